@@ -1,0 +1,208 @@
+"""Everything that aioproducer raises.
+
+::
+
+    KafkaError                          .retriable: may the same call succeed later, with nothing changed?
+    ├── ConfigError (ValueError)        an option is unknown, malformed or contradicts another
+    ├── InvalidRecord (ValueError)      this record can never be sent: wrong type, header, partition, timestamp, topic
+    │   ├── RecordTooLarge              larger than max_request_size, buffer_memory or what the broker takes
+    │   └── SerializationError          the serializer raised; the cause says what
+    ├── ProducerStateError              the producer cannot be used (like this)
+    │   ├── NotStarted                  before `async with` / `start()`
+    │   ├── ProducerClosed              after `close()`
+    │   ├── WrongEventLoop              from another event loop or thread
+    │   ├── ForkedProcess               in a child process of the one that started it
+    │   └── ProducerDied                an internal task ended; the cause says why
+    ├── DeliveryError                   what became of one record; .topic .partition .record
+    │   ├── NotWritten                  it is certainly not in the log
+    │   │   ├── NotWrittenTimeout (TimeoutError)   time ran out before it left
+    │   │   ├── BufferFull              enqueue_nowait: no room in buffer_memory
+    │   │   └── MetadataNotReady        enqueue_nowait: the topic's partitions are not known yet
+    │   └── Unknown                     it may be in the log: it left, and no answer told what became of it
+    │       └── UnknownTimeout (TimeoutError)      time ran out while it was on its way
+    ├── KafkaTimeoutError (TimeoutError)    flush(), ready() or partitions_for() ran out of time
+    ├── BrokerConnectionError           a connection could not be made, or broke
+    │   └── AuthenticationError         the broker refused the credentials; not retriable
+    ├── ProtocolError                   bytes that are not Kafka's protocol
+    │   └── CorruptRecord               a record batch that is not one
+    ├── UnsupportedVersion              the broker does not speak what this needs
+    └── BrokerError                     the broker answered with an error; .code .name
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aioproducer.types import ProducerRecord
+
+__all__ = [
+    "AuthenticationError",
+    "BrokerConnectionError",
+    "BrokerError",
+    "BufferFull",
+    "ConfigError",
+    "CorruptRecord",
+    "DeliveryError",
+    "ForkedProcess",
+    "InvalidRecord",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "MetadataNotReady",
+    "NotStarted",
+    "NotWritten",
+    "NotWrittenTimeout",
+    "ProducerClosed",
+    "ProducerDied",
+    "ProducerStateError",
+    "ProtocolError",
+    "RecordTooLarge",
+    "SerializationError",
+    "Unknown",
+    "UnknownTimeout",
+    "UnsupportedVersion",
+    "WrongEventLoop",
+]
+
+
+class KafkaError(Exception):
+    """The root of everything that aioproducer raises on purpose."""
+
+    #: Whether the same call may succeed later with nothing changed by the caller.
+    retriable: bool = False
+
+
+class ConfigError(KafkaError, ValueError):
+    """An option is unknown, malformed or contradicts another one."""
+
+
+class InvalidRecord(KafkaError, ValueError):
+    """This record can never be sent as it is; nothing was buffered."""
+
+
+class RecordTooLarge(InvalidRecord):
+    """The record is larger than a limit of the producer or of the broker."""
+
+
+class SerializationError(InvalidRecord):
+    """A serializer raised or returned something that is not bytes; ``__cause__`` is its exception."""
+
+
+class ProducerStateError(KafkaError, RuntimeError):
+    """The producer cannot be used, or not like this."""
+
+
+class NotStarted(ProducerStateError):
+    """The producer was used before it was entered."""
+
+
+class ProducerClosed(ProducerStateError):
+    """The producer was used after it was closed."""
+
+
+class WrongEventLoop(ProducerStateError):
+    """The producer was used from another event loop or thread than the one that it was started in."""
+
+
+class ForkedProcess(ProducerStateError):
+    """The producer was started in another process, of which this one is a fork."""
+
+
+class ProducerDied(ProducerStateError):
+    """An internal task of the producer ended; ``__cause__`` is what ended it."""
+
+
+class DeliveryError(KafkaError):
+    """What became of one record that was not acknowledged; ``__cause__`` is the reason.
+
+    ``record`` is the record with its key and value as serialized, or None where it was never put together.
+    """
+
+    topic: str | None = None
+    partition: int | None = None
+    record: ProducerRecord | None = None
+
+
+class NotWritten(DeliveryError):
+    """The record is certainly not in the log; sending it again cannot duplicate it."""
+
+
+class NotWrittenTimeout(NotWritten, TimeoutError):
+    """Time ran out before the record left this process; it is not in the log."""
+
+    retriable = True
+
+
+class BufferFull(NotWritten):
+    """``enqueue_nowait`` found no room in ``buffer_memory``, or others already waiting for it; nothing was buffered."""
+
+    retriable = True
+
+
+class MetadataNotReady(NotWritten):
+    """``enqueue_nowait`` does not know the topic's partitions yet; they were asked for, and nothing was buffered."""
+
+    retriable = True
+
+
+class Unknown(DeliveryError):
+    """The record may be in the log or not: it left this process, and no answer told what became of it."""
+
+
+class UnknownTimeout(Unknown, TimeoutError):
+    """Time ran out while the record was on its way; it may be in the log or not."""
+
+
+class KafkaTimeoutError(KafkaError, TimeoutError):
+    """A call that waits - for a flush, for readiness, for metadata - ran out of time."""
+
+    retriable = True
+
+
+class BrokerConnectionError(KafkaError, ConnectionError):
+    """A connection to a broker could not be made, or broke; ``__cause__`` is the operating system's reason, if any."""
+
+    retriable = True
+
+
+class AuthenticationError(BrokerConnectionError):
+    """The broker refused the credentials."""
+
+    retriable = False
+
+
+class ProtocolError(KafkaError):
+    """The peer sent bytes that are not what Kafka's protocol says; the connection is of no use any more."""
+
+
+class CorruptRecord(ProtocolError):
+    """Bytes that should be a record batch are not a valid one."""
+
+
+class UnsupportedVersion(KafkaError):
+    """The broker does not speak a version of a request that this producer needs."""
+
+
+class BrokerError(KafkaError):
+    """The broker answered with an error code.
+
+    ``code`` is the number, ``name`` Kafka's name for it (``NOT_LEADER_OR_FOLLOWER``); the text holds both and, where the
+    broker sent one, its own message.
+    """
+
+    def __init__(self, code: int, name: str, message: str, *, retriable: bool = False) -> None:
+        super().__init__(code, name, message, retriable)
+        self.code = code
+        self.name = name
+        self.message = message
+        self.retriable = retriable
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.code}): {self.message}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _make_broker_error, (self.code, self.name, self.message, self.retriable)
+
+
+def _make_broker_error(code: int, name: str, message: str, retriable: bool) -> BrokerError:
+    return BrokerError(code, name, message, retriable=retriable)

@@ -1,0 +1,189 @@
+"""The values that users put in and get out: records, where they went, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import NamedTuple, TypeAlias
+
+__all__ = [
+    "BytesLike",
+    "CloseReport",
+    "ConsumerGroupMetadata",
+    "Header",
+    "Headers",
+    "HeadersInput",
+    "Health",
+    "HealthStatus",
+    "OffsetAndMetadata",
+    "ProducerRecord",
+    "RecordMetadata",
+    "SendManyResult",
+    "TimestampType",
+    "TopicPartition",
+]
+
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+
+#: One header as it is on the wire: a name and bytes, or None for a null value.
+Header: TypeAlias = tuple[str, bytes | None]
+Headers: TypeAlias = Sequence[Header]
+
+#: What ``headers=`` accepts: a mapping, or a sequence of pairs where names repeat or their order matters.
+HeadersInput: TypeAlias = Mapping[str, "BytesLike | str | None"] | Sequence[tuple[str, "BytesLike | str | None"]]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TimestampType(IntEnum):
+    """Who stamped a record (bit 3 of a record batch's attributes)."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class RecordMetadata(NamedTuple):
+    """Where the broker put a record.
+
+    ``offset`` is -1 where the broker does not tell it: with ``acks=0``, and when an earlier attempt whose answer was
+    lost had already written the batch. ``timestamp_ms`` is the broker's time where the topic uses LogAppendTime and the
+    record's own otherwise. The sizes are those of the serialized key and value in bytes, -1 for None.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    serialized_key_size: int = -1
+    serialized_value_size: int = -1
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition as a value of its own."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether the broker told the offset."""
+        return self.offset >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """One record to send: what ``send(topic, value, ...)`` takes, as a value that interceptors can replace.
+
+    ``timestamp_ms`` is in milliseconds since 1970 (None: the moment of the send). ``partition`` None leaves the choice
+    to the partitioner.
+    """
+
+    topic: str
+    value: object = None
+    key: object = None
+    headers: HeadersInput | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition | None:
+        """The partition, where it is known already."""
+        return None if self.partition is None else TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A consumer position to commit inside a transaction: the offset of the *next* record to read."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """Who commits offsets (KIP-447): the coordinator fences a member whose generation is over."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CloseReport:
+    """What became of everything that the producer had accepted, as ``close()`` found it.
+
+    ``delivered``, ``failed`` (surely not written) and ``unknown`` (perhaps written) count records over the producer's
+    whole life. ``undelivered`` holds the records that were still waiting when the close timeout ended, keys and values
+    as serialized, in order per partition, so that an application can spool them; it is decoded as it is read.
+    """
+
+    delivered: int = 0
+    failed: int = 0
+    unknown: int = 0
+    undelivered: Sequence[ProducerRecord] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Whether every accepted record was acknowledged."""
+        return self.failed == 0 and self.unknown == 0
+
+
+class HealthStatus(StrEnum):
+    """The state of a producer in one word."""
+
+    CREATED = "created"
+    STARTING = "starting"  # the tasks run; no broker has answered yet
+    READY = "ready"
+    DEGRADED = "degraded"  # records wait, and no broker is connected
+    CLOSING = "closing"
+    CLOSED = "closed"
+    FAILED = "failed"  # an internal task died; see `error`
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a readiness probe wants to know.
+
+    ``pressure`` is the used part of ``buffer_memory``, 0.0 to 1.0. ``oldest_pending_s`` is the age in seconds of the
+    oldest record that is not acknowledged, 0.0 where there is none.
+    """
+
+    status: HealthStatus
+    connected_brokers: Sequence[int] = ()
+    pending_records: int = 0
+    waiting_senders: int = 0
+    pressure: float = 0.0
+    oldest_pending_s: float = 0.0
+    error: BaseException | None = None
+
+    @property
+    def alive(self) -> bool:
+        """For a liveness probe: False only when a restart of the process would help."""
+        return self.status is not HealthStatus.FAILED
+
+    @property
+    def ready(self) -> bool:
+        """For a readiness probe: whether sends are expected to succeed now."""
+        return self.status is HealthStatus.READY
+
+
+@dataclass(frozen=True, slots=True)
+class SendManyResult:
+    """What ``send_many`` delivered: how many records, how many bytes, and the offsets that each partition got.
+
+    ``offsets`` maps each partition to (first, last) offset; with ``acks=0`` it is empty.
+    """
+
+    count: int = 0
+    serialized_bytes: int = 0
+    offsets: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict[TopicPartition, tuple[int, int]])
