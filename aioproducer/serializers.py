@@ -1,0 +1,380 @@
+"""Turns what callers hand in - objects, text, headers - into the bytes that go on the wire.
+
+One calling convention holds for every serializer, plain or async: it is a callable that takes the object and returns
+``bytes``, ``bytearray``, ``memoryview``, ``str`` (sent as UTF-8) or None, or an awaitable of one of these. A serializer
+that wants to know where the record goes takes a `SerializationContext` as well: as a second positional parameter
+without a default, or as a parameter called ``ctx`` or ``context``. That is also how the serializers of
+confluent-kafka's schema registry are called, so these can be passed as they are.
+
+None never reaches a serializer: it is Kafka's null, which deletes a key from a compacted topic.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import importlib
+import inspect
+import json
+import struct
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
+
+from aioproducer.errors import ConfigError, InvalidRecord, SerializationError
+from aioproducer.types import BytesLike, Headers
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = [
+    "BytesSerializer",
+    "IntegerSerializer",
+    "JsonSerializer",
+    "LongSerializer",
+    "MessageField",
+    "PreparedSerializer",
+    "SerializationContext",
+    "Serialized",
+    "Serializer",
+    "StringSerializer",
+    "normalize_bytes",
+    "normalize_headers",
+    "prepare_serializer",
+]
+
+#: What a serializer may return.
+Serialized: TypeAlias = BytesLike | str | None
+
+#: A callable ``f(obj)`` or ``f(obj, ctx)`` that returns `Serialized` or an awaitable of it.
+Serializer: TypeAlias = Callable[..., "Serialized | Awaitable[Serialized]"]
+
+
+class MessageField(StrEnum):
+    """Which part of a record is being serialized."""
+
+    KEY = "key"
+    VALUE = "value"
+
+
+class SerializationContext(NamedTuple):
+    """Where the object that is being serialized goes."""
+
+    topic: str
+    field: MessageField
+    headers: Headers = ()
+
+
+class PreparedSerializer(Protocol):
+    """A serializer as the producer calls it: bytes or None at once, or an awaitable of them from an async serializer.
+
+    Raises `SerializationError` when the serializer raises or returns something that is not bytes.
+    """
+
+    def __call__(self, topic: str, value: object, headers: Headers = (), /) -> bytes | Awaitable[bytes | None] | None:
+        """The serialized form of ``value``."""
+        ...
+
+
+def prepare_serializer(serializer: Serializer | None, field: MessageField) -> PreparedSerializer:
+    """``serializer`` in the one form in which the producer calls it; its signature is looked at here, once.
+
+    None stands for the rules of `normalize_bytes`. Raises `ConfigError` for something that cannot be called with an
+    object, or with an object and a context.
+    """
+    if serializer is None:
+        return _identity(field)
+    return _guarded(serializer, _call_style(serializer, f"{field}_serializer"), field)
+
+
+def normalize_bytes(value: object, what: str = "value") -> bytes | None:
+    """``value`` as bytes (text as UTF-8), None as None; ``what`` is "key" or "value" and occurs in the error only.
+
+    ``bytes`` are passed through. ``bytearray`` and ``memoryview`` are copied, so that what the caller does with them
+    afterwards does not change a record that waits for room. Raises `InvalidRecord` for any other type.
+    """
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return _encode_text(value, f"The {what}")
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(cast("BytesLike", value))
+    raise InvalidRecord(
+        f"The {what} is of type {type(value).__name__}: bytes, bytearray, memoryview, str and None are sent as they "
+        f"are; anything else needs {what}_serializer=..., for example {what}_serializer=JsonSerializer()."
+    )
+
+
+def normalize_headers(headers: object) -> tuple[tuple[str, bytes | None], ...]:
+    """Headers as pairs of text and bytes, in the order given; a name may repeat where a sequence of pairs says so.
+
+    Takes what `HeadersInput` describes; values follow the rules of `normalize_bytes`. Raises `InvalidRecord` naming the
+    header that is wrong: a name is text and never None, for so the broker reads it.
+    """
+    if not headers and (headers is None or isinstance(headers, Mapping | Sequence)):
+        return ()
+    return tuple([_header(pair) for pair in _header_pairs(headers)])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StringSerializer:
+    """Text to bytes in ``encoding``; other objects raise, so that nobody sends ``str(obj)`` by accident."""
+
+    encoding: str = "utf-8"
+
+    def __call__(self, obj: object) -> bytes:
+        if not isinstance(obj, str):
+            raise TypeError(f"StringSerializer takes str, and this is {type(obj).__name__}")
+        return obj.encode(self.encoding)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BytesSerializer:
+    """Bytes as they are; unlike no serializer at all it refuses text."""
+
+    def __call__(self, obj: object) -> BytesLike:
+        if not isinstance(obj, bytes | bytearray | memoryview):
+            raise TypeError(f"BytesSerializer takes bytes, bytearray or memoryview, and this is {type(obj).__name__}")
+        return cast("BytesLike", obj)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IntegerSerializer:
+    """An int as 4 bytes, big-endian and signed, as Java's IntegerSerializer writes it."""
+
+    def __call__(self, obj: int) -> bytes:
+        return struct.pack(">i", obj)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LongSerializer:
+    """An int as 8 bytes, big-endian and signed, as Java's LongSerializer writes it."""
+
+    def __call__(self, obj: int) -> bytes:
+        return struct.pack(">q", obj)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JsonSerializer:
+    """Any object as compact JSON in UTF-8.
+
+    Besides what `json` takes: dataclasses, pydantic models (through ``model_dump``), enums (their value), dates and
+    times (ISO 8601), UUIDs and sets. ``default`` is asked first for objects that `json` does not know and returns one
+    that it does; it must be importable where the configuration is pickled. NaN and infinities raise, for they are not
+    JSON.
+
+    orjson, where it is installed, does the work faster; what it refuses goes to the standard library, so that the set
+    of accepted objects does not depend on it. One thing does: orjson writes NaN as ``null``.
+    """
+
+    default: Callable[[object], object] | None = None
+    sort_keys: bool = False
+
+    def __call__(self, obj: object) -> bytes:
+        if _orjson is not None:
+            try:
+                return self._orjson_dumps(_orjson, obj)
+            except TypeError:  # orjson.JSONEncodeError too; the standard library has the last word
+                pass
+        return json.dumps(
+            obj,
+            default=self._default,
+            sort_keys=self.sort_keys,
+            separators=(",", ":"),
+            ensure_ascii=False,
+            allow_nan=False,
+        ).encode()
+
+    def _orjson_dumps(self, orjson: ModuleType, obj: object) -> bytes:
+        options = orjson.OPT_NON_STR_KEYS | (orjson.OPT_SORT_KEYS if self.sort_keys else 0)
+        return cast("bytes", orjson.dumps(obj, self._default, options))
+
+    def _default(self, obj: object) -> object:
+        if self.default is not None:
+            return self.default(obj)
+        return _jsonable(obj)
+
+
+def _optional_module(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+_orjson = _optional_module("orjson")
+
+
+def _jsonable(obj: object) -> object:
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        return {field.name: getattr(obj, field.name) for field in dataclasses.fields(obj)}
+    if isinstance(obj, enum.Enum):
+        return cast("object", obj.value)
+    if isinstance(obj, datetime.date | datetime.time):
+        return obj.isoformat()
+    if isinstance(obj, uuid.UUID):
+        return str(obj)
+    if isinstance(obj, set | frozenset):
+        return list(cast("Iterable[object]", obj))
+    model_dump = getattr(obj, "model_dump", None)
+    if callable(model_dump):
+        return model_dump(mode="json")
+    raise TypeError(f"an object of type {type(obj).__name__} is not JSON; JsonSerializer(default=...) can translate it")
+
+
+class _CallStyle(enum.Enum):
+    """How a serializer takes the context."""
+
+    NOT_AT_ALL = enum.auto()
+    POSITIONAL = enum.auto()
+    CTX = "ctx"
+    CONTEXT = "context"
+
+
+_CONTEXT_NAMES = {"ctx": _CallStyle.CTX, "context": _CallStyle.CONTEXT}
+
+
+def _call_style(serializer: object, option: str) -> _CallStyle:
+    if not callable(serializer):
+        raise ConfigError(
+            f"{option} must be a callable that takes an object and returns bytes, and {type(serializer).__name__} "
+            f"cannot be called. {_uncallable_hint(serializer)}"
+        )
+    try:
+        parameters = list(inspect.signature(serializer).parameters.values())
+    except (TypeError, ValueError):  # written in C, with no signature to read
+        return _CallStyle.NOT_AT_ALL
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    demanded = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if len(required) > 2 or not (positional or takes_any) or not set(demanded) <= set(_CONTEXT_NAMES):
+        raise ConfigError(
+            f"{option} is called with the object and, where it takes a second parameter, a SerializationContext; "
+            f"{_name_of(serializer)}{inspect.signature(serializer)} does not fit that. Wrap it: lambda obj: ..."
+        )
+    if len(required) == 2 or (len(positional) > 1 and positional[1].name in _CONTEXT_NAMES):
+        return _CallStyle.POSITIONAL
+    by_name = [_CONTEXT_NAMES[p.name] for p in parameters if p.kind is p.KEYWORD_ONLY and p.name in _CONTEXT_NAMES]
+    return by_name[0] if by_name else _CallStyle.NOT_AT_ALL
+
+
+def _uncallable_hint(serializer: object) -> str:
+    if callable(getattr(serializer, "serialize", None)):
+        return "It has a method serialize(): wrap it, for example lambda obj, ctx: it.serialize(ctx.topic, obj)."
+    return "Built in are JsonSerializer(), StringSerializer(), IntegerSerializer() and LongSerializer()."
+
+
+def _identity(field: MessageField) -> PreparedSerializer:
+    def serialize(topic: str, value: object, headers: Headers = (), /) -> bytes | None:
+        return normalize_bytes(value, field)
+
+    return serialize
+
+
+def _guarded(serializer: Serializer, style: _CallStyle, field: MessageField) -> PreparedSerializer:
+    def serialize(topic: str, value: object, headers: Headers = (), /) -> bytes | Awaitable[bytes | None] | None:
+        if value is None:
+            return None
+        try:
+            if style is _CallStyle.NOT_AT_ALL:
+                result = serializer(value)
+            elif style is _CallStyle.POSITIONAL:
+                result = serializer(value, SerializationContext(topic, field, headers))
+            else:
+                result = serializer(value, **{style.value: SerializationContext(topic, field, headers)})
+        except Exception as error:  # foreign code
+            raise _failed(serializer, field, topic, value, error) from error
+        if type(result) is bytes:
+            return result
+        if isinstance(result, Awaitable):
+            return _finish(cast("Awaitable[object]", result), topic, value)
+        return _checked(result, topic, value)
+
+    async def _finish(result: Awaitable[object], topic: str, value: object) -> bytes | None:
+        try:
+            serialized = await result
+        except Exception as error:  # foreign code
+            raise _failed(serializer, field, topic, value, error) from error
+        return _checked(serialized, topic, value)
+
+    def _checked(serialized: object, topic: str, value: object) -> bytes | None:
+        try:
+            return normalize_bytes(serialized, field)
+        except InvalidRecord:
+            pass
+        raise SerializationError(
+            f"The {field} serializer {_name_of(serializer)} returned {type(serialized).__name__} for an object of type "
+            f"{type(value).__name__} for topic {topic!r}; it must return bytes, bytearray, memoryview, str or None."
+        )
+
+    return serialize
+
+
+def _failed(serializer: object, field: MessageField, topic: str, value: object, error: Exception) -> SerializationError:
+    return SerializationError(
+        f"The {field} serializer {_name_of(serializer)} failed for an object of type {type(value).__name__} for topic "
+        f"{topic!r}: {type(error).__name__}: {error}"
+    )
+
+
+def _name_of(serializer: object) -> str:
+    return getattr(serializer, "__qualname__", None) or type(serializer).__name__
+
+
+def _encode_text(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRecord(
+            f"{what} is text that UTF-8 cannot hold ({error.reason} at position {error.start}); encode it to bytes "
+            f"first, for example with errors='surrogateescape'."
+        ) from None
+
+
+def _header_pairs(headers: object) -> Iterable[object]:
+    if isinstance(headers, Mapping):
+        return cast("Mapping[object, object]", headers).items()
+    if isinstance(headers, Iterable) and not isinstance(headers, str | bytes | bytearray | memoryview):
+        return cast("Iterable[object]", headers)
+    raise InvalidRecord(
+        f"headers is of type {_type_name(cast('object', headers))}; it must be a mapping such as {{'trace': b'1'}} or a sequence of "
+        f"pairs such as [('trace', b'1')]."
+    )
+
+
+def _header(pair: object) -> tuple[str, bytes | None]:
+    members = cast("Sequence[object]", pair) if isinstance(pair, tuple | list) else ()
+    if len(members) != 2:
+        raise InvalidRecord(
+            f"{_shape(cast('object', pair))} is not a header; a header is a pair of name and value: ('trace', b'1')."
+        )
+    name, value = members
+    if type(name) is not str:
+        if not isinstance(name, str):
+            raise InvalidRecord(f"The name of a header is of type {type(name).__name__}; it must be str.")
+        name = str(name)
+    if value is None or type(value) is bytes:
+        return name, value
+    if isinstance(value, str):
+        return name, _encode_text(value, f"The value of the header {name!r}")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return name, bytes(cast("BytesLike", value))
+    raise InvalidRecord(
+        f"The value of the header {name!r} is of type {type(value).__name__}; it must be bytes, bytearray, memoryview, "
+        f"str or None. Serializers do not see headers: encode it first."
+    )
+
+
+def _shape(pair: object) -> str:
+    if isinstance(pair, tuple | list):
+        return f"A {_type_name(cast('object', pair))} of {len(cast('Sequence[object]', pair))}"
+    return f"An object of type {_type_name(pair)}"
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__
