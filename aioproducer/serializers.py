@@ -336,22 +336,28 @@ def _encode_text(text: str, what: str) -> bytes:
         ) from None
 
 
+# Declared as classes of objects, so that a type checker does not take the elements for unknown ones.
+_TEXT_OR_BYTES: tuple[type[object], ...] = (str, bytes, bytearray, memoryview)
+_PAIRS: tuple[type[object], ...] = (tuple, list)
+
+
 def _header_pairs(headers: object) -> Iterable[object]:
     if isinstance(headers, Mapping):
         return cast("Mapping[object, object]", headers).items()
-    if isinstance(headers, Iterable) and not isinstance(headers, str | bytes | bytearray | memoryview):
-        return cast("Iterable[object]", headers)
-    raise InvalidRecord(
-        f"headers is of type {_type_name(cast('object', headers))}; it must be a mapping such as {{'trace': b'1'}} or a sequence of "
-        f"pairs such as [('trace', b'1')]."
-    )
+    if isinstance(headers, _TEXT_OR_BYTES) or not hasattr(headers, "__iter__"):
+        raise InvalidRecord(
+            f"headers is of type {type(headers).__name__}; it must be a mapping such as {{'trace': b'1'}} or a "
+            f"sequence of pairs such as [('trace', b'1')]."
+        )
+    return cast("Iterable[object]", headers)
 
 
 def _header(pair: object) -> tuple[str, bytes | None]:
-    members = cast("Sequence[object]", pair) if isinstance(pair, tuple | list) else ()
+    members = cast("Sequence[object]", pair) if isinstance(pair, _PAIRS) else ()
     if len(members) != 2:
         raise InvalidRecord(
-            f"{_shape(cast('object', pair))} is not a header; a header is a pair of name and value: ('trace', b'1')."
+            f"A header is a pair of name and value such as ('trace', b'1'), and this one is of type "
+            f"{type(pair).__name__} with {len(members)} members."
         )
     name, value = members
     if type(name) is not str:
@@ -368,13 +374,3 @@ def _header(pair: object) -> tuple[str, bytes | None]:
         f"The value of the header {name!r} is of type {type(value).__name__}; it must be bytes, bytearray, memoryview, "
         f"str or None. Serializers do not see headers: encode it first."
     )
-
-
-def _shape(pair: object) -> str:
-    if isinstance(pair, tuple | list):
-        return f"A {_type_name(cast('object', pair))} of {len(cast('Sequence[object]', pair))}"
-    return f"An object of type {_type_name(pair)}"
-
-
-def _type_name(value: object) -> str:
-    return type(value).__name__
