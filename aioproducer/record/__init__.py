@@ -1,0 +1,41 @@
+"""Record batches: the format in which records travel and are stored, to bytes and back."""
+
+from __future__ import annotations
+
+from .batch import (
+    BATCH_OVERHEAD,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    EncodedBatch,
+    RecordBatchBuilder,
+    encode_batch,
+    record_size_upper_bound,
+)
+from .compression import LEVELS, Codec, LevelRange, compress, decompress, require
+from .murmur2 import murmur2, partition_for_key
+from .reader import DEFAULT_MAX_SIZE, Record, RecordBatch, parse_records, read_batches
+
+__all__ = [
+    "BATCH_OVERHEAD",
+    "DEFAULT_MAX_SIZE",
+    "LEVELS",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "Codec",
+    "EncodedBatch",
+    "LevelRange",
+    "Record",
+    "RecordBatch",
+    "RecordBatchBuilder",
+    "compress",
+    "decompress",
+    "encode_batch",
+    "murmur2",
+    "parse_records",
+    "partition_for_key",
+    "read_batches",
+    "record_size_upper_bound",
+    "require",
+]

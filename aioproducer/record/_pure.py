@@ -1,0 +1,210 @@
+"""The record encoder in plain Python: the small part of the record format that a native twin takes over.
+
+What it does is right by definition: a twin has the same names, gives the same bytes and raises the same errors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.errors import InvalidRecord, ProducerStateError, RecordTooLarge
+
+from .reader import Record, parse_records
+
+if TYPE_CHECKING:
+    from aioproducer.types import BytesLike, Headers
+
+__all__ = ["BATCH_OVERHEAD", "RecordBatchBuilder", "record_size_upper_bound"]
+
+#: Bytes of a batch before its first record.
+BATCH_OVERHEAD: Final = 61
+
+_MAX_TIMESTAMP: Final = (1 << 63) - 1
+_MAX_FIELD: Final = (1 << 31) - 1  # lengths are int32 in Kafka
+
+#: The most that a record takes next to its key, value and headers: length 5, attributes 1, timestamp delta 10, offset
+#: delta 5, and 5 each for the lengths of key and value and for the number of headers.
+_MAX_RECORD_OVERHEAD: Final = 36
+_MAX_HEADER_OVERHEAD: Final = 10  # two lengths
+
+_NULL: Final = b"\x01"  # the length -1, zigzag encoded
+_ATTRIBUTES: Final = b"\x00"  # no bit of a record's attributes is in use
+_NO_HEADERS: Final = b"\x00"
+
+
+class _Varints(dict[int, bytes]):
+    """Zigzag varints by value; those of one and two bytes are kept, nearly all that a stream of records needs."""
+
+    __slots__ = ()
+
+    def __missing__(self, value: int) -> bytes:
+        encoded = _encode_varint(value)
+        if -8192 <= value < 8192:
+            self[value] = encoded
+        return encoded
+
+
+def _encode_varint(value: int) -> bytes:
+    zigzag = value << 1 if value >= 0 else ~(value << 1)
+    encoded = bytearray()
+    while zigzag > 0x7F:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+_VARINTS: Final = _Varints()
+
+
+class RecordBatchBuilder:
+    """The records of one batch while it is open: encoded one after the other, as they go over the wire uncompressed.
+
+    A record is there entirely or, when ``append`` raised, not at all. The builder copies what it is given. It knows no
+    limit but those of the format: how large a batch may become is the caller's business.
+    """
+
+    __slots__ = ("_body", "_closed", "base_timestamp", "count", "max_timestamp", "size")
+
+    #: The number of records.
+    count: int
+    #: Bytes of the batch as it would be sent uncompressed: header and records.
+    size: int
+    #: The timestamp of the first record, -1 before there is one.
+    base_timestamp: int
+    #: The latest timestamp of a record, -1 before there is one.
+    max_timestamp: int
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = BATCH_OVERHEAD
+        self.base_timestamp = -1
+        self.max_timestamp = -1
+        self._body = bytearray()
+        self._closed = False
+
+    def append(self, timestamp_ms: int, key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int:
+        """Put one record at the end; returns the bytes that it takes there.
+
+        ``timestamp_ms`` is in milliseconds since 1970, 0 to 2**63 - 1; timestamps may go back within a batch. Header
+        names may be empty and may repeat; their order is kept.
+
+        Raises ``InvalidRecord`` for a timestamp out of range or a header name that UTF-8 cannot hold,
+        ``RecordTooLarge`` where the batch would outgrow 2 GiB, ``ProducerStateError`` when the batch is closed.
+        """
+        if self._closed:
+            raise ProducerStateError("The record batch is closed; a closed batch takes no further record.")
+        if not 0 <= timestamp_ms <= _MAX_TIMESTAMP:
+            raise _invalid_timestamp(timestamp_ms)
+        count = self.count
+        varints = _VARINTS
+
+        if key is None:
+            key_length = _NULL
+            key = b""
+        else:
+            if type(key) is not bytes:
+                key = memoryview(key).tobytes()  # not bytes(key): that makes n zero bytes of the number n
+            key_length = varints[len(key)]
+        if value is None:
+            value_length = _NULL
+            value = b""
+        else:
+            if type(value) is not bytes:
+                value = memoryview(value).tobytes()
+            value_length = varints[len(value)]
+        record = b"".join(
+            (
+                _ATTRIBUTES,
+                varints[timestamp_ms - self.base_timestamp if count else 0],
+                varints[count],
+                key_length,
+                key,
+                value_length,
+                value,
+                _encode_headers(headers) if headers else _NO_HEADERS,
+            )
+        )
+
+        length = len(record)
+        prefix = varints[length]
+        length += len(prefix)
+        if self.size + length > _MAX_FIELD:
+            raise _too_large(length)
+        body = self._body
+        body += prefix
+        try:
+            body += record
+        except MemoryError:
+            del body[-len(prefix) :]
+            raise
+        if not count:
+            self.base_timestamp = timestamp_ms
+        if timestamp_ms > self.max_timestamp:
+            self.max_timestamp = timestamp_ms
+        self.count = count + 1
+        self.size += length
+        return length
+
+    def close(self) -> bytearray:
+        """Take no more records; returns the encoded ones, uncompressed, not to be changed. May be called again."""
+        self._closed = True
+        return self._body
+
+    def read_records(self) -> list[Record]:
+        """The records again, as values, with offsets from 0; open or closed."""
+        return parse_records(self._body, self.count, base_timestamp=self.base_timestamp)
+
+
+def record_size_upper_bound(key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int:
+    """The most bytes that this record can take in a batch, whatever its timestamp and place; without the batch header.
+
+    At most 34 bytes more per record, and 8 more per header, than ``append`` will say.
+    """
+    size = _MAX_RECORD_OVERHEAD
+    if key is not None:
+        size += len(key) if type(key) is not memoryview else key.nbytes
+    if value is not None:
+        size += len(value) if type(value) is not memoryview else value.nbytes
+    for name, content in headers:
+        # A lone surrogate counts like any character here: `append` is the one to refuse it.
+        size += _MAX_HEADER_OVERHEAD + (len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass")))
+        if content is not None:
+            size += len(content)
+    return size
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    varints = _VARINTS
+    parts = [varints[len(headers)]]
+    for name, value in headers:
+        try:
+            encoded = name.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRecord(
+                f"The header name {name!r} holds a lone surrogate (position {error.start}), which UTF-8 cannot encode; "
+                "header names are Unicode text."
+            ) from error
+        parts.append(varints[len(encoded)])
+        parts.append(encoded)
+        if value is None:
+            parts.append(_NULL)
+        else:
+            if type(value) is not bytes:
+                value = memoryview(value).tobytes()
+            parts.append(varints[len(value)])
+            parts.append(value)
+    return b"".join(parts)
+
+
+def _invalid_timestamp(timestamp_ms: int) -> InvalidRecord:
+    return InvalidRecord(
+        f"The timestamp {timestamp_ms} is not one of Kafka's: milliseconds since 1970 from 0 to {_MAX_TIMESTAMP}."
+    )
+
+
+def _too_large(size: int) -> RecordTooLarge:
+    return RecordTooLarge(
+        f"The record takes {size} bytes, and with it the batch would outgrow {_MAX_FIELD} bytes, the largest that the "
+        "record batch format can hold."
+    )

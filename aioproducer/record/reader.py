@@ -1,0 +1,300 @@
+"""Reads record batches back, strictly: for the test brokers, the audit, and the producer's own split of a batch.
+
+What is not exactly a batch of the format's version 2 is refused with ``CorruptRecord``. Not covered by the checksum,
+and so not protected against a flipped bit, are only the base offset and the partition leader epoch: brokers write them
+after the fact.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+
+from aioproducer.errors import CorruptRecord
+from aioproducer.types import Header, TimestampType
+
+from .compression import Codec, decompress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioproducer.types import BytesLike
+
+__all__ = ["DEFAULT_MAX_SIZE", "Record", "RecordBatch", "parse_records", "read_batches"]
+
+#: How large the records of one batch may become by decompression, in bytes, where the caller does not say.
+DEFAULT_MAX_SIZE: Final = 64 * 1024 * 1024
+
+
+class Record(NamedTuple):
+    """One record as it stands in a log; ``timestamp_ms`` is in milliseconds since 1970."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """One record batch: every field of its header, and its records."""
+
+    base_offset: int
+    partition_leader_epoch: int
+    crc: int
+    codec: Codec
+    timestamp_type: TimestampType
+    is_transactional: bool
+    is_control: bool
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    #: Bytes of the batch where it was read: header and, compressed or not, the records.
+    size: int
+    records: list[Record] = field(repr=False)
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return len(self.records)
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record."""
+        return self.base_offset + self.last_offset_delta
+
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_LENGTH_END: Final = 12  # the length counts from here
+_CRC_END: Final = 21  # the checksum covers from here
+_MIN_RECORD: Final = 7  # seven fields of one byte each
+_MIN_HEADER: Final = 2
+_MAX_INT64: Final = (1 << 63) - 1
+
+_CODEC_MASK: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_UNUSED: Final = ~0x7F  # 0x40 says that the base timestamp is a delete horizon (KIP-534); compaction sets it
+
+
+def read_batches(
+    data: BytesLike, *, max_size: int = DEFAULT_MAX_SIZE, partial_tail: bool = False
+) -> Iterator[RecordBatch]:
+    """The batches that stand one after the other in ``data``, each checked entirely before it is handed out.
+
+    ``max_size`` bounds the records of one batch after decompression, in bytes. A Fetch answer may end within a batch:
+    with ``partial_tail`` such an end is passed over.
+
+    Raises ``CorruptRecord`` where a batch is cut off, is not version 2 of the format, fails its checksum, has fields
+    that contradict each other or its records, or would become larger than ``max_size``; ``ConfigError`` where the
+    library for its codec is not installed.
+    """
+    view = memoryview(data)
+    position = 0
+    while position < len(view):
+        size = _batch_size(view, position)
+        if size is None:
+            if partial_tail:
+                return
+            raise CorruptRecord(
+                f"The record batch at byte {position} is cut off: only {len(view) - position} bytes of it are there."
+            )
+        yield _read_batch(view[position : position + size], max_size)
+        position += size
+
+
+def _batch_size(view: memoryview, position: int) -> int | None:
+    """How many bytes the batch at ``position`` has, or None where they are not all there."""
+    if len(view) - position < _LENGTH_END:
+        return None
+    size = _LENGTH_END + int.from_bytes(view[position + 8 : position + _LENGTH_END], "big", signed=True)
+    if size < _HEADER.size:
+        raise CorruptRecord(
+            f"The record batch at byte {position} claims {size} bytes, less than its header of {_HEADER.size}."
+        )
+    return size if size <= len(view) - position else None
+
+
+def _read_batch(view: memoryview, max_size: int) -> RecordBatch:
+    (
+        base_offset,
+        _,
+        leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = _HEADER.unpack_from(view)
+    if magic != 2:
+        raise CorruptRecord(f"The record batch has format version (magic) {magic}; only version 2 can be read here.")
+    if base_offset < 0:
+        raise CorruptRecord(f"The record batch has the base offset {base_offset}; offsets are not negative.")
+    actual = crc32c(view[_CRC_END:])
+    if actual != crc:
+        raise CorruptRecord(
+            f"The record batch at offset {base_offset} carries the checksum {crc:#010x}, but its bytes have "
+            f"{actual:#010x}."
+        )
+    codec_number = attributes & _CODEC_MASK
+    if attributes & _UNUSED or codec_number > Codec.ZSTD:
+        raise CorruptRecord(
+            f"The record batch at offset {base_offset} has the attributes {attributes:#06x}, of which some bits "
+            "mean nothing."
+        )
+    if count < 1 or last_offset_delta != count - 1:
+        raise CorruptRecord(
+            f"The record batch at offset {base_offset} claims {count} records up to offset delta {last_offset_delta}."
+        )
+    timestamp_type = TimestampType.LOG_APPEND_TIME if attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
+    codec = Codec(codec_number)
+    records = parse_records(
+        decompress(codec, view[_HEADER.size :], max_size=max_size),
+        count,
+        base_offset=base_offset,
+        base_timestamp=base_timestamp,
+        log_append_time=max_timestamp if timestamp_type is TimestampType.LOG_APPEND_TIME else None,
+    )
+    latest = max(record.timestamp_ms for record in records)
+    if latest != max_timestamp:
+        raise CorruptRecord(
+            f"The record batch at offset {base_offset} claims {max_timestamp} as its latest timestamp, but its records "
+            f"have {latest}."
+        )
+    return RecordBatch(
+        base_offset=base_offset,
+        partition_leader_epoch=leader_epoch,
+        crc=crc,
+        codec=codec,
+        timestamp_type=timestamp_type,
+        is_transactional=bool(attributes & _TRANSACTIONAL),
+        is_control=bool(attributes & _CONTROL),
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        size=len(view),
+        records=records,
+    )
+
+
+def parse_records(
+    body: BytesLike, count: int, *, base_offset: int = 0, base_timestamp: int, log_append_time: int | None = None
+) -> list[Record]:
+    """The ``count`` records of a batch from their encoding, uncompressed.
+
+    ``log_append_time`` is the broker's time where it stamped the records, and replaces their own.
+
+    Raises ``CorruptRecord`` where ``body`` is not exactly so many records with the offset deltas 0, 1, 2, ...
+    """
+    data = body if type(body) is bytes else bytes(body)
+    if count * _MIN_RECORD > len(data):
+        raise CorruptRecord(f"{len(data)} bytes cannot hold the {count} records that their batch claims.")
+    records: list[Record] = []
+    position = 0
+    for index in range(count):
+        try:
+            length, start = _varint(data, position)
+            end = start + length
+            if length < _MIN_RECORD - 1 or end > len(data):
+                raise _MalformedError(f"it claims {length} bytes, and {len(data) - start} remain")
+            timestamp, key, value, headers = _parse_record(data, start, end, index)
+        except (IndexError, _MalformedError, UnicodeDecodeError) as error:
+            why = "it is cut off" if isinstance(error, IndexError) else error
+            raise CorruptRecord(
+                f"Record {index} of {count} in a batch, at byte {position}, is corrupt: {why}."
+            ) from error
+        timestamp += base_timestamp
+        if not -1 <= timestamp <= _MAX_INT64:
+            raise CorruptRecord(f"Record {index} of {count} in a batch has the impossible timestamp {timestamp}.")
+        if log_append_time is not None:
+            timestamp = log_append_time
+        records.append(Record(base_offset + index, timestamp, key, value, headers))
+        position = end
+    if position != len(data):
+        raise CorruptRecord(f"{len(data) - position} bytes follow the last of {count} records in a batch.")
+    return records
+
+
+class _MalformedError(Exception):
+    """Why a record cannot be read; told to the caller as CorruptRecord, with the record's place."""
+
+
+def _parse_record(
+    data: bytes, position: int, end: int, index: int
+) -> tuple[int, bytes | None, bytes | None, tuple[Header, ...]]:
+    if data[position]:
+        raise _MalformedError(f"its attributes are {data[position]:#04x}, and none are defined")
+    timestamp_delta, position = _varint(data, position + 1, 10)
+    offset_delta, position = _varint(data, position)
+    if offset_delta != index:
+        raise _MalformedError(f"its offset delta is {offset_delta}")
+    key, position = _nullable_bytes(data, position, end)
+    value, position = _nullable_bytes(data, position, end)
+    count, position = _varint(data, position)
+    headers: tuple[Header, ...] = ()
+    if count:
+        if not 0 < count <= (end - position) // _MIN_HEADER:
+            raise _MalformedError(f"it claims {count} headers in {end - position} bytes")
+        headers, position = _parse_headers(data, position, end, count)
+    if position != end:
+        raise _MalformedError(
+            f"its fields end {abs(end - position)} bytes {'before' if position < end else 'after'} its end"
+        )
+    return timestamp_delta, key, value, headers
+
+
+def _parse_headers(data: bytes, position: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:
+    headers: list[Header] = []
+    for _ in range(count):
+        name, position = _nullable_bytes(data, position, end)
+        if name is None:
+            raise _MalformedError("the name of a header is null")
+        value, position = _nullable_bytes(data, position, end)
+        headers.append((name.decode(), value))
+    return tuple(headers), position
+
+
+def _nullable_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = _varint(data, position)
+    if length < 0:
+        if length != -1:
+            raise _MalformedError(f"a field has the length {length}")
+        return None, position
+    stop = position + length
+    if stop > end:
+        raise _MalformedError(f"a field claims {length} bytes where {end - position} remain")
+    return data[position:stop], stop
+
+
+def _varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
+    """The zigzag varint at ``position`` and where it ends; of 32 bits (5 bytes) or of 64 (10 bytes)."""
+    byte = data[position]
+    position += 1
+    zigzag = byte & 0x7F
+    shift = 7
+    while byte > 0x7F:
+        if shift == 7 * max_bytes:
+            raise _MalformedError(f"a number has more than {max_bytes} bytes")
+        byte = data[position]
+        position += 1
+        zigzag |= (byte & 0x7F) << shift
+        shift += 7
+    if zigzag >> (64 if max_bytes == 10 else 32):
+        raise _MalformedError(f"a number has more than {64 if max_bytes == 10 else 32} bits")
+    return zigzag >> 1 ^ -(zigzag & 1), position
