@@ -422,7 +422,9 @@ class _PartitionerHook(_Hook):
     _names: Final = MappingProxyType({"round_robin": "round_robin", "RoundRobinPartitioner": "round_robin"})
 
     def fits(self, value: object) -> bool:
-        return value == "round_robin" or super().fits(value)
+        if isinstance(value, str | bytes | bytearray):  # which have a method partition(), too
+            return value == "round_robin"
+        return super().fits(value)
 
     def parse(self, name: str, text: str) -> object:
         known = self._names.get(text.strip().rsplit(".", 1)[-1])

@@ -49,7 +49,7 @@ __all__ = [
 Serialized: TypeAlias = BytesLike | str | None
 
 #: A callable ``f(obj)`` or ``f(obj, ctx)`` that returns `Serialized` or an awaitable of it.
-Serializer: TypeAlias = Callable[..., "Serialized | Awaitable[Serialized]"]
+Serializer: TypeAlias = Callable[..., Serialized | Awaitable[Serialized]]
 
 
 class MessageField(StrEnum):

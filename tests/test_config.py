@@ -1,0 +1,849 @@
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+import re
+import ssl
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, cast, get_type_hints
+
+import pytest
+
+from aioproducer.config import (
+    OPTIONS,
+    Address,
+    ProducerConfig,
+    ProducerOptions,
+    Secret,
+    describe_options,
+    parse_bootstrap_servers,
+)
+from aioproducer.errors import ConfigError
+from aioproducer.serializers import JsonSerializer, StringSerializer
+
+CANARY = "c4n4ry-s3cret"
+SASL: dict[str, object] = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "alice",
+    "sasl_password": CANARY,
+}
+PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+Options: TypeAlias = Mapping[str, object]
+
+
+def config(**options: object) -> ProducerConfig:
+    """Options as a caller without a type checker may give them."""
+    make = cast("Callable[..., ProducerConfig]", ProducerConfig)
+    return make("localhost:9092", **options)
+
+
+def refusal(**options: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config(**options)
+    return str(caught.value)
+
+
+# --- The options as declared
+
+
+def test_defaults_are_those_of_the_java_producer_4() -> None:
+    plain = ProducerConfig("localhost")
+
+    java = {
+        "acks": -1,
+        "retries": 2147483647,
+        "delivery_timeout_ms": 120000,
+        "max_block_ms": 60000,
+        "request_timeout_ms": 30000,
+        "linger_ms": 5,
+        "batch_size": 16384,
+        "buffer_memory": 33554432,
+        "max_request_size": 1048576,
+        "max_in_flight_requests_per_connection": 5,
+        "compression_type": "none",
+        "enable_idempotence": True,
+        "transaction_timeout_ms": 60000,
+        "metadata_max_age_ms": 300000,
+        "metadata_max_idle_ms": 300000,
+        "metadata_recovery_strategy": "rebootstrap",
+        "retry_backoff_ms": 100,
+        "retry_backoff_max_ms": 1000,
+        "reconnect_backoff_ms": 50,
+        "reconnect_backoff_max_ms": 1000,
+        "socket_connection_setup_timeout_ms": 10000,
+        "socket_connection_setup_timeout_max_ms": 30000,
+        "connections_max_idle_ms": 540000,
+        "send_buffer_bytes": 131072,
+        "receive_buffer_bytes": 32768,
+        "security_protocol": "PLAINTEXT",
+        "client_dns_lookup": "use_all_dns_ips",
+        "partitioner_adaptive_partitioning_enable": True,
+    }
+    assert {name: getattr(plain, name) for name in java} == java
+
+
+def test_every_default_is_a_value_that_the_option_accepts() -> None:
+    for option in OPTIONS.values():
+        if option.name != "bootstrap_servers" and not (option.default is None and option.kind.optional):
+            assert option.kind.check(option.name, option.default) == option.default
+
+
+#: Where a caller may give more than the configuration keeps: the annotation of the dataclass, and that of the keyword.
+WIDER_KEYWORDS = {
+    "acks": ("Acks", "Literal[-1, 0, 1, 'all', '-1', '0', '1']"),
+    "interceptors": ("tuple[object, ...]", "Sequence[object]"),
+    "metric_reporters": ("tuple[MetricReporter, ...]", "Sequence[MetricReporter]"),
+    "ssl_cipher_suites": ("tuple[str, ...]", "str | Sequence[str]"),
+}
+
+
+def test_dataclass_and_typed_dict_have_the_same_options_with_the_same_annotations() -> None:
+    keywords = {name: ref.__forward_arg__ for name, ref in ProducerOptions.__annotations__.items()}
+
+    assert list(keywords) == [name for name in OPTIONS if name != "bootstrap_servers"]
+    for name, keyword in keywords.items():
+        kept = OPTIONS[name].type
+        if name in WIDER_KEYWORDS:
+            assert (kept, keyword.replace('"', "'")) == WIDER_KEYWORDS[name]
+        elif kept == "Secret | None":
+            assert keyword == "str | Secret | None"
+        elif "file" in name and kept == "str | None":
+            assert keyword == "str | os.PathLike[str] | None"
+        else:
+            assert kept == keyword
+    assert set(get_type_hints(ProducerOptions)) == set(keywords)
+
+
+def test_every_option_is_documented_once_in_the_table() -> None:
+    table = describe_options()
+
+    for option in OPTIONS.values():
+        assert len(option.doc) > 10
+        assert table.count(f"\n| `{option.name}` |") == 1
+    assert "`linger.ms`" in table
+    assert OPTIONS["linger_ms"].java_key == "linger.ms"
+    assert OPTIONS["partitioner"].java_key == "partitioner.class"
+    assert OPTIONS["close_timeout_ms"].java_key is None
+
+
+def test_create_is_the_same_as_calling_the_class() -> None:
+    assert ProducerConfig.create("a", linger_ms=1) == ProducerConfig("a", linger_ms=1)
+
+
+# --- Servers
+
+
+@pytest.mark.parametrize(
+    ("given", "addresses"),
+    [
+        ("localhost", [("localhost", 9092)]),
+        ("a:1, b ,c:3,", [("a", 1), ("b", 9092), ("c", 3)]),
+        (["a:1", "b"], [("a", 1), ("b", 9092)]),
+        (("a,b:2",), [("a", 9092), ("b", 2)]),
+        ("[::1]:9093,[fe80::1]", [("::1", 9093), ("fe80::1", 9092)]),
+        ("10.0.0.1:9092,kafka_1.svc-x.local:80", [("10.0.0.1", 9092), ("kafka_1.svc-x.local", 80)]),
+    ],
+)
+def test_bootstrap_servers_are_read_as_host_and_port(given: Any, addresses: list[tuple[str, int]]) -> None:
+    assert list(parse_bootstrap_servers(given)) == addresses
+    assert list(ProducerConfig(given).bootstrap_addresses) == addresses
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("", "empty"),
+        ([], "empty"),
+        (None, "host:port"),
+        (b"localhost", "must be"),
+        (9092, "must be"),
+        ([9092], "must be"),
+        ("a:9092,a", "twice"),
+        ("::1", r"brackets: \[::1\]:9092"),
+        ("[localhost]:1", "no IPv6 address"),
+        ("[::1]x:1", "not host:port|several colons"),
+        ("a:0", "port is a number from 1 to 65535"),
+        ("a:65536", "port is a number"),
+        ("a:", "port is a number"),
+        ("a b", "not host:port"),
+        ("PLAINTEXT://a:9092", "begins with a scheme"),
+        ("u:p@a:9092", "has an @"),
+    ],
+)
+def test_a_wrong_server_is_refused_with_the_reason(given: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        ProducerConfig(given)
+
+
+def test_ipv6_addresses_are_written_in_brackets() -> None:
+    assert str(Address("::1", 9092)) == "[::1]:9092"
+    assert ProducerConfig("[::1]").bootstrap_servers == ("[::1]:9092",)
+
+
+# --- Values
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("all", -1), ("ALL", -1), (-1, -1), ("-1", -1), (1, 1), ("1", 1), (0, 0), ("0", 0)]
+)
+def test_acks_takes_every_spelling_of_kafka(given: object, kept: int) -> None:
+    assert config(acks=given, enable_idempotence=kept == -1).acks == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("acks", 2, "'all'"),
+        ("acks", True, "'all'"),
+        ("acks", 1.0, "'all'"),
+        ("linger_ms", -1, "at least 0"),
+        ("linger_ms", 5.0, "whole number of milliseconds"),
+        ("linger_ms", True, "whole number"),
+        ("linger_ms", "5", "whole number"),
+        ("linger_ms", None, "leave the option out"),
+        ("retries", 2**31, "0 to 2147483647"),
+        ("metadata_max_idle_ms", 4999, "at least 5000"),
+        ("send_buffer_bytes", -2, "-1 to"),
+        ("enable_idempotence", 1, "True or False"),
+        ("client_id", b"x", "text"),
+        ("transactional_id", "", "not empty"),
+        ("compression_type", "zst", "Did you mean 'zstd'"),
+        ("compression_type", None, "'none'"),
+        ("sasl_login_refresh_window_factor", 0.4, "0.5 to 1.0"),
+        ("key_serializer", "json", "callable"),
+        ("value_serializer", object(), "callable"),
+        ("partitioner", "sticky", "round_robin"),
+        ("partitioner", 3, "callable"),
+        ("interceptors", 3, "sequence of objects"),
+        ("interceptors", [object()], "on_send"),
+        ("metric_reporters", [object()], "record"),
+        ("on_delivery_error", 3, "callable"),
+        ("ssl_context", "default", "SSLContext"),
+        ("ssl_cafile", 3, "path"),
+        ("ssl_cafile", PEM, "ssl_truststore_certificates"),
+        ("ssl_truststore_certificates", "/etc/ca.pem", "PEM text"),
+        ("ssl_cipher_suites", [3], "sequence of text"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_is_allowed(name: str, value: object, allowed: str) -> None:
+    message = refusal(**{name: value})
+
+    assert name in message
+    assert allowed in message
+
+
+def test_choices_are_matched_without_regard_to_case() -> None:
+    assert config(compression_type="ZSTD", security_protocol="ssl").security_protocol == "SSL"
+
+
+def test_paths_may_be_path_objects() -> None:
+    assert config(security_protocol="SSL", ssl_cafile=Path("/etc/ca.pem")).ssl_cafile == "/etc/ca.pem"
+
+
+# --- Names
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("lingerms", "Did you mean 'linger_ms'?"),
+        ("linger.ms", "write linger_ms="),
+        ("max_batch_size", "aiokafka's name; here it is batch_size"),
+        ("sasl_plain_username", "here it is sasl_username"),
+        ("queue.buffering.max.ms", "librdkafka's name; here it is linger_ms"),
+        ("message.timeout.ms", "here it is delivery_timeout_ms"),
+        ("queue_buffering_max_kbytes", "bytes, not kilobytes"),
+        ("ssl_keystore_location", "Java's name; here it is ssl_certfile"),
+        ("interceptor_classes", "here it is interceptors"),
+        ("partitioner_class", "here it is partitioner"),
+        ("metrics.num.samples", "producer.metrics()"),
+        ("group_id", "no group"),
+        ("sasl.jaas.config", "here see sasl_username, sasl_password"),
+        ("frobnicate", "describe_options()"),
+    ],
+)
+def test_an_unknown_option_is_told_the_right_name(name: str, sentence: str) -> None:
+    assert sentence in refusal(**{name: 1})
+
+
+# --- What follows, and what contradicts
+
+
+def test_a_delivery_timeout_that_was_not_given_is_raised_to_linger_and_request_timeout() -> None:
+    assert config(linger_ms=100_000).delivery_timeout_ms == 130_000
+    assert config(request_timeout_ms=2**31 - 1).delivery_timeout_ms == 2**31 - 1
+
+
+def test_a_delivery_timeout_that_was_given_must_leave_time_for_one_attempt() -> None:
+    assert "5 + 30000 = 30005" in refusal(delivery_timeout_ms=30_004)
+    assert config(delivery_timeout_ms=30_005).delivery_timeout_ms == 30_005
+    assert "must be at least" in refusal(delivery_timeout_ms=120_000, linger_ms=100_000)
+
+
+def test_close_waits_as_long_as_a_delivery_may_take_unless_told_otherwise() -> None:
+    assert config(delivery_timeout_ms=40_000).close_timeout_ms == 40_000
+    assert config(close_timeout_ms=7).close_timeout_ms == 7
+
+
+@pytest.mark.parametrize(
+    "undone", [{"acks": 1}, {"acks": 0}, {"retries": 0}, {"max_in_flight_requests_per_connection": 6}]
+)
+@pytest.mark.parametrize("asked", [{}, {"enable_idempotence": True}])
+def test_idempotence_is_never_switched_off_silently(undone: Options, asked: Options) -> None:
+    assert "enable_idempotence=False" in refusal(**undone, **asked)
+    assert config(**undone, enable_idempotence=False).enable_idempotence is False
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"transactional_id": "t", "enable_idempotence": False}, "needs idempotence"),
+        (
+            {"transactional_id": "t", "transaction_two_phase_commit_enable": True, "transaction_timeout_ms": 60000},
+            "KIP-939",
+        ),
+        ({"transaction_two_phase_commit_enable": True}, "transactional_id"),
+        ({"compression_level": 3}, "no levels"),
+        ({"compression_level": 3, "compression_type": "snappy"}, "no levels"),
+        ({"compression_level": 0, "compression_type": "gzip"}, "1 to 9, or -1"),
+        ({"compression_level": 10, "compression_type": "gzip"}, "1 to 9, or -1"),
+        ({"compression_level": 18, "compression_type": "lz4"}, "1 to 17"),
+        ({"compression_level": 23, "compression_type": "zstd"}, "22"),
+        ({"batch_size": 2000, "buffer_memory": 1000}, "buffer_memory"),
+        ({"max_request_size": 2000, "buffer_memory": 1000}, "buffer_memory"),
+        ({"retry_backoff_ms": 200, "retry_backoff_max_ms": 100}, "retry_backoff_max_ms=100"),
+        ({"reconnect_backoff_ms": 200, "reconnect_backoff_max_ms": 100}, "reconnect_backoff_max_ms=100"),
+        ({"partitioner_rack_aware": True}, "client_rack"),
+        ({"ssl_cafile": "ca.pem"}, "security_protocol to SSL"),
+        ({"ssl_check_hostname": False}, "ssl_check_hostname would not be used"),
+        ({"sasl_mechanism": "PLAIN"}, "security_protocol='PLAINTEXT'"),
+        ({"security_protocol": "SSL", "sasl_mechanism": "PLAIN"}, "would not be used"),
+        ({"security_protocol": "SASL_SSL"}, "needs sasl_mechanism"),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "sasl_username and sasl_password"),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}, "sasl_kerberos_service_name"),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}, "exactly one"),
+        ({"security_protocol": "SSL", "ssl_keyfile": "k.pem"}, "ssl_certfile"),
+        ({"security_protocol": "SSL", "ssl_keystore_key": PEM}, "belong together"),
+        ({"security_protocol": "SSL", "ssl_key_password": "x"}, "without a key"),
+        ({"security_protocol": "SSL", "ssl_cafile": "a", "ssl_truststore_certificates": PEM}, "one of them"),
+    ],
+)
+def test_contradictory_options_are_refused_with_the_way_out(options: Options, sentence: str) -> None:
+    assert sentence in refusal(**options)
+
+
+def test_a_context_excludes_the_other_options_of_tls() -> None:
+    context = ssl.create_default_context()
+
+    assert config(security_protocol="SSL", ssl_context=context).ssl_context is context
+    assert "ssl_cafile would not be used" in refusal(security_protocol="SSL", ssl_context=context, ssl_cafile="x")
+
+
+def test_sizes_that_were_not_given_fit_into_a_small_buffer_memory() -> None:
+    small = config(buffer_memory=1000)
+
+    assert (small.batch_size, small.max_request_size) == (1000, 1000)
+
+
+def test_reconnect_backoff_alone_is_constant_as_in_java() -> None:
+    assert config(reconnect_backoff_ms=20).reconnect_backoff_max_ms == 20
+    assert config(reconnect_backoff_ms=20, reconnect_backoff_max_ms=90).reconnect_backoff_max_ms == 90
+    assert config(retry_backoff_ms=5000).retry_backoff_max_ms == 5000
+
+
+# --- Secrets
+
+
+def leaks(text: str) -> bool:
+    return CANARY in text
+
+
+def test_a_secret_shows_itself_to_nobody() -> None:
+    secret = Secret(CANARY)
+
+    assert not any(leaks(shown) for shown in (repr(secret), str(secret), f"{secret}", f"{secret:>40}", "%s" % secret))  # noqa: UP031
+    assert not hasattr(secret, "__dict__")
+    assert secret.reveal() == CANARY
+    assert secret == Secret(CANARY)
+    assert secret != Secret("other")
+    assert secret != CANARY
+    assert len({secret, Secret(secret)}) == 1
+    assert pickle.loads(pickle.dumps(secret)) == secret
+
+
+def test_no_secret_stands_in_a_configuration_as_text(caplog: pytest.LogCaptureFixture) -> None:
+    secretive = config(
+        **SASL,
+        ssl_keystore_key="-----BEGIN PRIVATE KEY-----" + CANARY,
+        ssl_keystore_certificate_chain=PEM,
+        ssl_key_password=CANARY,
+    )
+    with caplog.at_level(logging.DEBUG):
+        logging.getLogger("test").debug("%s %r", secretive, secretive)
+
+    assert not leaks(repr(secretive) + str(secretive) + caplog.text)
+    assert secretive.sasl_password is not None
+    assert secretive.sasl_password.reveal() == CANARY
+    assert not leaks(str([getattr(secretive, name) for name in OPTIONS]))
+
+
+def wrong_password_type() -> object:
+    return config(**{**SASL, "sasl_password": CANARY.encode()})
+
+
+def wrong_key_type() -> object:
+    return config(security_protocol="SSL", ssl_truststore_certificates=CANARY.encode())
+
+
+def token_for_provider() -> object:
+    return config(security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=CANARY)
+
+
+def key_as_file() -> object:
+    return config(security_protocol="SSL", ssl_keyfile=f"-----BEGIN PRIVATE KEY-----\n{CANARY}")
+
+
+def jaas() -> object:
+    line = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{CANARY}";'
+    return ProducerConfig.from_properties({"bootstrap.servers": "h", "sasl.jaas.config": line})
+
+
+def broken_escape() -> object:
+    return ProducerConfig.from_properties(f"bootstrap.servers=h\nsasl.password={CANARY}\\u12")
+
+
+def keystore_password() -> object:
+    return ProducerConfig.from_properties({"bootstrap.servers": "h", "ssl.keystore.password": CANARY})
+
+
+def unencoded_slash() -> object:
+    return ProducerConfig.from_url(f"kafka+sasl-ssl://u:x/{CANARY}@h")
+
+
+def unencoded_question_mark() -> object:
+    return ProducerConfig.from_url(f"kafka+sasl-ssl://u:{CANARY}?{CANARY}=1@h")
+
+
+def forgotten_host() -> object:
+    return ProducerConfig.from_url(f"kafka+sasl-ssl://u:{CANARY}")
+
+
+def two_ats() -> object:
+    return ProducerConfig.from_url(f"kafka+sasl-ssl://u@s:{CANARY}#{CANARY}@h")
+
+
+def wrong_scheme() -> object:
+    return ProducerConfig.from_url(f"kafak://u:{CANARY}@h")
+
+
+def password_over_plaintext() -> object:
+    return ProducerConfig.from_url(f"kafka://u:{CANARY}@h")
+
+
+def credentials_in_servers() -> object:
+    return ProducerConfig(f"u:{CANARY}@h:9092")
+
+
+def secret_in_env() -> object:
+    return ProducerConfig.from_env(
+        environ={
+            "KAFKA_BOOTSTRAP_SERVERS": "h",
+            "KAFKA_SASL_PASSWORD": CANARY,
+            "KAFKA_SASL_OAUTH_TOKEN_PROVIDER": CANARY,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        wrong_password_type,
+        wrong_key_type,
+        token_for_provider,
+        key_as_file,
+        jaas,
+        broken_escape,
+        keystore_password,
+        unencoded_slash,
+        unencoded_question_mark,
+        forgotten_host,
+        two_ats,
+        wrong_scheme,
+        password_over_plaintext,
+        credentials_in_servers,
+        secret_in_env,
+    ],
+)
+def test_no_error_shows_a_secret(mistake: Callable[[], object]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        mistake()
+
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert not leaks(str(error) + repr(error.args))
+        error = error.__cause__ or error.__context__
+    frames = "".join(traceback.format_exception(caught.value))
+    assert not leaks(frames)
+
+
+# --- As a value
+
+
+def double(obj: object) -> bytes:
+    return str(obj).encode() * 2
+
+
+def test_a_configuration_travels_to_another_process_with_its_secrets() -> None:
+    travelling = config(**SASL, linger_ms=7, value_serializer=double, key_serializer=JsonSerializer(sort_keys=True))
+
+    arrived = pickle.loads(pickle.dumps(travelling))
+
+    assert arrived == travelling
+    assert arrived.sasl_password.reveal() == CANARY
+    assert arrived.is_explicit("linger_ms")
+    assert not arrived.is_explicit("delivery_timeout_ms")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "more"),
+    [
+        ("value_serializer", lambda obj: obj, {}),  # pyright: ignore[reportUnknownLambdaType]
+        ("ssl_context", ssl.create_default_context(), {"security_protocol": "SSL"}),
+    ],
+)
+def test_what_cannot_be_pickled_is_named(
+    name: str, value: object, more: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioproducer.config._PICKLERS", ())
+
+    with pytest.raises(ConfigError, match=f"because {name}=.*importable"):
+        pickle.dumps(config(**{name: value}, **more))
+
+
+def test_a_pickler_that_can_pickle_a_lambda_is_let_do_so() -> None:
+    cloudpickle = pytest.importorskip("cloudpickle")
+    travelling = config(value_serializer=lambda obj: str(obj).encode())
+
+    arrived = pickle.loads(cloudpickle.dumps(travelling))
+
+    assert arrived.value_serializer(5) == b"5"
+
+
+def test_a_configuration_is_immutable_and_copies_are_itself() -> None:
+    plain = config()
+
+    with pytest.raises(AttributeError):
+        plain.linger_ms = 9  # type: ignore[misc]
+    assert copy.copy(plain) is plain
+    assert copy.deepcopy(plain) is plain
+
+
+def test_equal_options_make_equal_configurations() -> None:
+    assert config(linger_ms=5) == config()
+    assert hash(config(linger_ms=5)) == hash(config())
+    assert config(linger_ms=6) != config()
+
+
+def test_replace_checks_again_and_derives_again() -> None:
+    slow = config(linger_ms=100_000)
+
+    assert slow.replace(linger_ms=5).delivery_timeout_ms == 120_000
+    assert slow.replace("other").bootstrap_servers == ("other:9092",)
+    assert config(compression_type="zstd", compression_level=3).replace(
+        compression_type="none", compression_level=None
+    ) == config(compression_type="none")
+    with pytest.raises(ConfigError, match="must be at least"):
+        slow.replace(delivery_timeout_ms=1)
+
+
+def test_repr_shows_what_differs_from_the_defaults() -> None:
+    shown = repr(config(linger_ms=20, batch_size=16384, value_serializer=double, acks="1", enable_idempotence=False))
+
+    assert shown == (
+        "ProducerConfig('localhost:9092', value_serializer=double, acks=1, linger_ms=20, enable_idempotence=False)"
+    )
+    assert repr(config(**SASL)).endswith("sasl_username='alice', sasl_password=Secret('***'))")
+
+
+# --- Java's properties
+
+
+def test_java_properties_become_options() -> None:
+    read = ProducerConfig.from_properties(
+        {
+            "bootstrap.servers": "a:1,b:2",
+            "acks": "all",
+            "linger.ms": " 20 ",
+            "batch.size": 1000,
+            "enable.idempotence": "TRUE",
+            "compression.type": "zstd",
+            "compression.zstd.level": "5",
+            "compression.lz4.level": "17",
+            "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+            "value.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer",
+            "partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner",
+            "interceptor.classes": "",
+            "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
+            "close.timeout.ms": "9",
+            "max_block_ms": "8",
+        }
+    )
+
+    assert read == ProducerConfig(
+        "a:1,b:2",
+        linger_ms=20,
+        batch_size=1000,
+        compression_type="zstd",
+        compression_level=5,
+        key_serializer=StringSerializer(),
+        partitioner="round_robin",
+        close_timeout_ms=9,
+        max_block_ms=8,
+    )
+
+
+def test_the_java_keys_of_tls_become_ours() -> None:
+    read = ProducerConfig.from_properties(
+        """
+        bootstrap.servers=h
+        security.protocol=SASL_SSL
+        ssl.truststore.type=PEM
+        ssl.truststore.location=/etc/ca.pem
+        ssl.keystore.type=PEM
+        ssl.keystore.location=/etc/client.pem
+        ssl.key.password=pw
+        ssl.endpoint.identification.algorithm=
+        ssl.enabled.protocols=TLSv1.3
+        ssl.protocol=TLSv1.3
+        sasl.mechanism=OAUTHBEARER
+        sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+        sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler
+        sasl.oauthbearer.token.endpoint.url=https://idp/token
+        sasl.oauthbearer.client.credentials.client.id=me
+        sasl.oauthbearer.client.credentials.client.secret=s
+        """
+    )
+
+    assert (read.ssl_cafile, read.ssl_certfile, read.ssl_min_version) == ("/etc/ca.pem", "/etc/client.pem", "TLSv1.3")
+    assert not read.ssl_check_hostname
+    assert read.sasl_oauthbearer_client_credentials_client_secret == Secret("s")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("lingr.ms=5", "Did you mean 'linger_ms'"),
+        ("linger.ms=5ms", "linger.ms.*whole number of milliseconds"),
+        ("enable.idempotence=maybe", "true or false"),
+        ("buffer.memory.allocation.strategy=full", "no counterpart here"),
+        ("config.providers=file", "fill in values"),
+        ("ssl.engine.factory.class=a.B", "ssl_context"),
+        ("interceptor.classes=a.B", "pass interceptors"),
+        ("metric.reporters=a.B", "pass metric_reporters"),
+        ("partitioner.class=a.B", "round_robin"),
+        ("value.serializer=io.confluent.kafka.serializers.KafkaAvroSerializer", "StringSerializer"),
+        ("ssl.truststore.location=/x.jks", "type JKS.*only PEM"),
+        ("ssl.keystore.type=PKCS12", "only PEM"),
+        ("ssl.protocol=TLSv1.2", "ssl_context"),
+        ("sasl.login.callback.handler.class=a.B", "sasl_oauth_token_provider"),
+        ("message.timeout.ms=5", "delivery_timeout_ms"),
+        ("group.id=g", "no group"),
+    ],
+)
+def test_java_properties_that_mean_nothing_here_say_what_to_use_instead(line: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        ProducerConfig.from_properties(f"bootstrap.servers=h\n{line}")
+
+
+def test_keywords_win_over_properties_which_are_then_not_looked_at() -> None:
+    context = ssl.create_default_context()
+
+    read = ProducerConfig.from_properties(
+        {
+            "bootstrap.servers": "h",
+            "linger.ms": "nonsense",
+            "interceptor.classes": "a.B",
+            "sasl.jaas.config": "x=y",
+            "ssl.truststore.location": "/x.jks",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+        },
+        bootstrap_servers="other",
+        linger_ms=1,
+        interceptors=[],
+        sasl_username="u",
+        sasl_password="p",
+        ssl_context=context,
+    )
+
+    assert read.bootstrap_servers == ("other:9092",)
+    assert read.linger_ms == 1
+    assert read.ssl_context is context
+
+
+def properties(text: str) -> str:
+    """The client id in ``text``, read as a properties file."""
+    return ProducerConfig.from_properties("bootstrap.servers=h\n" + text).client_id
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("client.id=a", "a"),
+        ("client.id = a", "a"),
+        ("client.id:a", "a"),
+        ("client.id a", "a"),
+        ("client.id\t:\fa", "a"),
+        ("  client.id  =  a b ", "a b"),
+        ("client.id==a", "=a"),
+        ("client.id", ""),
+        ("# client.id=x\n! client.id=x\nclient.id=a", "a"),
+        ("\n \t\nclient.id=a\r\nretries=3\rlinger.ms=1", "a"),
+        ("client.id=a\\\n    b\\\r\n  c", "abc"),
+        ("client.id=a\\\n# b", "a# b"),
+        ("client.id=a\\\\\nretries=3", "a\\"),
+        ("# comment\\\nclient.id=a", "a"),
+        ("client.id=\\u0061\\u00E9\\ud83d\\ude00", "aé😀"),
+        ("client.id=a\\tb\\:\\=\\#\\q\\\\", "a\tb:=#q\\"),
+        ("client\\.id=a", "a"),
+        ("client.id=a\nclient.id=b", "b"),
+        ("client.id=a\\", "a"),
+    ],
+)
+def test_properties_text_is_read_as_java_reads_it(text: str, value: str) -> None:
+    assert properties(text) == value
+
+
+def test_a_properties_file_is_read_as_utf_8_and_otherwise_as_java_does(tmp_path: Path) -> None:
+    text = "bootstrap.servers=h\nclient.id=é\n"
+    (tmp_path / "utf8.properties").write_text(text, encoding="utf-8")
+    (tmp_path / "latin.properties").write_text(text, encoding="iso-8859-1")
+
+    assert ProducerConfig.from_properties(tmp_path / "utf8.properties").client_id == "é"
+    assert ProducerConfig.from_properties(str(tmp_path / "latin.properties")).client_id == "é"
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        ProducerConfig.from_properties(tmp_path / "missing.properties")
+
+
+def test_a_malformed_escape_names_its_line() -> None:
+    with pytest.raises(ConfigError, match="Line 3"):
+        properties("# c\nclient.id=\\u12")
+
+
+def test_two_keys_for_one_option_must_agree() -> None:
+    with pytest.raises(ConfigError, match="linger_ms"):
+        ProducerConfig.from_properties({"bootstrap.servers": "h", "linger.ms": "1", "linger_ms": "2"})
+
+
+# --- URLs
+
+
+def test_a_url_holds_servers_options_and_credentials() -> None:
+    read = ProducerConfig.from_url(
+        "kafka+sasl-ssl://al%40ice:p%2Fw+%3A@h1:9093,[::1]/?sasl_mechanism=PLAIN&linger.ms=7&client_id=a%20b+c",
+        acks="all",
+    )
+
+    assert read.bootstrap_addresses == (("h1", 9093), ("::1", 9092))
+    assert (read.sasl_username, read.sasl_password) == ("al@ice", Secret("p/w+:"))
+    assert (read.linger_ms, read.client_id, read.security_protocol) == (7, "a b+c", "SASL_SSL")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "protocol"), [("kafka", "PLAINTEXT"), ("kafka+plaintext", "PLAINTEXT"), ("kafka+ssl", "SSL")]
+)
+def test_the_scheme_of_a_url_says_the_security_protocol(scheme: str, protocol: str) -> None:
+    assert ProducerConfig.from_url(f"{scheme}://h").security_protocol == protocol
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("localhost:9092", "kafka://"),
+        ("http://h", "kafka://"),
+        ("kafka://", "kafka://"),
+        ("kafka:///?acks=all", "host:port"),
+        ("kafka://h/orders", "topic belongs to send"),
+        ("kafka://h#x", "fragment"),
+        ("kafka://h?linger_ms=1#x", "fragment"),
+        ("kafka://h?linger_ms", "name=value"),
+        ("kafka://h?linger_ms=1&linger_ms=2", "twice"),
+        ("kafka://h?lingerms=1", "Did you mean 'linger_ms'"),
+        ("kafka://h?linger_ms=x", "whole number"),
+        ("kafka+ssl://h?security_protocol=PLAINTEXT", "says security_protocol twice"),
+        ("kafka://h?bootstrap_servers=x", "says bootstrap_servers twice"),
+    ],
+)
+def test_a_wrong_url_is_refused_with_the_reason(url: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        ProducerConfig.from_url(url)
+
+
+def test_a_plain_kafka_url_leaves_the_security_protocol_to_an_option() -> None:
+    assert ProducerConfig.from_url("kafka://h?security_protocol=SSL").security_protocol == "SSL"
+
+
+# --- The environment
+
+#: What stands in the environment of Kafka's own programs, of Docker images and of Kubernetes services.
+OTHERS = """
+HOME OPTS HEAP_OPTS JVM_PERFORMANCE_OPTS GC_LOG_OPTS LOG4J_OPTS LOG4J_CMD_OPTS JMX_OPTS JMX_PORT DEBUG
+CLASSPATH VERSION BROKER_ID NODE_ID PROCESS_ROLES ADVERTISED_LISTENERS LISTENERS LISTENER_SECURITY_PROTOCOL_MAP
+ZOOKEEPER_CONNECT INTER_BROKER_LISTENER_NAME CONTROLLER_LISTENER_NAMES CONTROLLER_QUORUM_VOTERS LOG_DIRS
+CLUSTER_ID NUM_PARTITIONS TRANSACTION_STATE_LOG_MIN_ISR TRANSACTION_STATE_LOG_REPLICATION_FACTOR
+OFFSETS_TOPIC_REPLICATION_FACTOR GROUP_INITIAL_REBALANCE_DELAY_MS AUTO_CREATE_TOPICS_ENABLE MESSAGE_MAX_BYTES
+REPLICA_FETCH_MAX_BYTES LOG_RETENTION_HOURS MIN_INSYNC_REPLICAS SASL_ENABLED_MECHANISMS
+SASL_MECHANISM_INTER_BROKER_PROTOCOL PORT PORT_9092_TCP SERVICE_HOST SERVICE_PORT TOPIC TOPICS GROUP_ID
+AUTO_OFFSET_RESET CONSUMER_GROUP SCHEMA_REGISTRY_URL REST_URL CONNECT_URL METRIC_REPORTERS
+SOCKET_REQUEST_MAX_BYTES LOG_CLEANER_ENABLE DELETE_TOPIC_ENABLE CONFLUENT_SUPPORT_METRICS_ENABLE KRAFT_MODE
+""".split()  # noqa: SIM905 - shorter than a list
+
+
+def test_the_environment_is_read_and_other_programs_variables_are_ignored() -> None:
+    environ = {f"KAFKA_{name}": "x" for name in OTHERS} | {
+        "KAFKA_BOOTSTRAP_SERVERS": "a,b",
+        "KAFKA_LINGER_MS": "8",
+        "KAFKA_ENABLE_METRICS_PUSH": "false",
+        "KAFKA_CLIENT_RACK": "",
+        "LINGER_MS": "9",
+    }
+
+    read = ProducerConfig.from_env(environ=environ, max_block_ms=3)
+
+    assert read == ProducerConfig("a,b", linger_ms=8, enable_metrics_push=False, max_block_ms=3)
+
+
+@pytest.mark.parametrize(
+    ("variable", "right"),
+    [
+        ("LINGERMS", "KAFKA_LINGER_MS"),
+        ("BOOTSTRAP_SERVER", "KAFKA_BOOTSTRAP_SERVERS"),
+        ("BROKERS", "KAFKA_BOOTSTRAP_SERVERS"),
+        ("SASL_PLAIN_PASSWORD", "KAFKA_SASL_PASSWORD"),
+        ("MAX_BATCH_SIZE", "KAFKA_BATCH_SIZE"),
+        ("SSL_TRUSTSTORE_LOCATION", "KAFKA_SSL_CAFILE"),
+    ],
+)
+def test_a_variable_that_is_nearly_an_option_is_refused(variable: str, right: str) -> None:
+    environ = {"KAFKA_BOOTSTRAP_SERVERS": "h", f"KAFKA_{variable}": "1"}
+
+    with pytest.raises(ConfigError, match=f"KAFKA_{variable} .*{right}"):
+        ProducerConfig.from_env(environ=environ)
+
+
+def test_a_wrong_variable_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"KAFKA_LINGER_MS \(linger_ms\)='soon'"):
+        ProducerConfig.from_env(environ={"KAFKA_BOOTSTRAP_SERVERS": "h", "KAFKA_LINGER_MS": "soon"})
+
+
+def test_servers_must_come_from_somewhere() -> None:
+    with pytest.raises(ConfigError, match="APP_BOOTSTRAP_SERVERS is not set"):
+        ProducerConfig.from_env("APP_", {})
+    assert ProducerConfig.from_env("APP_", {"APP_LINGER_MS": "1"}, bootstrap_servers="h").linger_ms == 1
+    with pytest.raises(ConfigError, match="bootstrap_servers is empty"):
+        ProducerConfig.from_properties({"linger.ms": "1"})
