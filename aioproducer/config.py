@@ -73,8 +73,8 @@ class PartitionerObject(Protocol):
     """A partitioner with state of its own."""
 
     @property
-    def partition(self) -> Callable[..., int]:
-        """Chooses the partition of one record."""
+    def partition(self) -> Callable[..., int | None]:
+        """Chooses the partition of one record; None leaves the choice to the default."""
         ...
 
 
@@ -96,7 +96,7 @@ class MetricReporter(Protocol):
         ...
 
 
-PartitionerOption: TypeAlias = Literal["round_robin"] | Callable[..., int] | PartitionerObject
+PartitionerOption: TypeAlias = Literal["round_robin"] | Callable[..., int | None] | PartitionerObject
 
 
 class Secret:

@@ -208,7 +208,7 @@ def test_a_failing_serializer_is_named_with_its_cause() -> None:
     serialize = prepare_serializer(JsonSerializer(), VALUE)
 
     with pytest.raises(
-        SerializationError, match="value serializer JsonSerializer failed .* object .*'orders'"
+        SerializationError, match=r"value serializer JsonSerializer failed .* object .*'orders'"
     ) as caught:
         serialize("orders", object())
 
