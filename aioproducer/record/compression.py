@@ -11,7 +11,6 @@ import threading
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -36,7 +35,10 @@ class Codec(IntEnum):
 
 
 class LevelRange(NamedTuple):
-    """The compression levels that a codec knows (KIP-390), both ends included."""
+    """The compression levels that a codec knows (KIP-390): both ends of a range, and the default.
+
+    The default is a level even where it is not in the range: gzip's -1 leaves the choice to zlib.
+    """
 
     minimum: int
     maximum: int
@@ -44,7 +46,7 @@ class LevelRange(NamedTuple):
 
 
 LEVELS: Final[dict[Codec, LevelRange]] = {
-    Codec.GZIP: LevelRange(-1, 9, -1),
+    Codec.GZIP: LevelRange(1, 9, -1),
     Codec.LZ4: LevelRange(1, 17, 9),
     Codec.ZSTD: LevelRange(-131072, 22, 3),
 }
@@ -76,7 +78,7 @@ def decompress(codec: Codec, data: BytesLike, *, max_size: int) -> bytes:
 
 
 def require(codec: Codec) -> None:
-    """Make sure that the codec can be used here.
+    """Make sure that the codec can be used here, and have its library imported: the first time takes some 10 ms.
 
     Raises ``ConfigError`` that says what to install where its library is missing.
     """
@@ -86,7 +88,7 @@ def require(codec: Codec) -> None:
 
 def _check_level(codec: Codec, level: int) -> None:
     lowest, highest, default = LEVELS[codec]
-    if not lowest <= level <= highest:
+    if level != default and not lowest <= level <= highest:
         raise ConfigError(
             f"{codec.name.lower()} has no compression level {level}; it knows {lowest} to {highest}, and {default} is "
             "the default."
@@ -105,7 +107,6 @@ _LIBRARIES: Final = {
 }
 
 
-@cache
 def _library(codec: Codec) -> Any:
     module, install = _LIBRARIES[codec]
     try:

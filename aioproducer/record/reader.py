@@ -271,7 +271,12 @@ def _parse_headers(data: bytes, position: int, end: int, count: int) -> tuple[tu
 
 
 def _nullable_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = _varint(data, position)
+    length = data[position]
+    if length < 0x80 and not length & 1:  # most are small and not null: spare them the call
+        length >>= 1
+        position += 1
+    else:
+        length, position = _varint(data, position)
     if length < 0:
         if length != -1:
             raise _MalformedError(f"a field has the length {length}")
