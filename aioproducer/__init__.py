@@ -1,0 +1,122 @@
+"""The asyncio-native Apache Kafka producer for Python.
+
+::
+
+    async with Producer("localhost:9092") as producer:
+        await producer.send("orders", b"value", key=b"key")
+"""
+
+from aioproducer.config import ProducerConfig, ProducerOptions
+from aioproducer.core.partitioner import Partitioner, PartitionIds, RoundRobinPartitioner
+from aioproducer.delivery import Delivery
+from aioproducer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    BrokerError,
+    BufferFull,
+    ConfigError,
+    CorruptRecord,
+    DeliveryError,
+    ForkedProcess,
+    InvalidRecord,
+    KafkaError,
+    KafkaTimeoutError,
+    MetadataNotReady,
+    NotStarted,
+    NotWritten,
+    NotWrittenTimeout,
+    ProducerClosed,
+    ProducerDied,
+    ProducerStateError,
+    ProtocolError,
+    RecordTooLarge,
+    SendManyError,
+    SerializationError,
+    Unknown,
+    UnknownTimeout,
+    UnsupportedVersion,
+    WrongEventLoop,
+)
+from aioproducer.interceptors import ProducerInterceptor
+from aioproducer.producer import Producer
+from aioproducer.serializers import (
+    BytesSerializer,
+    IntegerSerializer,
+    JsonSerializer,
+    LongSerializer,
+    SerializationContext,
+    StringSerializer,
+)
+from aioproducer.sync import SyncDelivery, SyncProducer
+from aioproducer.types import (
+    CloseReport,
+    ConsumerGroupMetadata,
+    Health,
+    HealthStatus,
+    OffsetAndMetadata,
+    PartitionInfo,
+    ProducerRecord,
+    RecordMetadata,
+    SendManyResult,
+    TimestampType,
+    TopicPartition,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AuthenticationError",
+    "BrokerConnectionError",
+    "BrokerError",
+    "BufferFull",
+    "BytesSerializer",
+    "CloseReport",
+    "ConfigError",
+    "ConsumerGroupMetadata",
+    "CorruptRecord",
+    "Delivery",
+    "DeliveryError",
+    "ForkedProcess",
+    "Health",
+    "HealthStatus",
+    "IntegerSerializer",
+    "InvalidRecord",
+    "JsonSerializer",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "LongSerializer",
+    "MetadataNotReady",
+    "NotStarted",
+    "NotWritten",
+    "NotWrittenTimeout",
+    "OffsetAndMetadata",
+    "PartitionIds",
+    "PartitionInfo",
+    "Partitioner",
+    "Producer",
+    "ProducerClosed",
+    "ProducerConfig",
+    "ProducerDied",
+    "ProducerInterceptor",
+    "ProducerOptions",
+    "ProducerRecord",
+    "ProducerStateError",
+    "ProtocolError",
+    "RecordMetadata",
+    "RecordTooLarge",
+    "RoundRobinPartitioner",
+    "SendManyError",
+    "SendManyResult",
+    "SerializationContext",
+    "SerializationError",
+    "StringSerializer",
+    "SyncDelivery",
+    "SyncProducer",
+    "TimestampType",
+    "TopicPartition",
+    "Unknown",
+    "UnknownTimeout",
+    "UnsupportedVersion",
+    "WrongEventLoop",
+    "__version__",
+]

@@ -20,6 +20,7 @@
     │   │   └── MetadataNotReady        enqueue_nowait: the topic's partitions are not known yet
     │   └── Unknown                     it may be in the log: it left, and no answer told what became of it
     │       └── UnknownTimeout (TimeoutError)      time ran out while it was on its way
+    ├── SendManyError                   a record of send_many failed; .result .error
     ├── KafkaTimeoutError (TimeoutError)    flush(), ready() or partitions_for() ran out of time
     ├── BrokerConnectionError           a connection could not be made, or broke
     │   └── AuthenticationError         the broker refused the credentials; not retriable
@@ -34,7 +35,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aioproducer.types import ProducerRecord
+    from aioproducer.types import ProducerRecord, SendManyResult
 
 __all__ = [
     "AuthenticationError",
@@ -57,6 +58,7 @@ __all__ = [
     "ProducerStateError",
     "ProtocolError",
     "RecordTooLarge",
+    "SendManyError",
     "SerializationError",
     "Unknown",
     "UnknownTimeout",
@@ -151,6 +153,19 @@ class Unknown(DeliveryError):
 
 class UnknownTimeout(Unknown, TimeoutError):
     """Time ran out while the record was on its way; it may be in the log or not."""
+
+
+class SendManyError(KafkaError):
+    """A record of ``send_many`` failed, and with it the rest was not read.
+
+    ``result`` tells what was delivered, ``error`` is what became of the first record that was not. Records of other
+    partitions behind it may have been delivered: ``result`` counts them.
+    """
+
+    def __init__(self, message: str, result: SendManyResult, error: KafkaError) -> None:
+        super().__init__(message)
+        self.result = result
+        self.error = error
 
 
 class KafkaTimeoutError(KafkaError, TimeoutError):

@@ -17,6 +17,7 @@ __all__ = [
     "Health",
     "HealthStatus",
     "OffsetAndMetadata",
+    "PartitionInfo",
     "ProducerRecord",
     "RecordMetadata",
     "SendManyResult",
@@ -122,15 +123,22 @@ class ConsumerGroupMetadata:
 class CloseReport:
     """What became of everything that the producer had accepted, as ``close()`` found it.
 
-    ``delivered``, ``failed`` (surely not written) and ``unknown`` (perhaps written) count records over the producer's
-    whole life. ``undelivered`` holds the records that were still waiting when the close timeout ended, keys and values
-    as serialized, in order per partition, so that an application can spool them; it is decoded as it is read.
+    ``delivered``, ``failed`` (certainly not written) and ``unknown`` (perhaps written) count records over the producer's
+    whole life. The records that were still waiting when the close timeout ended are handed back, keys and values as
+    serialized, in order per partition, so that an application can spool them: ``not_written`` never left this process
+    or were refused, ``maybe_written`` were on their way.
     """
 
     delivered: int = 0
     failed: int = 0
     unknown: int = 0
-    undelivered: Sequence[ProducerRecord] = ()
+    not_written: Sequence[ProducerRecord] = ()
+    maybe_written: Sequence[ProducerRecord] = ()
+
+    @property
+    def undelivered(self) -> Sequence[ProducerRecord]:
+        """All records that were handed back, the ones that are certainly not in the log last."""
+        return (*self.maybe_written, *self.not_written)
 
     @property
     def clean(self) -> bool:
@@ -177,13 +185,25 @@ class Health:
         return self.status is HealthStatus.READY
 
 
+class PartitionInfo(NamedTuple):
+    """A partition as the metadata show it; ``leader`` is the id of a broker, -1 where there is none now."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int = -1
+
+
 @dataclass(frozen=True, slots=True)
 class SendManyResult:
     """What ``send_many`` delivered: how many records, how many bytes, and the offsets that each partition got.
 
-    ``offsets`` maps each partition to (first, last) offset; with ``acks=0`` it is empty.
+    ``serialized_bytes`` counts keys and values. ``offsets`` maps each partition to (first, last) offset; with ``acks=0``
+    it is empty. ``failed`` and ``unknown`` count the records that were accepted and not acknowledged.
     """
 
     count: int = 0
+    failed: int = 0
+    unknown: int = 0
     serialized_bytes: int = 0
     offsets: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict[TopicPartition, tuple[int, int]])

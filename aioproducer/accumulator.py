@@ -1,0 +1,716 @@
+"""Holds the records of each partition, in batches, until the Sender takes them (Java's RecordAccumulator).
+
+What it costs to ask "what can be sent?" does not depend on how many partitions there are. A partition's queue is in
+exactly one place, and is put there again (`_place`) by whatever changes its fate:
+
+- *ready*, at the node that leads it: the Sender may drain it;
+- *leaderless*: it would be ready, but nobody knows its leader;
+- *blocked*: its first batch must wait for a sequence or for its compression; the answer or the worker places it again;
+- *waiting* for a time: the end of its linger or of a retry's backoff;
+- nowhere, when it is empty.
+
+A batch lingers only while an earlier batch of its partition is on its way: a lone record leaves at once, and under load
+batches fill while the previous one travels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from aioproducer.buffer_pool import BufferPool, PoolClosed
+from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.batches import BATCH_OVERHEAD, FlushWaiter, ProducerBatch
+from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
+from aioproducer.core.compression_ratio import CompressionRatios
+from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
+from aioproducer.core.sequences import Sequences
+from aioproducer.delivery import Delivery, UnobservedSink
+from aioproducer.errors import KafkaError
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.record import Codec, EncodedBatch, record_size_upper_bound
+from aioproducer.types import Header, TopicPartition
+
+__all__ = ["AccumulatorSettings", "RecordAccumulator"]
+
+#: How long the weights of the adaptive partitioner are used before they are computed anew, in seconds.
+_LOAD_MAX_AGE_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorSettings:
+    """The part of the configuration that batching needs; sizes in bytes, times in seconds."""
+
+    batch_size: int
+    linger_s: float
+    delivery_timeout_s: float
+    retry_backoff: ExponentialBackoff
+    max_request_size: int
+    codec: Codec = Codec.NONE
+    compression_level: int | None = None
+    compression_threshold: int = 32768
+    adaptive_partitioning: bool = True
+    availability_timeout_s: float = 0.0
+    client_rack: str | None = None  # set where the partitioner prefers leaders in this rack
+
+
+class PartitionQueue:
+    """The batches of one partition: those that wait, in order, and those on their way."""
+
+    __slots__ = ("batches", "expiry_armed", "flying", "lock", "partition", "place", "timer")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.batches: deque[ProducerBatch] = deque()
+        self.flying: list[ProducerBatch] = []
+        self.lock: asyncio.Lock | None = None  # made when somebody must wait for memory
+        self.place: OrderedDict[PartitionQueue, None] | None = None
+        self.expiry_armed = False  # one entry in the expiries at most, due no later than the oldest batch expires
+        self.timer = 0.0  # when the pending entry in the timers is due; later entries are stale
+
+    @property
+    def oldest(self) -> ProducerBatch | None:
+        """The batch that will expire first, if its records were not told yet."""
+        flying = next((batch for batch in self.flying if not batch.given_up), None)
+        if not self.batches or (flying is not None and flying.created_at <= self.batches[0].created_at):
+            return flying
+        return self.batches[0]
+
+
+class RecordAccumulator:
+    """Takes records in, and hands batches out."""
+
+    def __init__(
+        self,
+        settings: AccumulatorSettings,
+        metadata: ClusterMetadata,
+        pool: BufferPool,
+        sequences: Sequences,
+        metrics: ProducerMetrics,
+        sink: UnobservedSink,
+        *,
+        wake_sender: Callable[[], object],
+        random: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.pool = pool
+        self.sequences = sequences
+        self._metadata = metadata
+        self._metrics = metrics
+        self._sink = sink
+        self._wake_sender = wake_sender
+        self._random = random
+        self._ratios = CompressionRatios()
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._incomplete: dict[ProducerBatch, None] = {}
+        self.pending_records = 0
+
+        self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
+        self._leaderless: OrderedDict[PartitionQueue, None] = OrderedDict()
+        self._blocked: OrderedDict[PartitionQueue, None] = OrderedDict()
+        self._waiting: OrderedDict[PartitionQueue, None] = OrderedDict()
+        self._timers: list[tuple[float, int, PartitionQueue]] = []
+        self._expiries: list[tuple[float, int, PartitionQueue]] = []
+        self._ordinals = count()
+        self._to_seal: list[ProducerBatch] = []
+        self._sticky: dict[str, StickyPartitions] = {}
+        self._loads: dict[str, tuple[float, PartitionLoad | None]] = {}
+        self._slow_since: dict[int, float] = {}  # nodes that have batches ready and take none
+
+        self._flushes = 0
+        self._closing = False
+
+    # -- records in ---------------------------------------------------------------------------------------------------
+
+    def try_append(
+        self,
+        topic: TopicMetadata,
+        partition: int | None,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        size: int,
+        now: float,
+    ) -> Delivery | None:
+        """Put the record at the end of its partition, or answer None where there is no room for it yet.
+
+        ``partition`` None: wherever records without a key go now. ``size`` is an upper bound of the encoded record.
+        """
+        queue = self._queue_for(topic, partition, size, now)
+        if queue.lock is not None and queue.lock.locked():
+            return None
+        if not self.pool.try_acquire(size + BATCH_OVERHEAD):
+            return None
+        return self._append(queue, timestamp_ms, key, value, headers, size, partition is None, topic, now)
+
+    async def append(
+        self,
+        topic: TopicMetadata,
+        partition: int | None,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        size: int,
+        clock: Callable[[], float],
+    ) -> Delivery:
+        """Like `try_append`, but waits for room: first come, first served.
+
+        The partition's lock is held from the place in the queue to the append, so the records of a partition keep the
+        order in which they came. Raises PoolClosed. Cancellation: nothing was buffered, the memory is given back.
+        """
+        ticket = self.pool.join(size + BATCH_OVERHEAD)
+        if partition is None:  # the partition is chosen when there is room: there is no order to keep
+            await self.pool.wait(ticket)
+            queue = self._queue_for(topic, None, size, clock())
+            return self._append(queue, timestamp_ms, key, value, headers, size, True, topic, clock())
+
+        queue = self._queue(TopicPartition(topic.name, partition))
+        lock = queue.lock
+        if lock is None:
+            lock = queue.lock = asyncio.Lock()
+        try:
+            await lock.acquire()
+        except BaseException:
+            self.pool.leave(ticket)
+            raise
+        try:
+            await self.pool.wait(ticket)
+            return self._append(queue, timestamp_ms, key, value, headers, size, False, topic, clock())
+        finally:
+            lock.release()
+
+    def _append(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        size: int,
+        sticky: bool,
+        topic: TopicMetadata,
+        now: float,
+    ) -> Delivery:
+        """Add the record to the last batch or to a new one; ``size`` plus a batch header were acquired for it."""
+        batches = queue.batches
+        acquired = size + BATCH_OVERHEAD
+        batch = batches[-1] if batches else None
+        is_new = batch is None or not batch.has_room(size)
+        if is_new:
+            batch = self._new_batch(queue, now)
+        assert batch is not None
+        try:
+            used = batch.append(timestamp_ms, key, value, headers)
+        except BaseException:
+            if is_new:
+                batches.pop()
+                del self._incomplete[batch]
+            self.pool.release(acquired)
+            raise
+        self.pending_records += 1
+        reserved = used + BATCH_OVERHEAD if is_new else used
+        batch.reserved += reserved
+        self.pool.release(acquired - reserved)
+        delivery = batch.delivery(timestamp_ms, key, value)
+        if is_new or batch.is_full:
+            self._place(queue, now)
+            self._wake_sender()
+        if sticky:
+            stuck = self._sticky[topic.name]
+            if stuck.appended(used, batch.is_full):
+                self._switch(topic, stuck, now)
+        return delivery
+
+    def _new_batch(self, queue: PartitionQueue, now: float) -> ProducerBatch:
+        if queue.batches:
+            self._seal_ahead(queue.batches[-1])
+        limit = self.settings.batch_size
+        if self.settings.codec is not Codec.NONE:
+            limit = min(
+                self._ratios.uncompressed_limit(queue.partition.topic, limit),
+                max(limit, self.settings.max_request_size),
+            )
+        batch = ProducerBatch(queue.partition, now, limit, self._sink)
+        batch.ordinal = (next(self._ordinals),)
+        queue.batches.append(batch)
+        self._incomplete[batch] = None
+        if not queue.expiry_armed:
+            self._arm_expiry(queue, batch)
+        return batch
+
+    def _queue(self, partition: TopicPartition) -> PartitionQueue:
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = PartitionQueue(partition)
+        return queue
+
+    # -- the partition of a record without a key ------------------------------------------------------------------------
+
+    def _queue_for(self, topic: TopicMetadata, partition: int | None, size: int, now: float) -> PartitionQueue:
+        if partition is not None:
+            return self._queue(TopicPartition(topic.name, partition))
+        sticky = self._sticky.get(topic.name)
+        if sticky is None:
+            sticky = self._sticky[topic.name] = StickyPartitions(self.settings.batch_size, self._random_31_bits)
+        if not 0 <= sticky.partition < topic.partition_count:
+            self._switch(topic, sticky, now)
+        queue = self._queue(TopicPartition(topic.name, sticky.partition))
+        if (not queue.batches or not queue.batches[-1].has_room(size)) and sticky.appended(0, True):
+            self._switch(topic, sticky, now)  # rather than begin another batch there
+            queue = self._queue(TopicPartition(topic.name, sticky.partition))
+        return queue
+
+    def _random_31_bits(self) -> int:
+        return int(self._random() * 0x80000000)
+
+    def _switch(self, topic: TopicMetadata, sticky: StickyPartitions, now: float) -> None:
+        led = [partition for partition in topic.partitions if partition.leader >= 0]
+        rack = self.settings.client_rack
+        if rack is not None:
+            nodes = self._metadata.nodes
+            led = [at for at in led if at.leader in nodes and nodes[at.leader].rack == rack] or led
+        candidates = [partition.index for partition in led] or range(topic.partition_count)
+        sticky.switch(candidates, self._load(topic, candidates, now) if led else None)
+
+    def _load(self, topic: TopicMetadata, candidates: Sequence[int], now: float) -> PartitionLoad | None:
+        """The weights of the candidates (KIP-794); None while some partition was never used, as in Java."""
+        if not self.settings.adaptive_partitioning:
+            return None
+        known = self._loads.get(topic.name)
+        if known is not None and now - known[0] < _LOAD_MAX_AGE_S:
+            return known[1]
+        load: PartitionLoad | None = None
+        waiting: list[tuple[int, int]] = []
+        for index in candidates:
+            queue = self._queues.get(TopicPartition(topic.name, index))
+            if queue is None:
+                break
+            if not self._is_slow(topic.partitions[index].leader, now):
+                waiting.append((index, len(queue.batches)))
+        else:
+            load = PartitionLoad.of(waiting)
+        self._loads[topic.name] = (now, load)
+        return load
+
+    def _is_slow(self, node: int, now: float) -> bool:
+        timeout = self.settings.availability_timeout_s
+        return timeout > 0 and now - self._slow_since.get(node, now) > timeout
+
+    # -- where a queue belongs ----------------------------------------------------------------------------------------
+
+    def _place(self, queue: PartitionQueue, now: float) -> None:
+        """Put the queue where it belongs now; called after everything that may have changed that."""
+        if queue.place is not None:
+            del queue.place[queue]
+            queue.place = None
+        if not queue.batches:
+            return
+        head = queue.batches[0]
+        leader = self._metadata.leader(*queue.partition)
+        due = self._due(queue, head, leader)
+        if due > now:
+            self._put(queue, self._waiting)
+            if not 0.0 < queue.timer <= due:
+                queue.timer = due
+                heapq.heappush(self._timers, (due, next(self._ordinals), queue))
+        elif leader is None:
+            self._put(queue, self._leaderless)
+        elif head.is_sealing or not self.sequences.may_drain(head):
+            self._put(queue, self._blocked)
+        else:
+            node = leader[0]
+            ready = self._ready.get(node)
+            if ready is None:
+                ready = self._ready[node] = OrderedDict()
+            self._put(queue, ready)
+
+    def _put(self, queue: PartitionQueue, place: OrderedDict[PartitionQueue, None]) -> None:
+        place[queue] = None
+        queue.place = place
+
+    def _due(self, queue: PartitionQueue, head: ProducerBatch, leader: tuple[int, int] | None) -> float:
+        """When the first batch may be sent; 0.0 for at once."""
+        if head.retry_at:
+            # A leader elected since the last attempt is worth an attempt now (KIP-951).
+            moved = leader is not None and leader[1] > head.leader_epoch >= 0
+            return 0.0 if moved else head.retry_at
+        if len(queue.batches) > 1 or not queue.flying or head.is_full or self._hurry:
+            return 0.0
+        return head.created_at + self.settings.linger_s
+
+    @property
+    def _hurry(self) -> bool:
+        """Whether nothing may linger: memory is short, or somebody waits for everything."""
+        return self._flushes > 0 or self._closing or self.pool.waiting > 0
+
+    def hurry(self, now: float) -> None:
+        """Make everything ready that only lingers."""
+        for queue in list(self._waiting):
+            self._place(queue, now)
+        self._wake_sender()
+
+    def reroute(self, now: float) -> None:
+        """Place by the metadata that has just changed whatever depends on who leads."""
+        for queue in [
+            *(queue for ready in self._ready.values() for queue in ready),
+            *self._leaderless,
+            *(queue for queue in self._waiting if queue.batches and queue.batches[0].retry_at),
+        ]:
+            self._place(queue, now)
+
+    def unblock(self, now: float) -> None:
+        """Place the blocked queues again: there is a producer id to number with."""
+        for queue in list(self._blocked):
+            self._place(queue, now)
+
+    def replace(self, partition: TopicPartition, now: float) -> None:
+        """Place one partition again: its sequences moved on."""
+        queue = self._queues.get(partition)
+        if queue is not None:
+            self._place(queue, now)
+
+    # -- batches out --------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Let the timers run out that are due."""
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            due, _, queue = heapq.heappop(timers)
+            if queue.timer == due:
+                queue.timer = 0.0
+                self._place(queue, now)
+
+    def next_deadline(self) -> float | None:
+        """When something will be due: a linger, a backoff, or an expiry."""
+        timer = self._timers[0][0] if self._timers else None
+        expiry = self._expiries[0][0] if self._expiries else None
+        if timer is None or expiry is None:
+            return timer if expiry is None else expiry
+        return min(timer, expiry)
+
+    def ready_nodes(self) -> list[int]:
+        """The nodes that lead a partition with something to send."""
+        return [node for node, ready in self._ready.items() if ready]
+
+    def leaderless_topics(self) -> set[str]:
+        """The topics with something to send and no known leader for it."""
+        return {queue.partition.topic for queue in self._leaderless}
+
+    def not_taken(self, node: int, now: float) -> None:
+        """Note that the node could not take what is ready for it."""
+        self._slow_since.setdefault(node, now)
+
+    def drain(self, node: int, max_size: int, now: float) -> list[ProducerBatch]:
+        """The batches of the next request to this node: one of each ready partition in turn, ``max_size`` bytes at most.
+
+        A batch that is larger than that travels alone. The batches are numbered and on their way from here on; each of
+        them comes back through exactly one of `complete`, `retry`, `split` and `fail`.
+        """
+        ready = self._ready.get(node)
+        drained: list[ProducerBatch] = []
+        if not ready:
+            return drained
+        total = 0
+        for _ in range(len(ready)):
+            queue, _ = ready.popitem(last=False)
+            queue.place = None
+            head = queue.batches[0]
+            if not self.sequences.may_drain(head) or not self._seal(head):
+                self._put(queue, self._blocked)
+                continue
+            if drained and total + head.size > max_size:
+                self._put(queue, ready)
+                ready.move_to_end(queue, last=False)
+                break
+            total += head.size
+            queue.batches.popleft()
+            queue.flying.append(head)
+            self._take_off(head, now)
+            drained.append(head)
+            self._place(queue, now)
+        self._slow_since.pop(node, None)
+        return drained
+
+    def _take_off(self, batch: ProducerBatch, now: float) -> None:
+        self.sequences.number(batch)
+        leader = self._metadata.leader(*batch.partition)
+        batch.leader_epoch = leader[1] if leader is not None else -1
+        batch.on_its_way = True
+        batch.retry_at = 0.0
+        if batch.attempts == 0:
+            self._metrics.record_queue_time.observe(now - batch.created_at)
+            self._metrics.batch_size.observe(batch.size)
+        batch.attempts += 1
+        batch.last_attempt_at = now
+
+    # -- compression --------------------------------------------------------------------------------------------------
+
+    def take_to_seal(self) -> list[ProducerBatch]:
+        """The batches that are to be compressed off the event loop; each comes back through `sealed`."""
+        batches, self._to_seal = self._to_seal, []
+        return batches
+
+    def sealed(self, batch: ProducerBatch, encoded: EncodedBatch, now: float) -> None:
+        """A worker has compressed the batch."""
+        if batch.result.done:  # it expired meanwhile
+            batch.drop_bytes()
+            return
+        uncompressed = batch.size
+        batch.sealed(encoded)
+        self._compressed(batch, uncompressed)
+        self.replace(batch.partition, now)
+
+    def _is_for_worker(self, batch: ProducerBatch) -> bool:
+        return self.settings.codec is not Codec.NONE and batch.size >= self.settings.compression_threshold
+
+    def _seal_ahead(self, batch: ProducerBatch) -> None:
+        """Have a large batch compressed as soon as no record will join it."""
+        if batch.is_open and not batch.is_sealing and self._is_for_worker(batch):
+            batch.is_sealing = True
+            self._to_seal.append(batch)
+
+    def _seal(self, batch: ProducerBatch) -> bool:
+        """Fix the bytes of a batch now, or have a worker do it; answers whether they are fixed."""
+        if batch.encoded is not None:
+            return True
+        if batch.is_sealing:
+            return False
+        if self._is_for_worker(batch):
+            batch.is_sealing = True
+            self._to_seal.append(batch)
+            return False
+        uncompressed = batch.size
+        batch.seal(self.settings.codec, self.settings.compression_level)
+        self._compressed(batch, uncompressed)
+        return True
+
+    def _compressed(self, batch: ProducerBatch, uncompressed: int) -> None:
+        if self.settings.codec is Codec.NONE:
+            return
+        ratio = batch.size / uncompressed
+        self._ratios.observe(batch.partition.topic, ratio)
+        self._metrics.compression_rate.observe(ratio)
+
+    # -- what became of them ------------------------------------------------------------------------------------------
+
+    def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
+        """The batch is in the log."""
+        self.sequences.acknowledged(batch, base_offset)
+        if not batch.given_up:
+            self._metrics.records_delivered += batch.count
+            topic = self._metrics.topic(batch.partition.topic)
+            topic.record_send_total += batch.count
+            topic.byte_total += batch.size
+            self._tell(batch)
+            batch.result.succeed(base_offset, log_append_time_ms)
+        self._land(batch, now)
+        self._finish(batch)
+
+    def fail(
+        self,
+        batch: ProducerBatch,
+        cause: KafkaError,
+        now: float,
+        *,
+        timed_out: bool = False,
+        record_errors: dict[int, str] | None = None,
+    ) -> None:
+        """The batch is given up; its records are told why."""
+        batch.on_its_way = False
+        self.sequences.given_up(batch)
+        if not batch.given_up:
+            self._told_failed(batch, cause, timed_out, record_errors)
+        self._land(batch, now)
+        self._finish(batch)
+
+    def retry(self, batch: ProducerBatch, now: float) -> None:
+        """The batch goes back to where it was in its queue, to be sent again with the same bytes after a backoff."""
+        queue = self._queues[batch.partition]
+        if batch in queue.flying:
+            queue.flying.remove(batch)
+        batch.on_its_way = False
+        batch.retry_at = now + self.settings.retry_backoff.delay(batch.attempts - 1, self._random())
+        self._metrics.record_retry_total += batch.count
+        self._metrics.topic(batch.partition.topic).record_retry_total += batch.count
+        self._insert(queue, batch)
+        self._place(queue, now)
+
+    def split(self, batch: ProducerBatch, now: float) -> None:
+        """The broker found the batch too large: put smaller ones in its place (KIP-126, KAFKA-19479)."""
+        queue = self._queues[batch.partition]
+        parts, starts = self._divide(batch)
+        self._ratios.reset(batch.partition.topic, 1.0)
+        self._metrics.batch_split_total += 1
+        self.sequences.split(batch, parts)
+        # From here on each part owns its share of what the whole had reserved.
+        spare = batch.reserved - sum(part.reserved for part in parts)
+        batch.reserved = 0
+        if spare > 0:
+            self.pool.release(spare)
+        else:
+            self.pool.free += spare  # the headers of the parts; a debt of some bytes until they are done
+        for waiter in batch.flush_waiters or ():
+            waiter.remaining += len(parts) - 1
+        for part in parts:
+            part.flush_waiters = list(batch.flush_waiters) if batch.flush_waiters else None
+            self._incomplete[part] = None
+            self._insert(queue, part)
+        batch.flush_waiters = None
+        if batch in queue.flying:
+            queue.flying.remove(batch)
+        batch.on_its_way = False
+        self._incomplete.pop(batch, None)
+        batch.result.split([part.result for part in parts], starts)
+        batch.drop_bytes()
+        self._place(queue, now)
+
+    def _divide(self, batch: ProducerBatch) -> tuple[list[ProducerBatch], list[int]]:
+        assert batch.encoded is not None
+        half = batch.encoded.uncompressed_size // 2
+        parts: list[ProducerBatch] = []
+        starts: list[int] = []
+        for index, record in enumerate(batch.read_records()):
+            size = record_size_upper_bound(record.key, record.value, record.headers)
+            if not parts or not parts[-1].has_room(size):
+                part = ProducerBatch(batch.partition, batch.created_at, half, self._sink)
+                part.ordinal = (*batch.ordinal, len(parts))
+                part.reserved = BATCH_OVERHEAD
+                parts.append(part)
+                starts.append(index)
+            parts[-1].reserved += parts[-1].append(record.timestamp_ms, record.key, record.value, record.headers)
+        for part in parts:
+            part.seal(self.settings.codec, self.settings.compression_level)
+        return parts, starts
+
+    def expire(self, now: float) -> list[ProducerBatch]:
+        """The batches whose delivery timeout is over; those in the queues are taken out of them.
+
+        The caller tells each one's records through `give_up`.
+        """
+        expired: list[ProducerBatch] = []
+        expiries = self._expiries
+        timeout = self.settings.delivery_timeout_s
+        while expiries and expiries[0][0] <= now:
+            _, _, queue = heapq.heappop(expiries)
+            queue.expiry_armed = False
+            for batch in queue.flying:
+                if not batch.given_up and batch.created_at + timeout <= now:
+                    batch.given_up = True
+                    expired.append(batch)
+            while queue.batches and queue.batches[0].created_at + timeout <= now:
+                expired.append(queue.batches.popleft())
+            oldest = queue.oldest
+            if oldest is not None:
+                self._arm_expiry(queue, oldest)
+            self._place(queue, now)
+        return expired
+
+    def give_up(self, batch: ProducerBatch, cause: KafkaError, now: float, *, timed_out: bool) -> None:
+        """Tell the records of an expired batch. One that is on its way keeps its memory until it is answered."""
+        if batch.on_its_way:
+            self._told_failed(batch, cause, timed_out, None)
+            batch.given_up = True
+        else:
+            self.fail(batch, cause, now, timed_out=timed_out)
+
+    def _arm_expiry(self, queue: PartitionQueue, oldest: ProducerBatch) -> None:
+        queue.expiry_armed = True
+        deadline = oldest.created_at + self.settings.delivery_timeout_s
+        heapq.heappush(self._expiries, (deadline, next(self._ordinals), queue))
+
+    def _insert(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        at = 0
+        for waiting in queue.batches:
+            if waiting.ordinal > batch.ordinal:
+                break
+            at += 1
+        queue.batches.insert(at, batch)
+
+    def _told_failed(
+        self, batch: ProducerBatch, cause: KafkaError, timed_out: bool, record_errors: dict[int, str] | None
+    ) -> None:
+        self._metrics.topic(batch.partition.topic).record_error_total += batch.count
+        failure = batch.failure(cause, timed_out=timed_out, record_errors=record_errors)
+        if failure.possibly_written:
+            self._metrics.records_unknown += batch.count
+        else:
+            self._metrics.records_failed += batch.count
+        self._tell(batch)
+        batch.result.fail(failure)
+
+    def _tell(self, batch: ProducerBatch) -> None:
+        """Everything that follows from the records' outcome being known, but the outcome itself."""
+        self.pending_records -= batch.count
+        self._incomplete.pop(batch, None)
+        waiters, batch.flush_waiters = batch.flush_waiters, None
+        for waiter in waiters or ():
+            waiter.one_less()
+
+    def _land(self, batch: ProducerBatch, now: float) -> None:
+        queue = self._queues[batch.partition]
+        if batch in queue.flying:
+            queue.flying.remove(batch)
+        batch.on_its_way = False
+        self._place(queue, now)
+
+    def _finish(self, batch: ProducerBatch) -> None:
+        reserved, batch.reserved = batch.reserved, 0
+        batch.drop_bytes()
+        self.pool.release(reserved)
+
+    # -- everything ---------------------------------------------------------------------------------------------------
+
+    @property
+    def has_incomplete(self) -> bool:
+        """Whether any record waits for its outcome."""
+        return bool(self._incomplete)
+
+    @property
+    def oldest_created_at(self) -> float | None:
+        """When the oldest batch without an outcome was begun."""
+        return min((batch.created_at for batch in self._incomplete), default=None)
+
+    def incomplete(self) -> Iterator[ProducerBatch]:
+        """The batches whose records wait for their outcome, in the order of each partition."""
+        yield from sorted(self._incomplete, key=lambda batch: batch.ordinal)
+
+    def begin_flush(self, on_done: Callable[[], object], now: float) -> None:
+        """Call ``on_done`` when everything that is accepted now has an outcome; nothing lingers until `end_flush`."""
+        self._flushes += 1
+        batches = list(self._incomplete)
+        if not batches:
+            on_done()
+            return
+        waiter = FlushWaiter(len(batches), on_done)
+        for batch in batches:
+            if batch.flush_waiters is None:
+                batch.flush_waiters = []
+            batch.flush_waiters.append(waiter)
+        self.hurry(now)
+
+    def end_flush(self) -> None:
+        """The flush is over, or was cancelled."""
+        self._flushes -= 1
+
+    def close(self, now: float) -> None:
+        """Take no more; those who wait for memory are told so. What was accepted is still to be sent, at once."""
+        self._closing = True
+        self.pool.close()
+        self.hurry(now)
+
+    def fail_all(self, cause: KafkaError, now: float, *, timed_out: bool = False) -> None:
+        """Give up everything that has no outcome yet."""
+        for batch in list(self.incomplete()):
+            queue = self._queues[batch.partition]
+            if not batch.on_its_way and batch in queue.batches:
+                queue.batches.remove(batch)
+            self.give_up(batch, cause, now, timed_out=timed_out)
+
+
+__all__ += ["PoolClosed"]

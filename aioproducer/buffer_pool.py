@@ -1,0 +1,137 @@
+"""Shares ``buffer_memory`` among the senders, strictly in the order in which they asked.
+
+The invariant: ``free`` plus what was handed out and not given back is ``total``, at every await, whatever was cancelled
+or timed out. Nobody overtakes: while anybody waits - or was granted memory and has not run yet - a newcomer waits too
+(Java's pool lets a newcomer take what a waiter is about to wake up for).
+
+Memory is counted, not held: Python allocates by itself. What the count promises is the bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+__all__ = ["BufferPool", "PoolClosed", "Ticket"]
+
+
+class PoolClosed(Exception):
+    """The pool was closed while a sender waited for its memory."""
+
+
+class Ticket:
+    """A place in the queue for ``size`` bytes."""
+
+    __slots__ = ("granted", "size")
+
+    def __init__(self, size: int, granted: asyncio.Future[None]) -> None:
+        self.size = size
+        self.granted = granted
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the bytes belong to the holder now."""
+        return self.granted.done() and not self.granted.cancelled() and self.granted.exception() is None
+
+
+PressureCallback: TypeAlias = Callable[[], object]
+
+
+class BufferPool:
+    """An awaitable, first-come-first-served share of a number of bytes (Java's BufferPool).
+
+    ``on_pressure`` is called when somebody begins to wait where nobody waited before.
+    """
+
+    def __init__(self, total: int, on_pressure: PressureCallback = lambda: None) -> None:
+        self.total = total
+        self.free = total
+        self.grants = 0
+        self._on_pressure = on_pressure
+        self._queue: deque[Ticket] = deque()  # may hold tickets that were given up; `_waiting` does not count them
+        self._waiting = 0
+        self._resuming = 0  # granted, but their tasks have not run yet
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many senders wait for memory."""
+        return self._waiting + self._resuming
+
+    @property
+    def used(self) -> int:
+        """The bytes that are handed out."""
+        return self.total - self.free
+
+    def try_acquire(self, size: int) -> bool:
+        """Take the bytes if they are free and nobody came earlier."""
+        if size > self.free or self._waiting or self._resuming or self._closed:
+            return False
+        self.free -= size
+        return True
+
+    def join(self, size: int) -> Ticket:
+        """Take a place in the queue now. Follow it with `wait`, or with `leave`."""
+        ticket = Ticket(size, asyncio.get_running_loop().create_future())
+        if self._closed:
+            ticket.granted.set_exception(PoolClosed())
+            self._waiting += 1
+            return ticket
+        self._waiting += 1
+        self._queue.append(ticket)
+        self._grant()
+        if self._waiting == 1 and not ticket.granted.done():
+            self._on_pressure()
+        return ticket
+
+    async def wait(self, ticket: Ticket) -> None:
+        """Wait until the bytes are granted; there is no await between the grant taking effect and the return.
+
+        Raises PoolClosed. Cancellation: the place in the queue, or the bytes if they were granted already, are given back.
+        """
+        try:
+            await ticket.granted
+        except BaseException:
+            self.leave(ticket)
+            raise
+        self._resuming -= 1
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give up a place in the queue, or the bytes that were granted for it."""
+        if ticket.is_granted:
+            self._resuming -= 1
+            self.release(ticket.size)
+        else:
+            self._waiting -= 1
+            ticket.granted.cancel()
+        self._grant()
+
+    def release(self, size: int) -> None:
+        """Give bytes back; wakes exactly those at the head of the queue that have their share now."""
+        self.free += size
+        if self._queue:
+            self._grant()
+
+    def close(self) -> None:
+        """Fail everybody who waits, and everybody who comes, with PoolClosed."""
+        self._closed = True
+        for ticket in self._queue:
+            if not ticket.granted.done():
+                ticket.granted.set_exception(PoolClosed())
+        self._queue.clear()
+
+    def _grant(self) -> None:
+        queue = self._queue
+        while queue:
+            ticket = queue[0]
+            if not ticket.granted.done():
+                if ticket.size > self.free:
+                    return
+                self.free -= ticket.size
+                self.grants += 1
+                self._waiting -= 1
+                self._resuming += 1
+                ticket.granted.set_result(None)
+            queue.popleft()

@@ -1,0 +1,235 @@
+"""One batch of records for one partition, from its first record to its outcome (Java's ProducerBatch).
+
+A batch is open while records may join it, sealed once its bytes are fixed (closed and compressed), and done once its
+outcome was told. The bytes of a sealed batch are immutable objects and are never reused: a socket may still be reading
+them long after the batch expired (KAFKA-19012).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from aioproducer.core.sequences import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from aioproducer.delivery import BatchFailure, Delivery, ProduceResult, UnobservedSink
+from aioproducer.errors import KafkaError
+from aioproducer.record import BATCH_OVERHEAD, Codec, EncodedBatch, Record, RecordBatchBuilder, encode_batch
+from aioproducer.types import Header, ProducerRecord, TopicPartition
+
+__all__ = ["BATCH_OVERHEAD", "FlushWaiter", "ProducerBatch", "UndeliveredRecords"]
+
+
+class FlushWaiter:
+    """Counts down the batches that a flush waits for, and says when none is left."""
+
+    __slots__ = ("_on_done", "remaining")
+
+    def __init__(self, remaining: int, on_done: Callable[[], object]) -> None:
+        self.remaining = remaining
+        self._on_done = on_done
+
+    def one_less(self) -> None:
+        """A batch is done."""
+        self.remaining -= 1
+        if self.remaining == 0:
+            self._on_done()
+
+
+class ProducerBatch:
+    """Records that travel together.
+
+    ``reserved`` is what the batch holds of the BufferPool, in bytes. ``on_its_way``: between the moment its bytes were
+    handed to a connection and the answer. ``possibly_written``: an attempt left this process and was not refused for
+    certain. ``given_up``: its records were told that it failed while it was on its way; it only waits for the answer.
+    """
+
+    __slots__ = (
+        "_builder",
+        "_stamped",
+        "attempts",
+        "base_sequence",
+        "count",
+        "created_at",
+        "encoded",
+        "flush_waiters",
+        "given_up",
+        "is_sealing",
+        "last_attempt_at",
+        "leader_epoch",
+        "limit",
+        "on_its_way",
+        "ordinal",
+        "partition",
+        "possibly_written",
+        "producer_epoch",
+        "producer_id",
+        "reserved",
+        "result",
+        "retry_at",
+        "sink",
+    )
+
+    def __init__(self, partition: TopicPartition, created_at: float, limit: int, sink: UnobservedSink) -> None:
+        self.partition = partition
+        self.created_at = created_at
+        self.limit = limit
+        self.sink = sink
+        self.result = ProduceResult(partition, sink)
+        self.encoded: EncodedBatch | None = None
+        self.count = 0
+        self.reserved = 0
+        self.attempts = 0
+        self.last_attempt_at = created_at
+        self.retry_at = 0.0
+        self.leader_epoch = -1
+        self.on_its_way = False
+        self.possibly_written = False
+        self.given_up = False
+        self.is_sealing = False
+        self.ordinal: tuple[
+            int, ...
+        ] = ()  # the place among the partition's batches; the parts of a split share a prefix
+        self.flush_waiters: list[FlushWaiter] | None = None
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_EPOCH
+        self.base_sequence = NO_SEQUENCE
+        self._builder: RecordBatchBuilder | None = RecordBatchBuilder()
+        self._stamped = False
+
+    # -- filling ------------------------------------------------------------------------------------------------------
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record of at most this size may join; the first one may, whatever its size."""
+        builder = self._builder
+        return builder is not None and (self.count == 0 or builder.size + size <= self.limit)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no record is expected to fit any more."""
+        builder = self._builder
+        return builder is None or builder.size >= self.limit
+
+    @property
+    def is_open(self) -> bool:
+        """Whether records may still join."""
+        return self._builder is not None
+
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+        """Add a record; answers how many bytes it took."""
+        assert self._builder is not None
+        size = self._builder.append(timestamp_ms, key, value, headers)
+        self.count += 1
+        return size
+
+    def delivery(self, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Delivery:
+        """The handle of the record that was appended last."""
+        return Delivery(
+            self.result,
+            self.count - 1,
+            timestamp_ms,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
+
+    # -- sealing ------------------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """The bytes of the batch: as it is on the wire once it is sealed, uncompressed before."""
+        if self.encoded is not None:
+            return self.encoded.size
+        return self._builder.size if self._builder is not None else 0
+
+    def close(self) -> RecordBatchBuilder:
+        """Let no more records join, and hand out what is to be encoded; `sealed` must follow."""
+        builder = self._builder
+        assert builder is not None
+        self.limit = 0
+        return builder
+
+    def sealed(self, encoded: EncodedBatch) -> None:
+        """From now on these are the bytes of the batch."""
+        self.encoded = encoded
+        self._builder = None
+        self.is_sealing = False
+
+    def seal(self, codec: Codec, level: int | None) -> float:
+        """Close and compress at once; answers the compression ratio."""
+        builder = self.close()
+        uncompressed = builder.size
+        self.sealed(encode_batch(builder, codec, level))
+        return self.size / uncompressed
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def renumber(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Carry these numbers; the header is written anew, the records stay as they are."""
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        self._stamped = False
+
+    @property
+    def pieces(self) -> tuple[bytes, bytes]:
+        """Header and records as they are on the wire; both are immutable."""
+        encoded = self.encoded
+        assert encoded is not None
+        if not self._stamped:
+            encoded.stamp(self.producer_id, self.producer_epoch, self.base_sequence)
+            self._stamped = True
+        return encoded.pieces
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def failure(
+        self, cause: KafkaError, *, timed_out: bool = False, record_errors: dict[int, str] | None = None
+    ) -> BatchFailure:
+        """The failure of this batch for this cause, as certain as is known."""
+        return BatchFailure(
+            self.partition,
+            cause,
+            self.possibly_written or self.on_its_way,
+            timed_out,
+            self.undelivered(),
+            record_errors or {},
+        )
+
+    def undelivered(self) -> UndeliveredRecords:
+        """The records, as long as anybody wants them; independent of the batch's further life."""
+        return UndeliveredRecords(self.partition, self._builder, self.encoded)
+
+    def read_records(self) -> Sequence[Record]:
+        """The records, read back from the bytes."""
+        if self.encoded is not None:
+            return self.encoded.read_records()
+        return self._builder.read_records() if self._builder is not None else ()
+
+    def drop_bytes(self) -> None:
+        """Forget the records: their outcome was told, and no socket reads them any more."""
+        self.encoded = None
+        self._builder = None
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "on its way" if self.on_its_way else "sealed"
+        what = f"{self.partition}: {self.count} records, {self.size} bytes, {state}, {self.attempts} attempts"
+        if self.base_sequence >= 0:
+            what += f", sequence {self.base_sequence} of {self.producer_id}/{self.producer_epoch}"
+        return f"<ProducerBatch for {what}>"
+
+
+class UndeliveredRecords:
+    """Gives the records of a batch back, with keys and values as serialized."""
+
+    __slots__ = ("_builder", "_encoded", "_partition")
+
+    def __init__(
+        self, partition: TopicPartition, builder: RecordBatchBuilder | None, encoded: EncodedBatch | None
+    ) -> None:
+        self._partition = partition
+        self._builder = builder
+        self._encoded = encoded
+
+    def __call__(self) -> Sequence[ProducerRecord]:
+        source = self._encoded or self._builder
+        topic, partition = self._partition
+        return [
+            ProducerRecord(topic, record.value, record.key, tuple(record.headers), partition, record.timestamp_ms)
+            for record in (source.read_records() if source is not None else ())
+        ]

@@ -1,0 +1,124 @@
+"""Chooses the partition of a record that names none (Java's BuiltInPartitioner, KIP-480, KIP-794, KIP-1123).
+
+With a key: murmur2 of its bytes over all partitions, as Java does it, so that every client agrees on a key's home.
+Without: stick to one partition for about ``batch_size`` bytes, then go to another, chosen at random - with a weight, where
+the queues differ: a partition whose batches pile up gets fewer. Partitions without a leader get nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from aioproducer.core.cluster import TopicMetadata
+from aioproducer.record import partition_for_key
+
+__all__ = [
+    "PartitionIds",
+    "PartitionLoad",
+    "Partitioner",
+    "RoundRobinPartitioner",
+    "StickyPartitions",
+    "murmur2_partitioner",
+]
+
+
+class PartitionIds(tuple[int, ...]):
+    """All partitions of a topic; ``available`` are those that have a leader now."""
+
+    available: tuple[int, ...]
+
+    @classmethod
+    def of(cls, topic: TopicMetadata) -> PartitionIds:
+        """The partitions of a topic as the metadata shows them."""
+        ids = cls(partition.index for partition in topic.partitions)
+        ids.available = tuple(partition.index for partition in topic.partitions if partition.leader >= 0)
+        return ids
+
+
+class Partitioner(Protocol):
+    """What ``partitioner=`` takes: any callable of this form.
+
+    ``key`` and ``value`` are as serialized. The answer is one of ``partitions``, or None for the built-in choice.
+    """
+
+    def __call__(
+        self, topic: str, key: bytes | None, value: bytes | None, partitions: PartitionIds, /
+    ) -> int | None: ...
+
+
+def murmur2_partitioner(topic: str, key: bytes | None, value: bytes | None, partitions: PartitionIds, /) -> int | None:
+    """Java's default: a key decides, by murmur2; without one the built-in sticky choice does."""
+    return None if key is None else partition_for_key(key, len(partitions))
+
+
+class RoundRobinPartitioner:
+    """Each record to the next available partition in turn, whatever its key (Java's RoundRobinPartitioner)."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, int] = {}
+
+    def __call__(self, topic: str, key: bytes | None, value: bytes | None, partitions: PartitionIds, /) -> int:
+        turn = self._turns.get(topic, 0)
+        self._turns[topic] = turn + 1
+        candidates: Sequence[int] = partitions.available or partitions
+        return candidates[turn % len(candidates)]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLoad:
+    """How busy each partition is, as running sums that a random number picks from."""
+
+    ids: tuple[int, ...]
+    cumulative: tuple[int, ...]
+
+    @classmethod
+    def of(cls, queues: Sequence[tuple[int, int]]) -> PartitionLoad | None:
+        """The weights for (partition, batches waiting); None where all are alike.
+
+        A partition's weight is what its queue lacks to the longest one, plus one: 0, 3, 1 waiting become 4, 1, 3.
+        """
+        if len(queues) < 2:
+            return None
+        longest = max(waiting for _, waiting in queues)
+        if all(waiting == longest for _, waiting in queues):
+            return None
+        cumulative: list[int] = []
+        total = 0
+        for _, waiting in queues:
+            total += longest + 1 - waiting
+            cumulative.append(total)
+        return cls(tuple(partition for partition, _ in queues), tuple(cumulative))
+
+    def pick(self, random_31_bits: int) -> int:
+        """The partition that this random number falls upon."""
+        return self.ids[bisect_right(self.cumulative, random_31_bits % self.cumulative[-1])]
+
+
+class StickyPartitions:
+    """The partition of one topic that records without a key go to now, and when it is time for another one."""
+
+    __slots__ = ("_batch_size", "_bytes", "_random_31_bits", "partition")
+
+    def __init__(self, batch_size: int, random_31_bits: Callable[[], int]) -> None:
+        self._batch_size = max(1, batch_size)
+        self._random_31_bits = random_31_bits
+        self._bytes = 0
+        self.partition = -1
+
+    def appended(self, size: int, batch_is_full: bool) -> bool:
+        """Note the bytes of an appended record; answers whether the next one should go elsewhere.
+
+        Switching waits until the batch is full, so that it does not leave a half-filled one behind, but not for ever.
+        """
+        self._bytes += size
+        return (self._bytes >= self._batch_size and batch_is_full) or self._bytes >= 2 * self._batch_size
+
+    def switch(self, candidates: Sequence[int], load: PartitionLoad | None) -> int:
+        """Choose the next partition, by load where there is one to go by."""
+        number = self._random_31_bits()
+        self._bytes = 0
+        self.partition = load.pick(number) if load is not None else candidates[number % len(candidates)]
+        return self.partition

@@ -1,0 +1,270 @@
+"""The running parts of a producer, wired together, and the one task that owns all their tasks.
+
+An `Engine` lives from a producer's start to its close, in one event loop and one process. If any of its tasks ends
+without being asked to - a bug, a foreign ``task.cancel()`` - the engine *dies*: every record that waits is told, and
+every waiting and later call fails with the cause. Nothing is ever left waiting for a task that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from aioproducer.accumulator import AccumulatorSettings, RecordAccumulator
+from aioproducer.buffer_pool import BufferPool
+from aioproducer.config import ProducerConfig
+from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.sequences import Sequences
+from aioproducer.delivery import BatchFailure
+from aioproducer.errors import ForkedProcess, ProducerClosed, ProducerDied, ProducerStateError, WrongEventLoop
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.net.client import NetworkClient
+from aioproducer.record import Codec, require
+from aioproducer.sender import Sender
+
+__all__ = ["Engine"]
+
+logger = logging.getLogger("aioproducer")
+
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+#: Without idempotence the broker cannot put retries into order, so a partition has one batch in flight - unless nothing
+#: is ever sent twice.
+_UNORDERED_IN_FLIGHT = 2**31
+
+
+class Engine:
+    """Everything that runs while a producer is open."""
+
+    def __init__(self, config: ProducerConfig, client_id: str, metrics: ProducerMetrics, random: Random) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.config = config
+        self.metrics = metrics
+        self.died: ProducerDied | None = None
+        self.closing = False
+        self.burst = 0  # bytes appended since the event loop was last let run
+        self._waiting: set[asyncio.Timeout] = set()
+        self._forks = _forks
+        self._pid = os.getpid()
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+        codec = Codec[config.compression_type.upper()]
+        require(codec)
+        repeats = config.retries > 0 and config.acks != 0
+        self.sequences = Sequences(
+            idempotent=config.enable_idempotence,
+            max_unnumbered_in_flight=1 if repeats else _UNORDERED_IN_FLIGHT,
+        )
+        self.client = NetworkClient(config, client_id=client_id, random=random, on_ready=self._wake)
+        self.pool = BufferPool(config.buffer_memory, self._under_pressure)
+        self.accumulator = RecordAccumulator(
+            _settings(config, codec),
+            self.client.metadata,
+            self.pool,
+            self.sequences,
+            metrics,
+            self,
+            wake_sender=self._wake,
+            random=random.random,
+        )
+        self.sender = Sender(
+            config, self.accumulator, self.client, self.sequences, metrics, codec=codec, random=random.random
+        )
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the tasks; waits for nothing."""
+        self._task = self.loop.create_task(self._run(), name="aioproducer")
+
+    async def _run(self) -> None:
+        cause: BaseException | None = None
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(self.client.run, name="aioproducer client")
+                tasks.start_soon(self.sender.run, name="aioproducer sender")
+        except asyncio.CancelledError as error:
+            cause = error
+            raise
+        except BaseExceptionGroup as group:
+            cause = group.exceptions[0] if len(group.exceptions) == 1 else group
+        except BaseException as error:
+            cause = error
+            raise
+        finally:
+            self._tasks = None
+            if not self._stopping:
+                self._die(cause)
+            await self.client.close()
+
+    def _die(self, cause: BaseException | None) -> None:
+        what = (
+            "was cancelled from outside"
+            if cause is None or isinstance(cause, asyncio.CancelledError)
+            else f"raised {cause!r}"
+        )
+        self.died = ProducerDied(
+            f"An internal task of the producer {what}; nothing more will be sent. Close this producer and start another one."
+        )
+        self.died.__cause__ = cause
+        logger.error("%s", self.died, exc_info=cause)
+        self.accumulator.fail_all(self.died, self.loop.time())
+        self._interrupt()
+
+    def close_intake(self) -> None:
+        """Take no more records; every call that waits to put one in ends now."""
+        self.closing = True
+        self.accumulator.close(self.loop.time())
+        self._interrupt()
+
+    @contextmanager
+    def interrupting(self, limit: asyncio.Timeout) -> Iterator[None]:
+        """Let the end of the engine end this wait: its timeout then expires at once, and `refusal` says why."""
+        self._waiting.add(limit)
+        try:
+            yield
+        finally:
+            self._waiting.discard(limit)
+
+    def _interrupt(self) -> None:
+        self.pool.close()
+        for limit in list(self._waiting):
+            limit.reschedule(self.loop.time())
+        self._waiting.clear()
+
+    async def stop(self) -> None:
+        """End all tasks and connections; whatever has no outcome by now must have been given up before.
+
+        Cancellation: everything is ended all the same.
+        """
+        self._stopping = True
+        task = self._task
+        if task is None:
+            await self.client.close()
+            return
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+        elif not task.done():
+            task.cancel()  # it was never scheduled
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is not None:
+            logger.debug("The producer's task ended with %r", task.exception())
+        await self.client.close()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run foreign work - an async interceptor - in a task that ends with the engine."""
+        if self._tasks is None:
+            work.close()
+        else:
+            self._tasks.start_soon(_awaited, work, name=name)
+
+    # -- who may use it -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether records may be put in, from here and now."""
+        return (
+            not self.closing
+            and self.died is None
+            and self._forks == _forks
+            and asyncio._get_running_loop() is self.loop
+        )
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a fork of the one that started the engine."""
+        return self._forks != _forks
+
+    def refusal(self) -> ProducerStateError:
+        """Why it is not usable."""
+        if self.is_forked:
+            return ForkedProcess(
+                f"The producer was started in process {self._pid}, and this is its fork {os.getpid()}: connections and "
+                "sequences cannot be shared. Make a producer in each process, or start it after the fork."
+            )
+        if self.died is not None:
+            fresh = ProducerDied(str(self.died))
+            fresh.__cause__ = self.died.__cause__
+            return fresh
+        if self.closing:
+            return ProducerClosed("The producer is closed or closing; it takes no more records.")
+        return WrongEventLoop(
+            "The producer was started in another event loop. Use it in that loop, make one for each loop, or take "
+            "SyncProducer to send from threads."
+        )
+
+    # -- what the parts tell ------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self.sender.wake()
+
+    def _under_pressure(self) -> None:
+        self.accumulator.hurry(self.loop.time())
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
+        """Run a callback of the user's outside our own code."""
+        return self.loop.call_soon(callback, *args)
+
+    def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
+        """Report failed records that nobody looks at; may be called by a finalizer, in any thread."""
+        try:
+            self.loop.call_soon_threadsafe(self._report, failure, tuple(indexes))
+        except RuntimeError:  # the loop is closed: there is only the log left
+            self._log(failure, indexes)
+
+    def _report(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
+        callback = self.config.on_delivery_error
+        if callback is None:
+            self._log(failure, indexes)
+            return
+        for index in indexes:
+            try:
+                callback(failure.error_for(index))
+            except Exception:  # foreign code
+                logger.exception("on_delivery_error raised for a record of %s", failure.partition)
+
+    def _log(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
+        fate = "may or may not be in the log" if failure.possibly_written else "are not in the log"
+        logger.error(
+            "%d record(s) for %s that nobody waited for %s: %s", len(indexes), failure.partition, fate, failure.cause
+        )
+
+
+async def _awaited(work: Coroutine[Any, Any, None]) -> None:
+    await work
+
+
+def _settings(config: ProducerConfig, codec: Codec) -> AccumulatorSettings:
+    return AccumulatorSettings(
+        batch_size=config.batch_size,
+        linger_s=config.linger_ms / 1000,
+        delivery_timeout_s=config.delivery_timeout_ms / 1000,
+        retry_backoff=ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
+        max_request_size=config.max_request_size,
+        codec=codec,
+        compression_level=config.compression_level,
+        compression_threshold=config.compression_threshold_bytes,
+        adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
+        availability_timeout_s=config.partitioner_availability_timeout_ms / 1000,
+        client_rack=config.client_rack if config.partitioner_rack_aware else None,
+    )

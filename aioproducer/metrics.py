@@ -1,0 +1,133 @@
+"""Counts what the producer does, and answers under the names of Java's producer-metrics.
+
+Everything that other code touches is a plain number or a `Distribution`; names, averages and rates are made only when
+somebody asks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+
+__all__ = ["Distribution", "ProducerMetrics", "TopicMetrics"]
+
+# Upper bounds that grow by a fifth: percentiles are right to about 10 %, over twelve decades.
+_BOUNDS: tuple[float, ...] = tuple(1e-6 * 1.2**step for step in range(140))
+
+
+class Distribution:
+    """How a measured number was spread: count, sum, extremes, and percentiles to about 10 %."""
+
+    __slots__ = ("_buckets", "count", "maximum", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.maximum = 0.0
+        self._buckets: dict[int, int] = {}
+
+    def observe(self, value: float) -> None:
+        """Take one measurement."""
+        self.count += 1
+        self.total += value
+        if value > self.maximum:
+            self.maximum = value
+        bucket = bisect_left(_BOUNDS, value)
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+
+    @property
+    def average(self) -> float:
+        """The mean; 0.0 where nothing was measured."""
+        return self.total / self.count if self.count else 0.0
+
+    def percentile(self, fraction: float) -> float:
+        """The value that this fraction of the measurements does not exceed, to about 10 %."""
+        rank = fraction * self.count
+        seen = 0
+        for bucket in sorted(self._buckets):
+            seen += self._buckets[bucket]
+            if seen >= rank:
+                return min(_BOUNDS[min(bucket, len(_BOUNDS) - 1)], self.maximum)
+        return self.maximum
+
+
+class TopicMetrics:
+    """The numbers of one topic (Java's producer-topic-metrics)."""
+
+    __slots__ = ("byte_total", "record_error_total", "record_retry_total", "record_send_total")
+
+    def __init__(self) -> None:
+        self.record_send_total = 0
+        self.record_error_total = 0
+        self.record_retry_total = 0
+        self.byte_total = 0
+
+    def as_mapping(self) -> Mapping[str, float]:
+        """The numbers under Java's names."""
+        return {
+            "record-send-total": self.record_send_total,
+            "record-error-total": self.record_error_total,
+            "record-retry-total": self.record_retry_total,
+            "byte-total": self.byte_total,
+        }
+
+
+class ProducerMetrics:
+    """The numbers of one producer. Times are in seconds here, and in Java's units under Java's names."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicMetrics] = {}
+        self.records_delivered = 0
+        self.records_failed = 0  # certainly not written
+        self.records_unknown = 0
+        self.record_retry_total = 0
+        self.batch_split_total = 0
+        self.buffer_exhausted_total = 0
+        self.flush_time_s = 0.0
+        self.pool_wait_s = 0.0
+        self.produce_requests = 0
+        self.batch_size = Distribution()
+        self.records_per_request = Distribution()
+        self.compression_rate = Distribution()
+        self.record_queue_time = Distribution()
+        self.request_latency = Distribution()
+        self.throttle_time = Distribution()
+
+    def topic(self, name: str) -> TopicMetrics:
+        """The numbers of one topic; made at the first call."""
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = TopicMetrics()
+        return found
+
+    def as_mapping(self) -> dict[str, float]:
+        """Everything, under the names of Java's producer-metrics (and `-p50`, `-p99`, `-p99.9` where Java has none)."""
+        out: dict[str, float] = {
+            "record-send-total": sum(topic.record_send_total for topic in self.topics.values()),
+            "record-error-total": self.records_failed + self.records_unknown,
+            "record-delivered-total": self.records_delivered,
+            "record-not-written-total": self.records_failed,
+            "record-unknown-total": self.records_unknown,
+            "record-retry-total": self.record_retry_total,
+            "byte-total": sum(topic.byte_total for topic in self.topics.values()),
+            "batch-split-total": self.batch_split_total,
+            "buffer-exhausted-total": self.buffer_exhausted_total,
+            "bufferpool-wait-time-ns-total": self.pool_wait_s * 1e9,
+            "flush-time-ns-total": self.flush_time_s * 1e9,
+            "request-total": self.produce_requests,
+            "batch-size-avg": self.batch_size.average,
+            "batch-size-max": self.batch_size.maximum,
+            "records-per-request-avg": self.records_per_request.average,
+            "compression-rate-avg": self.compression_rate.average,
+        }
+        for name, spread in (
+            ("record-queue-time", self.record_queue_time),
+            ("request-latency", self.request_latency),
+            ("produce-throttle-time", self.throttle_time),
+        ):
+            out[f"{name}-avg"] = spread.average * 1e3
+            out[f"{name}-max"] = spread.maximum * 1e3
+            out[f"{name}-p50"] = spread.percentile(0.50) * 1e3
+            out[f"{name}-p99"] = spread.percentile(0.99) * 1e3
+            out[f"{name}-p99.9"] = spread.percentile(0.999) * 1e3
+        return out

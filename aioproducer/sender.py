@@ -1,0 +1,391 @@
+"""The one background task between accumulator and brokers: asks what to send, sends it, feeds the answers back.
+
+Its rounds (`_round`) never wait: they look at what is ready, hand requests to connections that have room, and say when to
+look again. Between two rounds it sleeps until something wakes it: a new or full batch, an answer, a connection that
+became ready, news of the cluster, or the next deadline. What takes time - a producer id, the compression of a large
+batch - runs beside it in its task group and wakes it when done; while that runs, everything else goes on.
+
+The rule for answers: an answer that cannot be read, or does not come, leaves the batch *possibly written*. It is sent
+again, byte for byte, until an answer tells its fate or its delivery timeout ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from aioproducer.accumulator import RecordAccumulator
+from aioproducer.config import ProducerConfig
+from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.sequences import Sequences
+from aioproducer.core.verdicts import Verdict, may_be_written, produce_verdict
+from aioproducer.errors import (
+    AuthenticationError,
+    BrokerError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    RecordTooLarge,
+    UnsupportedVersion,
+)
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.net.client import NetworkClient
+from aioproducer.protocol.error_codes import ErrorCode, broker_error
+from aioproducer.protocol.messages import (
+    InitProducerIdRequest,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from aioproducer.protocol.wire import ZERO_UUID
+from aioproducer.record import Codec, encode_batch
+
+__all__ = ["Sender"]
+
+logger = logging.getLogger("aioproducer")
+
+#: Produce 13 names topics by their id; 12 is the last version with names (KIP-516).
+_LAST_VERSION_WITH_TOPIC_NAMES = 12
+_FIRST_VERSION_WITH_ZSTD = 7
+_INT_MAX = 2**31 - 1
+
+
+class Sender:
+    """Moves batches from the accumulator to their leaders, and outcomes back."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        accumulator: RecordAccumulator,
+        client: NetworkClient,
+        sequences: Sequences,
+        metrics: ProducerMetrics,
+        *,
+        codec: Codec,
+        random: Any,
+    ) -> None:
+        self._config = config
+        self._accumulator = accumulator
+        self._client = client
+        self._sequences = sequences
+        self._metrics = metrics
+        self._codec = codec
+        self._random = random
+        self._request_timeout_s = config.request_timeout_ms / 1000
+        self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._loop = asyncio.get_running_loop()
+        self._wakeup: asyncio.Future[None] | None = None
+        self._awake = False  # somebody called `wake` since the last round began
+        self._metadata_version = -1
+        self._asking_for_producer_id = False
+        self._producer_id_refused: KafkaError | None = None
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have a round soon. Cheap to call again and again; only in the event loop's thread."""
+        self._awake = True
+        waiter = self._wakeup
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the Sender was woken and has not run yet: who appends in a tight loop should let it."""
+        return self._awake
+
+    async def run(self) -> None:
+        """Send until cancelled.
+
+        Cancellation: ends at once; batches on their way stay with the client until it is closed.
+        """
+        async with anyio.create_task_group() as helpers:
+            while True:
+                self._awake = False
+                self._round(helpers)
+                await self._sleep(self._accumulator.next_deadline())
+
+    async def _sleep(self, deadline: float | None) -> None:
+        if self._awake:
+            await asyncio.sleep(0)
+            return
+        waiter = self._wakeup = self._loop.create_future()
+        timer = None if deadline is None else self._loop.call_at(deadline, self.wake)
+        try:
+            await waiter
+        finally:
+            self._wakeup = None
+            if timer is not None:
+                timer.cancel()
+
+    def _round(self, helpers: anyio.abc.TaskGroup) -> None:
+        now = self._loop.time()
+        accumulator, client = self._accumulator, self._client
+        if self._sequences.idempotent:
+            self._settle_sequences(helpers, now)
+        if client.metadata.version != self._metadata_version:
+            self._metadata_version = client.metadata.version
+            accumulator.reroute(now)
+        accumulator.tick(now)
+        for batch in accumulator.expire(now):
+            self._expire(batch, now)
+        for topic in accumulator.leaderless_topics():
+            client.request_update(topic)
+        for node in accumulator.ready_nodes():
+            self._send_to(node, now)
+        for batch in accumulator.take_to_seal():
+            helpers.start_soon(self._seal, batch)
+
+    def _expire(self, batch: ProducerBatch, now: float) -> None:
+        seconds = self._config.delivery_timeout_ms / 1000
+        waited_for = self._client.last_error
+        reason = f" The last error of a connection was: {waited_for}" if waited_for is not None else ""
+        attempts = f"{batch.attempts} attempt(s)" if batch.attempts else "it never left"
+        cause = KafkaTimeoutError(f"delivery_timeout_ms ({seconds:g} s) is over; {attempts}.{reason}")
+        cause.__cause__ = waited_for
+        self._accumulator.give_up(batch, cause, now, timed_out=True)
+
+    async def _seal(self, batch: ProducerBatch) -> None:
+        builder = batch.close()
+        encoded = await anyio.to_thread.run_sync(encode_batch, builder, self._codec, self._config.compression_level)
+        self._accumulator.sealed(batch, encoded, self._loop.time())
+        self.wake()
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def _send_to(self, node: int, now: float) -> None:
+        client, accumulator = self._client, self._accumulator
+        while client.can_send(node):
+            batches = accumulator.drain(node, self._config.max_request_size, now)
+            if not batches:
+                return
+            self._send(node, batches, now)
+        accumulator.not_taken(node, now)
+
+    def _send(self, node: int, batches: Sequence[ProducerBatch], now: float) -> None:
+        try:
+            version, topic_ids = self._version_for(node, batches)
+        except UnsupportedVersion as error:
+            for batch in batches:
+                self._accumulator.fail(batch, error, now)
+            return
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            name, index = batch.partition
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = TopicProduceData(name=name, topic_id=topic_ids[name], partition_data=[])
+            topic.partition_data.append(PartitionProduceData(index=index, records=batch.pieces))
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=self._config.acks,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+        self._metrics.produce_requests += 1
+        self._metrics.records_per_request.observe(sum(batch.count for batch in batches))
+
+        def answered(answer: Any) -> None:
+            self._answered(node, batches, topic_ids, answer, now)
+
+        self._client.send(
+            node,
+            request,
+            version,
+            answered,
+            self._request_timeout_s,
+            expect_response=self._config.acks != 0,
+        )
+
+    def _version_for(self, node: int, batches: Sequence[ProducerBatch]) -> tuple[int, dict[str, Any]]:
+        version = self._client.usable_version(node, ProduceRequest)
+        known = self._client.metadata.topics
+        topic_ids = {
+            batch.partition.topic: (
+                known[batch.partition.topic].topic_id if batch.partition.topic in known else ZERO_UUID
+            )
+            for batch in batches
+        }
+        if version > _LAST_VERSION_WITH_TOPIC_NAMES and ZERO_UUID in topic_ids.values():
+            version = _LAST_VERSION_WITH_TOPIC_NAMES
+        if self._codec is Codec.ZSTD and version < _FIRST_VERSION_WITH_ZSTD:
+            raise UnsupportedVersion(
+                f"Broker {node} is too old for compression_type='zstd': it speaks Produce up to {version}, and zstd needs 7 "
+                "(Kafka 2.1). Take lz4, snappy or gzip."
+            )
+        return version, topic_ids
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    def _answered(
+        self, node: int, batches: Sequence[ProducerBatch], topic_ids: dict[str, Any], answer: Any, sent_at: float
+    ) -> None:
+        now = self._loop.time()
+        self._metrics.request_latency.observe(now - sent_at)
+        if isinstance(answer, ProduceResponse):
+            self._read(node, batches, topic_ids, answer, now)
+        elif answer is None:  # acks=0: the bytes are on their way, and more will never be known
+            for batch in batches:
+                self._accumulator.complete(batch, -1, -1, now)
+        else:
+            error = answer if isinstance(answer, KafkaError) else ProtocolError(f"Broker {node} answered {answer!r}.")
+            for batch in batches:
+                self._unanswered(batch, error, now)
+        self.wake()
+
+    def _read(
+        self,
+        node: int,
+        batches: Sequence[ProducerBatch],
+        topic_ids: dict[str, Any],
+        response: ProduceResponse,
+        now: float,
+    ) -> None:
+        if response.throttle_time_ms:
+            self._metrics.throttle_time.observe(response.throttle_time_ms / 1000)
+        names = {topic_id: name for name, topic_id in topic_ids.items() if topic_id != ZERO_UUID}
+        answers = {
+            (topic.name or names.get(topic.topic_id, ""), partition.index): partition
+            for topic in response.responses
+            for partition in topic.partition_responses
+        }
+        for batch in batches:
+            answer = answers.get((batch.partition.topic, batch.partition.partition))
+            if answer is None:
+                missing = ProtocolError(
+                    f"Broker {node} answered a Produce request without a word about {batch.partition}."
+                )
+                self._unanswered(batch, missing, now)
+            else:
+                self._judge(batch, answer, response, now)
+
+    def _unanswered(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        """No readable answer: the batch may be in the log; only the same bytes again can tell."""
+        batch.possibly_written = True
+        self._client.request_update(batch.partition.topic)
+        if error.retriable or isinstance(error, ProtocolError):
+            self._retry_or_fail(batch, error, now)
+        else:
+            self._accumulator.fail(batch, error, now)
+
+    def _judge(
+        self, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse, now: float
+    ) -> None:
+        code = answer.error_code
+        verdict = produce_verdict(code)
+        if verdict is Verdict.COMPLETE:
+            self._accumulator.complete(batch, answer.base_offset, answer.log_append_time_ms, now)
+            return
+        if verdict is Verdict.COMPLETE_WITHOUT_OFFSET:
+            self._accumulator.complete(batch, -1, -1, now)
+            return
+        if may_be_written(code):
+            batch.possibly_written = True
+        error = broker_error(code, answer.error_message)
+        self._learn_leader(batch, code, answer, response)
+        if verdict is Verdict.RENUMBER and self._sequences.idempotent:
+            self._sequences.unexpected(batch, code, answer.log_start_offset)
+            self._retry_or_fail(batch, error, now)
+        elif verdict is Verdict.RETRY:
+            self._retry_or_fail(batch, error, now)
+        elif verdict is Verdict.SPLIT and self._may_split(batch):
+            logger.warning(
+                "%s is too large for the broker (%d records, %d bytes): it is split and sent again. A smaller batch_size "
+                "or max_request_size avoids this.",
+                batch.partition,
+                batch.count,
+                batch.size,
+            )
+            self._accumulator.split(batch, now)
+        else:
+            record_errors = {each.batch_index: each.batch_index_error_message or "" for each in answer.record_errors}
+            self._accumulator.fail(batch, self._named(batch, error), now, record_errors=record_errors)
+
+    def _learn_leader(
+        self, batch: ProducerBatch, code: int, answer: PartitionProduceResponse, response: ProduceResponse
+    ) -> None:
+        """Take the broker's hint who leads now (KIP-951), and ask for the whole picture in any case."""
+        if code not in ErrorCode._value2member_map_ or not ErrorCode(code).invalid_metadata:
+            return
+        hint = answer.current_leader
+        if hint.leader_id >= 0:
+            self._client.metadata.apply_leader_hint(
+                *batch.partition, hint.leader_id, hint.leader_epoch, response.node_endpoints
+            )
+        self._client.request_update(batch.partition.topic)
+
+    def _may_split(self, batch: ProducerBatch) -> bool:
+        # The bytes of a batch that may be in the log are frozen: only the very same ones are recognised as a repeat.
+        return batch.count > 1 and not batch.possibly_written and not batch.given_up
+
+    def _named(self, batch: ProducerBatch, error: BrokerError) -> KafkaError:
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE and not batch.possibly_written:
+            too_large = RecordTooLarge(
+                f"The broker refused a batch of {batch.count} record(s) and {batch.size} bytes for {batch.partition}: it is "
+                "larger than the topic's max.message.bytes. Send smaller records, compress them, or raise that limit."
+            )
+            too_large.__cause__ = error
+            return too_large
+        return error
+
+    def _retry_or_fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        if batch.given_up or batch.attempts > self._config.retries or self._config.acks == 0:
+            self._accumulator.fail(batch, error, now)
+        else:
+            logger.debug("%r is sent again: %s", batch, error)
+            self._accumulator.retry(batch, now)
+
+    # -- the producer id ----------------------------------------------------------------------------------------------
+
+    def _settle_sequences(self, helpers: anyio.abc.TaskGroup, now: float) -> None:
+        epoch = self._sequences.epoch
+        self._sequences.settle(lambda partition: self._accumulator.replace(partition, now))
+        if self._sequences.epoch != epoch:
+            logger.info("The producer epoch is %d now, after %d", self._sequences.epoch, epoch)
+        if self._sequences.needs_producer_id and not self._asking_for_producer_id:
+            self._asking_for_producer_id = True
+            helpers.start_soon(self._obtain_producer_id)
+
+    async def _obtain_producer_id(self) -> None:
+        """Ask one broker after the other until one gives a producer id (KAFKA-20237: whatever went wrong before)."""
+        attempts = 0
+        try:
+            while self._sequences.needs_producer_id:
+                try:
+                    response = await self._client.request(
+                        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_INT_MAX),
+                        timeout_s=self._request_timeout_s,
+                    )
+                except AuthenticationError as error:
+                    self._refuse(error)
+                except UnsupportedVersion as error:
+                    self._refuse(error)
+                except KafkaError as error:
+                    logger.debug("InitProducerId failed, and is tried again: %s", error)
+                else:
+                    if response.error_code == ErrorCode.NONE:
+                        self._sequences.set_producer_id(response.producer_id, response.producer_epoch)
+                        self._accumulator.unblock(self._loop.time())
+                        return
+                    refused = broker_error(response.error_code)
+                    if not refused.retriable:
+                        self._refuse(refused)
+                await asyncio.sleep(self._retry_backoff.delay(attempts, self._random()))
+                attempts += 1
+        finally:
+            self._asking_for_producer_id = False
+            self.wake()
+
+    def _refuse(self, error: KafkaError) -> None:
+        """Nothing can be numbered: tell those who wait now, and go on asking for those who come."""
+        logger.error("No producer id, so nothing can be sent with enable_idempotence=True: %s", error)
+        self._accumulator.fail_all(error, self._loop.time())

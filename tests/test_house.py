@@ -1,0 +1,87 @@
+"""The house rules as tests: lint, format, types, layers, exports. `pytest` is the one command."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aioproducer
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_code_is_free_of_lint() -> None:
+    run("ruff", "check", ".")
+
+
+def test_the_code_is_formatted() -> None:
+    run("ruff", "format", "--check", ".")
+
+
+@pytest.mark.timeout(300)
+def test_the_types_hold_for_mypy() -> None:
+    run("mypy")
+
+
+@pytest.mark.timeout(300)
+def test_the_types_hold_for_pyright() -> None:
+    run("pyright")
+
+
+def test_every_module_imports_only_from_lower_layers() -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_public_name_exists_and_says_what_it_is() -> None:
+    for name in aioproducer.__all__:
+        public = getattr(aioproducer, name)
+        if isinstance(public, type):
+            assert public.__doc__, f"{name} has no docstring"
+
+
+def test_every_public_coroutine_of_the_producer_says_what_cancellation_does() -> None:
+    tree = ast.parse((ROOT / "aioproducer" / "producer.py").read_text())
+    producer = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Producer")
+    silent = [
+        node.name
+        for node in producer.body
+        if isinstance(node, ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+        and not node.name.endswith("send_many")
+        and "Cancellation:" not in (ast.get_docstring(node) or "")
+    ]
+    assert silent == []
+
+
+def test_every_module_says_in_one_sentence_what_it_is() -> None:
+    for module in pkgutil.walk_packages(aioproducer.__path__, "aioproducer."):
+        if module.name.endswith("__main__"):
+            continue
+        doc = importlib.import_module(module.name).__doc__
+        assert doc, f"{module.name} has no docstring"
+        assert doc.strip().splitlines()[0], module.name
+
+
+def test_importing_the_package_is_quick_and_light() -> None:
+    """Frameworks and tools that a user did not ask for stay unimported."""
+    code = "import sys, aioproducer; print(sorted({'rich', 'confluent_kafka', 'uvloop', 'pandas', 'numpy', 'cramjam', 'pytest'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
