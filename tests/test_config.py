@@ -519,7 +519,7 @@ def test_a_configuration_travels_to_another_process_with_its_secrets() -> None:
 def test_what_cannot_be_pickled_is_named(
     name: str, value: object, more: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioproducer.config._PICKLERS", ())
+    monkeypatch.setattr("aioproducer._config.pickling.PICKLERS", ())
 
     with pytest.raises(ConfigError, match=f"because {name}=.*importable"):
         pickle.dumps(config(**{name: value}, **more))

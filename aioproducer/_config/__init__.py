@@ -1,0 +1,1 @@
+"""The parts that `aioproducer.config` is made of."""

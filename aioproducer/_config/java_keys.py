@@ -1,0 +1,186 @@
+"""Java's keys, each with what it means here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from aioproducer._config.option import read_option
+from aioproducer._config.options import OPTIONS
+from aioproducer._config.refusal import refusal, shown
+from aioproducer.errors import ConfigError
+
+__all__ = ["BY_JAVA_KEY", "DROPPED", "TRANSLATIONS", "Translation", "dropped"]
+
+#: Both spellings of each option with dots in them: Java's, and ours where Java has none.
+BY_JAVA_KEY: Final[Mapping[str, str]] = MappingProxyType(
+    {spelling: name for name, option in OPTIONS.items() for spelling in (name.replace("_", "."), option.dotted)}
+)
+
+_NO_JVM = "it names a class or a setting of a JVM"
+_TICKETS = "tickets come from the ticket cache, which kinit or k5start keeps fresh"
+_BROKERS_TASK = "tokens are judged by the brokers, not by a producer"
+_OWN_METRICS = "producer.metrics() gives counters and histograms without windows"
+
+#: Keys of Java's producer that have no counterpart here, each with the reason.
+DROPPED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "buffer.memory.allocation.strategy": "memory is always taken as records come",
+        "metrics.sample.window.ms": _OWN_METRICS,
+        "metrics.num.samples": _OWN_METRICS,
+        "metrics.recording.level": _OWN_METRICS,
+        "auto.include.jmx.reporter": f"{_NO_JVM}; it is gone from Java, too",
+        "config.providers": "configurations are never taken for programs; fill in values before you pass them",
+        "security.providers": _NO_JVM,
+        "ssl.provider": _NO_JVM,
+        "ssl.keymanager.algorithm": _NO_JVM,
+        "ssl.trustmanager.algorithm": _NO_JVM,
+        "ssl.secure.random.implementation": _NO_JVM,
+        "ssl.engine.factory.class": f"{_NO_JVM}; pass ssl_context=...",
+        "sasl.client.callback.handler.class": f"{_NO_JVM}; pass sasl_username and sasl_password",
+        "sasl.login.class": f"{_NO_JVM}; pass sasl_username and sasl_password, or sasl_oauth_token_provider",
+        "sasl.kerberos.kinit.cmd": _TICKETS,
+        "sasl.kerberos.ticket.renew.window.factor": _TICKETS,
+        "sasl.kerberos.ticket.renew.jitter": _TICKETS,
+        "sasl.kerberos.min.time.before.relogin": _TICKETS,
+        "sasl.oauthbearer.jwt.retriever.class": f"{_NO_JVM}; pass sasl_oauth_token_provider=...",
+        "sasl.oauthbearer.jwt.validator.class": f"{_NO_JVM}; pass sasl_oauth_token_provider=...",
+        "sasl.oauthbearer.scope.claim.name": _BROKERS_TASK,
+        "sasl.oauthbearer.sub.claim.name": _BROKERS_TASK,
+        "sasl.oauthbearer.clock.skew.seconds": _BROKERS_TASK,
+        "sasl.oauthbearer.expected.audience": _BROKERS_TASK,
+        "sasl.oauthbearer.expected.issuer": _BROKERS_TASK,
+        "sasl.oauthbearer.allow.unverified.audience": _BROKERS_TASK,
+        "sasl.oauthbearer.allow.unverified.issuer": _BROKERS_TASK,
+        "sasl.oauthbearer.jwks.endpoint.url": _BROKERS_TASK,
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms": _BROKERS_TASK,
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _BROKERS_TASK,
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _BROKERS_TASK,
+    }
+)
+
+
+def dropped(key: str) -> str:
+    """Why ``key`` has no counterpart here."""
+    return f"{key!r} has no counterpart here: {DROPPED[key]}. Leave it out."
+
+
+class Translation(NamedTuple):
+    """A Java key that is more than another spelling: the options that it is about, and how its text becomes them."""
+
+    options: tuple[str, ...]
+    convert: Callable[[str, str, Mapping[str, object]], Mapping[str, object]]
+
+
+def _class_list(harmless: str, advice: str) -> Callable[[str, str, Mapping[str, object]], Mapping[str, object]]:
+    def convert(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+        if text and text.rsplit(".", 1)[-1] != harmless:
+            raise ConfigError(f"{key}={shown(text)} names Java classes, which cannot run here; {advice}")
+        return {}
+
+    return convert
+
+
+def _level_of(codec: str) -> Callable[[str, str, Mapping[str, object]], Mapping[str, object]]:
+    def convert(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+        """Only the level of the codec in use counts, as in Java."""
+        used = str(properties.get("compression.type", properties.get("compression_type", "none"))).strip().lower()
+        level = read_option(OPTIONS["compression_level"], text, key)
+        return {"compression_level": level} if used == codec else {}
+
+    return convert
+
+
+def _endpoint_identification(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+    if text.lower() not in ("", "https"):
+        raise refusal(key, text, "'https', or empty to leave the host unchecked")
+    return {"ssl_check_hostname": bool(text)}
+
+
+def _enabled_protocols(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+    kind = OPTIONS["ssl_min_version"].kind
+    versions = [str(kind.check(key, version)) for version in text.split(",") if version.strip()]
+    return {"ssl_min_version": min(versions)} if versions else {}
+
+
+def _protocol(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+    if text not in ("TLS", "TLSv1.3"):
+        raise refusal(key, text, "'TLS' or 'TLSv1.3'; for other limits pass an ssl_context")
+    return {}
+
+
+def _store_type(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+    if text.upper() != "PEM":
+        raise ConfigError(f"{key}={shown(text)} cannot be read here: {_PEM_ADVICE}")
+    return {}
+
+
+_PEM_ADVICE = (
+    "only PEM can. Convert the store (keytool -importkeystore to PKCS12, then openssl pkcs12) and give ssl_cafile, "
+    "ssl_certfile and ssl_keyfile, or ssl_context."
+)
+
+
+def _store_location(option: str) -> Callable[[str, str, Mapping[str, object]], Mapping[str, object]]:
+    def convert(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+        type_key = key.replace(".location", ".type")
+        kind = str(properties.get(type_key, "JKS")).strip()
+        if kind.upper() != "PEM":
+            raise ConfigError(f"{key} is a store of type {kind} ({type_key}), which cannot be read here: {_PEM_ADVICE}")
+        return {option: text}
+
+    return convert
+
+
+def _store_password(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+    raise ConfigError(
+        f"{key} belongs to a store that cannot be read here: {_PEM_ADVICE} The password of a PEM key is "
+        f"ssl_key_password."
+    )
+
+
+def _jaas(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+    # Java demands the line for OAUTHBEARER even where it says nothing.
+    if "=" not in text and "OAuthBearerLoginModule" in text:
+        return {}
+    raise ConfigError(
+        f"{key} is a program for a JVM, and is not read here; pass sasl_username=... and sasl_password=... to "
+        f"from_properties(), or sasl_oauth_token_provider=..."
+    )
+
+
+def _login_callback(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+    if text.rsplit(".", 1)[-1] != "OAuthBearerLoginCallbackHandler":
+        raise ConfigError(f"{key}={shown(text)} {_NO_CLASS}; pass sasl_oauth_token_provider=...")
+    return {}
+
+
+_NO_CLASS = "names a Java class, which cannot run here"
+
+
+_CREDENTIALS = ("sasl_username", "sasl_password", "sasl_oauth_token_provider", "sasl_kerberos_service_name")
+
+
+TRANSLATIONS: Final[Mapping[str, Translation]] = MappingProxyType(
+    {
+        "interceptor.classes": Translation(("interceptors",), _class_list("", "pass interceptors=[...].")),
+        "metric.reporters": Translation(
+            ("metric_reporters",), _class_list("JmxReporter", "pass metric_reporters=[...].")
+        ),
+        "compression.gzip.level": Translation(("compression_level",), _level_of("gzip")),
+        "compression.lz4.level": Translation(("compression_level",), _level_of("lz4")),
+        "compression.zstd.level": Translation(("compression_level",), _level_of("zstd")),
+        "ssl.endpoint.identification.algorithm": Translation(("ssl_check_hostname",), _endpoint_identification),
+        "ssl.enabled.protocols": Translation(("ssl_min_version",), _enabled_protocols),
+        "ssl.protocol": Translation(("ssl_min_version",), _protocol),
+        "ssl.keystore.type": Translation(("ssl_certfile",), _store_type),
+        "ssl.keystore.location": Translation(("ssl_certfile",), _store_location("ssl_certfile")),
+        "ssl.keystore.password": Translation(("ssl_certfile",), _store_password),
+        "ssl.truststore.type": Translation(("ssl_cafile",), _store_type),
+        "ssl.truststore.location": Translation(("ssl_cafile",), _store_location("ssl_cafile")),
+        "ssl.truststore.password": Translation(("ssl_cafile",), _store_password),
+        "sasl.jaas.config": Translation(_CREDENTIALS, _jaas),
+        "sasl.login.callback.handler.class": Translation(("sasl_oauth_token_provider",), _login_callback),
+    }
+)

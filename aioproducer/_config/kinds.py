@@ -1,0 +1,339 @@
+"""What an option may be: each kind checks a value, and reads one from text."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, cast
+
+from aioproducer._config.refusal import refusal
+from aioproducer._config.secret import Secret
+from aioproducer.errors import ConfigError
+from aioproducer.serializers import (
+    IntegerSerializer,
+    LongSerializer,
+    MessageField,
+    Serializer,
+    StringSerializer,
+    prepare_serializer,
+)
+
+__all__ = [
+    "AcksChoice",
+    "Choice",
+    "File",
+    "Flag",
+    "Hook",
+    "Hooks",
+    "Kind",
+    "PartitionerHook",
+    "Pem",
+    "Real",
+    "SecretText",
+    "SerializerHook",
+    "SslContext",
+    "Text",
+    "Whole",
+    "Words",
+    "members",
+]
+
+
+class Kind:
+    """What the values of an option may be."""
+
+    #: Whether None is a value.
+    optional: bool = False
+
+    def check(self, name: str, value: object) -> object:
+        """``value`` as the configuration keeps it, or `ConfigError`."""
+        if value is None:
+            if self.optional:
+                return None
+            raise refusal(name, value, f"{self.allowed()}; leave the option out for its default")
+        return self.convert(name, value)
+
+    def parse(self, name: str, text: str) -> object:
+        """``text`` as the value that it spells; then to be checked."""
+        return text
+
+    def convert(self, name: str, value: object) -> object:
+        raise NotImplementedError
+
+    def allowed(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Whole(Kind):
+    """A whole number from ``low`` to ``high``; ``unit`` says of what."""
+
+    low: int = 0
+    high: int = 2**63 - 1
+    unit: str = ""
+    optional: bool = False
+
+    def convert(self, name: str, value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
+            raise refusal(name, value, self.allowed())
+        return int(value)
+
+    def parse(self, name: str, text: str) -> int:
+        if re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip()) is None:
+            raise refusal(name, text, self.allowed())
+        return int(text)
+
+    def allowed(self) -> str:
+        number = f"a whole number{f' of {self.unit}' if self.unit else ''}"
+        return f"{number}, at least {self.low}" if self.high == 2**63 - 1 else f"{number}, {self.low} to {self.high}"
+
+
+@dataclass(frozen=True)
+class Real(Kind):
+    low: float
+    high: float
+
+    def convert(self, name: str, value: object) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not self.low <= value <= self.high:
+            raise refusal(name, value, self.allowed())
+        return float(value)
+
+    def parse(self, name: str, text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if math.isnan(number):
+            raise refusal(name, text, self.allowed())
+        return number
+
+    def allowed(self) -> str:
+        return f"a number from {self.low} to {self.high}"
+
+
+class Flag(Kind):
+    _texts: Final = MappingProxyType({"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False})
+
+    def convert(self, name: str, value: object) -> bool:
+        if not isinstance(value, bool):
+            raise refusal(name, value, self.allowed())
+        return value
+
+    def parse(self, name: str, text: str) -> bool:
+        value = self._texts.get(text.strip().lower())
+        if value is None:
+            raise refusal(name, text, "true or false")
+        return value
+
+    def allowed(self) -> str:
+        return "True or False"
+
+
+@dataclass(frozen=True)
+class Text(Kind):
+    empty: bool = False
+    optional: bool = False
+
+    def convert(self, name: str, value: object) -> str:
+        if not isinstance(value, str) or not (value or self.empty):
+            raise refusal(name, value, self.allowed())
+        return value
+
+    def allowed(self) -> str:
+        return "text" if self.empty else "text that is not empty"
+
+
+_PEM_FILE = "ssl_cafile, ssl_certfile or ssl_keyfile"
+_PEM_TEXT = "ssl_truststore_certificates, ssl_keystore_certificate_chain or ssl_keystore_key"
+
+
+class File(Kind):
+    optional = True
+
+    def convert(self, name: str, value: object) -> str:
+        path = os.fspath(cast("os.PathLike[str]", value)) if hasattr(value, "__fspath__") else value
+        if not isinstance(path, str) or not path:
+            raise refusal(name, value, self.allowed())
+        if "-----BEGIN " in path:
+            raise ConfigError(
+                f"{name} is {self.allowed()}, and what was given is PEM text; that goes into {_PEM_TEXT}."
+            )
+        return path
+
+    def allowed(self) -> str:
+        return "the path of a file"
+
+
+class Pem(Kind):
+    """Certificates as text; never shown in errors, for a key may stand among them."""
+
+    optional = True
+
+    def convert(self, name: str, value: object) -> str:
+        if not isinstance(value, str) or "-----BEGIN " not in value:
+            raise ConfigError(f"{name} must be {self.allowed()}, with lines -----BEGIN; a file goes into {_PEM_FILE}.")
+        return value
+
+    def allowed(self) -> str:
+        return "certificates as PEM text"
+
+
+class SecretText(Kind):
+    """Text that no error may show."""
+
+    optional = True
+
+    def convert(self, name: str, value: object) -> Secret:
+        if not isinstance(value, str | Secret) or not value:
+            raise ConfigError(f"{name} must be {self.allowed()}; what was given is {_type_of(value)}.")
+        return Secret(value)
+
+    def allowed(self) -> str:
+        return "a str or a Secret that is not empty"
+
+
+@dataclass(frozen=True)
+class Choice(Kind):
+    choices: tuple[str, ...]
+    optional: bool = False
+
+    def convert(self, name: str, value: object) -> str:
+        # Kafka matches most of these without regard to case; so the caller's spelling is mended, not refused.
+        for choice in self.choices:
+            if isinstance(value, str) and value.strip().lower() == choice.lower():
+                return choice
+        raise refusal(name, value, self.allowed(), nearest=difflib.get_close_matches(str(value), self.choices, 1))
+
+    def allowed(self) -> str:
+        return f"one of {', '.join(map(repr, self.choices))}"
+
+
+class AcksChoice(Kind):
+    _values: Final = MappingProxyType({"all": -1, "-1": -1, "0": 0, "1": 1})
+
+    def convert(self, name: str, value: object) -> int:
+        acks = None if isinstance(value, bool) else self._values.get(str(value).strip().lower())
+        if acks is None:
+            raise refusal(name, value, self.allowed())
+        return acks
+
+    def allowed(self) -> str:
+        return "'all' (the same as -1), 1 or 0"
+
+
+@dataclass(frozen=True)
+class Words(Kind):
+    """Several texts; in one text they are separated by commas or colons, as OpenSSL and Java do."""
+
+    def convert(self, name: str, value: object) -> tuple[str, ...]:
+        words = tuple(filter(None, re.split(r"[,:\s]+", value))) if isinstance(value, str) else members(value)
+        if not all(isinstance(word, str) and word for word in words):
+            raise refusal(name, value, self.allowed())
+        return cast("tuple[str, ...]", words)
+
+    def allowed(self) -> str:
+        return "a sequence of text"
+
+
+@dataclass(frozen=True)
+class Hook(Kind):
+    """A callable, or an object with one of ``methods``."""
+
+    what: str
+    methods: tuple[str, ...] = ()
+    optional: bool = True
+
+    def convert(self, name: str, value: object) -> object:
+        if not self.fits(value):
+            # Not shown: somebody may give a token where its provider belongs.
+            raise ConfigError(f"{name} must be {self.allowed()}, and what was given is {_type_of(value)}.")
+        return value
+
+    def parse(self, name: str, text: str) -> object:
+        raise ConfigError(f"{name} must be {self.allowed()}, which text cannot spell; pass it as a keyword in Python.")
+
+    def fits(self, value: object) -> bool:
+        return callable(value) or any(callable(getattr(value, method, None)) for method in self.methods)
+
+    def allowed(self) -> str:
+        return self.what
+
+
+_JAVA_SERIALIZERS: Final[Mapping[str, Serializer | None]] = MappingProxyType(
+    {
+        "ByteArraySerializer": None,
+        "ByteBufferSerializer": None,
+        "BytesSerializer": None,
+        "StringSerializer": StringSerializer(),
+        "IntegerSerializer": IntegerSerializer(),
+        "LongSerializer": LongSerializer(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class SerializerHook(Kind):
+    field: MessageField
+    optional: bool = True
+
+    def convert(self, name: str, value: object) -> object:
+        prepare_serializer(cast("Serializer", value), self.field)
+        return value
+
+    def parse(self, name: str, text: str) -> object:
+        class_name = text.strip().rsplit(".", 1)[-1]
+        if class_name not in _JAVA_SERIALIZERS:
+            raise refusal(name, text, f"one of Java's {', '.join(_JAVA_SERIALIZERS)}, or a callable passed in Python")
+        return _JAVA_SERIALIZERS[class_name]
+
+    def allowed(self) -> str:
+        return "a callable f(obj) or f(obj, ctx), plain or async"
+
+
+class PartitionerHook(Hook):
+    _names: Final = MappingProxyType({"round_robin": "round_robin", "RoundRobinPartitioner": "round_robin"})
+
+    def fits(self, value: object) -> bool:
+        if isinstance(value, str | bytes | bytearray):  # which have a method partition(), too
+            return value == "round_robin"
+        return super().fits(value)
+
+    def parse(self, name: str, text: str) -> object:
+        known = self._names.get(text.strip().rsplit(".", 1)[-1])
+        if known is None:
+            raise refusal(name, text, f"{self.allowed()}; only 'round_robin' can be spelled as text")
+        return known
+
+
+@dataclass(frozen=True)
+class Hooks(Hook):
+    """A sequence of objects, each with at least one of ``methods``."""
+
+    optional: bool = False
+
+    def convert(self, name: str, value: object) -> tuple[object, ...]:
+        objects = members(value)
+        for member in objects:
+            if isinstance(member, type) or not any(callable(getattr(member, method, None)) for method in self.methods):
+                raise refusal(name, member, self.allowed())
+        return objects
+
+
+class SslContext(Hook):
+    def fits(self, value: object) -> bool:
+        return isinstance(value, ssl.SSLContext)
+
+
+def members(value: object) -> tuple[object, ...]:
+    """The members of a sequence; anything else as the one member, to be refused as such."""
+    return tuple(cast("Iterable[object]", value)) if hasattr(value, "__iter__") else (value,)
+
+
+def _type_of(value: object) -> str:
+    return "empty" if value == "" or value == Secret("") else f"of type {type(value).__name__}"

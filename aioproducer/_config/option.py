@@ -1,0 +1,53 @@
+"""One option as programs see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aioproducer._config.kinds import Kind, SecretText
+from aioproducer._config.refusal import shown
+
+__all__ = ["Option", "display_value", "read_option"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option as programs see it; ``java_key`` is None where Java has no such key."""
+
+    name: str
+    type: str
+    default: object
+    java_key: str | None
+    doc: str
+    kind: Kind = field(repr=False, compare=False)
+
+    @property
+    def secret(self) -> bool:
+        """Whether the value must not be shown."""
+        return isinstance(self.kind, SecretText)
+
+    @property
+    def allowed(self) -> str:
+        """What the value may be, in words."""
+        return f"{self.kind.allowed()}, or None" if self.kind.optional else self.kind.allowed()
+
+    @property
+    def dotted(self) -> str:
+        """How properties spell the option."""
+        return self.java_key or self.name.replace("_", ".")
+
+
+def read_option(option: Option, value: object, source: str) -> object:
+    """``value``, read from text where it is text, checked under the name by which the user knows it."""
+    label = option.name if source == option.name else f"{source} ({option.name})"
+    parsed = option.kind.parse(label, value) if isinstance(value, str) else value
+    return option.kind.check(label, parsed)
+
+
+def display_value(option: Option, value: object) -> str:
+    """``value`` as a repr or a table shows it."""
+    if option.name == "acks":
+        return "'all'" if value == -1 else str(value)
+    if callable(value) and not isinstance(value, type):
+        return getattr(value, "__qualname__", None) or shown(value)
+    return shown(value)

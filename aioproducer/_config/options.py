@@ -1,0 +1,477 @@
+"""Every option of a producer, declared once: name, type, default, what it may be, what it is for."""
+
+# ruff: noqa: RUF009 - options are declared by functions that return dataclasses.field()
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, cast
+
+from aioproducer._config.kinds import (
+    AcksChoice,
+    Choice,
+    File,
+    Flag,
+    Hook,
+    Hooks,
+    Kind,
+    PartitionerHook,
+    Pem,
+    Real,
+    SecretText,
+    SerializerHook,
+    SslContext,
+    Text,
+    Whole,
+    Words,
+)
+from aioproducer._config.option import Option, display_value
+from aioproducer._config.secret import Secret
+from aioproducer._config.servers import Servers
+from aioproducer.errors import DeliveryError
+from aioproducer.serializers import MessageField, Serializer
+
+__all__ = [
+    "INT_MAX",
+    "OPTIONS",
+    "Acks",
+    "CompressionType",
+    "MetricReporter",
+    "OptionValues",
+    "PartitionerOption",
+    "ProducerOptions",
+    "TokenProvider",
+    "describe_options",
+]
+
+Acks: TypeAlias = Literal[-1, 0, 1]
+CompressionType: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+ClientDnsLookup: TypeAlias = Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
+MetadataRecoveryStrategy: TypeAlias = Literal["none", "rebootstrap"]
+SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"]
+TlsVersion: TypeAlias = Literal["TLSv1.2", "TLSv1.3"]
+AssertionAlgorithm: TypeAlias = Literal["RS256", "ES256"]
+
+
+class PartitionerObject(Protocol):
+    """A partitioner with state of its own."""
+
+    @property
+    def partition(self) -> Callable[..., int | None]:
+        """Chooses the partition of one record; None leaves the choice to the default."""
+        ...
+
+
+class TokenProvider(Protocol):
+    """Where OAuth tokens come from."""
+
+    @property
+    def token(self) -> Callable[..., object]:
+        """An ``async def token()`` (a plain one will do) that returns a fresh token."""
+        ...
+
+
+class MetricReporter(Protocol):
+    """Who is told about measurements."""
+
+    @property
+    def record(self) -> Callable[..., object]:
+        """Called with each measurement."""
+        ...
+
+
+PartitionerOption: TypeAlias = Literal["round_robin"] | Callable[..., int | None] | PartitionerObject
+
+
+INT_MAX: Final = 2**31 - 1
+
+_T = TypeVar("_T")
+
+
+class _Declared(NamedTuple):
+    """What an option's declaration says besides its name, type and default.
+
+    ``java_key`` is None where it is the name with dots in it, and empty where Java has no such key.
+    """
+
+    kind: Kind
+    doc: str
+    java_key: str | None
+
+
+def _option(default: _T, kind: Kind, doc: str, *, ours: bool = False, java: str | None = None) -> _T:
+    """Declares an option: ``ours`` has no Java key; ``java`` is the key where it is not the name with dots."""
+    return field(default=default, metadata={"option": _Declared(kind, doc, "" if ours else java)})
+
+
+def _ms(default: int, doc: str, low: int = 0, high: int = 2**63 - 1) -> int:
+    return _option(default, Whole(low, high, "milliseconds"), doc)
+
+
+def _ms_or_none(doc: str, *, ours: bool = False) -> int | None:
+    return _option(None, Whole(0, 2**63 - 1, "milliseconds", optional=True), doc, ours=ours)
+
+
+def _flag(default: bool, doc: str, *, ours: bool = False) -> bool:
+    return _option(default, Flag(), doc, ours=ours)
+
+
+def _text_or_none(doc: str, *, ours: bool = False) -> str | None:
+    return _option(None, Text(optional=True), doc, ours=ours)
+
+
+def _file(doc: str, java: str | None = None) -> str | None:
+    return _option(None, File(), doc, ours=java is None, java=java)
+
+
+def _secret(doc: str, *, ours: bool = False) -> Secret | None:
+    return _option(None, SecretText(), doc, ours=ours)
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The options as keywords, for type checkers: ``Producer("host:9092", **options: Unpack[ProducerOptions])``.
+
+    What each of them means stands in `ProducerConfig` (and in `OPTIONS`, for programs).
+    """
+
+    client_dns_lookup: ClientDnsLookup
+    bootstrap_resolve_timeout_ms: int
+    client_id: str
+    client_rack: str
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+    acks: Literal[-1, 0, 1, "all", "-1", "0", "1"]
+    retries: int
+    delivery_timeout_ms: int
+    max_block_ms: int
+    request_timeout_ms: int
+    linger_ms: int
+    batch_size: int
+    buffer_memory: int
+    max_request_size: int
+    max_in_flight_requests_per_connection: int
+    compression_type: CompressionType
+    compression_level: int | None
+    compression_threshold_bytes: int
+    partitioner: PartitionerOption | None
+    partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: int
+    partitioner_ignore_keys: bool
+    partitioner_rack_aware: bool
+    enable_idempotence: bool
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    transaction_two_phase_commit_enable: bool
+    interceptors: Sequence[object]
+    on_delivery_error: Callable[[DeliveryError], object] | None
+    close_timeout_ms: int
+    unknown_topic_timeout_ms: int | None
+    allow_auto_create_topics: bool
+    metadata_max_age_ms: int
+    metadata_max_idle_ms: int
+    metadata_recovery_strategy: MetadataRecoveryStrategy
+    metadata_recovery_rebootstrap_trigger_ms: int
+    metadata_cluster_check_enable: bool
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
+    connections_max_idle_ms: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    enable_metrics_push: bool
+    metric_reporters: Sequence[MetricReporter]
+    security_protocol: SecurityProtocol
+    ssl_context: ssl.SSLContext | None
+    ssl_cafile: str | os.PathLike[str] | None
+    ssl_certfile: str | os.PathLike[str] | None
+    ssl_keyfile: str | os.PathLike[str] | None
+    ssl_key_password: str | Secret | None
+    ssl_truststore_certificates: str | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_keystore_key: str | Secret | None
+    ssl_check_hostname: bool
+    ssl_cipher_suites: str | Sequence[str]
+    ssl_min_version: TlsVersion
+    sasl_mechanism: SaslMechanism | None
+    sasl_username: str | None
+    sasl_password: str | Secret | None
+    sasl_oauth_token_provider: TokenProvider | Callable[[], object] | None
+    sasl_kerberos_service_name: str | None
+    sasl_login_refresh_window_factor: float
+    sasl_login_refresh_window_jitter: float
+    sasl_login_refresh_min_period_seconds: int
+    sasl_login_refresh_buffer_seconds: int
+    sasl_login_connect_timeout_ms: int | None
+    sasl_login_read_timeout_ms: int | None
+    sasl_login_retry_backoff_ms: int
+    sasl_login_retry_backoff_max_ms: int
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | Secret | None
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_assertion_algorithm: AssertionAlgorithm
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_assertion_claim_jti_include: bool
+    sasl_oauthbearer_assertion_file: str | os.PathLike[str] | None
+    sasl_oauthbearer_assertion_private_key_file: str | os.PathLike[str] | None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | Secret | None
+    sasl_oauthbearer_assertion_template_file: str | os.PathLike[str] | None
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class OptionValues:
+    """The value of every option, and whether it was given."""
+
+    bootstrap_servers: tuple[str, ...] = _option((), Servers(), "Brokers to ask first: 'host:port,host' or a sequence")
+    client_dns_lookup: ClientDnsLookup = _option(
+        "use_all_dns_ips",
+        Choice(("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")),
+        "How the names of brokers become addresses",
+    )
+    bootstrap_resolve_timeout_ms: int = _ms(
+        0, "How long to go on resolving the bootstrap servers; 0: one try (KIP-909)"
+    )
+    client_id: str = _option("", Text(empty=True), "Name in the brokers' logs and quotas; '': the producer makes one")
+    client_rack: str = _option("", Text(empty=True), "Rack of this client, for partitioner_rack_aware (KIP-1123)")
+    key_serializer: Serializer | None = _option(
+        None, SerializerHook(MessageField.KEY), "Key object to bytes, plain or async; None: bytes and str as they are"
+    )
+    value_serializer: Serializer | None = _option(
+        None,
+        SerializerHook(MessageField.VALUE),
+        "Value object to bytes, plain or async; None: bytes and str as they are",
+    )
+    acks: Acks = _option(
+        -1, AcksChoice(), "Who must have a record before it counts: all in sync ('all', -1), leader (1), none (0)"
+    )
+    retries: int = _option(
+        INT_MAX, Whole(0, INT_MAX), "Attempts after the first; delivery_timeout_ms is the real bound"
+    )
+    delivery_timeout_ms: int = _ms(
+        120_000, "Time in which a record succeeds or fails; at least linger_ms + request_timeout_ms", high=INT_MAX
+    )
+    max_block_ms: int = _ms(60_000, "Time that a send waits for metadata and for room in buffer_memory")
+    request_timeout_ms: int = _ms(30_000, "Time for one request to be answered", high=INT_MAX)
+    linger_ms: int = _ms(5, "Time that a batch waits for more records while an earlier one is in flight")
+    batch_size: int = _option(16_384, Whole(0, INT_MAX, "bytes"), "Bytes at which a batch is full; 0: no batching")
+    buffer_memory: int = _option(
+        33_554_432, Whole(1, unit="bytes"), "Bytes of all records that are accepted and not yet acknowledged"
+    )
+    max_request_size: int = _option(
+        1_048_576, Whole(1, INT_MAX, "bytes"), "Bytes of the largest request, and of the largest uncompressed record"
+    )
+    max_in_flight_requests_per_connection: int = _option(
+        5, Whole(1, INT_MAX), "Requests sent to one broker and not yet answered; at most 5 with idempotence"
+    )
+    compression_type: CompressionType = _option(
+        "none", Choice(("none", "gzip", "snappy", "lz4", "zstd")), "How batches are compressed"
+    )
+    compression_level: int | None = _option(
+        None,
+        Whole(-131_072, 22, optional=True),
+        "Level of the codec: gzip 1..9 or -1, lz4 1..17, zstd -131072..22; None: the codec's default",
+        ours=True,
+    )
+    compression_threshold_bytes: int = _option(
+        32_768, Whole(0, unit="bytes"), "Batches at least this large are compressed in a worker thread", ours=True
+    )
+    partitioner: PartitionerOption | None = _option(
+        None,
+        PartitionerHook("a callable, an object with a method partition(), or 'round_robin'", ("partition",)),
+        "Who chooses partitions; None: by murmur2 of the key, without a key sticky and uniform (KIP-794)",
+        java="partitioner.class",
+    )
+    partitioner_adaptive_partitioning_enable: bool = _flag(True, "Send less to partitions whose brokers are slow")
+    partitioner_availability_timeout_ms: int = _ms(
+        0, "Leave out partitions whose broker takes no data for this long; 0: never"
+    )
+    partitioner_ignore_keys: bool = _flag(False, "Spread records with keys like those without")
+    partitioner_rack_aware: bool = _flag(False, "Prefer partitions whose leader is in client_rack (KIP-1123)")
+    enable_idempotence: bool = _flag(True, "No duplicates and no reordering over retries")
+    transactional_id: str | None = _text_or_none("Name of this producer's transactions; None: no transactions")
+    transaction_timeout_ms: int = _ms(60_000, "The coordinator aborts a transaction that is open longer", 1, INT_MAX)
+    transaction_two_phase_commit_enable: bool = _flag(False, "Transactions wait for an outer coordinator (KIP-939)")
+    interceptors: tuple[object, ...] = _option(
+        (),
+        Hooks(
+            "a sequence of objects with on_send(), on_acknowledgement() or close()",
+            ("on_send", "on_acknowledgement", "close"),
+        ),
+        "Objects that see every record and its outcome, plain or async (KIP-42)",
+        java="interceptor.classes",
+    )
+    on_delivery_error: Callable[[DeliveryError], object] | None = _option(
+        None, Hook("a callable that takes the error"), "Told of every failed record that nobody waits for", ours=True
+    )
+    close_timeout_ms: int = _option(
+        120_000,
+        Whole(0, unit="milliseconds"),
+        "Time that close() waits for records to be delivered; not given: delivery_timeout_ms",
+        ours=True,
+    )
+    unknown_topic_timeout_ms: int | None = _ms_or_none(
+        "Time after which a send to a topic that no broker knows fails; None: max_block_ms", ours=True
+    )
+    allow_auto_create_topics: bool = _flag(True, "Let brokers create a topic when it is first asked for", ours=True)
+    metadata_max_age_ms: int = _ms(300_000, "Age at which metadata are asked for again in any case")
+    metadata_max_idle_ms: int = _ms(300_000, "Time after which an unused topic is forgotten", low=5_000)
+    metadata_recovery_strategy: MetadataRecoveryStrategy = _option(
+        "rebootstrap", Choice(("none", "rebootstrap")), "What to do when all known brokers are gone (KIP-899)"
+    )
+    metadata_recovery_rebootstrap_trigger_ms: int = _ms(
+        300_000, "Time without metadata after which the bootstrap servers are asked again (KIP-1102)"
+    )
+    metadata_cluster_check_enable: bool = _flag(
+        True, "Notice a broker of another cluster at a known address (KIP-1242)"
+    )
+    retry_backoff_ms: int = _ms(100, "Pause before the first retry; doubles with each, give or take 20 %")
+    retry_backoff_max_ms: int = _ms(1_000, "Longest pause before a retry; at least retry_backoff_ms")
+    reconnect_backoff_ms: int = _ms(50, "Pause before a broker is connected again; doubles with each failure")
+    reconnect_backoff_max_ms: int = _ms(
+        1_000, "Longest such pause; not given with reconnect_backoff_ms: the same, no doubling"
+    )
+    socket_connection_setup_timeout_ms: int = _ms(
+        10_000, "Time for a connection to be set up; doubles with each failure"
+    )
+    socket_connection_setup_timeout_max_ms: int = _ms(30_000, "Longest such time; at least the shortest")
+    connections_max_idle_ms: int = _ms(540_000, "Time after which an unused connection is closed; -1: never", low=-1)
+    send_buffer_bytes: int = _option(
+        131_072, Whole(-1, INT_MAX, "bytes"), "SO_SNDBUF; -1: the system's default", java="send.buffer.bytes"
+    )
+    receive_buffer_bytes: int = _option(
+        32_768, Whole(-1, INT_MAX, "bytes"), "SO_RCVBUF; -1: the system's default", java="receive.buffer.bytes"
+    )
+    enable_metrics_push: bool = _flag(True, "Push metrics to brokers that subscribe to them (KIP-714)")
+    metric_reporters: tuple[MetricReporter, ...] = _option(
+        (), Hooks("a sequence of objects with a method record()", ("record",)), "Objects that are told of measurements"
+    )
+    security_protocol: SecurityProtocol = _option(
+        "PLAINTEXT", Choice(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")), "Whether to use TLS, SASL, or both"
+    )
+    ssl_context: ssl.SSLContext | None = _option(
+        None, SslContext("an ssl.SSLContext"), "TLS as you set it up; excludes the other ssl_ options", ours=True
+    )
+    ssl_cafile: str | None = _file(
+        "PEM file of the authorities to trust; None: the system's", "ssl.truststore.location"
+    )
+    ssl_certfile: str | None = _file("PEM file of this client's certificate chain (and key)", "ssl.keystore.location")
+    ssl_keyfile: str | None = _file("PEM file of this client's key, where ssl_certfile does not hold it")
+    ssl_key_password: Secret | None = _secret("Password of this client's key")
+    ssl_truststore_certificates: str | None = _option(None, Pem(), "Authorities to trust, as PEM text (KIP-651)")
+    ssl_keystore_certificate_chain: str | None = _option(
+        None, Pem(), "This client's certificate chain, as PEM text (KIP-651)"
+    )
+    ssl_keystore_key: Secret | None = _secret("This client's key, as PEM text (KIP-651)")
+    ssl_check_hostname: bool = _option(
+        True, Flag(), "Whether a broker's certificate must name its host", java="ssl.endpoint.identification.algorithm"
+    )
+    ssl_cipher_suites: tuple[str, ...] = _option(
+        (), Words(), "OpenSSL names of the ciphers of TLS 1.2; (): its default"
+    )
+    ssl_min_version: TlsVersion = _option(
+        "TLSv1.2", Choice(("TLSv1.2", "TLSv1.3")), "Oldest TLS to accept", java="ssl.enabled.protocols"
+    )
+    sasl_mechanism: SaslMechanism | None = _option(
+        None,
+        Choice(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"), optional=True),
+        "How to authenticate; must be given with SASL (Java's default is GSSAPI)",
+    )
+    sasl_username: str | None = _text_or_none("User for PLAIN and SCRAM", ours=True)
+    sasl_password: Secret | None = _secret("Password for PLAIN and SCRAM", ours=True)
+    sasl_oauth_token_provider: TokenProvider | Callable[[], object] | None = _option(
+        None,
+        Hook("a callable that returns a token, plain or async, or an object with a method token()", ("token",)),
+        "Where tokens for OAUTHBEARER come from",
+        ours=True,
+    )
+    sasl_kerberos_service_name: str | None = _text_or_none("Service name of the brokers for GSSAPI, usually 'kafka'")
+    sasl_login_refresh_window_factor: float = _option(
+        0.8, Real(0.5, 1.0), "Part of a token's life after which it is renewed"
+    )
+    sasl_login_refresh_window_jitter: float = _option(0.05, Real(0.0, 0.25), "Randomness of that moment")
+    sasl_login_refresh_min_period_seconds: int = _option(60, Whole(0, 900, "seconds"), "Least time between renewals")
+    sasl_login_refresh_buffer_seconds: int = _option(
+        300, Whole(0, 3_600, "seconds"), "Renew this long before a token ends"
+    )
+    sasl_login_connect_timeout_ms: int | None = _ms_or_none("Time to connect to the token endpoint; None: no limit")
+    sasl_login_read_timeout_ms: int | None = _ms_or_none("Time for the token endpoint to answer; None: no limit")
+    sasl_login_retry_backoff_ms: int = _ms(100, "Pause before the token endpoint is asked again; doubles")
+    sasl_login_retry_backoff_max_ms: int = _ms(10_000, "Longest such pause; at least the shortest")
+    sasl_oauthbearer_token_endpoint_url: str | None = _text_or_none("URL that issues tokens (KIP-768)")
+    sasl_oauthbearer_scope: str | None = _text_or_none("Scope to ask for")
+    sasl_oauthbearer_client_credentials_client_id: str | None = _text_or_none("OAuth client id")
+    sasl_oauthbearer_client_credentials_client_secret: Secret | None = _secret("OAuth client secret")
+    sasl_oauthbearer_header_urlencode: bool = _flag(
+        False, "Percent-encode client id and secret in the request's header"
+    )
+    sasl_oauthbearer_assertion_algorithm: AssertionAlgorithm = _option(
+        "RS256", Choice(("RS256", "ES256")), "How assertions are signed (KIP-1139)"
+    )
+    sasl_oauthbearer_assertion_claim_aud: str | None = _text_or_none("Audience of assertions")
+    sasl_oauthbearer_assertion_claim_iss: str | None = _text_or_none("Issuer of assertions")
+    sasl_oauthbearer_assertion_claim_sub: str | None = _text_or_none("Subject of assertions")
+    sasl_oauthbearer_assertion_claim_exp_seconds: int = _option(300, Whole(0, 86_400, "seconds"), "Life of assertions")
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int = _option(
+        60, Whole(0, 3_600, "seconds"), "Back-dating of assertions"
+    )
+    sasl_oauthbearer_assertion_claim_jti_include: bool = _flag(False, "Whether assertions have an id")
+    sasl_oauthbearer_assertion_file: str | None = _file(
+        "File with a ready-made assertion", "sasl.oauthbearer.assertion.file"
+    )
+    sasl_oauthbearer_assertion_private_key_file: str | None = _file(
+        "PEM file of the key that signs assertions", "sasl.oauthbearer.assertion.private.key.file"
+    )
+    sasl_oauthbearer_assertion_private_key_passphrase: Secret | None = _secret("Password of that key")
+    sasl_oauthbearer_assertion_template_file: str | None = _file(
+        "File with claims to put into assertions", "sasl.oauthbearer.assertion.template.file"
+    )
+    _explicit: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether connections authenticate with SASL."""
+        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    def is_explicit(self, name: str) -> bool:
+        """Whether the option was given, rather than left at its default."""
+        return name in self._explicit
+
+
+def _declared_options() -> Iterator[Option]:
+    for declared in fields(OptionValues):
+        option = cast("_Declared | None", declared.metadata.get("option"))
+        if option is not None:
+            java_key = declared.name.replace("_", ".") if option.java_key is None else option.java_key or None
+            yield Option(declared.name, str(declared.type), declared.default, java_key, option.doc, option.kind)
+
+
+#: Every option by its name, in the order of the documentation.
+OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({option.name: option for option in _declared_options()})
+
+
+def describe_options() -> str:
+    """All options as a Markdown table, a line each: name, default, what it may be, what it is for, and Java's key."""
+    lines = ["| option | default | must be | what it is for | Java |", "|---|---|---|---|---|"]
+    for option in OPTIONS.values():
+        default = "*required*" if option.name == "bootstrap_servers" else f"`{display_value(option, option.default)}`"
+        java = "" if option.java_key is None else f"`{option.java_key}`"
+        lines.append(f"| `{option.name}` | {default} | {option.allowed} | {option.doc} | {java} |")
+    return "\n".join(lines)

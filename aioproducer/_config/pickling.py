@@ -1,0 +1,40 @@
+"""Whether a configuration's values can travel to another process."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Final, cast
+
+from aioproducer._config.refusal import shown
+from aioproducer.errors import ConfigError
+
+__all__ = ["PICKLERS", "require_picklable"]
+
+#: Who may be at work when ``__reduce__`` is called; only picklers that are loaded can be.
+PICKLERS: Final = ("cloudpickle", "pyspark.cloudpickle", "dill")
+
+
+def require_picklable(name: str, value: object) -> None:
+    """Raises `ConfigError` where no pickler at hand can pickle the value of option ``name``."""
+    try:
+        pickle.dumps(value)
+    except Exception as error:  # whatever the foreign object raises
+        if any(_can_pickle(pickler, value) for pickler in PICKLERS if pickler in sys.modules):
+            return
+        raise ConfigError(
+            f"The configuration cannot be pickled, because {name}={shown(value)} cannot. Callables must be "
+            f"importable - functions and classes of a module, no lambdas or local functions - and a connection's "
+            f"ssl_context must be described by ssl_cafile, ssl_certfile and ssl_keyfile instead."
+        ) from error
+
+
+def _can_pickle(pickler: str, value: object) -> bool:
+    dumps = cast("Callable[[object], bytes]", importlib.import_module(pickler).dumps)
+    try:
+        dumps(value)
+    except Exception:  # whatever the foreign object raises
+        return False
+    return True

@@ -1,0 +1,50 @@
+"""The options that a Java producer's properties describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from aioproducer._config.java_keys import BY_JAVA_KEY, DROPPED, TRANSLATIONS, dropped
+from aioproducer._config.names import unknown_option
+from aioproducer._config.option import read_option
+from aioproducer._config.options import OPTIONS
+from aioproducer.errors import ConfigError
+
+__all__ = ["java_options"]
+
+
+def java_options(properties: Mapping[str, object], replaced: Iterable[str]) -> dict[str, object]:
+    """The options that Java's ``properties`` describe, without those that are ``replaced``."""
+    replaced = set(replaced)
+    found: dict[str, object] = {}
+    for key, value in properties.items():
+        for name, converted in _java_option(key, value, properties, replaced).items():
+            if name in found and found[name] != converted:
+                raise ConfigError(f"{key!r} sets {name}, which another key of the same properties sets differently.")
+            found[name] = converted
+    return found
+
+
+def _java_option(key: str, value: object, properties: Mapping[str, object], replaced: set[str]) -> Mapping[str, object]:
+    dotted = key.replace("_", ".") if key in OPTIONS else key
+    translation = TRANSLATIONS.get(dotted)
+    targets = translation.options if translation else (BY_JAVA_KEY.get(dotted, ""),)
+    if replaced.intersection(targets) or ("ssl_context" in replaced and dotted.startswith("ssl.")):
+        return {}
+    if dotted in DROPPED:
+        raise ConfigError(dropped(dotted))
+    if translation is not None:
+        return translation.convert(key, _java_text(value), properties)
+    name = BY_JAVA_KEY.get(dotted)
+    if name is None:
+        raise unknown_option(key)
+    text = value.strip() if isinstance(value, str) else value
+    return {name: read_option(OPTIONS[name], text, key)}
+
+
+def _java_text(value: object) -> str:
+    """A value as a properties file would spell it, where a mapping holds something else than text."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, cast("Iterable[object]", value)))
+    return str(value).strip()

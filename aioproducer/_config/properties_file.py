@@ -1,0 +1,82 @@
+"""The format of ``java.util.Properties``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from aioproducer.errors import ConfigError
+
+__all__ = ["read_properties"]
+
+
+def read_properties(source: Mapping[str, object] | str | os.PathLike[str]) -> Mapping[str, object]:
+    """A mapping as it is; the keys and values of a file, or of text that has a line break or ``=`` in it."""
+    if isinstance(source, Mapping):
+        return source
+    if isinstance(source, str) and re.search(r"[=\n\r]", source):
+        return _parse_properties(source)
+    path = Path(source)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"The properties file {str(path)!r} cannot be read: {error.strerror}.") from error
+    try:
+        return _parse_properties(content.decode())
+    except UnicodeDecodeError:
+        return _parse_properties(content.decode("iso-8859-1"))
+
+
+def _parse_properties(text: str) -> dict[str, object]:
+    """The keys and values in the text of a .properties file; the last of several equal keys counts, as in Java."""
+    properties: dict[str, object] = {}
+    for number, line in _logical_lines(text):
+        end = 0
+        while end < len(line) and line[end] not in "=: \t\f":
+            end += 2 if line[end] == "\\" else 1
+        rest = line[end:].lstrip(" \t\f")
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(" \t\f")
+        properties[_unescape(line[:end], number)] = _unescape(rest, number)
+    return properties
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines with their numbers, continued ones joined, without comments and blank ones."""
+    joined, first = "", 0
+    for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
+        line = natural.lstrip(" \t\f")
+        if not first and (not line or line[0] in "#!"):
+            continue
+        first = first or number
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:  # an odd one at the end is not escaped itself
+            joined += line[:-1]
+            continue
+        yield first, joined + line
+        joined, first = "", 0
+    if joined:
+        yield first, joined
+
+
+_ESCAPES: Final[Mapping[str, str]] = MappingProxyType({"t": "\t", "n": "\n", "r": "\r", "f": "\f"})
+
+
+def _unescape(text: str, line: int) -> str:
+    def replacement(match: re.Match[str]) -> str:
+        if match[1] is not None:
+            return chr(int(match[1], 16))
+        if match[2] == "u":
+            # The line is not shown: it may hold a password.
+            raise ConfigError(f"Line {line} of the properties has a \\u without four hexadecimal digits after it.")
+        return _ESCAPES.get(match[2], match[2])
+
+    plain = re.sub(
+        r"\\(?:u([0-9a-fA-F]{4})|(.))?", lambda m: replacement(m) if m.lastindex else "", text, flags=re.DOTALL
+    )
+    # Java spells a character beyond U+FFFF as two escapes.
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

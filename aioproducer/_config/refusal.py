@@ -1,0 +1,24 @@
+"""The sentence that refuses the value of an option."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from reprlib import Repr
+
+from aioproducer.errors import ConfigError
+
+__all__ = ["refusal", "shown"]
+
+_short = Repr()
+_short.maxstring = _short.maxother = 80
+
+
+def shown(value: object) -> str:
+    """A value as a sentence can hold it."""
+    return _short.repr(value)
+
+
+def refusal(name: str, value: object, allowed: str, nearest: Sequence[str] = ()) -> ConfigError:
+    """The error that says what the value of option ``name`` must be instead."""
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    return ConfigError(f"{name}={shown(value)} is not possible: it must be {allowed}.{hint}")

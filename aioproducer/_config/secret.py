@@ -1,0 +1,46 @@
+"""Text that shows itself to nobody."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+
+__all__ = ["Secret"]
+
+
+class Secret:
+    """A password or a key that shows itself to nobody: ``str``, ``repr`` and ``format`` all give ``Secret('***')``.
+
+    `reveal` gives the text. Pickling carries it in the clear, for otherwise a configuration would be of no use in
+    another process: treat a pickled configuration like the password itself.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str | Secret) -> None:
+        self._text = text.reveal() if isinstance(text, Secret) else text
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret('***')"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return compare_digest(self._text.encode(errors="surrogatepass"), other._text.encode(errors="surrogatepass"))
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+        return Secret, (self._text,)

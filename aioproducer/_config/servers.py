@@ -1,0 +1,108 @@
+"""The addresses of brokers."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple, cast
+
+from aioproducer._config.kinds import Kind, members
+from aioproducer._config.refusal import refusal
+from aioproducer.errors import ConfigError
+
+__all__ = ["DEFAULT_PORT", "Address", "Servers", "parse_bootstrap_servers"]
+
+DEFAULT_PORT: Final = 9092
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_bootstrap_servers(servers: object) -> tuple[Address, ...]:
+    """The brokers named by ``"host:port,host"`` or by a sequence of such; the port is 9092 where none is given.
+
+    IPv6 addresses stand in brackets: ``[::1]:9092``. Raises `ConfigError` for an empty list, for an address that is
+    none, and for one that occurs twice, as Java does.
+    """
+    addresses = tuple(_parse_address(entry) for entry in _split_servers(servers))
+    if not addresses:
+        raise ConfigError(
+            "bootstrap_servers is empty; name at least one broker, for example bootstrap_servers='localhost:9092'."
+        )
+    for position, address in enumerate(addresses):
+        if address in addresses[:position]:
+            raise ConfigError(f"bootstrap_servers names {address} twice; name every broker once.")
+    return addresses
+
+
+class Servers(Kind):
+    def convert(self, name: str, value: object) -> tuple[str, ...]:
+        return tuple(str(address) for address in parse_bootstrap_servers(value))
+
+    def allowed(self) -> str:
+        return "'host:port,host:port' or a sequence of 'host:port'"
+
+
+def _split_servers(servers: object) -> list[str]:
+    if isinstance(servers, str):
+        return [entry.strip() for entry in servers.split(",") if entry.strip()]
+    entries = members(servers)
+    if not all(isinstance(entry, str) for entry in entries):
+        raise refusal("bootstrap_servers", servers, Servers().allowed())
+    # A sequence may hold texts with commas, as a list read from a file often does.
+    return [part for entry in cast("Sequence[str]", entries) for part in _split_servers(entry)]
+
+
+_HOST: Final = re.compile(r"[\w.-]+")
+
+
+def _parse_address(entry: str) -> Address:
+    if "@" in entry:
+        # Not shown: what stands before the @ may be a password.
+        raise ConfigError(
+            "A bootstrap server has an @ in it; credentials go into sasl_username and sasl_password, or into a URL for "
+            "from_url()."
+        )
+    if "://" in entry:
+        raise ConfigError(
+            f"bootstrap server {entry!r} begins with a scheme; write host:port and set security_protocol, or pass a "
+            f"URL that begins with kafka:// to from_url()."
+        )
+    host, port = _split_port(entry)
+    if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65_535):
+        raise ConfigError(f"bootstrap server {entry!r} has the port {port!r}; a port is a number from 1 to 65535.")
+    return Address(host, DEFAULT_PORT if port is None else int(port))
+
+
+def _split_port(entry: str) -> tuple[str, str | None]:
+    bracketed = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", entry)
+    if bracketed is not None:
+        if not _is_ipv6(bracketed[1]):
+            raise ConfigError(f"bootstrap server {entry!r} has no IPv6 address in its brackets; write [::1]:9092.")
+        return bracketed[1], bracketed[2]
+    host, colon, port = entry.partition(":")
+    if ":" in port:
+        raise ConfigError(
+            f"bootstrap server {entry!r} has several colons; write an IPv6 address in brackets: [::1]:9092."
+        )
+    if _HOST.fullmatch(host) is None:
+        raise ConfigError(
+            f"bootstrap server {entry!r} is not host:port; the name of a host has letters, digits, . - _."
+        )
+    return host, port if colon else None
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,97 @@
+"""The options in a URL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import unquote
+
+from aioproducer._config.properties import java_options
+from aioproducer._config.secret import Secret
+from aioproducer._config.servers import parse_bootstrap_servers
+from aioproducer.errors import ConfigError
+
+__all__ = ["url_options"]
+
+_SCHEMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "kafka": "PLAINTEXT",
+        "kafka+plaintext": "PLAINTEXT",
+        "kafka+ssl": "SSL",
+        "kafka+sasl-plaintext": "SASL_PLAINTEXT",
+        "kafka+sasl-ssl": "SASL_SSL",
+    }
+)
+
+
+def url_options(url: str) -> dict[str, object]:
+    """The options that ``url`` holds; `ConfigError` for a malformed one, which is not shown."""
+    scheme, _, rest = url.partition("://")
+    protocol = _SCHEMES.get(scheme.strip().lower().replace("_", "-"))
+    if protocol is None or not rest:
+        # The URL is not shown, here or below: it may hold a password.
+        raise ConfigError(
+            f"The URL does not begin with one of {', '.join(f'{known}://' for known in _SCHEMES)} and the servers, as "
+            f"in kafka://host1:9092,host2:9092/?linger_ms=5."
+        )
+    authority, query = _split_url(rest)
+    userinfo, _, servers = authority.rpartition("@")
+    found: dict[str, object] = {"security_protocol": protocol, "bootstrap_servers": _url_servers(unquote(servers))}
+    user, colon, password = userinfo.partition(":")
+    if user:
+        found["sasl_username"] = unquote(user)
+    if colon:
+        found["sasl_password"] = Secret(unquote(password))
+    return {**found, **_query_options(query, found, implied=scheme.strip().lower() == "kafka")}
+
+
+def _url_servers(servers: str) -> tuple[str, ...]:
+    try:
+        addresses = parse_bootstrap_servers(servers)
+    except ConfigError:
+        addresses = ()
+    if not addresses:
+        # Outside of the except clause, so that the first error - which shows a host that may be half a password - is
+        # not the context of this one.
+        raise ConfigError(
+            "The servers in the URL are not host:port,host:port with every server once; IPv6 addresses stand in "
+            "brackets, and a user name and password before an @."
+        )
+    return tuple(map(str, addresses))
+
+
+def _split_url(rest: str) -> tuple[str, str]:
+    """The servers with what stands before them, and the options."""
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    path, _, query = rest[len(authority) :].partition("?")
+    if "@" in path + query:
+        # Perhaps a name or password with / ? or # in it: its parts must not be shown as a host or an option.
+        raise ConfigError(
+            "The URL has an @ after the servers: write / ? # and @ in a name, password or option percent-encoded "
+            "(%2F %3F %23 %40)."
+        )
+    if path not in ("", "/"):
+        raise ConfigError("The URL has a path or a fragment after the servers; a topic belongs to send(), not here.")
+    if "#" in query:
+        raise ConfigError("The URL has a fragment; write # in an option as %23.")
+    return authority, query
+
+
+def _query_options(query: str, found: Mapping[str, object], *, implied: bool) -> dict[str, object]:
+    given: dict[str, object] = {}
+    for part in filter(None, query.split("&")):
+        key, equals, text = part.partition("=")
+        if not equals:
+            raise ConfigError("The URL has an option without a value; write name=value.")
+        name = unquote(key)
+        if name in given:
+            raise ConfigError(f"The URL gives {name!r} twice.")
+        given[name] = unquote(text)
+    options = java_options(given, ())
+    for name in options.keys() & found.keys():
+        # kafka:// says nothing of security, so that an option may.
+        if not (implied and name == "security_protocol") and options[name] != found[name]:
+            raise ConfigError(f"The URL says {name} twice: before the ? and after it.")
+    return options
