@@ -1,0 +1,27 @@
+"""The numbers of the APIs that are spoken here."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["ApiKey"]
+
+
+class ApiKey(IntEnum):
+    """Kafka's numbers for its APIs (``ApiKeys`` in Java)."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    FIND_COORDINATOR = 10
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+    SASL_AUTHENTICATE = 36
