@@ -1,0 +1,609 @@
+"""The log of one partition, and what its leader remembers of each producer.
+
+The rules are those of Kafka's UnifiedLog, LogValidator and ProducerAppendInfo, applied in their order, because the first
+rule that a batch breaks decides which error its producer sees:
+
+1. the field holds exactly one complete batch of magic 2, and nothing behind it;
+2. base offset 0, not larger than max.message.bytes, at least a header, right CRC;
+3. offsets and count agree, no control batch, a producer id comes with a sequence;
+4. every record can be read, and nothing is left over; keys and timestamps are what the topic asks for;
+5. the sequence follows the producer's last one, or repeats one of its last five batches exactly.
+
+Two rules are stricter than Kafka's, since a client that breaks them has a bug: bytes behind the batch are refused (Kafka
+drops them), and so is a wrong maxTimestamp (Kafka corrects it).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from aioproducer.errors import ConfigError, CorruptRecord, KafkaError
+from aioproducer.protocol import ErrorCode
+from aioproducer.record.compression import Codec, decompress
+from aioproducer.record.reader import Record, read_batches
+from aioproducer.types import Header, TimestampType
+
+__all__ = [
+    "Appended",
+    "BatchHeader",
+    "LogRules",
+    "LoggedBatch",
+    "LoggedRecord",
+    "PartitionLog",
+    "ProducerState",
+    "RecordError",
+    "Refused",
+    "TopicConfig",
+]
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_BEFORE_BATCH = 12  # baseOffset and batchLength, which batchLength does not count
+_MAGIC_AT = 16
+_CRC_AT = 17
+_CRC_FROM = 21  # the CRC covers everything from the attributes on
+_MAX_TIMESTAMP_AT = 35
+_SMALLEST_RECORD = 14  # what Kafka takes for the smallest batchLength: the overhead of a message of magic 0
+
+_CODEC_BITS = 0x07
+_LOG_APPEND_TIME_BIT = 0x08
+_TRANSACTIONAL_BIT = 0x10
+_CONTROL_BIT = 0x20
+
+_MAX_SEQUENCE = 2**31 - 1
+_NO_SEQUENCE = -1
+_NO_TIMESTAMP = -1
+_REMEMBERED_BATCHES = 5
+_DECOMPRESSED_LIMIT = 1 << 30
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What a topic demands of its records; the fields are Kafka's topic configurations.
+
+    Times are milliseconds. ``message_timestamp_after_max_ms`` None means the default of the release: an hour since 4.0,
+    no limit before.
+    """
+
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int | None = None
+    message_timestamp_after_max_ms: int | None = None
+    min_insync_replicas: int = 1
+    compacted: bool = False
+
+    @classmethod
+    def from_kafka(cls, configs: Mapping[str, str | None]) -> TopicConfig:
+        """The configuration that Kafka's dotted names and text values describe; names without meaning here are ignored.
+
+        Raises ConfigError for a value that cannot be read.
+        """
+        values: dict[str, object] = {}
+        for name, text in configs.items():
+            reading = _KAFKA_CONFIGS.get(name)
+            if reading is None or text is None:
+                continue
+            try:
+                values[reading.field] = reading.parse(text)
+            except (KeyError, ValueError) as error:
+                raise ConfigError(f"Invalid value {text!r} for the topic configuration {name}.") from error
+        return cls(**values)  # type: ignore[arg-type]  # the table names each field with a parser of its type
+
+
+class _Reading(NamedTuple):
+    field: str
+    parse: Callable[[str], object]
+
+
+_KAFKA_CONFIGS: dict[str, _Reading] = {
+    "max.message.bytes": _Reading("max_message_bytes", int),
+    "message.timestamp.type": _Reading(
+        "message_timestamp_type",
+        {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}.__getitem__,
+    ),
+    "message.timestamp.before.max.ms": _Reading("message_timestamp_before_max_ms", int),
+    "message.timestamp.after.max.ms": _Reading("message_timestamp_after_max_ms", int),
+    "min.insync.replicas": _Reading("min_insync_replicas", int),
+    "cleanup.policy": _Reading("compacted", lambda policy: "compact" in policy.split(",")),
+}
+
+
+class LogRules(NamedTuple):
+    """How the release in charge judges a batch, and in which version of Produce the batch came."""
+
+    produce_version: int = 13
+    knows_invalid_record: bool = True
+    accepts_unknown_producers: bool = True
+    limits_future_timestamps: bool = True
+
+
+class RecordError(NamedTuple):
+    """Why one record of a refused batch was at fault (KIP-467)."""
+
+    batch_index: int
+    message: str
+
+
+class Appended(NamedTuple):
+    """The batch is in the log, from ``base_offset`` on; ``duplicate``: it already was, and nothing was written.
+
+    ``log_append_time_ms`` is -1 for a topic with CreateTime - except for a duplicate, where Kafka answers the batch's
+    largest timestamp.
+    """
+
+    base_offset: int
+    log_append_time_ms: int
+    duplicate: bool = False
+
+
+class Refused(NamedTuple):
+    """The batch is not in the log, and why."""
+
+    code: ErrorCode
+    message: str
+    record_errors: Sequence[RecordError] = ()
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes in front of a batch's records, field by field."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @classmethod
+    def parse(cls, raw: bytes) -> BatchHeader:
+        """The header of a batch that is at least 61 bytes long."""
+        return cls(*_HEADER.unpack_from(raw))
+
+    @property
+    def codec(self) -> int:
+        """The compression, as its number: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & _CODEC_BITS
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Who stamped the records."""
+        return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & _TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch is a marker of the broker, and no data."""
+        return bool(self.attributes & _CONTROL_BIT)
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; sequences go on with 0 after 2^31 - 1."""
+        return _sequence_after(self.base_sequence, self.last_offset_delta)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRecord:
+    """One record in the log.
+
+    ``producer_id``, ``producer_epoch`` and ``sequence`` are -1 where the producer was not idempotent. ``timestamp_ms``
+    is what a consumer would see.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+    producer_id: int = -1
+    producer_epoch: int = -1
+    sequence: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBatch:
+    """One batch in the log: ``raw`` as a consumer would fetch it, and as it was received in ``sent``."""
+
+    topic: str
+    partition: int
+    header: BatchHeader
+    records: Sequence[LoggedRecord]
+    raw: bytes = field(repr=False)
+    sent: bytes = field(repr=False)
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first record."""
+        return self.header.base_offset
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record."""
+        return self.header.last_offset
+
+
+class _Remembered(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    max_timestamp: int
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """What a partition's leader remembers of one producer id: its epoch, and its last five batches."""
+
+    epoch: int
+    batches: deque[_Remembered] = field(default_factory=lambda: deque[_Remembered](maxlen=_REMEMBERED_BATCHES))
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record appended in this epoch, -1 before the first."""
+        return self.batches[-1].last_sequence if self.batches else _NO_SEQUENCE
+
+    def find_duplicate(self, header: BatchHeader) -> _Remembered | None:
+        """The remembered batch of the same epoch with exactly this first and last sequence."""
+        if header.producer_epoch != self.epoch:
+            return None
+        wanted = (header.base_sequence, header.last_sequence)
+        return next((batch for batch in self.batches if batch[:2] == wanted), None)
+
+    def remember(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
+        """Note an appended batch; a new epoch forgets the batches of the old one."""
+        if header.producer_epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = header.producer_epoch
+        self.batches.append(_Remembered(header.base_sequence, header.last_sequence, base_offset, max_timestamp))
+
+
+@dataclass(slots=True)
+class PartitionLog:
+    """The batches of one partition in order, shared by its replicas: what one has, all have."""
+
+    topic: str
+    partition: int
+    config: TopicConfig = field(default_factory=TopicConfig)
+    start_offset: int = 0
+    end_offset: int = 0
+    batches: list[LoggedBatch] = field(default_factory=list[LoggedBatch])
+    producers: dict[int, ProducerState] = field(default_factory=dict[int, ProducerState])
+    #: Producers that this log has no state of and wants to hear so (UNKNOWN_PRODUCER_ID), whatever the release.
+    disowned: set[int] = field(default_factory=set[int])
+
+    def append(self, data: bytes, *, leader_epoch: int, now_ms: int, rules: LogRules) -> Appended | Refused:
+        """Append the batch in ``data``, or say why not; nothing changes unless all of it is right."""
+        verdict = self._append(data, leader_epoch, now_ms, rules)
+        if isinstance(verdict, Refused) and verdict.code is ErrorCode.INVALID_RECORD and not rules.knows_invalid_record:
+            return verdict._replace(code=ErrorCode.CORRUPT_MESSAGE)
+        return verdict
+
+    def _append(self, data: bytes, leader_epoch: int, now_ms: int, rules: LogRules) -> Appended | Refused:
+        refused = _check_framing(data, rules.produce_version) or _check_batch(data, self.config)
+        if refused is not None:
+            return refused
+        header = BatchHeader.parse(data)
+        records = _read_records(data, header)
+        if isinstance(records, Refused):
+            return records
+        refused = _check_records(records, self.config, now_ms, rules)
+        if refused is not None:
+            return refused
+        state = self.producers.get(header.producer_id)
+        if state is not None and (duplicate := state.find_duplicate(header)) is not None:
+            return Appended(duplicate.base_offset, duplicate.max_timestamp, duplicate=True)
+        refused = self._check_producer(header, state, rules)
+        if refused is not None:
+            return refused
+        return self._write(data, header, records, leader_epoch, now_ms)
+
+    def _check_producer(self, header: BatchHeader, state: ProducerState | None, rules: LogRules) -> Refused | None:
+        if header.is_transactional:
+            return Refused(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+        if header.producer_id < 0:
+            return None
+        if header.producer_id in self.disowned and header.base_sequence != 0:
+            return self._unknown_producer(header)
+        if state is None:
+            if rules.accepts_unknown_producers or header.base_sequence == 0:
+                return None
+            return self._unknown_producer(header)
+        return self._check_sequence(header, state, rules)
+
+    def _check_sequence(self, header: BatchHeader, state: ProducerState, rules: LogRules) -> Refused | None:
+        who = f"producer {header.producer_id} in {self.topic}-{self.partition}"
+        if header.producer_epoch < state.epoch:
+            return Refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of {who} is {header.producer_epoch}, which is smaller than the last seen epoch {state.epoch}",
+            )
+        if header.producer_epoch > state.epoch:
+            if header.base_sequence == 0:
+                return None
+            return Refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Invalid sequence number {header.base_sequence} for the new epoch {header.producer_epoch} of {who}; "
+                f"the last seen epoch is {state.epoch}",
+            )
+        if header.base_sequence == _sequence_after(state.last_sequence, 1):
+            return None
+        if state.last_sequence == _NO_SEQUENCE and not rules.accepts_unknown_producers:
+            return self._unknown_producer(header)
+        return Refused(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Out of order sequence number for {who}: {header.base_sequence} (incoming seq. number), "
+            f"{state.last_sequence} (current end sequence number)",
+        )
+
+    def _unknown_producer(self, header: BatchHeader) -> Refused:
+        return Refused(
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+            f"Found no record of producerId={header.producer_id} in {self.topic}-{self.partition}",
+        )
+
+    def _write(
+        self, data: bytes, header: BatchHeader, records: Sequence[Record], leader_epoch: int, now_ms: int
+    ) -> Appended:
+        append_time = now_ms if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else _NO_TIMESTAMP
+        raw = _stamp(data, self.end_offset, leader_epoch, append_time)
+        stored = BatchHeader.parse(raw)
+        self.batches.append(
+            LoggedBatch(
+                self.topic, self.partition, stored, tuple(self._logged(stored, records, append_time)), raw, bytes(data)
+            )
+        )
+        self.end_offset += header.count
+        if header.producer_id >= 0:
+            self.disowned.discard(header.producer_id)
+            state = self.producers.setdefault(header.producer_id, ProducerState(header.producer_epoch))
+            state.remember(header, stored.base_offset, stored.max_timestamp)
+        return Appended(stored.base_offset, append_time)
+
+    def _logged(self, header: BatchHeader, records: Sequence[Record], append_time: int) -> list[LoggedRecord]:
+        idempotent = header.producer_id >= 0
+        return [
+            LoggedRecord(
+                self.topic,
+                self.partition,
+                header.base_offset + index,
+                record.timestamp_ms if append_time == _NO_TIMESTAMP else append_time,
+                record.key,
+                record.value,
+                tuple(record.headers),
+                header.producer_id,
+                header.producer_epoch,
+                _sequence_after(header.base_sequence, index) if idempotent else _NO_SEQUENCE,
+            )
+            for index, record in enumerate(records)
+        ]
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes:
+        """Whole batches from the one that holds ``offset`` on, at most ``max_bytes`` - or the first one if larger."""
+        index = max(0, bisect_right(self.batches, offset, key=lambda batch: batch.base_offset) - 1)
+        pieces: list[bytes] = []
+        size = 0
+        for batch in self.batches[index:]:
+            if batch.last_offset < offset:
+                continue
+            if size + len(batch.raw) > max_bytes and (pieces or not at_least_one):
+                break
+            pieces.append(batch.raw)
+            size += len(batch.raw)
+        return b"".join(pieces)
+
+    def first_record_since(self, timestamp_ms: int) -> LoggedRecord | None:
+        """The first record that is not older than the timestamp."""
+        return next((r for r in self.records() if r.timestamp_ms >= timestamp_ms), None)
+
+    def records(self) -> list[LoggedRecord]:
+        """Every record that a consumer can still read, in order."""
+        return [r for batch in self.batches for r in batch.records if r.offset >= self.start_offset]
+
+    def delete_records(self, before_offset: int) -> None:
+        """Move the start of the log up, as retention or DeleteRecords does."""
+        self.start_offset = max(self.start_offset, min(before_offset, self.end_offset))
+        self.batches = [batch for batch in self.batches if batch.last_offset >= self.start_offset]
+
+    def forget_producer(self, producer_id: int, *, disown: bool = False) -> None:
+        """Lose the state of a producer; with ``disown`` its next batch is refused unless it starts at sequence 0."""
+        self.producers.pop(producer_id, None)
+        if disown:
+            self.disowned.add(producer_id)
+
+    def fence_producer(self, producer_id: int, *, above_epoch: int | None = None) -> None:
+        """Behave as if this producer id had gone on under the next epoch."""
+        state = self.producers.setdefault(producer_id, ProducerState(-1))
+        state.epoch = max(state.epoch, -1 if above_epoch is None else above_epoch) + 1
+        state.batches.clear()
+
+
+def _check_framing(data: bytes, produce_version: int) -> Refused | None:
+    """Exactly one complete batch of magic 2: Kafka's ByteBufferLogInputStream and ProduceRequest.validateRecords."""
+    what = f"Produce requests with version {produce_version}"
+    if len(data) < _MAGIC_AT + 1:
+        return Refused(ErrorCode.INVALID_RECORD, f"{what} must have at least one record batch per partition")
+    (length,) = struct.unpack_from(">i", data, 8)
+    if length < _SMALLEST_RECORD:
+        return Refused(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"Record size {length} is less than the minimum record overhead {_SMALLEST_RECORD}",
+        )
+    magic = struct.unpack_from(">b", data, _MAGIC_AT)[0]
+    if not 0 <= magic <= 2:
+        return Refused(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
+    size = _BEFORE_BATCH + length
+    if len(data) < size:
+        return Refused(
+            ErrorCode.INVALID_RECORD,
+            f"{what} must have at least one record batch per partition; this one says {size} bytes and has {len(data)}",
+        )
+    if magic != 2:
+        return Refused(
+            ErrorCode.INVALID_RECORD, f"{what} are only allowed to contain record batches with magic version 2"
+        )
+    if size >= _CRC_FROM + 2 and data[_CRC_FROM + 1] & _CODEC_BITS == Codec.ZSTD and produce_version < 7:
+        return Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{what} are not allowed to use ZStandard compression")
+    if len(data) > size:
+        return Refused(
+            ErrorCode.INVALID_RECORD,
+            f"{what} are only allowed to contain exactly one record batch per partition; "
+            f"{len(data) - size} bytes follow the first",
+        )
+    return None
+
+
+def _check_batch(data: bytes, config: TopicConfig) -> Refused | None:
+    """The header on its own: Kafka's UnifiedLog.analyzeAndValidateRecords and LogValidator.validateBatch."""
+    if int.from_bytes(data[:8], "big", signed=True) != 0:
+        return Refused(ErrorCode.INVALID_RECORD, "The baseOffset of the record batch should be 0")
+    if len(data) > config.max_message_bytes:
+        return Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch size is {len(data)} bytes which exceeds the maximum configured value of "
+            f"{config.max_message_bytes}",
+        )
+    if len(data) < _HEADER.size:
+        return Refused(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"Record batch is corrupt (the size {len(data)} is smaller than the minimum allowed overhead {_HEADER.size})",
+        )
+    header = BatchHeader.parse(data)
+    computed = crc32c(memoryview(data)[_CRC_FROM:])
+    if header.crc != computed:
+        return Refused(
+            ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {header.crc}, computed crc = {computed})"
+        )
+    if header.last_offset_delta < 0:
+        return Refused(ErrorCode.INVALID_RECORD, f"Batch has an invalid offset range: [0, {header.last_offset_delta}]")
+    if header.count <= 0:
+        return Refused(ErrorCode.INVALID_RECORD, f"Invalid reported count for record batch: {header.count}")
+    if header.count != header.last_offset_delta + 1:
+        return Refused(
+            ErrorCode.INVALID_RECORD,
+            f"Inconsistent batch offset range [0, {header.last_offset_delta}] and count of records {header.count}",
+        )
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return Refused(ErrorCode.INVALID_TIMESTAMP, "Producer should not set timestamp type to LogAppendTime")
+    if header.is_control:
+        return Refused(ErrorCode.INVALID_RECORD, "Clients are not allowed to write control records")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        return Refused(
+            ErrorCode.INVALID_RECORD,
+            f"Invalid sequence number {header.base_sequence} in record batch with producerId {header.producer_id}",
+        )
+    return None
+
+
+def _read_records(data: bytes, header: BatchHeader) -> Sequence[Record] | Refused:
+    try:
+        (batch,) = read_batches(data)
+    except CorruptRecord as error:
+        return Refused(_why_unreadable(data, header), str(error))
+    return batch.records
+
+
+def _why_unreadable(data: bytes, header: BatchHeader) -> ErrorCode:
+    # Kafka has no error of its own for a payload that does not decompress: it is an unexpected one to it.
+    try:
+        decompress(Codec(header.codec), data[_HEADER.size :], max_size=_DECOMPRESSED_LIMIT)
+    except (KafkaError, ValueError):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.INVALID_RECORD
+
+
+def _check_records(records: Sequence[Record], config: TopicConfig, now_ms: int, rules: LogRules) -> Refused | None:
+    for find, code, text in _RECORD_CHECKS:
+        errors = tuple(find(records, config, now_ms, rules))
+        if errors:
+            return Refused(code, text, errors)
+    return None
+
+
+def _find_missing_keys(
+    records: Sequence[Record], config: TopicConfig, now_ms: int, rules: LogRules
+) -> list[RecordError]:
+    if not config.compacted:
+        return []
+    return [
+        RecordError(index, "Compacted topic cannot accept message without key")
+        for index, record in enumerate(records)
+        if record.key is None
+    ]
+
+
+def _find_bad_timestamps(
+    records: Sequence[Record], config: TopicConfig, now_ms: int, rules: LogRules
+) -> list[RecordError]:
+    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return []
+    before = config.message_timestamp_before_max_ms
+    after = config.message_timestamp_after_max_ms
+    if after is None and rules.limits_future_timestamps:
+        after = _HOUR_MS
+    earliest = None if before is None else now_ms - before
+    latest = None if after is None else now_ms + after
+    return [
+        RecordError(index, f"Timestamp {record.timestamp_ms} is out of range: from {earliest} to {latest}")
+        for index, record in enumerate(records)
+        if record.timestamp_ms != _NO_TIMESTAMP
+        and (
+            (earliest is not None and record.timestamp_ms < earliest)
+            or (latest is not None and record.timestamp_ms > latest)
+        )
+    ]
+
+
+_FindErrors: TypeAlias = Callable[[Sequence[Record], TopicConfig, int, LogRules], list[RecordError]]
+
+_RECORD_CHECKS: tuple[tuple[_FindErrors, ErrorCode, str], ...] = (
+    (
+        _find_missing_keys,
+        ErrorCode.INVALID_RECORD,
+        "One or more records have been rejected due to missing keys",
+    ),
+    (
+        _find_bad_timestamps,
+        ErrorCode.INVALID_TIMESTAMP,
+        "One or more records have been rejected due to invalid timestamp",
+    ),
+)
+
+
+def _stamp(data: bytes, base_offset: int, leader_epoch: int, append_time: int) -> bytes:
+    """The batch as the leader stores it; only a LogAppendTime touches what the CRC covers."""
+    raw = bytearray(data)
+    struct.pack_into(">q", raw, 0, base_offset)
+    struct.pack_into(">i", raw, 12, leader_epoch)
+    if append_time != _NO_TIMESTAMP:
+        raw[_CRC_FROM + 1] |= _LOG_APPEND_TIME_BIT
+        struct.pack_into(">q", raw, _MAX_TIMESTAMP_AT, append_time)
+        struct.pack_into(">I", raw, _CRC_AT, crc32c(memoryview(raw)[_CRC_FROM:]))
+    return bytes(raw)
+
+
+def _sequence_after(sequence: int, steps: int) -> int:
+    return (sequence + steps) & _MAX_SEQUENCE
