@@ -11,7 +11,7 @@ read, ``p`` the position and ``n`` the end in them, ``k`` a length, ``e`` where 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -158,7 +158,7 @@ class _Code:
         self._lines.append("    " * self._depth + text)
 
     @contextmanager
-    def block(self, head: str) -> Iterator[None]:
+    def block(self, head: str) -> Generator[None]:
         self.line(head)
         self._depth += 1
         yield
@@ -228,8 +228,8 @@ class _Writer:
             self.fixed(type_.code, value)
             return
         self._flush()
-        if isinstance(type_, type):
-            encode = self._code.constant(compile_encoder(type_, self._version, self._flexible))
+        if not isinstance(type_, Text | Blob | ListOf):
+            encode = self._code.constant(compile_encoder(_struct_class(type_), self._version, self._flexible))
             self._code.line(f"{encode}({value}, b, out)")
             return
         self._code.line(f"v = {value}")
@@ -349,8 +349,8 @@ class _Reader:
             self._run.append((type_, target))
             return
         self._flush()
-        if isinstance(type_, type):
-            decode = self._code.constant(compile_decoder(type_, self._version, self._flexible))
+        if not isinstance(type_, Text | Blob | ListOf):
+            decode = self._code.constant(compile_decoder(_struct_class(type_), self._version, self._flexible))
             self._code.line(f"{target}, p = {decode}(d, p, n)")
             return
         self._length(type_)
@@ -440,6 +440,10 @@ def _read_tags(struct_: Any, data: bytes, position: int, end: int, readers: dict
             raise ProtocolError(f"the field with tag {tag} does not have the {size} bytes that it says")
         position = behind
     return position
+
+
+def _struct_class(type_: type[Any]) -> Any:
+    return type_  # Any, because mypy does not take a type[Any] that was narrowed for something hashable
 
 
 def _default(field: Field) -> Any:

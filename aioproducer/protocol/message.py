@@ -26,6 +26,7 @@ from typing import (
     Generic,
     NoReturn,
     TypeAlias,
+    TypeGuard,
     TypeVar,
     cast,
     dataclass_transform,
@@ -119,10 +120,8 @@ class Records:
         self._attribute = attribute
 
     def __get__(self, struct_: Struct, owner: type[Struct] | None = None) -> bytes | bytearray | memoryview | None:
-        value: wire.RecordsInput | None = getattr(struct_, self._attribute)
-        if value is None or isinstance(value, bytes | bytearray | memoryview):
-            return value
-        return b"".join(value)
+        value = getattr(struct_, self._attribute)
+        return value if value is None or _is_bytes(value) else b"".join(value)
 
     def __set__(self, struct_: Struct, value: wire.RecordsInput | None) -> None:
         setattr(struct_, self._attribute, value)
@@ -244,7 +243,11 @@ class Struct(metaclass=_StructType):
 
 def _shown(value: object) -> str:
     """Bytes are records or credentials: too long to be shown, or not to be shown."""
-    return f"<{len(value)} bytes>" if isinstance(value, bytes | bytearray | memoryview) else repr(value)
+    return f"<{len(value)} bytes>" if _is_bytes(value) else repr(value)
+
+
+def _is_bytes(value: object) -> TypeGuard[bytes | bytearray | memoryview]:
+    return isinstance(value, bytes | bytearray | memoryview)
 
 
 class Message(Struct):
