@@ -1,0 +1,130 @@
+"""The pytest plugin: real Kafka as a fixture, for this project's tests and for those of its users.
+
+pytest loads it in every run of an environment that has aioproducer, so it imports nothing but pytest until a test asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from aioproducer.testing.kafka import Kafka, KafkaCluster, KafkaUnavailable
+
+
+class KafkaFactory(Protocol):
+    """What the ``kafka_factory`` fixture gives."""
+
+    def __call__(
+        self, version: str | None = None, brokers: int = 1, properties: Mapping[str, str] | None = None
+    ) -> KafkaCluster:
+        """The session's cluster of that version, size and broker properties; started on the first call.
+
+        Tests share it: one that kills a broker starts it again. Without a version it is that of ``--kafka-version``.
+        """
+        ...
+
+
+class TopicFactory(Protocol):
+    """What the ``kafka_topic`` fixture gives."""
+
+    def __call__(
+        self, partitions: int = 1, replication_factor: int = 1, config: Mapping[str, str] | None = None
+    ) -> str:
+        """The name of a new, empty topic of the ``kafka`` fixture's cluster, made for this test alone."""
+        ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds ``--kafka-version`` and ``--kafka-bootstrap``."""
+    group = parser.getgroup("aioproducer", "real Kafka (aioproducer)")
+    group.addoption("--kafka-version", default="4.3.1", help="the Kafka that the `kafka` fixture runs (default: 4.3.1)")
+    group.addoption(
+        "--kafka-bootstrap",
+        metavar="HOST:PORT,...",
+        help="use this Kafka for the `kafka` fixture instead of running one (plaintext, no login)",
+    )
+
+
+@pytest.fixture(scope="session")
+def kafka_factory(request: pytest.FixtureRequest) -> Generator[KafkaFactory, None, None]:
+    """Clusters by version and size, each started once and ended with the session.
+
+    Where Java, Maven or the network is missing the test is skipped; it fails instead when the variable CI is set, so
+    that a build cannot pass without having run it.
+    """
+    default_version = str(request.config.getoption("kafka_version"))
+    clusters: dict[str, KafkaCluster | KafkaUnavailable] = {}
+
+    with contextlib.ExitStack() as running:
+
+        def cluster(
+            version: str | None = None, brokers: int = 1, properties: Mapping[str, str] | None = None
+        ) -> KafkaCluster:
+            key = repr((version or default_version, brokers, sorted((properties or {}).items())))
+            if key not in clusters:
+                clusters[key] = _new_cluster(running, version or default_version, brokers, properties)
+            return _available(clusters[key])
+
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> Kafka:
+    """A Kafka with one broker, shared by all tests of the session: ``kafka.bootstrap_servers``."""
+    bootstrap_servers: str | None = request.config.getoption("kafka_bootstrap")
+    if bootstrap_servers:
+        from aioproducer.testing.kafka import Kafka
+
+        return Kafka(bootstrap_servers)
+    factory: KafkaFactory = request.getfixturevalue("kafka_factory")
+    return factory()
+
+
+@pytest.fixture
+def kafka_topic(kafka: Kafka, request: pytest.FixtureRequest) -> Generator[TopicFactory, None, None]:
+    """Makes topics with a name of their own, which is that of the test; they are deleted after it."""
+    test: str = request.node.name
+    prefix = re.sub(r"[^a-zA-Z0-9._-]+", "-", test)[:60]
+    with contextlib.ExitStack() as made:
+
+        def topic(partitions: int = 1, replication_factor: int = 1, config: Mapping[str, str] | None = None) -> str:
+            name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+            kafka.create_topic(name, partitions, replication_factor, config)
+            made.callback(_delete_topic, kafka, name)
+            return name
+
+        yield topic
+
+
+def _new_cluster(
+    running: contextlib.ExitStack, version: str, brokers: int, properties: Mapping[str, str] | None
+) -> KafkaCluster | KafkaUnavailable:
+    from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
+
+    try:
+        return running.enter_context(KafkaCluster(version, brokers, properties=properties))
+    except KafkaUnavailable as error:
+        return error  # kept, so that a missing network is not waited for by every test
+
+
+def _available(cluster: KafkaCluster | KafkaUnavailable) -> KafkaCluster:
+    if not isinstance(cluster, Exception):
+        return cluster
+    if os.environ.get("CI"):
+        pytest.fail(str(cluster), pytrace=False)
+    pytest.skip(str(cluster))
+
+
+def _delete_topic(kafka: Kafka, name: str) -> None:
+    from aioproducer.errors import KafkaError
+
+    with contextlib.suppress(KafkaError):  # the test may have deleted it, or killed the broker
+        kafka.admin.delete_topic(name)
