@@ -18,7 +18,7 @@ from typing import Unpack
 
 from aioproducer._config.environment import env_options
 from aioproducer._config.names import unknown_option
-from aioproducer._config.option import Option, display_value
+from aioproducer._config.option import Option
 from aioproducer._config.options import (
     OPTIONS,
     Acks,
@@ -92,7 +92,8 @@ class ProducerConfig(OptionValues):
 
         Raises `ConfigError` for unknown keys, and for keys that make no sense outside a JVM with what to use instead.
         """
-        return cls._from_mapping(java_options(read_properties(properties), overrides), bootstrap_servers, overrides)
+        given = _with_servers(bootstrap_servers, overrides)
+        return cls._from_mapping(java_options(read_properties(properties), given), given)
 
     @classmethod
     def from_url(cls, url: str, **overrides: Unpack[ProducerOptions]) -> ProducerConfig:
@@ -101,9 +102,10 @@ class ProducerConfig(OptionValues):
         The scheme says the security protocol: ``kafka`` (PLAINTEXT), ``kafka+ssl``, ``kafka+sasl-plaintext``,
         ``kafka+sasl-ssl``; ``user:password@`` before the servers are `sasl_username` and `sasl_password`. Options are
         spelled as here or as in Java. Everything is percent-decoded, and ``+`` stays ``+``. A path is refused: topics
-        belong to ``send()``. Keywords win over the URL. No error shows the URL.
+        belong to ``send()``. Keywords win over the URL, and options that they replace are
+        not looked at. No error shows the URL.
         """
-        return cls._from_mapping(url_options(url), None, overrides)
+        return cls._from_mapping(url_options(url, {**overrides}), {**overrides})
 
     @classmethod
     def from_env(
@@ -120,17 +122,14 @@ class ProducerConfig(OptionValues):
         own settings), so an unknown variable is ignored - unless it is nearly the name of an option, or another
         client's name for one: then it raises, for it was surely meant. Keywords win over variables.
         """
-        found = env_options(
-            prefix,
-            os.environ if environ is None else environ,
-            overrides if bootstrap_servers is None else {*overrides, "bootstrap_servers"},
-        )
-        if bootstrap_servers is None and "bootstrap_servers" not in found:
+        given = _with_servers(bootstrap_servers, overrides)
+        found = env_options(prefix, os.environ if environ is None else environ, given)
+        if "bootstrap_servers" not in {**found, **given}:
             raise ConfigError(
                 f"The environment variable {prefix}BOOTSTRAP_SERVERS is not set; set it to 'host:port,host:port', or "
                 f"pass bootstrap_servers=..."
             )
-        return cls._from_mapping(found, bootstrap_servers, overrides)
+        return cls._from_mapping(found, given)
 
     def replace(
         self, bootstrap_servers: str | Sequence[str] | None = None, **changes: Unpack[ProducerOptions]
@@ -139,7 +138,7 @@ class ProducerConfig(OptionValues):
 
         Values that follow from others follow anew.
         """
-        return self._from_mapping(self._given(), bootstrap_servers, changes)
+        return self._from_mapping(self._given(), _with_servers(bootstrap_servers, changes))
 
     __replace__ = replace
 
@@ -153,7 +152,7 @@ class ProducerConfig(OptionValues):
         for option in OPTIONS.values():
             value: object = getattr(self, option.name)
             if option.name in self._explicit and option.name != "bootstrap_servers" and value != option.default:
-                shown.append(f"{option.name}={display_value(option, value)}")
+                shown.append(f"{option.name}={option.kind.show(value)}")
         return f"ProducerConfig({', '.join(shown)})"
 
     def __reduce__(self) -> tuple[Callable[[dict[str, object]], ProducerConfig], tuple[dict[str, object]]]:
@@ -170,17 +169,11 @@ class ProducerConfig(OptionValues):
 
     @classmethod
     def _from_mapping(
-        cls,
-        found: Mapping[str, object],
-        bootstrap_servers: str | Sequence[str] | None = None,
-        overrides: Mapping[str, object] = MappingProxyType({}),
+        cls, found: Mapping[str, object], overrides: Mapping[str, object] = MappingProxyType({})
     ) -> ProducerConfig:
-        """The configuration of ``found``, with whatever is given besides in place of what is there."""
-        options = {"bootstrap_servers": "", **found, **overrides}
-        if bootstrap_servers is not None:
-            options["bootstrap_servers"] = bootstrap_servers
+        """The configuration of ``found``, with ``overrides`` in place of what is there."""
         config = cls.__new__(cls)
-        config._fill(options)
+        config._fill({"bootstrap_servers": "", **found, **overrides})
         return config
 
     def _fill(self, options: Mapping[str, object]) -> None:
@@ -206,6 +199,10 @@ class ProducerConfig(OptionValues):
 
     def _given(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in OPTIONS if name in self._explicit}
+
+
+def _with_servers(servers: str | Sequence[str] | None, options: ProducerOptions) -> Mapping[str, object]:
+    return {**options} if servers is None else {**options, "bootstrap_servers": servers}
 
 
 def _restore(given: dict[str, object]) -> ProducerConfig:

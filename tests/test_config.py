@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import functools
 import logging
 import pickle
 import re
@@ -31,6 +33,7 @@ SASL: dict[str, object] = {
     "sasl_username": "alice",
     "sasl_password": CANARY,
 }
+OAUTH: dict[str, object] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
 Options: TypeAlias = Mapping[str, object]
@@ -228,6 +231,10 @@ def test_acks_takes_every_spelling_of_kafka(given: object, kept: int) -> None:
         ("ssl_cafile", PEM, "ssl_truststore_certificates"),
         ("ssl_truststore_certificates", "/etc/ca.pem", "PEM text"),
         ("ssl_cipher_suites", [3], "sequence of text"),
+        ("ssl_cipher_suites", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "OpenSSL's names"),
+        ("sasl_oauthbearer_token_endpoint_url", "idp/token", "https://"),
+        ("client_id", "caf\udce9", "text"),
+        ("sasl_password", "caf\udce9", "UTF-8"),
     ],
 )
 def test_a_wrong_value_is_refused_with_what_is_allowed(name: str, value: object, allowed: str) -> None:
@@ -327,6 +334,10 @@ def test_idempotence_is_never_switched_off_silently(undone: Options, asked: Opti
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "sasl_username and sasl_password"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}, "sasl_kerberos_service_name"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}, "exactly one"),
+        ({**SASL, "sasl_kerberos_service_name": "kafka"}, "not be used with sasl_mechanism='PLAIN'; leave it out"),
+        ({**SASL, "sasl_mechanism": "AWS_MSK_IAM"}, "sasl_username, sasl_password would not be used"),
+        ({**OAUTH, "sasl_oauthbearer_token_endpoint_url": "https://idp"}, "client_credentials_client_id"),
+        ({**OAUTH, "sasl_oauth_token_provider": str, "sasl_oauthbearer_scope": "s"}, "scope would not be used"),
         ({"security_protocol": "SSL", "ssl_keyfile": "k.pem"}, "ssl_certfile"),
         ({"security_protocol": "SSL", "ssl_keystore_key": PEM}, "belong together"),
         ({"security_protocol": "SSL", "ssl_key_password": "x"}, "without a key"),
@@ -335,6 +346,12 @@ def test_idempotence_is_never_switched_off_silently(undone: Options, asked: Opti
 )
 def test_contradictory_options_are_refused_with_the_way_out(options: Options, sentence: str) -> None:
     assert sentence in refusal(**options)
+
+
+def test_a_token_that_lies_in_a_file_needs_no_client() -> None:
+    url = "file:///run/secrets/token"
+
+    assert config(**OAUTH, sasl_oauthbearer_token_endpoint_url=url).sasl_oauthbearer_token_endpoint_url == url
 
 
 def test_a_context_excludes_the_other_options_of_tls() -> None:
@@ -374,6 +391,8 @@ def test_a_secret_shows_itself_to_nobody() -> None:
     assert secret != CANARY
     assert len({secret, Secret(secret)}) == 1
     assert pickle.loads(pickle.dumps(secret)) == secret
+    with pytest.raises(ConfigError, match="made of str"):
+        Secret(cast("str", CANARY.encode()))
 
 
 def test_no_secret_stands_in_a_configuration_as_text(caplog: pytest.LogCaptureFixture) -> None:
@@ -390,6 +409,37 @@ def test_no_secret_stands_in_a_configuration_as_text(caplog: pytest.LogCaptureFi
     assert secretive.sasl_password is not None
     assert secretive.sasl_password.reveal() == CANARY
     assert not leaks(str([getattr(secretive, name) for name in OPTIONS]))
+
+
+@dataclasses.dataclass
+class TokenEndpoint:
+    secret: str
+
+    def token(self) -> str:
+        return self.secret
+
+
+@dataclasses.dataclass
+class Recorder:
+    api_key: str
+
+    def record(self, name: str, value: float) -> None: ...
+
+
+def test_foreign_objects_are_shown_without_what_they_know() -> None:
+    secretive = config(
+        **OAUTH,
+        sasl_oauth_token_provider=functools.partial(TokenEndpoint, CANARY),
+        value_serializer=functools.partial(str.encode, errors=CANARY),
+        partitioner=functools.partial(max, CANARY),
+        metric_reporters=[Recorder(CANARY)],
+        ssl_keystore_key=PEM,
+        ssl_keystore_certificate_chain=f"{PEM}-----BEGIN PRIVATE KEY-----\n{CANARY}",
+    )
+
+    assert not leaks(repr(secretive))
+    assert "sasl_oauth_token_provider=<partial>" in repr(secretive)
+    assert "metric_reporters=(<Recorder>,)" in repr(secretive)
 
 
 def wrong_password_type() -> object:
@@ -459,9 +509,29 @@ def secret_in_env() -> object:
     )
 
 
+def credentials_among_servers() -> object:
+    return parse_bootstrap_servers([f"u:{CANARY}@h", 1])
+
+
+def credentials_in_the_token_endpoint() -> object:
+    return config(**OAUTH, sasl_oauthbearer_token_endpoint_url=f"https://me:{CANARY}@idp/token")
+
+
+def token_for_reporters() -> object:
+    return config(metric_reporters=[CANARY])
+
+
+def latin_password_in_a_url() -> object:
+    return ProducerConfig.from_url(f"kafka+sasl-ssl://u:%E9{CANARY}@h")
+
+
 @pytest.mark.parametrize(
     "mistake",
     [
+        credentials_among_servers,
+        credentials_in_the_token_endpoint,
+        token_for_reporters,
+        latin_password_in_a_url,
         wrong_password_type,
         wrong_key_type,
         token_for_provider,
@@ -651,6 +721,8 @@ def test_the_java_keys_of_tls_become_ours() -> None:
         ("ssl.keystore.type=PKCS12", "only PEM"),
         ("ssl.protocol=TLSv1.2", "ssl_context"),
         ("sasl.login.callback.handler.class=a.B", "sasl_oauth_token_provider"),
+        ("sasl.client.callback.handler.class=a.B", "sasl_username"),
+        ("sasl.login.class=a.B", "sasl_username"),
         ("message.timeout.ms=5", "delivery_timeout_ms"),
         ("group.id=g", "no group"),
     ],
@@ -665,7 +737,7 @@ def test_keywords_win_over_properties_which_are_then_not_looked_at() -> None:
 
     read = ProducerConfig.from_properties(
         {
-            "bootstrap.servers": "h",
+            "bootstrap.servers": "::nonsense::",
             "linger.ms": "nonsense",
             "interceptor.classes": "a.B",
             "sasl.jaas.config": "x=y",
@@ -684,6 +756,47 @@ def test_keywords_win_over_properties_which_are_then_not_looked_at() -> None:
     assert read.bootstrap_servers == ("other:9092",)
     assert read.linger_ms == 1
     assert read.ssl_context is context
+
+
+def test_a_keyword_for_the_codec_decides_which_level_counts() -> None:
+    levels = {"bootstrap.servers": "h", "compression.zstd.level": "5", "compression.lz4.level": "9"}
+
+    assert ProducerConfig.from_properties(levels, compression_type="zstd").compression_level == 5
+    assert ProducerConfig.from_properties(levels | {"compression.type": "zstd"}).compression_level == 5
+    assert (
+        ProducerConfig.from_properties(levels | {"compression.type": "zstd"}, compression_type="gzip").compression_level
+        is None
+    )
+    assert ProducerConfig.from_url("kafka://h?compression.zstd.level=5", compression_type="zstd").compression_level == 5
+
+
+def test_a_java_key_with_none_was_not_given() -> None:
+    read = ProducerConfig.from_properties(
+        {
+            "bootstrap.servers": "h",
+            "security.protocol": "SSL",
+            "ssl.endpoint.identification.algorithm": None,
+            "ssl.keystore.location": None,
+            "sasl.jaas.config": None,
+            "transactional.id": None,
+        }
+    )
+
+    assert read == ProducerConfig("h", security_protocol="SSL")
+
+
+def test_the_java_keys_of_msk_iam_say_nothing_that_its_mechanism_does_not() -> None:
+    read = ProducerConfig.from_properties(
+        """
+        bootstrap.servers=h
+        security.protocol=SASL_SSL
+        sasl.mechanism=AWS_MSK_IAM
+        sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;
+        sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
+        """
+    )
+
+    assert read == ProducerConfig("h", security_protocol="SASL_SSL", sasl_mechanism="AWS_MSK_IAM")
 
 
 def properties(text: str) -> str:
@@ -728,6 +841,14 @@ def test_a_properties_file_is_read_as_utf_8_and_otherwise_as_java_does(tmp_path:
     assert ProducerConfig.from_properties(str(tmp_path / "latin.properties")).client_id == "é"
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         ProducerConfig.from_properties(tmp_path / "missing.properties")
+    with pytest.raises(ConfigError, match="null"):
+        ProducerConfig.from_properties("a\0b")
+
+
+def test_the_byte_order_mark_of_a_properties_file_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "windows.properties").write_text("bootstrap.servers=h", encoding="utf-8-sig")
+
+    assert ProducerConfig.from_properties(tmp_path / "windows.properties").bootstrap_servers == ("h:9092",)
 
 
 def test_a_malformed_escape_names_its_line() -> None:
@@ -827,6 +948,7 @@ def test_the_environment_is_read_and_other_programs_variables_are_ignored() -> N
         ("SASL_PLAIN_PASSWORD", "KAFKA_SASL_PASSWORD"),
         ("MAX_BATCH_SIZE", "KAFKA_BATCH_SIZE"),
         ("SSL_TRUSTSTORE_LOCATION", "KAFKA_SSL_CAFILE"),
+        ("PARTITIONER_CLASS", "KAFKA_PARTITIONER"),
     ],
 )
 def test_a_variable_that_is_nearly_an_option_is_refused(variable: str, right: str) -> None:

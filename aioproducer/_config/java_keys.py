@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -38,8 +39,6 @@ DROPPED: Final[Mapping[str, str]] = MappingProxyType(
         "ssl.trustmanager.algorithm": _NO_JVM,
         "ssl.secure.random.implementation": _NO_JVM,
         "ssl.engine.factory.class": f"{_NO_JVM}; pass ssl_context=...",
-        "sasl.client.callback.handler.class": f"{_NO_JVM}; pass sasl_username and sasl_password",
-        "sasl.login.class": f"{_NO_JVM}; pass sasl_username and sasl_password, or sasl_oauth_token_provider",
         "sasl.kerberos.kinit.cmd": _TICKETS,
         "sasl.kerberos.ticket.renew.window.factor": _TICKETS,
         "sasl.kerberos.ticket.renew.jitter": _TICKETS,
@@ -84,8 +83,8 @@ def _class_list(harmless: str, advice: str) -> Callable[[str, str, Mapping[str, 
 
 def _level_of(codec: str) -> Callable[[str, str, Mapping[str, object]], Mapping[str, object]]:
     def convert(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
-        """Only the level of the codec in use counts, as in Java."""
-        used = str(properties.get("compression.type", properties.get("compression_type", "none"))).strip().lower()
+        """Only the level of the codec in use counts, as in Java; a keyword, spelled as here, decides about the codec."""
+        used = str(properties.get("compression_type", properties.get("compression.type", "none"))).strip().lower()
         level = read_option(OPTIONS["compression_level"], text, key)
         return {"compression_level": level} if used == codec else {}
 
@@ -141,8 +140,8 @@ def _store_password(key: str, text: str, properties: Mapping[str, object]) -> Ma
 
 
 def _jaas(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
-    # Java demands the line for OAUTHBEARER even where it says nothing.
-    if "=" not in text and "OAuthBearerLoginModule" in text:
+    # Java demands the line for OAUTHBEARER and AWS_MSK_IAM even where it says nothing.
+    if "=" not in text and re.search(r"(OAuthBearer|IAM)LoginModule", text):
         return {}
     raise ConfigError(
         f"{key} is a program for a JVM, and is not read here; pass sasl_username=... and sasl_password=... to "
@@ -150,13 +149,16 @@ def _jaas(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str,
     )
 
 
-def _login_callback(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
-    if text.rsplit(".", 1)[-1] != "OAuthBearerLoginCallbackHandler":
-        raise ConfigError(f"{key}={shown(text)} {_NO_CLASS}; pass sasl_oauth_token_provider=...")
-    return {}
+def _callback_class(*harmless: str) -> Callable[[str, str, Mapping[str, object]], Mapping[str, object]]:
+    def convert(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+        if text.rsplit(".", 1)[-1] not in harmless:
+            raise ConfigError(
+                f"{key}={shown(text)} names a Java class, which cannot run here; pass sasl_username=... and "
+                f"sasl_password=..., or sasl_oauth_token_provider=..."
+            )
+        return {}
 
-
-_NO_CLASS = "names a Java class, which cannot run here"
+    return convert
 
 
 _CREDENTIALS = ("sasl_username", "sasl_password", "sasl_oauth_token_provider", "sasl_kerberos_service_name")
@@ -181,6 +183,10 @@ TRANSLATIONS: Final[Mapping[str, Translation]] = MappingProxyType(
         "ssl.truststore.location": Translation(("ssl_cafile",), _store_location("ssl_cafile")),
         "ssl.truststore.password": Translation(("ssl_cafile",), _store_password),
         "sasl.jaas.config": Translation(_CREDENTIALS, _jaas),
-        "sasl.login.callback.handler.class": Translation(("sasl_oauth_token_provider",), _login_callback),
+        "sasl.login.class": Translation(_CREDENTIALS, _callback_class()),
+        "sasl.login.callback.handler.class": Translation(
+            _CREDENTIALS, _callback_class("OAuthBearerLoginCallbackHandler")
+        ),
+        "sasl.client.callback.handler.class": Translation(_CREDENTIALS, _callback_class("IAMClientCallbackHandler")),
     }
 )

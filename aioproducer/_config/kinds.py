@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, cast
 
-from aioproducer._config.refusal import refusal
+from aioproducer._config.refusal import refusal, shown
 from aioproducer._config.secret import Secret
 from aioproducer.errors import ConfigError
 from aioproducer.serializers import (
@@ -27,6 +27,7 @@ from aioproducer.serializers import (
 __all__ = [
     "AcksChoice",
     "Choice",
+    "Ciphers",
     "File",
     "Flag",
     "Hook",
@@ -39,8 +40,8 @@ __all__ = [
     "SerializerHook",
     "SslContext",
     "Text",
+    "Url",
     "Whole",
-    "Words",
     "members",
 ]
 
@@ -68,6 +69,10 @@ class Kind:
 
     def allowed(self) -> str:
         raise NotImplementedError
+
+    def show(self, value: object) -> str:
+        """``value`` in a repr, in a table or in an error."""
+        return shown(value)
 
 
 @dataclass(frozen=True)
@@ -141,12 +146,29 @@ class Text(Kind):
     optional: bool = False
 
     def convert(self, name: str, value: object) -> str:
-        if not isinstance(value, str) or not (value or self.empty):
+        if not isinstance(value, str) or not (value or self.empty) or not _is_utf_8(value):
             raise refusal(name, value, self.allowed())
         return value
 
     def allowed(self) -> str:
         return "text" if self.empty else "text that is not empty"
+
+
+class Url(Kind):
+    """Where tokens are fetched; never shown in errors, for credentials may stand in it."""
+
+    optional = True
+
+    def convert(self, name: str, value: object) -> str:
+        if not isinstance(value, str) or _URL.fullmatch(value) is None:
+            raise ConfigError(f"{name} must be {self.allowed()}; credentials have options of their own.")
+        return value
+
+    def allowed(self) -> str:
+        return "a URL that begins with https://, http:// or file:// and has no user name or password in it"
+
+
+_URL: Final = re.compile(r"(https?://[^\s/?#@]+|file://[^\s/?#@]*/)[^\s]*", re.IGNORECASE)
 
 
 _PEM_FILE = "ssl_cafile, ssl_certfile or ssl_keyfile"
@@ -171,7 +193,7 @@ class File(Kind):
 
 
 class Pem(Kind):
-    """Certificates as text; never shown in errors, for a key may stand among them."""
+    """Certificates as text; never shown, for a key may stand among them."""
 
     optional = True
 
@@ -183,6 +205,9 @@ class Pem(Kind):
     def allowed(self) -> str:
         return "certificates as PEM text"
 
+    def show(self, value: object) -> str:
+        return "None" if value is None else "<PEM text>"
+
 
 class SecretText(Kind):
     """Text that no error may show."""
@@ -192,6 +217,10 @@ class SecretText(Kind):
     def convert(self, name: str, value: object) -> Secret:
         if not isinstance(value, str | Secret) or not value:
             raise ConfigError(f"{name} must be {self.allowed()}; what was given is {_type_of(value)}.")
+        if not _is_utf_8(Secret(value).reveal()):
+            raise ConfigError(
+                f"{name} has characters that UTF-8 cannot encode; perhaps it was read as another encoding."
+            )
         return Secret(value)
 
     def allowed(self) -> str:
@@ -226,19 +255,26 @@ class AcksChoice(Kind):
     def allowed(self) -> str:
         return "'all' (the same as -1), 1 or 0"
 
+    def show(self, value: object) -> str:
+        return "'all'" if value == -1 else str(value)
+
 
 @dataclass(frozen=True)
-class Words(Kind):
-    """Several texts; in one text they are separated by commas or colons, as OpenSSL and Java do."""
+class Ciphers(Kind):
+    """Names of ciphers; in one text they are separated by commas or colons, as OpenSSL and Java do."""
 
     def convert(self, name: str, value: object) -> tuple[str, ...]:
         words = tuple(filter(None, re.split(r"[,:\s]+", value))) if isinstance(value, str) else members(value)
         if not all(isinstance(word, str) and word for word in words):
             raise refusal(name, value, self.allowed())
+        for word in cast("tuple[str, ...]", words):
+            # OpenSSL passes over a name that it does not know, as long as it knows one of the others.
+            if word.upper().startswith(("TLS_", "SSL_")):
+                raise refusal(name, word, f"{self.allowed()}; those of TLS 1.3 need an ssl_context")
         return cast("tuple[str, ...]", words)
 
     def allowed(self) -> str:
-        return "a sequence of text"
+        return "a sequence of text, OpenSSL's names such as 'ECDHE-RSA-AES256-GCM-SHA384'"
 
 
 @dataclass(frozen=True)
@@ -263,6 +299,9 @@ class Hook(Kind):
 
     def allowed(self) -> str:
         return self.what
+
+    def show(self, value: object) -> str:
+        return _name_of(value)
 
 
 _JAVA_SERIALIZERS: Final[Mapping[str, Serializer | None]] = MappingProxyType(
@@ -295,6 +334,9 @@ class SerializerHook(Kind):
     def allowed(self) -> str:
         return "a callable f(obj) or f(obj, ctx), plain or async"
 
+    def show(self, value: object) -> str:
+        return _name_of(value)
+
 
 class PartitionerHook(Hook):
     _names: Final = MappingProxyType({"round_robin": "round_robin", "RoundRobinPartitioner": "round_robin"})
@@ -321,8 +363,13 @@ class Hooks(Hook):
         objects = members(value)
         for member in objects:
             if isinstance(member, type) or not any(callable(getattr(member, method, None)) for method in self.methods):
-                raise refusal(name, member, self.allowed())
+                # Not shown: a reporter given as its token, say.
+                raise ConfigError(f"{name} must be {self.allowed()}; one that was given is {_type_of(member)}.")
         return objects
+
+    def show(self, value: object) -> str:
+        names = [_name_of(member) for member in members(value)]
+        return f"({names[0]},)" if len(names) == 1 else f"({', '.join(names)})"
 
 
 class SslContext(Hook):
@@ -333,6 +380,18 @@ class SslContext(Hook):
 def members(value: object) -> tuple[object, ...]:
     """The members of a sequence; anything else as the one member, to be refused as such."""
     return tuple(cast("Iterable[object]", value)) if hasattr(value, "__iter__") else (value,)
+
+
+def _is_utf_8(text: str) -> bool:
+    """Whether a broker can be sent the text: not one that was read from an environment of another encoding."""
+    return re.search("[\ud800-\udfff]", text) is None
+
+
+def _name_of(value: object) -> str:
+    """What a foreign object is; its own repr may show what it knows, as that of functools.partial does."""
+    if value is None or isinstance(value, str):
+        return repr(value)
+    return getattr(value, "__qualname__", None) or f"<{type(value).__qualname__}>"
 
 
 def _type_of(value: object) -> str:

@@ -123,7 +123,9 @@ def meant_options(name: str) -> Sequence[str]:
     """The options that a name stands for which is none itself: another client's, Java's, or a slip of the pen."""
     if name in _FOREIGN:
         return tuple(filter(None, [_FOREIGN[name].name]))
-    translation = TRANSLATIONS.get(name.replace("_", "."))
-    if translation is not None:
-        return translation.options
+    dotted = name.replace("_", ".")
+    if dotted in TRANSLATIONS:
+        return TRANSLATIONS[dotted].options
+    if dotted in BY_JAVA_KEY:
+        return (BY_JAVA_KEY[dotted],)
     return difflib.get_close_matches(name, OPTIONS, n=1, cutoff=_NEAR)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aioproducer._config.kinds import Kind, SecretText
-from aioproducer._config.refusal import shown
 
-__all__ = ["Option", "display_value", "read_option"]
+__all__ = ["Option", "read_option"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +41,3 @@ def read_option(option: Option, value: object, source: str) -> object:
     label = option.name if source == option.name else f"{source} ({option.name})"
     parsed = option.kind.parse(label, value) if isinstance(value, str) else value
     return option.kind.check(label, parsed)
-
-
-def display_value(option: Option, value: object) -> str:
-    """``value`` as a repr or a table shows it."""
-    if option.name == "acks":
-        return "'all'" if value == -1 else str(value)
-    if callable(value) and not isinstance(value, type):
-        return getattr(value, "__qualname__", None) or shown(value)
-    return shown(value)

@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, T
 from aioproducer._config.kinds import (
     AcksChoice,
     Choice,
+    Ciphers,
     File,
     Flag,
     Hook,
@@ -26,10 +27,10 @@ from aioproducer._config.kinds import (
     SerializerHook,
     SslContext,
     Text,
+    Url,
     Whole,
-    Words,
 )
-from aioproducer._config.option import Option, display_value
+from aioproducer._config.option import Option
 from aioproducer._config.secret import Secret
 from aioproducer._config.servers import Servers
 from aioproducer.errors import DeliveryError
@@ -379,7 +380,7 @@ class OptionValues:
         True, Flag(), "Whether a broker's certificate must name its host", java="ssl.endpoint.identification.algorithm"
     )
     ssl_cipher_suites: tuple[str, ...] = _option(
-        (), Words(), "OpenSSL names of the ciphers of TLS 1.2; (): its default"
+        (), Ciphers(), "OpenSSL names of the ciphers of TLS 1.2; (): its default"
     )
     ssl_min_version: TlsVersion = _option(
         "TLSv1.2", Choice(("TLSv1.2", "TLSv1.3")), "Oldest TLS to accept", java="ssl.enabled.protocols"
@@ -410,7 +411,9 @@ class OptionValues:
     sasl_login_read_timeout_ms: int | None = _ms_or_none("Time for the token endpoint to answer; None: no limit")
     sasl_login_retry_backoff_ms: int = _ms(100, "Pause before the token endpoint is asked again; doubles")
     sasl_login_retry_backoff_max_ms: int = _ms(10_000, "Longest such pause; at least the shortest")
-    sasl_oauthbearer_token_endpoint_url: str | None = _text_or_none("URL that issues tokens (KIP-768)")
+    sasl_oauthbearer_token_endpoint_url: str | None = _option(
+        None, Url(), "URL that issues tokens, or file that holds one (KIP-768)"
+    )
     sasl_oauthbearer_scope: str | None = _text_or_none("Scope to ask for")
     sasl_oauthbearer_client_credentials_client_id: str | None = _text_or_none("OAuth client id")
     sasl_oauthbearer_client_credentials_client_secret: Secret | None = _secret("OAuth client secret")
@@ -471,7 +474,7 @@ def describe_options() -> str:
     """All options as a Markdown table, a line each: name, default, what it may be, what it is for, and Java's key."""
     lines = ["| option | default | must be | what it is for | Java |", "|---|---|---|---|---|"]
     for option in OPTIONS.values():
-        default = "*required*" if option.name == "bootstrap_servers" else f"`{display_value(option, option.default)}`"
+        default = "*required*" if option.name == "bootstrap_servers" else f"`{option.kind.show(option.default)}`"
         java = "" if option.java_key is None else f"`{option.java_key}`"
         lines.append(f"| `{option.name}` | {default} | {option.allowed} | {option.doc} | {java} |")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, cast
 
-from aioproducer._config.refusal import shown
+from aioproducer._config.options import OPTIONS
 from aioproducer.errors import ConfigError
 
 __all__ = ["PICKLERS", "require_picklable"]
@@ -24,8 +24,9 @@ def require_picklable(name: str, value: object) -> None:
     except Exception as error:  # whatever the foreign object raises
         if any(_can_pickle(pickler, value) for pickler in PICKLERS if pickler in sys.modules):
             return
+        shown = OPTIONS[name].kind.show(value)
         raise ConfigError(
-            f"The configuration cannot be pickled, because {name}={shown(value)} cannot. Callables must be "
+            f"The configuration cannot be pickled, because {name}={shown} cannot. Callables must be "
             f"importable - functions and classes of a module, no lambdas or local functions - and a connection's "
             f"ssl_context must be described by ssl_cafile, ssl_certfile and ssl_keyfile instead."
         ) from error

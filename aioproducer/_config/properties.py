@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import cast
 
 from aioproducer._config.java_keys import BY_JAVA_KEY, DROPPED, TRANSLATIONS, dropped
@@ -14,28 +14,29 @@ from aioproducer.errors import ConfigError
 __all__ = ["java_options"]
 
 
-def java_options(properties: Mapping[str, object], replaced: Iterable[str]) -> dict[str, object]:
-    """The options that Java's ``properties`` describe, without those that are ``replaced``."""
-    replaced = set(replaced)
+def java_options(properties: Mapping[str, object], overrides: Mapping[str, object]) -> dict[str, object]:
+    """The options that Java's ``properties`` describe, without those that ``overrides`` replace."""
+    everything = {**properties, **overrides}
     found: dict[str, object] = {}
     for key, value in properties.items():
-        for name, converted in _java_option(key, value, properties, replaced).items():
+        for name, converted in _java_option(key, value, everything, overrides.keys()).items():
             if name in found and found[name] != converted:
                 raise ConfigError(f"{key!r} sets {name}, which another key of the same properties sets differently.")
             found[name] = converted
     return found
 
 
-def _java_option(key: str, value: object, properties: Mapping[str, object], replaced: set[str]) -> Mapping[str, object]:
+def _java_option(key: str, value: object, properties: Mapping[str, object], replaced: Set[str]) -> Mapping[str, object]:
     dotted = key.replace("_", ".") if key in OPTIONS else key
     translation = TRANSLATIONS.get(dotted)
     targets = translation.options if translation else (BY_JAVA_KEY.get(dotted, ""),)
-    if replaced.intersection(targets) or ("ssl_context" in replaced and dotted.startswith("ssl.")):
+    if not replaced.isdisjoint(targets) or ("ssl_context" in replaced and dotted.startswith("ssl.")):
         return {}
     if dotted in DROPPED:
         raise ConfigError(dropped(dotted))
     if translation is not None:
-        return translation.convert(key, _java_text(value), properties)
+        # None is a key that was not given: it never switches off the check of a broker's name.
+        return {} if value is None else translation.convert(key, _java_text(value), properties)
     name = BY_JAVA_KEY.get(dotted)
     if name is None:
         raise unknown_option(key)

@@ -23,10 +23,11 @@ def read_properties(source: Mapping[str, object] | str | os.PathLike[str]) -> Ma
     path = Path(source)
     try:
         content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"The properties file {str(path)!r} cannot be read: {error.strerror}.") from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"The properties file {str(path)!r} cannot be read: {reason}.") from error
     try:
-        return _parse_properties(content.decode())
+        return _parse_properties(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         return _parse_properties(content.decode("iso-8859-1"))
 

@@ -129,9 +129,7 @@ def _no_rack(c: OptionValues) -> str | None:
 
 def _unused_security(c: OptionValues) -> str | None:
     for prefix, used, protocols in (("ssl_", c.uses_tls, "SSL or SASL_SSL"), ("sasl_", c.uses_sasl, "SASL_SSL")):
-        given = [
-            n for n in OPTIONS if n.startswith(prefix) and c.is_explicit(n) and getattr(c, n) != OPTIONS[n].default
-        ]
+        given = _changed(c, prefix)
         if given and not used:
             return (
                 f"{', '.join(given)} would not be used with security_protocol={c.security_protocol!r}; set "
@@ -172,16 +170,60 @@ def _incomplete_sasl(c: OptionValues) -> str | None:
         "SCRAM-SHA-512": ("sasl_username", "sasl_password"),
         "GSSAPI": ("sasl_kerberos_service_name",),
     }
+    unused = _unused_by_mechanism(c)
+    if unused:
+        return (
+            f"{', '.join(unused)} would not be used with sasl_mechanism={c.sasl_mechanism!r}; leave "
+            f"{'it' if len(unused) == 1 else 'them'} out."
+        )
     missing = [name for name in needed.get(c.sasl_mechanism, ()) if getattr(c, name) is None]
     if missing:
         return f"sasl_mechanism={c.sasl_mechanism!r} needs {' and '.join(missing)}."
-    sources = (c.sasl_oauth_token_provider is not None) + (c.sasl_oauthbearer_token_endpoint_url is not None)
-    if c.sasl_mechanism == "OAUTHBEARER" and sources != 1:
+    return _incomplete_oauth(c) if c.sasl_mechanism == "OAUTHBEARER" else None
+
+
+#: Beginnings of the options that each mechanism takes.
+_OF_MECHANISM: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "PLAIN": ("sasl_username", "sasl_password"),
+        "SCRAM-SHA-256": ("sasl_username", "sasl_password"),
+        "SCRAM-SHA-512": ("sasl_username", "sasl_password"),
+        "OAUTHBEARER": ("sasl_oauth", "sasl_login_"),
+        "GSSAPI": ("sasl_kerberos_",),
+        "AWS_MSK_IAM": (),
+    }
+)
+
+
+def _unused_by_mechanism(c: OptionValues) -> list[str]:
+    used = ("sasl_mechanism", *_OF_MECHANISM[c.sasl_mechanism or ""])
+    return [name for name in _changed(c, "sasl_") if not name.startswith(used)]
+
+
+def _incomplete_oauth(c: OptionValues) -> str | None:
+    url = c.sasl_oauthbearer_token_endpoint_url
+    if (c.sasl_oauth_token_provider is None) == (url is None):
         return (
             "sasl_mechanism='OAUTHBEARER' takes its tokens from sasl_oauth_token_provider or from "
             "sasl_oauthbearer_token_endpoint_url; give exactly one of them."
         )
-    return None
+    if url is None:
+        given = _changed(c, "sasl_oauthbearer_")
+        return f"sasl_oauth_token_provider gives tokens, so {', '.join(given)} would not be used." if given else None
+    client = (c.sasl_oauthbearer_client_credentials_client_id, c.sasl_oauthbearer_client_credentials_client_secret)
+    assertion = c.sasl_oauthbearer_assertion_file or c.sasl_oauthbearer_assertion_private_key_file
+    if url.lower().startswith("file:") or assertion or all(client):
+        return None
+    return (
+        "sasl_oauthbearer_token_endpoint_url needs something to ask for a token with: give "
+        "sasl_oauthbearer_client_credentials_client_id and sasl_oauthbearer_client_credentials_client_secret, or "
+        "sasl_oauthbearer_assertion_private_key_file, or sasl_oauthbearer_assertion_file."
+    )
+
+
+def _changed(c: OptionValues, prefix: str) -> list[str]:
+    """The options that were given, and not as they are in any case."""
+    return [n for n in OPTIONS if n.startswith(prefix) and c.is_explicit(n) and getattr(c, n) != OPTIONS[n].default]
 
 
 CONTRADICTIONS: Final[Sequence[Callable[[OptionValues], str | None]]] = (

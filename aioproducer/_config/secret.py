@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hmac import compare_digest
 
+from aioproducer.errors import ConfigError
+
 __all__ = ["Secret"]
 
 
@@ -18,6 +20,8 @@ class Secret:
 
     def __init__(self, text: str | Secret) -> None:
         self._text = text.reveal() if isinstance(text, Secret) else text
+        if not isinstance(self._text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller without types
+            raise ConfigError(f"A Secret is made of str, and what was given is of type {type(self._text).__name__}.")
 
     def reveal(self) -> str:
         """The text itself."""

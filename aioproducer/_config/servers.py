@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
 from aioproducer._config.kinds import Kind, members
-from aioproducer._config.refusal import refusal
 from aioproducer.errors import ConfigError
 
 __all__ = ["DEFAULT_PORT", "Address", "Servers", "parse_bootstrap_servers"]
@@ -56,7 +55,10 @@ def _split_servers(servers: object) -> list[str]:
         return [entry.strip() for entry in servers.split(",") if entry.strip()]
     entries = members(servers)
     if not all(isinstance(entry, str) for entry in entries):
-        raise refusal("bootstrap_servers", servers, Servers().allowed())
+        # Not shown: it may hold a password, as URLs do.
+        raise ConfigError(
+            f"bootstrap_servers must be {Servers().allowed()}, and what was given is of type {type(servers).__name__}."
+        )
     # A sequence may hold texts with commas, as a list read from a file often does.
     return [part for entry in cast("Sequence[str]", entries) for part in _split_servers(entry)]
 

@@ -26,8 +26,8 @@ _SCHEMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def url_options(url: str) -> dict[str, object]:
-    """The options that ``url`` holds; `ConfigError` for a malformed one, which is not shown."""
+def url_options(url: str, overrides: Mapping[str, object]) -> dict[str, object]:
+    """The options that ``url`` holds, without those after the ? that ``overrides`` replace; no error shows the URL."""
     scheme, _, rest = url.partition("://")
     protocol = _SCHEMES.get(scheme.strip().lower().replace("_", "-"))
     if protocol is None or not rest:
@@ -38,13 +38,13 @@ def url_options(url: str) -> dict[str, object]:
         )
     authority, query = _split_url(rest)
     userinfo, _, servers = authority.rpartition("@")
-    found: dict[str, object] = {"security_protocol": protocol, "bootstrap_servers": _url_servers(unquote(servers))}
+    found: dict[str, object] = {"security_protocol": protocol, "bootstrap_servers": _url_servers(_decoded(servers))}
     user, colon, password = userinfo.partition(":")
     if user:
-        found["sasl_username"] = unquote(user)
+        found["sasl_username"] = _decoded(user)
     if colon:
-        found["sasl_password"] = Secret(unquote(password))
-    return {**found, **_query_options(query, found, implied=scheme.strip().lower() == "kafka")}
+        found["sasl_password"] = Secret(_decoded(password))
+    return {**found, **_query_options(query, found, overrides, implied=scheme.strip().lower() == "kafka")}
 
 
 def _url_servers(servers: str) -> tuple[str, ...]:
@@ -79,19 +79,29 @@ def _split_url(rest: str) -> tuple[str, str]:
     return authority, query
 
 
-def _query_options(query: str, found: Mapping[str, object], *, implied: bool) -> dict[str, object]:
+def _query_options(
+    query: str, found: Mapping[str, object], overrides: Mapping[str, object], *, implied: bool
+) -> dict[str, object]:
     given: dict[str, object] = {}
     for part in filter(None, query.split("&")):
         key, equals, text = part.partition("=")
         if not equals:
             raise ConfigError("The URL has an option without a value; write name=value.")
-        name = unquote(key)
+        name = _decoded(key)
         if name in given:
             raise ConfigError(f"The URL gives {name!r} twice.")
-        given[name] = unquote(text)
-    options = java_options(given, ())
+        given[name] = _decoded(text)
+    options = java_options(given, overrides)
     for name in options.keys() & found.keys():
         # kafka:// says nothing of security, so that an option may.
         if not (implied and name == "security_protocol") and options[name] != found[name]:
             raise ConfigError(f"The URL says {name} twice: before the ? and after it.")
     return options
+
+
+def _decoded(text: str) -> str:
+    decoded = unquote(text, errors="surrogateescape")
+    if re.search("[\ud800-\udfff]", decoded):
+        # A character put in its place would make another password of it.
+        raise ConfigError("The URL has percent-encoded bytes that are not UTF-8; encode names and passwords as UTF-8.")
+    return decoded
