@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aioproducer.testing.broker_log import LoggedBatch, LoggedRecord, TopicConfig
     from aioproducer.testing.broker_request import Hangup, ReceivedRequest, RequestContext
+    from aioproducer.testing.broker_server import BrokerConnection
     from aioproducer.testing.cluster_state import TopicSpec
-    from aioproducer.testing.fake_broker import BrokerConnection, FakeBroker
+    from aioproducer.testing.fake_broker import FakeBroker
     from aioproducer.testing.fake_cluster import FakeCluster
     from aioproducer.testing.faults import Hold
 
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "BrokerConnection": "fake_broker",
+    "BrokerConnection": "broker_server",
     "FakeBroker": "fake_broker",
     "FakeCluster": "fake_cluster",
     "Hangup": "broker_request",

@@ -98,6 +98,10 @@ class TopicConfig:
         return cls(**values)  # type: ignore[arg-type]  # the table names each field with a parser of its type
 
 
+def _is_compacted(policy: str) -> bool:
+    return "compact" in policy.split(",")
+
+
 class _Reading(NamedTuple):
     field: str
     parse: Callable[[str], object]
@@ -112,7 +116,7 @@ _KAFKA_CONFIGS: dict[str, _Reading] = {
     "message.timestamp.before.max.ms": _Reading("message_timestamp_before_max_ms", int),
     "message.timestamp.after.max.ms": _Reading("message_timestamp_after_max_ms", int),
     "min.insync.replicas": _Reading("min_insync_replicas", int),
-    "cleanup.policy": _Reading("compacted", lambda policy: "compact" in policy.split(",")),
+    "cleanup.policy": _Reading("compacted", _is_compacted),
 }
 
 
@@ -167,7 +171,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
 
     @classmethod
     def parse(cls, raw: bytes) -> BatchHeader:
@@ -232,9 +236,9 @@ class LoggedBatch:
     topic: str
     partition: int
     header: BatchHeader
-    records: Sequence[LoggedRecord]
     raw: bytes = field(repr=False)
     sent: bytes = field(repr=False)
+    _read: Sequence[Record] = field(repr=False)
 
     @property
     def base_offset(self) -> int:
@@ -245,6 +249,27 @@ class LoggedBatch:
     def last_offset(self) -> int:
         """The offset of the last record."""
         return self.header.last_offset
+
+    @property
+    def records(self) -> list[LoggedRecord]:
+        """The records in order."""
+        header = self.header
+        stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        return [
+            LoggedRecord(
+                self.topic,
+                self.partition,
+                header.base_offset + index,
+                header.max_timestamp if stamped else record.timestamp_ms,
+                record.key,
+                record.value,
+                record.headers,
+                header.producer_id,
+                header.producer_epoch,
+                _NO_SEQUENCE if header.producer_id < 0 else _sequence_after(header.base_sequence, index),
+            )
+            for index, record in enumerate(self._read)
+        ]
 
 
 class _Remembered(NamedTuple):
@@ -371,35 +396,21 @@ class PartitionLog:
         append_time = now_ms if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else _NO_TIMESTAMP
         raw = _stamp(data, self.end_offset, leader_epoch, append_time)
         stored = BatchHeader.parse(raw)
-        self.batches.append(
-            LoggedBatch(
-                self.topic, self.partition, stored, tuple(self._logged(stored, records, append_time)), raw, bytes(data)
-            )
-        )
-        self.end_offset += header.count
+        self.batches.append(LoggedBatch(self.topic, self.partition, stored, raw, data, records))
+        self.end_offset += header.record_count
         if header.producer_id >= 0:
             self.disowned.discard(header.producer_id)
             state = self.producers.setdefault(header.producer_id, ProducerState(header.producer_epoch))
             state.remember(header, stored.base_offset, stored.max_timestamp)
         return Appended(stored.base_offset, append_time)
 
-    def _logged(self, header: BatchHeader, records: Sequence[Record], append_time: int) -> list[LoggedRecord]:
-        idempotent = header.producer_id >= 0
-        return [
-            LoggedRecord(
-                self.topic,
-                self.partition,
-                header.base_offset + index,
-                record.timestamp_ms if append_time == _NO_TIMESTAMP else append_time,
-                record.key,
-                record.value,
-                tuple(record.headers),
-                header.producer_id,
-                header.producer_epoch,
-                _sequence_after(header.base_sequence, index) if idempotent else _NO_SEQUENCE,
-            )
-            for index, record in enumerate(records)
-        ]
+    def __len__(self) -> int:
+        """How many records a consumer can still read."""
+        return self.end_offset - self.start_offset
+
+    def __bool__(self) -> bool:
+        """A log without records is a log too."""
+        return True
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes:
         """Whole batches from the one that holds ``offset`` on, at most ``max_bytes`` - or the first one if larger."""
@@ -499,12 +510,12 @@ def _check_batch(data: bytes, config: TopicConfig) -> Refused | None:
         )
     if header.last_offset_delta < 0:
         return Refused(ErrorCode.INVALID_RECORD, f"Batch has an invalid offset range: [0, {header.last_offset_delta}]")
-    if header.count <= 0:
-        return Refused(ErrorCode.INVALID_RECORD, f"Invalid reported count for record batch: {header.count}")
-    if header.count != header.last_offset_delta + 1:
+    if header.record_count <= 0:
+        return Refused(ErrorCode.INVALID_RECORD, f"Invalid reported count for record batch: {header.record_count}")
+    if header.record_count != header.last_offset_delta + 1:
         return Refused(
             ErrorCode.INVALID_RECORD,
-            f"Inconsistent batch offset range [0, {header.last_offset_delta}] and count of records {header.count}",
+            f"Inconsistent batch offset range [0, {header.last_offset_delta}] and count of records {header.record_count}",
         )
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return Refused(ErrorCode.INVALID_TIMESTAMP, "Producer should not set timestamp type to LogAppendTime")

@@ -204,4 +204,4 @@ _BY_NAME: Mapping[str, ApiKey] = MappingProxyType({_plain(key.name): key for key
 #: Every release that the fake broker can pretend to be, oldest first.
 RELEASES: Mapping[str, Release] = MappingProxyType(_accumulate())
 
-NEWEST_RELEASE = next(reversed(RELEASES))
+NEWEST_RELEASE: str = list(RELEASES)[-1]

@@ -7,7 +7,7 @@ with a time of its own - carries them out and sends the present time in. What ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
@@ -205,7 +205,9 @@ class FakeCluster(ClusterState):
             return Plan()
         key = ApiKey(request.api_key)
         find = HANDLERS[key].partitions
-        named = find(RequestContext(self, node, request, Plan(), now_ms), request.body) if find is not None else {}
+        named: Mapping[str, frozenset[int]] = {}
+        if find is not None:
+            named = find(RequestContext(self, node, request, Plan(), now_ms), request.body)
         return self.faults.plan(key, node.node_id, named)
 
 
@@ -274,5 +276,5 @@ def _ask_test(context: RequestContext) -> AnyResponse | None:
 
 
 def _set_throttle(answer: AnyResponse, ms: int) -> None:
-    with suppress(AttributeError):  # not every answer has the field
-        answer.throttle_time_ms = ms
+    if hasattr(answer, "throttle_time_ms"):
+        setattr(answer, "throttle_time_ms", ms)  # noqa: B010  # a field of nearly every answer, but not of all

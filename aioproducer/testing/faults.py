@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from aioproducer.protocol.message import Response
-    from aioproducer.testing.fake_cluster import RequestContext
+    from aioproducer.testing.broker_request import RequestContext
 
 __all__ = ["CORRUPTIONS", "ControlFunction", "FaultScript", "Faults", "Hold", "Injected", "Plan", "Rule", "error_code"]
 

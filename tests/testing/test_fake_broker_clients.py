@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer  # type: ignore[import-untyped]
 from aiokafka import TopicPartition as AIOTopicPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from aioproducer.testing import FakeBroker
 from aioproducer.testing.raw_client import RawClient, produce, record_batch
@@ -83,10 +83,11 @@ async def test_aiokafkas_consumer_reads_the_log(broker: FakeBroker, release: str
     assert sorted((each.partition, each.offset, each.value) for each in found) == written
 
 
+@pytest.mark.slow  # librdkafka asks for a producer id half a second after its start
 @pytest.mark.parametrize("release", RELEASES)
 def test_confluents_idempotent_producer_delivers(broker: FakeBroker, release: str) -> None:
     broker.set_versions(release)
-    told: list[tuple[int, int, bytes]] = []
+    told: list[tuple[int | None, int | None, bytes | None]] = []
     producer = Producer(confluent(broker, **{"enable.idempotence": True, "linger.ms": 0}))
 
     for number in range(COUNT):
@@ -117,6 +118,7 @@ def test_confluents_codecs_are_read(broker: FakeBroker, codec: str) -> None:
     assert broker.batches("orders")[0].header.codec == CODECS.index(codec)
 
 
+@pytest.mark.slow  # librdkafka asks for a producer id half a second after its start
 def test_confluents_producer_survives_faults_without_loss_or_duplicates(broker: FakeBroker) -> None:
     producer = Producer(
         confluent(
