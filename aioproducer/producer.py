@@ -692,7 +692,12 @@ class Producer:
         """Wait for metadata, then for memory, under one deadline."""
         seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
         deadline = engine.loop.time() + seconds
-        waits_for = f"the partitions of topic {record.topic!r} were not known"
+        known = engine.client.topic(record.topic)
+        waits_for = (
+            f"the partitions of topic {record.topic!r} were not known"
+            if known is None
+            else f"topic {record.topic!r} has no partition {record.partition}, only 0 to {known.partition_count - 1}"
+        )
         limit = asyncio.timeout_at(deadline)
         try:
             async with limit:

@@ -1,0 +1,491 @@
+"""The producer as its users see it, on a broker that checks what it gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from aioproducer import (
+    BufferFull,
+    Delivery,
+    HealthStatus,
+    InvalidRecord,
+    JsonSerializer,
+    KafkaTimeoutError,
+    MetadataNotReady,
+    NotStarted,
+    NotWritten,
+    NotWrittenTimeout,
+    Producer,
+    ProducerClosed,
+    ProducerRecord,
+    RecordTooLarge,
+    SendManyError,
+    SendManyResult,
+    SerializationError,
+    UnknownTimeout,
+    WrongEventLoop,
+)
+from aioproducer.errors import DeliveryError
+from aioproducer.record import partition_for_key
+from aioproducer.testing import FakeBroker
+from tests.conftest import opened, until
+
+
+async def test_a_record_is_sent_and_its_metadata_tell_where_it_is(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        metadata = await producer.send(
+            "orders", b"value", key=b"key", headers={"trace": b"1"}, partition=2, timestamp_ms=1234
+        )
+
+    assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp_ms) == ("orders", 2, 0, 1234)
+    assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 5)
+    (record,) = broker.records("orders")
+    assert (record.key, record.value, record.timestamp_ms) == (b"key", b"value", 1234)
+    assert list(record.headers) == [("trace", b"1")]
+
+
+async def test_text_is_utf8_and_none_is_null(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", "grün", key=None, partition=0)
+        await producer.send("orders", None, key="schlüssel", partition=0)
+
+    assert [(record.key, record.value) for record in broker.records("orders")] == [
+        (None, "grün".encode()),
+        ("schlüssel".encode(), None),
+    ]
+
+
+async def test_a_record_is_accepted_at_once_and_acknowledged_later(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce"):
+            delivery = await producer.enqueue("orders", b"value")
+            assert not delivery.done()
+
+        assert (await delivery).offset == 0
+
+
+async def test_records_of_one_partition_keep_their_order(broker: FakeBroker) -> None:
+    async with opened(broker, linger_ms=0, batch_size=200) as producer:
+        deliveries = [await producer.enqueue("orders", str(number), partition=1) for number in range(1000)]
+        offsets = [(await delivery).offset for delivery in deliveries]
+
+    assert offsets == list(range(1000))
+    assert [record.value for record in broker.records("orders", 1)] == [str(n).encode() for n in range(1000)]
+
+
+async def test_a_key_decides_the_partition_as_in_java(broker: FakeBroker) -> None:
+    keys = [b"", b"21", b"foobar", "ключ".encode(), b"\xff\x00"]
+    async with opened(broker) as producer:
+        chosen = [(await producer.send("orders", b"", key=key)).partition for key in keys]
+
+    assert chosen == [partition_for_key(key, 3) for key in keys]
+
+
+async def test_a_whole_record_may_be_sent(broker: FakeBroker) -> None:
+    record = ProducerRecord("orders", b"v", b"k", (("h", None), ("h", b"2")), 0, 5)
+    async with opened(broker) as producer:
+        await producer.send(record)
+        with pytest.raises(InvalidRecord, match="give it alone"):
+            await producer.send(record, b"another value")
+
+    assert list(broker.records("orders")[0].headers) == [("h", None), ("h", b"2")]
+
+
+async def test_many_tasks_send_at_the_same_time(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        sent = await asyncio.gather(*(producer.send("orders", str(number)) for number in range(500)))
+
+    assert len({(each.partition, each.offset) for each in sent}) == 500
+    assert len(broker.records("orders")) == 500
+    assert broker.count("Produce") < 100, "records that are sent together travel together"
+
+
+async def test_flush_waits_for_everything_and_nothing_lingers_meanwhile(broker: FakeBroker) -> None:
+    async with opened(broker, linger_ms=60_000) as producer:
+        deliveries = [await producer.enqueue("orders", str(number), partition=0) for number in range(10)]
+        await producer.flush(timeout=5)
+
+        assert all(delivery.done() for delivery in deliveries)
+
+
+async def test_flush_runs_out_of_time_when_told_to(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        with broker.hold("Produce"):
+            await producer.enqueue("orders", b"value")
+            with pytest.raises(KafkaTimeoutError, match="1 record"):
+                await producer.flush(timeout=0.05)
+
+
+async def test_flushing_in_a_delivery_callback_does_not_deadlock(broker: FakeBroker) -> None:
+    flushed: list[asyncio.Task[None]] = []
+    async with opened(broker) as producer:
+        await producer.send(
+            "orders", b"value", on_delivery=lambda _: flushed.append(asyncio.create_task(producer.flush(5)))
+        )
+        await until(lambda: flushed)
+        await flushed[0]
+
+
+async def test_send_many_keeps_the_order_and_tells_the_offsets(broker: FakeBroker) -> None:
+    progress: list[SendManyResult] = []
+
+    async def numbers() -> AsyncIterator[object]:
+        for number in range(100):
+            yield str(number)
+
+    async with opened(broker) as producer:
+        result = await producer.send_many("orders", numbers(), partition=0, on_progress=progress.append)
+        more = await producer.send_many("orders", (str(n) for n in range(50)), key=lambda item: item)
+
+    assert (result.count, result.serialized_bytes) == (100, 190)
+    assert list(result.offsets.values()) == [(0, 99)]
+    assert progress[-1] == result
+    assert more.count == 50
+    assert [r.value for r in broker.records("orders", 0)][:100] == [str(n).encode() for n in range(100)]
+
+
+async def test_send_many_stops_at_a_record_that_fails_and_tells_how_far_it_came(broker: FakeBroker) -> None:
+    def values() -> Iterator[object]:
+        yield b"good"
+        yield b"x" * 2_000_000
+        raise AssertionError("it should not be read any further")
+
+    async with opened(broker) as producer:
+        with pytest.raises(SendManyError) as caught:
+            await producer.send_many("orders", values())
+
+    assert caught.value.result.count == 1
+    assert isinstance(caught.value.error, RecordTooLarge)
+
+
+async def test_the_partitions_of_a_topic_can_be_asked_for(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        partitions = await producer.partitions_for("orders")
+
+    assert [(each.partition, each.leader) for each in partitions] == [(0, 1), (1, 1), (2, 1)]
+
+
+async def test_ready_returns_when_a_broker_has_answered(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.ready(timeout=5)
+
+        assert producer.health().status is HealthStatus.READY
+        assert producer.health().ready
+
+
+async def test_entering_waits_for_no_broker_and_ready_says_what_is_wrong() -> None:
+    async with opened("127.0.0.1:1") as producer:
+        assert producer.health().status is HealthStatus.STARTING
+        with pytest.raises(KafkaTimeoutError) as caught:
+            await producer.ready(timeout=0.2)
+
+    assert "127.0.0.1:1" in str(caught.value) or "127.0.0.1:1" in str(caught.value.__cause__)
+
+
+async def test_a_send_without_a_broker_ends_in_its_time_and_says_not_written() -> None:
+    async with opened("127.0.0.1:1") as producer:
+        with pytest.raises(NotWrittenTimeout, match="not accepted within 0.2 s"):
+            await producer.send("orders", b"value", timeout=0.2)
+
+
+async def test_a_send_that_is_not_acknowledged_in_its_time_says_unknown_and_goes_on(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce"), pytest.raises(UnknownTimeout, match="still being sent"):
+            await producer.send("orders", b"value", timeout=0.1)
+        await producer.flush(5)
+
+    assert len(broker.records("orders")) == 1
+
+
+async def test_enqueue_nowait_raises_instead_of_waiting(broker: FakeBroker) -> None:
+    async with opened(broker, buffer_memory=5000, batch_size=1000, max_request_size=2000) as producer:
+        with pytest.raises(MetadataNotReady):
+            producer.enqueue_nowait("orders", b"value")
+        await producer.partitions_for("orders")
+        with broker.hold("Produce"):
+            accepted: list[Delivery] = []
+            with pytest.raises(BufferFull, match="bytes are in use"):
+                for _ in range(100):
+                    accepted.append(producer.enqueue_nowait("orders", b"x" * 500))
+        await producer.flush(5)
+
+        assert len(broker.records("orders")) == len(accepted) > 3
+
+
+async def test_a_full_buffer_makes_senders_wait_and_serves_them_in_order(broker: FakeBroker) -> None:
+    async with opened(broker, buffer_memory=5000, batch_size=1000, max_request_size=2000) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce"):
+            tasks = [
+                asyncio.create_task(producer.enqueue("orders", f"{number:0500}", partition=0)) for number in range(50)
+            ]
+            await until(lambda: producer.health().waiting_senders > 30)
+        deliveries = await asyncio.gather(*tasks)
+        await asyncio.gather(*deliveries)
+        metrics = producer.metrics()
+
+    assert [int(record.value or b"") for record in broker.records("orders", 0)] == list(range(50))
+    assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"] == 5000
+
+
+async def test_waiting_for_room_ends_in_its_time(broker: FakeBroker) -> None:
+    async with opened(broker, buffer_memory=2000, batch_size=1000, max_request_size=2000) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce"):
+            await producer.enqueue("orders", b"x" * 1500)
+            with pytest.raises(NotWrittenTimeout, match="no room in buffer_memory") as caught:
+                await producer.enqueue("orders", b"y" * 1500, timeout=0.1)
+
+    assert caught.value.record is not None
+    assert caught.value.record.value == b"y" * 1500
+
+
+async def test_closing_delivers_what_was_accepted_and_reports_it(broker: FakeBroker) -> None:
+    producer = Producer(broker.bootstrap_servers, linger_ms=60_000)
+    await producer.start()
+    for number in range(10):
+        await producer.enqueue("orders", str(number))
+
+    report = await producer.close()
+
+    assert (report.delivered, report.failed, report.unknown, report.clean) == (10, 0, 0, True)
+    assert len(broker.records("orders")) == 10
+    assert await producer.close() == report
+    assert producer.health().status is HealthStatus.CLOSED
+
+
+async def test_closing_hands_back_what_could_not_be_delivered(broker: FakeBroker) -> None:
+    errors: list[DeliveryError] = []
+    producer = Producer(broker.bootstrap_servers, linger_ms=0, batch_size=100, on_delivery_error=errors.append)
+    await producer.start()
+    await producer.send("orders", b"first", partition=0)
+    hold = broker.hold("Produce")
+    for number in range(7):
+        await producer.enqueue("orders", f"{number:090}", key=str(number), partition=0)
+    await until(lambda: producer.metrics()["requests-in-flight"] == 5)
+
+    report = await producer.close(timeout=0.1)
+
+    hold.release()
+    assert (report.delivered, report.failed + report.unknown) == (1, 7)
+    assert [record.key for record in report.undelivered] == [str(number).encode() for number in range(7)]
+    assert len(report.maybe_written) == report.unknown > 0
+    assert len(errors) == 7
+
+
+async def test_closing_ends_in_time_and_leaves_no_task_behind(broker: FakeBroker) -> None:
+    before = asyncio.all_tasks()
+    producer = Producer(broker.bootstrap_servers)
+    await producer.start()
+    broker.mute(1)
+    waiting = asyncio.create_task(producer.send("orders", b"value"))
+    await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(2):
+        await producer.close(timeout=0.1)
+
+    with pytest.raises(ProducerClosed):
+        await waiting
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_closed_or_unstarted_producer_says_so_and_may_be_entered_again(broker: FakeBroker) -> None:
+    producer = Producer(broker.bootstrap_servers)
+    with pytest.raises(NotStarted):
+        await producer.send("orders", b"value")
+
+    async with producer:
+        await producer.send("orders", b"one")
+    with pytest.raises(ProducerClosed):
+        await producer.send("orders", b"value")
+    async with producer:
+        await producer.send("orders", b"two")
+
+    assert len(broker.records("orders")) == 2
+
+
+def test_use_from_another_event_loop_is_told(broker: FakeBroker) -> None:
+    producer = Producer(broker.bootstrap_servers)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(producer.start())
+
+    async def use() -> None:
+        with pytest.raises(WrongEventLoop):
+            await producer.send("orders", b"value")
+        with pytest.raises(WrongEventLoop):
+            producer.enqueue_nowait("orders", b"value")
+
+    asyncio.run(use())
+    loop.run_until_complete(producer.close())
+    loop.close()
+
+
+BAD_RECORDS = [
+    ({"topic": "no spaces please"}, InvalidRecord, "topic='no spaces please'"),
+    ({"topic": ""}, InvalidRecord, "topic=''"),
+    ({"topic": 7}, InvalidRecord, "topic=7"),
+    ({"topic": ".."}, InvalidRecord, "neither"),
+    ({"value": {"a": 1}}, InvalidRecord, "value_serializer"),
+    ({"value": 3.5}, InvalidRecord, "float"),
+    ({"key": 17}, InvalidRecord, "key_serializer"),
+    ({"headers": {"n": 1}}, InvalidRecord, "'n'"),
+    ({"headers": [("only one",)]}, InvalidRecord, "header"),
+    ({"partition": -1}, InvalidRecord, "partition=-1"),
+    ({"partition": "0"}, InvalidRecord, "partition='0'"),
+    ({"partition": 99}, NotWritten, "99"),
+    ({"timestamp_ms": -5}, InvalidRecord, "timestamp_ms=-5"),
+    ({"timestamp_ms": 1.5}, InvalidRecord, "timestamp_ms=1.5"),
+    ({"value": b"x" * 2_000_000}, RecordTooLarge, "max_request_size=1048576"),
+]
+
+
+@pytest.mark.parametrize(("bad", "kind", "words"), BAD_RECORDS)
+async def test_a_bad_record_gets_its_own_error_and_a_later_good_one_works(
+    broker: FakeBroker, bad: dict[str, object], kind: type[Exception], words: str
+) -> None:
+    async with opened(broker) as producer:
+        arguments: dict[str, object] = {"topic": "orders", "value": b"value", "timeout": 0.3} | bad
+        with pytest.raises(kind, match=words):
+            await producer.send(**arguments)  # type: ignore[arg-type]
+
+        assert (await producer.send("orders", b"good")).offset == 0
+
+
+async def test_serializers_may_be_plain_or_async(broker: FakeBroker) -> None:
+    async def shout(value: object) -> bytes:
+        await asyncio.sleep(0)
+        return str(value).upper().encode()
+
+    async with opened(broker, value_serializer=JsonSerializer(), key_serializer=shout) as producer:
+        await producer.send("orders", {"a": 1}, key="key")
+        with pytest.raises(SerializationError):
+            await producer.send("orders", object(), key="key")
+        with pytest.raises(InvalidRecord, match="enqueue_nowait"):
+            producer.enqueue_nowait("orders", {"a": 2}, key="key")
+
+    assert broker.json("orders") == [{"a": 1}]
+    assert broker.records("orders")[0].key == b"KEY"
+
+
+async def test_interceptors_see_records_and_outcomes(broker: FakeBroker) -> None:
+    class Tracing:
+        def __init__(self) -> None:
+            self.outcomes: list[tuple[object, object, object]] = []
+            self.closed = False
+
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return ProducerRecord(record.topic, record.value, b"traced", {"id": b"1"}, 0)
+
+        async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
+            await asyncio.sleep(0)
+            self.outcomes.append((metadata, error, headers))
+
+        def close(self) -> None:
+            self.closed = True
+
+    class Broken:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            raise ValueError("never mind me")
+
+    tracing = Tracing()
+    async with opened(broker, interceptors=[Broken(), tracing]) as producer:
+        metadata = await producer.send("orders", b"value")
+        with pytest.raises(RecordTooLarge):
+            await producer.send("orders", b"x" * 2_000_000)
+        await until(lambda: len(tracing.outcomes) == 2)
+
+    assert broker.records("orders")[0].key == b"traced"
+    assert tracing.outcomes[0] == (metadata, None, (("id", b"1"),))
+    assert isinstance(tracing.outcomes[1][1], RecordTooLarge)
+    assert tracing.closed
+
+
+async def test_a_partitioner_of_the_users_own_decides(broker: FakeBroker) -> None:
+    def last(topic: str, key: bytes | None, value: bytes | None, partitions: tuple[int, ...]) -> int | None:
+        return partitions[-1] if value == b"last" else 17 if value == b"wrong" else None
+
+    async with opened(broker, partitioner=last) as producer:
+        assert (await producer.send("orders", b"last")).partition == 2
+        assert (await producer.send("orders", b"any")).partition in (0, 1, 2)
+        with pytest.raises(InvalidRecord, match="chose 17"):
+            await producer.send("orders", b"wrong")
+
+
+async def test_round_robin_takes_each_partition_in_turn(broker: FakeBroker) -> None:
+    async with opened(broker, partitioner="round_robin") as producer:
+        partitions = [(await producer.send("orders", b"", key=b"same")).partition for _ in range(6)]
+
+    assert partitions == [0, 1, 2, 0, 1, 2]
+
+
+async def test_records_without_a_key_stick_to_a_partition_and_spread_over_all(broker: FakeBroker) -> None:
+    async with opened(broker, batch_size=1000) as producer:
+        deliveries = [await producer.enqueue("orders", b"x" * 100) for _ in range(600)]
+        partitions = [(await delivery).partition for delivery in deliveries]
+
+    switches = sum(1 for one, other in zip(partitions, partitions[1:], strict=False) if one != other)
+    assert set(partitions) == {0, 1, 2}
+    assert switches < 120, "not a partition for each record"
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+async def test_every_codec_arrives(broker: FakeBroker, codec: str) -> None:
+    value = b"all work and no play " * 20
+    async with opened(broker, compression_type=codec, compression_threshold_bytes=4000) as producer:
+        await producer.send_many("orders", [value] * 500, partition=0)
+        rate = producer.metrics()["compression-rate-avg"]
+
+    assert [record.value for record in broker.records("orders", 0)] == [value] * 500
+    assert (0 < rate < 0.5) == (codec != "none")
+
+
+async def test_acks_0_returns_when_the_bytes_are_sent_and_knows_no_offset(broker: FakeBroker) -> None:
+    async with opened(broker, acks=0, enable_idempotence=False) as producer:
+        metadata = await producer.send("orders", b"value", partition=1)
+
+    assert (metadata.partition, metadata.offset) == (1, -1)
+    await broker.wait_for_async(1)
+
+
+async def test_acks_1_is_acknowledged_by_the_leader(broker: FakeBroker) -> None:
+    async with opened(broker, acks=1, enable_idempotence=False) as producer:
+        assert (await producer.send("orders", b"value")).offset == 0
+
+
+async def test_a_topic_that_the_broker_makes_is_waited_for() -> None:
+    with FakeBroker(num_partitions=2) as broker:
+        async with opened(broker) as producer:
+            metadata = await producer.send("new-topic", b"value", timeout=5)
+
+    assert metadata.topic == "new-topic"
+
+
+async def test_a_topic_that_is_not_there_is_told() -> None:
+    with FakeBroker(auto_create_topics=False) as broker:
+        async with opened(broker) as producer:
+            with pytest.raises(NotWrittenTimeout, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                await producer.send("nowhere", b"value", timeout=0.3)
+
+
+async def test_metrics_carry_javas_names(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value")
+        metrics = producer.metrics()
+
+    assert metrics["record-send-total"] == 1
+    assert metrics["record-error-total"] == 0
+    assert metrics["request-latency-avg"] > 0
+    assert metrics["buffer-total-bytes"] == 33_554_432
+    assert producer.metrics("orders")["record-send-total"] == 1
+
+
+async def test_a_lone_record_does_not_linger(broker: FakeBroker) -> None:
+    async with opened(broker, linger_ms=60_000) as producer:
+        async with asyncio.timeout(5):
+            await producer.send("orders", b"value")
+            await producer.send("orders", b"value")
