@@ -9,8 +9,8 @@ rule that a batch breaks decides which error its producer sees:
 4. every record can be read, and nothing is left over; keys and timestamps are what the topic asks for;
 5. the sequence follows the producer's last one, or repeats one of its last five batches exactly.
 
-Two rules are stricter than Kafka's, since a client that breaks them has a bug: bytes behind the batch are refused (Kafka
-drops them), and so is a wrong maxTimestamp (Kafka corrects it).
+Three rules are stricter than Kafka's, since a client that breaks them has a bug: bytes behind the batch are refused (Kafka
+drops them), and so are a wrong maxTimestamp and the timestamp type LogAppendTime (Kafka corrects them).
 """
 
 from __future__ import annotations
@@ -149,11 +149,15 @@ class Appended(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The batch is not in the log, and why."""
+    """The batch is not in the log, and why.
+
+    ``reached_log`` False: it was refused before the log was asked, and the answer does not tell where that starts.
+    """
 
     code: ErrorCode
     message: str
     record_errors: Sequence[RecordError] = ()
+    reached_log: bool = True
 
 
 class BatchHeader(NamedTuple):
@@ -328,7 +332,10 @@ class PartitionLog:
         return verdict
 
     def _append(self, data: bytes, leader_epoch: int, now_ms: int, rules: LogRules) -> Appended | Refused:
-        refused = _check_framing(data, rules.produce_version) or _check_batch(data, self.config)
+        refused = _check_framing(data, rules.produce_version)
+        if refused is not None:
+            return refused._replace(reached_log=False)
+        refused = _check_batch(data, self.config)
         if refused is not None:
             return refused
         header = BatchHeader.parse(data)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from aioproducer.errors import ConfigError, KafkaTimeoutError
+from aioproducer.protocol import encode_request
 from aioproducer.protocol.messages import MetadataRequest, ProduceRequest
 from aioproducer.record import RecordBatchBuilder, encode_batch
 from aioproducer.testing import FakeBroker, FakeCluster
@@ -129,6 +135,31 @@ async def test_coroutines_wait_without_blocking_the_loop(broker: FakeBroker) -> 
 async def test_blocking_the_loop_is_refused(broker: FakeBroker) -> None:
     with pytest.raises(ConfigError, match="wait_for_async"):
         broker.wait_for(1)
+
+
+def test_the_broker_speaks_tls_where_it_is_given_a_certificate(tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no openssl command to make a certificate with")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    extra = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([openssl, *new.split(), *extra], check=True, capture_output=True)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+
+    with FakeBroker(tls=tls) as broker:
+        with socket.create_connection(broker.addresses[1]) as plain:
+            plain.sendall(b"\0" * 64)
+            plain.settimeout(5)
+            assert plain.recv(100)[:1] in {b"", b"\x15"}  # a TLS alert
+        raw = socket.create_connection(broker.addresses[1])
+        with trusting.wrap_socket(raw, server_hostname="127.0.0.1") as encrypted:
+            encrypted.sendall(b"".join(encode_request(7, None, MetadataRequest(topics=None), 9)))
+            answer = encrypted.recv(65536)
+
+    assert answer[4:8] == b"\0\0\0\x07"
 
 
 async def test_the_broker_is_an_asynchronous_context_manager_too() -> None:

@@ -29,7 +29,15 @@ __all__ = ["HANDLER"]
 
 _VALID_ACKS = frozenset({0, 1, -1})
 _TOPIC_IDS_SINCE = 13
-_LEADER_HINT_SINCE = 10
+_START_OF_LOG_UNTOLD = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
@@ -109,13 +117,14 @@ def _check_leader(
     context: RequestContext, request: ProduceRequest, topic: Topic, partition: Partition
 ) -> Refused | None:
     if request.acks not in _VALID_ACKS:
-        return Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be 0, 1 or -1, not {request.acks}")
+        text = f"acks must be 0, 1 or -1, not {request.acks}"
+        return Refused(ErrorCode.INVALID_REQUIRED_ACKS, text, reached_log=False)
     if partition.leader != context.node.node_id:
         return Refused(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"Node {context.node.node_id} does not lead {topic.name}-{partition.index}; node {partition.leader} does",
         )
-    if request.acks == -1 and len(partition.isr) < topic.config.min_insync_replicas:
+    if request.acks == -1 and len(partition.isr) < min(topic.config.min_insync_replicas, len(partition.replicas)):
         return Refused(
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"The size of the current ISR {partition.isr} is insufficient to satisfy the min.isr requirement of "
@@ -126,12 +135,13 @@ def _check_leader(
 
 def _refused(context: RequestContext, topic: Topic | None, index: int, refused: Refused) -> PartitionProduceResponse:
     partition = None if topic is None else topic.partition(index)
+    tells_start = refused.reached_log and refused.code not in _START_OF_LOG_UNTOLD
     response = PartitionProduceResponse(
         index=index,
         error_code=refused.code,
         base_offset=-1,
         log_append_time_ms=-1,
-        log_start_offset=-1 if partition is None else partition.log.start_offset,
+        log_start_offset=partition.log.start_offset if tells_start and partition is not None else -1,
         record_errors=[
             BatchIndexAndErrorMessage(batch_index=error.batch_index, batch_index_error_message=error.message)
             for error in refused.record_errors
