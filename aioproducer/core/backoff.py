@@ -1,0 +1,24 @@
+"""How long to wait before trying again: longer each time, and never everybody at the same moment (KIP-580)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ExponentialBackoff"]
+
+_MAX_EXPONENT = 62  # beyond it every pause is the longest one
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialBackoff:
+    """Pauses that grow from ``initial_s`` to ``max_s`` seconds, give or take the share ``jitter``."""
+
+    initial_s: float
+    max_s: float
+    multiplier: float = 2.0
+    jitter: float = 0.2
+
+    def delay(self, attempts: int, random: float) -> float:
+        """The pause after ``attempts`` failures beyond the first; ``random`` is from 0 to 1."""
+        pause = min(self.max_s, self.initial_s * self.multiplier ** min(max(attempts, 0), _MAX_EXPONENT))
+        return pause * (1 - self.jitter + 2 * self.jitter * random)

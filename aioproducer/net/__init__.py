@@ -1,0 +1,1 @@
+"""Connections to brokers, and everything that is known through them."""
