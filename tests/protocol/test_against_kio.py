@@ -8,8 +8,9 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import Field as KioField
 from types import NoneType
-from typing import Any, TypeAlias, get_args, get_type_hints
+from typing import Any, TypeAlias, cast, get_args, get_type_hints
 from uuid import UUID
 
 import pytest
@@ -65,7 +66,7 @@ def kio_class(cls: type[Message], version: int) -> type[Any]:
     return found
 
 
-def our_name(field: Any) -> str:
+def our_name(field: KioField[Any]) -> str:
     if re.match("timedelta|datetime", field.metadata.get("kafka_type", "")):
         return f"{field.name}_ms"
     return RENAMED.get(field.name, field.name)
@@ -88,11 +89,9 @@ def value_as_kio(value: Any, field: Any, hint: Any) -> Any:
         return None
     if isinstance(value, list):
         (element, *_) = next(get_args(arg) for arg in (hint, *get_args(hint)) if get_args(arg)[-1:] == (...,))
-        return tuple(
-            as_kio(each, element) if is_dataclass(element) else value_as_kio(each, field, element) for each in value
-        )
-    if isinstance(hint, type) and is_dataclass(hint):
-        return as_kio(value, hint)
+        return tuple(value_as_kio(each, field, element) for each in value)
+    if is_dataclass(hint):
+        return as_kio(value, cast("type[Any]", hint))
     if kind == "uuid":
         return None if value == ZERO_UUID else value
     if kind == "error_code":
