@@ -1,60 +1,36 @@
-"""The producer that users hold: the path of a record from ``send()`` to the accumulator, and the life around it.
-
-::
-
-    interceptors -> serializers -> size -> metadata? await -> partitioner -> memory? await -> append
-
-There is no await after the memory was granted: a record is buffered entirely or not at all, whatever is cancelled.
-"""
+"""The producer that users hold: what it promises, call by call, and its life from start to close."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import re
-import time
-from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from functools import partial
 from os import PathLike
 from random import Random
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import anyio
 
-from aioproducer.accumulator import PoolClosed
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
-from aioproducer.core.cluster import TopicMetadata
-from aioproducer.core.partitioner import PartitionIds, RoundRobinPartitioner
 from aioproducer.delivery import Delivery, DeliveryCallback
 from aioproducer.engine import Engine
 from aioproducer.errors import (
-    BufferFull,
     ConfigError,
-    DeliveryError,
-    InvalidRecord,
     KafkaError,
     KafkaTimeoutError,
-    MetadataNotReady,
     NotStarted,
-    NotWritten,
-    NotWrittenTimeout,
     ProducerClosed,
     ProducerStateError,
-    RecordTooLarge,
-    SendManyError,
     UnknownTimeout,
 )
-from aioproducer.interceptors import ProducerInterceptors
+from aioproducer.intake import Intake, SerializedRecord, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.record import BATCH_OVERHEAD, partition_for_key, record_size_upper_bound
-from aioproducer.serializers import MessageField, normalize_bytes, normalize_headers, prepare_serializer
+from aioproducer.send_many import SendMany, SendManyProgress
 from aioproducer.types import (
     CloseReport,
-    Header,
     HeadersInput,
     Health,
     HealthStatus,
@@ -62,39 +38,15 @@ from aioproducer.types import (
     ProducerRecord,
     RecordMetadata,
     SendManyResult,
-    TopicPartition,
 )
 
-__all__ = ["Producer", "SendManyProgress", "SendManyTally"]
-
-SendManyProgress: TypeAlias = Callable[[SendManyResult], object]
+__all__ = ["Producer"]
 
 _T = TypeVar("_T")
 _client_numbers = itertools.count(1)
 
-#: Kafka's rule for the names of topics (org.apache.kafka.common.internals.Topic).
-_LEGAL_TOPIC = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}$")
-
-#: How often ``send_many`` calls its progress hook, in seconds.
-_PROGRESS_INTERVAL_S = 0.1
-
 #: A coroutine that appends without ever having to wait lets the event loop run after this many bytes.
 _BURST_BYTES = 64 * 1024
-
-
-class _Serialized(NamedTuple):
-    """A record as it will be encoded; ``size`` is an upper bound of that in bytes."""
-
-    topic: str
-    partition: int | None
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header]
-    size: int
-
-    def as_record(self) -> ProducerRecord:
-        return ProducerRecord(self.topic, self.value, self.key, tuple(self.headers), self.partition, self.timestamp_ms)
 
 
 class Producer:
@@ -140,18 +92,7 @@ class Producer:
         self._closing: asyncio.Task[CloseReport] | None = None
         self._closed = False
 
-        self._interceptors = ProducerInterceptors(config.interceptors)
-        self._serialize_key = prepare_serializer(config.key_serializer, MessageField.KEY)
-        self._serialize_value = prepare_serializer(config.value_serializer, MessageField.VALUE)
-        #: Nothing of the user's runs on a record's way: no interceptor, no serializer.
-        self._is_plain = not (
-            self._interceptors.sees_send
-            or self._interceptors.sees_acknowledgement
-            or config.key_serializer
-            or config.value_serializer
-        )
-        self._partitioner = _partitioner(config)
-        self._legal_topics: set[str] = set()
+        self._intake = Intake(config, self._metrics)
 
     @classmethod
     def from_url(cls, url: str, **overrides: Unpack[ProducerOptions]) -> Self:
@@ -265,7 +206,7 @@ class Producer:
         )
         await asyncio.sleep(0)  # the callbacks of the last outcomes run before the tasks that they may need end
         await engine.stop()
-        closing = self._interceptors.close()
+        closing = self._intake.interceptors.close()
         if closing is not None:
             await closing
         self._engine = None
@@ -378,26 +319,22 @@ class Producer:
             engine.burst = 0
             if engine.sender.is_behind:
                 await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
-        record: _Serialized | None = None
+        record: SerializedRecord | None = None
         try:
-            if self._is_plain and not isinstance(topic, ProducerRecord):
-                record = self._plain(topic, value, key, headers, partition, timestamp_ms)
+            if self._intake.is_plain:
+                record = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
             else:
-                whole = _whole_record(topic, value, key, headers, partition, timestamp_ms)
-                record = (
-                    self._plain(whole.topic, whole.value, whole.key, whole.headers, whole.partition, whole.timestamp_ms)
-                    if self._is_plain
-                    else await self._in_time(engine, timeout, self._prepared(whole))
-                )
-            delivery = self._try_append(engine, record)
+                whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
+                record = await self._intake.in_time(timeout, self._intake.prepared(whole))
+            delivery = self._intake.try_append(engine, record)
             if delivery is None:
-                delivery = await self._append(engine, record, timeout)
+                delivery = await self._intake.append(engine, record, timeout)
         except KafkaError as error:
-            self._not_accepted(engine, record, error)
+            self._intake.not_accepted(engine, record, error)
             raise
         engine.burst += record.size
-        if not self._is_plain:
-            self._watch(engine, delivery, record.headers)
+        if not self._intake.is_plain:
+            self._intake.watch(engine, delivery, record.headers)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
         return delivery
@@ -420,18 +357,18 @@ class Producer:
         async serializer or interceptor.
         """
         engine = self._usable()
-        record: _Serialized | None = None
+        record: SerializedRecord | None = None
         try:
-            whole = _whole_record(topic, value, key, headers, partition, timestamp_ms)
-            record = _run_now(self._prepared(whole))
-            delivery = self._try_append(engine, record)
+            whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
+            record = run_now(self._intake.prepared(whole))
+            delivery = self._intake.try_append(engine, record)
             if delivery is None:
-                raise self._no_room_now(engine, record)
+                raise self._intake.no_room_now(engine, record)
         except KafkaError as error:
-            self._not_accepted(engine, record, error)
+            self._intake.not_accepted(engine, record, error)
             raise
-        if not self._is_plain:
-            self._watch(engine, delivery, record.headers)
+        if not self._intake.is_plain:
+            self._intake.watch(engine, delivery, record.headers)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
         return delivery
@@ -458,68 +395,27 @@ class Producer:
 
         Cancellation: no further item is read; what was accepted is delivered all the same.
         """
-        tally = await self.begin_send_many(on_progress)
-        failed: KafkaError | None = None
-        options = {"key": key, "headers": headers, "partition": partition, "timeout": timeout}
+        bulk = SendMany(
+            self.enqueue,
+            topic,
+            self._usable().loop.time,
+            key=key,
+            headers=headers,
+            partition=partition,
+            on_progress=on_progress,
+            timeout=timeout,
+        )
         try:
             if isinstance(values, AsyncIterable):
                 async for item in values:
-                    failed = await self.add_to_send_many(tally, topic, (item,), **options)
-                    if failed is not None:
+                    if not await bulk.add((item,)):
                         break
             else:
-                failed = await self.add_to_send_many(tally, topic, values, **options)
+                await bulk.add(values)
         except Exception:
-            await tally.finish()
+            await bulk.wait()
             raise
-        return await self.end_send_many(tally, topic, failed)
-
-    async def begin_send_many(self, on_progress: SendManyProgress | None) -> SendManyTally:
-        """The first of the three steps of `send_many`, for callers that have the records in pieces."""
-        return SendManyTally(on_progress, self._usable().loop.time)
-
-    async def add_to_send_many(
-        self,
-        tally: SendManyTally,
-        topic: str,
-        values: Iterable[object],
-        *,
-        key: Callable[[Any], object] | None = None,
-        headers: HeadersInput | None = None,
-        partition: int | None = None,
-        timeout: float | None = None,
-    ) -> KafkaError | None:
-        """Accept some more records; answers the failure that ends it all, if there is one already."""
-        try:
-            for item in values:
-                if isinstance(item, ProducerRecord):
-                    record = item if item.topic else replace(item, topic=topic)
-                    tally.accepted(await self.enqueue(record, timeout=timeout))
-                else:
-                    of_item = None if key is None else key(item)
-                    tally.accepted(
-                        await self.enqueue(
-                            topic, item, key=of_item, headers=headers, partition=partition, timeout=timeout
-                        )
-                    )
-                failed = tally.collect()
-                if failed is not None:
-                    return failed
-        except (DeliveryError, InvalidRecord) as error:
-            return error
-        return None
-
-    async def end_send_many(self, tally: SendManyTally, topic: str, failed: KafkaError | None) -> SendManyResult:
-        """Wait for the outcome of everything that was accepted."""
-        failed = failed or await tally.finish()
-        if failed is None:
-            return tally.result
-        await tally.finish()
-        raise SendManyError(
-            f"send_many to {topic!r} stopped after {tally.result.count} acknowledged record(s): {failed}",
-            tally.result,
-            failed,
-        ) from failed
+        return await bulk.finish()
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic in the order of their numbers, and who leads them.
@@ -528,7 +424,7 @@ class Producer:
         `InvalidRecord` for an impossible name, `BrokerError` where it may not be seen. Cancellation: nothing is undone.
         """
         engine = self._usable()
-        self._check_topic(topic)
+        self._intake.check_topic(topic)
         deadline = self._deadline(engine, timeout)
         found = await self._interruptible(engine, engine.client.wait_topic(topic, None, deadline))
         return tuple(PartitionInfo(topic, each.index, each.leader, each.leader_epoch) for each in found.partitions)
@@ -577,7 +473,7 @@ class Producer:
         servers = ",".join(self.config.bootstrap_servers)
         return f"<Producer {self.client_id} to {servers} [{self.health().status}]>"
 
-    # -- the path of a record -----------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------------
 
     @property
     def is_forked(self) -> bool:
@@ -596,230 +492,10 @@ class Producer:
             raise engine.refusal()
         return engine
 
-    def _plain(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        headers: HeadersInput | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-    ) -> _Serialized:
-        """The short way, where nothing of the user's runs."""
-        return self._serialized(
-            topic,
-            partition,
-            timestamp_ms,
-            normalize_bytes(key, "key"),
-            normalize_bytes(value, "value"),
-            normalize_headers(headers) if headers else (),
-        )
-
-    async def _prepared(self, record: ProducerRecord) -> _Serialized:
-        """Interceptors and serializers; suspends only where one of them is async."""
-        if self._interceptors.sees_send:
-            seen = self._interceptors.on_send(record)
-            record = seen if isinstance(seen, ProducerRecord) else await seen
-        headers = normalize_headers(record.headers)
-        key = self._serialize_key(record.topic, record.key, headers)
-        if isinstance(key, Awaitable):
-            key = await key
-        value = self._serialize_value(record.topic, record.value, headers)
-        if isinstance(value, Awaitable):
-            value = await value
-        return self._serialized(record.topic, record.partition, record.timestamp_ms, key, value, headers)
-
-    def _serialized(
-        self,
-        topic: str,
-        partition: int | None,
-        timestamp_ms: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-    ) -> _Serialized:
-        """Check everything that can be checked without the cluster."""
-        if topic not in self._legal_topics:
-            self._check_topic(topic)
-        if partition is not None and (type(partition) is not int or partition < 0):
-            raise InvalidRecord(
-                f"partition={partition!r}: a partition is a whole number from 0; None leaves the choice to the partitioner."
-            )
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
-        elif type(timestamp_ms) is not int or timestamp_ms < 0:
-            raise InvalidRecord(
-                f"timestamp_ms={timestamp_ms!r}: a timestamp is a whole number of milliseconds since 1970; None means now."
-            )
-        size = record_size_upper_bound(key, value, headers)
-        if size + BATCH_OVERHEAD > self.config.max_request_size or size + BATCH_OVERHEAD > self.config.buffer_memory:
-            raise self._too_large(topic, size + BATCH_OVERHEAD)
-        return _Serialized(topic, partition, timestamp_ms, key, value, headers, size)
-
-    def _check_topic(self, topic: object) -> None:
-        if not isinstance(topic, str) or not _LEGAL_TOPIC.match(topic):
-            raise InvalidRecord(
-                f"topic={topic!r}: a topic's name is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
-                "and neither '.' nor '..'."
-            )
-        if len(self._legal_topics) < 10_000:
-            self._legal_topics.add(topic)
-
-    def _too_large(self, topic: str, size: int) -> RecordTooLarge:
-        option = "max_request_size" if size > self.config.max_request_size else "buffer_memory"
-        limit = self.config.max_request_size if option == "max_request_size" else self.config.buffer_memory
-        return RecordTooLarge(
-            f"The record for {topic!r} takes up to {size} bytes, more than {option}={limit}. Raise that option (and, for "
-            "max_request_size, the topic's max.message.bytes), or send a smaller record."
-        )
-
-    def _try_append(self, engine: Engine, record: _Serialized) -> Delivery | None:
-        topic = engine.client.topic(record.topic)
-        if topic is None or (record.partition is not None and record.partition >= topic.partition_count):
-            return None
-        return engine.accumulator.try_append(
-            topic,
-            self._partition(record, topic),
-            record.timestamp_ms,
-            record.key,
-            record.value,
-            record.headers,
-            record.size,
-            engine.loop.time(),
-        )
-
-    async def _append(self, engine: Engine, record: _Serialized, timeout: float | None) -> Delivery:
-        """Wait for metadata, then for memory, under one deadline."""
-        seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
-        deadline = engine.loop.time() + seconds
-        known = engine.client.topic(record.topic)
-        waits_for = (
-            f"the partitions of topic {record.topic!r} were not known"
-            if known is None
-            else f"topic {record.topic!r} has no partition {record.partition}, only 0 to {known.partition_count - 1}"
-        )
-        limit = asyncio.timeout_at(deadline)
-        try:
-            async with limit:
-                with engine.interrupting(limit):
-                    topic = await engine.client.wait_topic(record.topic, record.partition, deadline)
-                    partition = self._partition(record, topic)
-                    waits_for = "there was no room in buffer_memory"
-                    began = engine.loop.time()
-                    try:
-                        return await engine.accumulator.append(
-                            topic,
-                            partition,
-                            record.timestamp_ms,
-                            record.key,
-                            record.value,
-                            record.headers,
-                            record.size,
-                            engine.loop.time,
-                        )
-                    finally:
-                        self._metrics.pool_wait_s += engine.loop.time() - began
-        except PoolClosed:
-            raise engine.refusal() from None
-        except InvalidRecord:
-            raise
-        except TimeoutError as error:
-            if not engine.is_usable:
-                raise engine.refusal() from None
-            raise self._timed_out(engine, record, seconds, waits_for, error) from error.__cause__
-        except KafkaError as error:
-            if not engine.is_usable:
-                raise engine.refusal() from error
-            raise _about(NotWritten(f"The record for topic {record.topic!r} was not sent: {error}"), record) from error
-
-    def _timed_out(
-        self, engine: Engine, record: _Serialized, seconds: float, waits_for: str, error: TimeoutError
-    ) -> NotWrittenTimeout:
-        if "room" in waits_for:
-            self._metrics.buffer_exhausted_total += 1
-            waits_for += (
-                f" ({engine.pool.used} of {engine.pool.total} bytes are in use, {engine.pool.waiting} sender(s) wait)"
-            )
-        reason = error.__cause__ or engine.client.last_error
-        why = f": {reason}" if reason is not None else "."
-        late = NotWrittenTimeout(f"The record was not accepted within {seconds:g} s, because {waits_for}{why}")
-        return _about(late, record)
-
-    def _no_room_now(self, engine: Engine, record: _Serialized) -> NotWritten:
-        topic = engine.client.topic(record.topic)
-        if topic is None or (record.partition is not None and record.partition >= topic.partition_count):
-            engine.client.request_update(record.topic)
-            what = "partitions" if topic is None else f"partition {record.partition}"
-            return _about(
-                MetadataNotReady(f"The {what} of topic {record.topic!r} not known yet; asked for now."), record
-            )
-        return _about(
-            BufferFull(
-                f"No room for {record.size} bytes in buffer_memory: {engine.pool.used} of {engine.pool.total} bytes are in "
-                f"use, and {engine.pool.waiting} sender(s) wait. Slow down, or wait with enqueue()."
-            ),
-            record,
-        )
-
-    def _partition(self, record: _Serialized, topic: TopicMetadata) -> int | None:
-        if record.partition is not None:
-            return record.partition
-        partitioner = self._partitioner
-        if partitioner is None:
-            if record.key is None or self.config.partitioner_ignore_keys:
-                return None
-            return partition_for_key(record.key, topic.partition_count)
-        try:
-            chosen = partitioner(record.topic, record.key, record.value, PartitionIds.of(topic))
-        except Exception as error:  # foreign code
-            raise InvalidRecord(f"The partitioner raised for a record of topic {record.topic!r}: {error!r}") from error
-        if chosen is not None and (not isinstance(chosen, int) or not 0 <= chosen < topic.partition_count):
-            raise InvalidRecord(
-                f"The partitioner chose {chosen!r} for a record of topic {record.topic!r}, which has the partitions 0 to "
-                f"{topic.partition_count - 1}; None leaves the choice to the producer."
-            )
-        return chosen
-
-    # -- outcomes for interceptors --------------------------------------------------------------------------------------
-
-    def _watch(self, engine: Engine, delivery: Delivery, headers: Sequence[Header]) -> None:
-        if not self._interceptors.sees_acknowledgement:
-            return
-
-        def acknowledged(delivery: Delivery) -> None:
-            metadata, error = delivery.peek()
-            self._tell_interceptors(engine, metadata, error, headers)
-
-        delivery.watch(acknowledged)
-
-    def _not_accepted(self, engine: Engine, record: _Serialized | None, error: KafkaError) -> None:
-        if self._interceptors.sees_acknowledgement:
-            self._tell_interceptors(engine, None, error, record.headers if record is not None else ())
-
-    def _tell_interceptors(
-        self, engine: Engine, metadata: RecordMetadata | None, error: KafkaError | None, headers: Sequence[Header]
-    ) -> None:
-        rest = self._interceptors.on_acknowledgement(metadata, error, headers)
-        if rest is not None:
-            engine.spawn(rest, "aioproducer interceptor")
-
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def _deadline(self, engine: Engine, timeout: float | None) -> float:
         return engine.loop.time() + (self.config.max_block_ms / 1000 if timeout is None else timeout)
-
-    async def _in_time(self, engine: Engine, timeout: float | None, work: Awaitable[_T]) -> _T:
-        """Interceptors and serializers within the call's time."""
-        limit = asyncio.timeout_at(self._deadline(engine, timeout))
-        try:
-            async with limit:
-                return await work
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise NotWrittenTimeout(
-                "The record was not accepted in time, because an interceptor or serializer took too long."
-            ) from error
 
     async def _interruptible(self, engine: Engine, work: Awaitable[_T]) -> _T:
         """Wait for something of the client's, unless the producer ends first."""
@@ -845,129 +521,30 @@ def _refuse_unsupported(config: ProducerConfig) -> None:
         )
 
 
-def _partitioner(config: ProducerConfig) -> Callable[..., int | None] | None:
-    chosen = config.partitioner
-    if chosen is None:
-        return None
-    if chosen == "round_robin":
-        return RoundRobinPartitioner()
-    return getattr(chosen, "partition", chosen)  # type: ignore[return-value]
-
-
-def _whole_record(
-    topic: str | ProducerRecord,
-    value: object,
-    key: object,
-    headers: HeadersInput | None,
-    partition: int | None,
-    timestamp_ms: int | None,
-) -> ProducerRecord:
-    if not isinstance(topic, ProducerRecord):
-        return ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-    if value is not None or key is not None or headers or partition is not None or timestamp_ms is not None:
-        raise InvalidRecord(
-            "A ProducerRecord brings its own value, key, headers, partition and timestamp; give it alone."
-        )
-    return topic
-
-
-_E = TypeVar("_E", bound=DeliveryError)
-
-
-def _about(error: _E, record: _Serialized) -> _E:
-    error.topic, error.partition, error.record = record.topic, record.partition, record.as_record()
-    return error
-
-
-def _run_now(work: Any) -> Any:
-    """The result of a coroutine that does not have to wait."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        return done.value
-    work.close()
-    raise InvalidRecord(
-        "enqueue_nowait() cannot wait for an async serializer or interceptor; use `await enqueue()` with those."
-    )
-
-
 def _status(engine: Engine, connected: bool) -> HealthStatus:
     if engine.died is not None:
         return HealthStatus.FAILED
     if engine.closing:
         return HealthStatus.CLOSING
-    if connected:
-        return HealthStatus.READY
-    return HealthStatus.DEGRADED if engine.client.metadata.nodes else HealthStatus.STARTING
+    if not engine.client.metadata.nodes:
+        return HealthStatus.STARTING
+    # Without a connection and without an error there was just nothing to send for long.
+    return HealthStatus.READY if connected or engine.client.last_error is None else HealthStatus.DEGRADED
 
 
 async def _flushed(engine: Engine, deadline: float | None) -> bool:
     """Whether everything that was accepted had its outcome before the deadline."""
-    done = engine.loop.create_future()
-    engine.accumulator.begin_flush(lambda: done.done() or done.set_result(None), engine.loop.time())
-    timer = None if deadline is None else engine.loop.call_at(deadline, lambda: done.done() or done.set_result(False))
+    done: asyncio.Future[bool] = engine.loop.create_future()
+
+    def settle(in_time: bool) -> None:
+        if not done.done():
+            done.set_result(in_time)
+
+    engine.accumulator.begin_flush(partial(settle, True), engine.loop.time())
+    timer = None if deadline is None else engine.loop.call_at(deadline, settle, False)
     try:
-        return await done is None
+        return await done
     finally:
         if timer is not None:
             timer.cancel()
         engine.accumulator.end_flush()
-
-
-class SendManyTally:
-    """Adds up the outcomes of ``send_many`` in the order of the records."""
-
-    def __init__(self, on_progress: SendManyProgress | None, clock: Callable[[], float]) -> None:
-        self.result = SendManyResult()
-        self._on_progress = on_progress
-        self._clock = clock
-        self._reported_at = clock()
-        self._waiting: deque[Delivery] = deque()
-        self._count = self._failed = self._unknown = self._bytes = 0
-        self._offsets: dict[TopicPartition, tuple[int, int]] = {}
-        self._error: DeliveryError | None = None
-
-    def accepted(self, delivery: Delivery) -> None:
-        """One more record has been accepted."""
-        self._waiting.append(delivery)
-
-    def collect(self) -> DeliveryError | None:
-        """Take the outcomes that are known at the head of the line; answers the first failure."""
-        waiting = self._waiting
-        while waiting and waiting[0].done():
-            self._count_in(waiting.popleft())
-        if self._on_progress is not None and self._clock() - self._reported_at >= _PROGRESS_INTERVAL_S:
-            self._report()
-        return self._error
-
-    async def finish(self) -> DeliveryError | None:
-        """Wait for all the rest."""
-        while self._waiting:
-            with suppress(DeliveryError):  # collect() counts it
-                await self._waiting[0]
-            self.collect()
-        self._report()
-        return self._error
-
-    def _count_in(self, delivery: Delivery) -> None:
-        error = delivery.exception()
-        if error is not None:
-            self._error = self._error or error
-            if isinstance(error, NotWritten):
-                self._failed += 1
-            else:
-                self._unknown += 1
-            return
-        metadata = delivery.result()
-        self._count += 1
-        self._bytes += max(0, metadata.serialized_key_size) + max(0, metadata.serialized_value_size)
-        if metadata.offset >= 0:
-            partition = metadata.topic_partition
-            first, last = self._offsets.get(partition, (metadata.offset, metadata.offset))
-            self._offsets[partition] = (min(first, metadata.offset), max(last, metadata.offset))
-
-    def _report(self) -> None:
-        self._reported_at = self._clock()
-        self.result = SendManyResult(self._count, self._failed, self._unknown, self._bytes, dict(self._offsets))
-        if self._on_progress is not None:
-            self._on_progress(self.result)

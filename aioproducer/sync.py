@@ -7,20 +7,22 @@ called from any thread, at the same time; each waits for its result as the async
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.delivery import Delivery
 from aioproducer.errors import ForkedProcess, NotStarted, ProducerClosed, ProducerStateError
-from aioproducer.producer import Producer, SendManyProgress, SendManyTally
+from aioproducer.producer import Producer
+from aioproducer.send_many import SendMany, SendManyProgress
 from aioproducer.types import (
     CloseReport,
     HeadersInput,
@@ -32,6 +34,8 @@ from aioproducer.types import (
 )
 
 __all__ = ["SyncDelivery", "SyncProducer"]
+
+_T = TypeVar("_T")
 
 #: How many items of `send_many` are read in the caller's thread before they are handed to the event loop's.
 _CHUNK = 1000
@@ -207,20 +211,26 @@ class SyncProducer:
 
         ``values`` is read in the calling thread, so it may block. ``key`` and ``on_progress`` run in the producer's.
         """
-        options = {"key": key, "headers": headers, "partition": partition, "timeout": timeout}
-        tally: SendManyTally = self._call(self._producer.begin_send_many, on_progress)
+        bulk = SendMany(
+            self._producer.enqueue,
+            topic,
+            time.monotonic,
+            key=key,
+            headers=headers,
+            partition=partition,
+            on_progress=on_progress,
+            timeout=timeout,
+        )
         items = iter(values)
-        failed: BaseException | None = None
-        while failed is None:
+        more = True
+        while more:
             try:
                 chunk = list(islice(items, _CHUNK))
             except Exception:
-                self._call(tally.finish)
+                self._call(bulk.wait)
                 raise
-            if not chunk:
-                break
-            failed = self._call(partial(self._producer.add_to_send_many, tally, topic, chunk, **options))
-        return self._call(self._producer.end_send_many, tally, topic, failed)
+            more = bool(chunk) and self._call(bulk.add, chunk)
+        return self._call(bulk.finish)
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic; see `Producer.partitions_for`."""
@@ -234,7 +244,7 @@ class SyncProducer:
         """The producer's state; see `Producer.health`."""
         return self._producer.health()
 
-    def _call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def _call(self, function: Callable[..., Awaitable[_T]], *args: Any) -> _T:
         portal = self._portal
         if portal is None:
             raise (

@@ -36,7 +36,7 @@ def test_the_types_hold_for_mypy() -> None:
 
 @pytest.mark.timeout(300)
 def test_the_types_hold_for_pyright() -> None:
-    run("pyright")
+    run("pyright", "--pythonpath", sys.executable)
 
 
 def test_every_module_imports_only_from_lower_layers() -> None:

@@ -337,7 +337,7 @@ BAD_RECORDS = [
     ({"headers": [("only one",)]}, InvalidRecord, "header"),
     ({"partition": -1}, InvalidRecord, "partition=-1"),
     ({"partition": "0"}, InvalidRecord, "partition='0'"),
-    ({"partition": 99}, NotWritten, "99"),
+    ({"partition": 99}, InvalidRecord, "partition=99: topic 'orders' has 3"),
     ({"timestamp_ms": -5}, InvalidRecord, "timestamp_ms=-5"),
     ({"timestamp_ms": 1.5}, InvalidRecord, "timestamp_ms=1.5"),
     ({"value": b"x" * 2_000_000}, RecordTooLarge, "max_request_size=1048576"),

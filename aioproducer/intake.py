@@ -1,0 +1,357 @@
+"""Takes records out of the callers' hands: checked, serialized, and put into the accumulator.
+
+::
+
+    interceptors -> serializers -> size -> metadata? await -> partitioner -> memory? await -> append
+
+There is no await after the memory was granted: a record is buffered entirely or not at all, whatever is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
+
+from aioproducer.accumulator import PoolClosed
+from aioproducer.config import ProducerConfig
+from aioproducer.core.cluster import TopicMetadata
+from aioproducer.core.partitioner import PartitionIds, RoundRobinPartitioner
+from aioproducer.delivery import Delivery
+from aioproducer.engine import Engine
+from aioproducer.errors import (
+    BufferFull,
+    DeliveryError,
+    InvalidRecord,
+    KafkaError,
+    MetadataNotReady,
+    NotWritten,
+    NotWrittenTimeout,
+    RecordTooLarge,
+)
+from aioproducer.interceptors import ProducerInterceptors
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.record import BATCH_OVERHEAD, partition_for_key, record_size_upper_bound
+from aioproducer.serializers import MessageField, normalize_bytes, normalize_headers, prepare_serializer
+from aioproducer.types import Header, HeadersInput, ProducerRecord, RecordMetadata
+
+__all__ = ["Intake", "SerializedRecord", "run_now", "whole_record"]
+
+_T = TypeVar("_T")
+
+#: Kafka's rule for the names of topics (org.apache.kafka.common.internals.Topic).
+_LEGAL_TOPIC = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}\Z")
+
+
+class SerializedRecord(NamedTuple):
+    """A record as it will be encoded; ``size`` is an upper bound of that in bytes."""
+
+    topic: str
+    partition: int | None
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    size: int
+
+    def as_record(self) -> ProducerRecord:
+        return ProducerRecord(self.topic, self.value, self.key, tuple(self.headers), self.partition, self.timestamp_ms)
+
+
+class Intake:
+    """The way of one producer's records from ``enqueue()`` to the accumulator."""
+
+    def __init__(self, config: ProducerConfig, metrics: ProducerMetrics) -> None:
+        self.config = config
+        self.interceptors = ProducerInterceptors(config.interceptors)
+        self._metrics = metrics
+        self._serialize_key = prepare_serializer(config.key_serializer, MessageField.KEY)
+        self._serialize_value = prepare_serializer(config.value_serializer, MessageField.VALUE)
+        #: Nothing of the user's runs on a record's way: no interceptor, no serializer.
+        self.is_plain = not (
+            self.interceptors.sees_send
+            or self.interceptors.sees_acknowledgement
+            or config.key_serializer
+            or config.value_serializer
+        )
+        self._partitioner = _partitioner(config)
+        self._legal_topics: set[str] = set()
+
+    def plain(
+        self,
+        topic: str | ProducerRecord,
+        value: object,
+        key: object,
+        headers: HeadersInput | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> SerializedRecord:
+        """The short way, where nothing of the user's runs."""
+        if isinstance(topic, ProducerRecord):
+            whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
+            topic, value, key, headers = whole.topic, whole.value, whole.key, whole.headers
+            partition, timestamp_ms = whole.partition, whole.timestamp_ms
+        return self._serialized(
+            topic,
+            partition,
+            timestamp_ms,
+            normalize_bytes(key, "key"),
+            normalize_bytes(value, "value"),
+            normalize_headers(headers) if headers else (),
+        )
+
+    async def prepared(self, record: ProducerRecord) -> SerializedRecord:
+        """Interceptors and serializers; suspends only where one of them is async."""
+        if self.interceptors.sees_send:
+            seen = self.interceptors.on_send(record)
+            record = seen if isinstance(seen, ProducerRecord) else await seen
+        headers = normalize_headers(record.headers)
+        key = self._serialize_key(record.topic, record.key, headers)
+        if isinstance(key, Awaitable):
+            key = await key
+        value = self._serialize_value(record.topic, record.value, headers)
+        if isinstance(value, Awaitable):
+            value = await value
+        return self._serialized(record.topic, record.partition, record.timestamp_ms, key, value, headers)
+
+    def _serialized(
+        self,
+        topic: str,
+        partition: int | None,
+        timestamp_ms: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+    ) -> SerializedRecord:
+        """Check everything that can be checked without the cluster."""
+        if topic not in self._legal_topics:
+            self.check_topic(topic)
+        if partition is not None and (type(partition) is not int or partition < 0):
+            raise InvalidRecord(
+                f"partition={partition!r}: a partition is a whole number from 0; None leaves the choice to the partitioner."
+            )
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        elif type(timestamp_ms) is not int or timestamp_ms < 0:
+            raise InvalidRecord(
+                f"timestamp_ms={timestamp_ms!r}: a timestamp is a whole number of milliseconds since 1970; None means now."
+            )
+        size = record_size_upper_bound(key, value, headers)
+        if size + BATCH_OVERHEAD > self.config.max_request_size or size + BATCH_OVERHEAD > self.config.buffer_memory:
+            raise self._too_large(topic, size + BATCH_OVERHEAD)
+        return SerializedRecord(topic, partition, timestamp_ms, key, value, headers, size)
+
+    def check_topic(self, topic: object) -> None:
+        if not isinstance(topic, str) or not _LEGAL_TOPIC.match(topic):
+            raise InvalidRecord(
+                f"topic={topic!r}: a topic's name is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
+                "and neither '.' nor '..'."
+            )
+        if len(self._legal_topics) < 10_000:
+            self._legal_topics.add(topic)
+
+    def _too_large(self, topic: str, size: int) -> RecordTooLarge:
+        option = "max_request_size" if size > self.config.max_request_size else "buffer_memory"
+        limit = self.config.max_request_size if option == "max_request_size" else self.config.buffer_memory
+        return RecordTooLarge(
+            f"The record for {topic!r} takes up to {size} bytes, more than {option}={limit}. Raise that option (and, for "
+            "max_request_size, the topic's max.message.bytes), or send a smaller record."
+        )
+
+    def try_append(self, engine: Engine, record: SerializedRecord) -> Delivery | None:
+        topic = engine.client.topic(record.topic)
+        if topic is None or (record.partition is not None and record.partition >= topic.partition_count):
+            return None
+        return engine.accumulator.try_append(
+            topic,
+            self._partition(record, topic),
+            record.timestamp_ms,
+            record.key,
+            record.value,
+            record.headers,
+            record.size,
+            engine.loop.time(),
+        )
+
+    async def append(self, engine: Engine, record: SerializedRecord, timeout: float | None) -> Delivery:
+        """Wait for metadata, then for memory, under one deadline."""
+        seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
+        deadline = engine.loop.time() + seconds
+        known = engine.client.topic(record.topic)
+        waits_for = (
+            f"the partitions of topic {record.topic!r} were not known"
+            if known is None
+            else f"topic {record.topic!r} has no partition {record.partition}, only 0 to {known.partition_count - 1}"
+        )
+        limit = asyncio.timeout_at(deadline)
+        try:
+            async with limit:
+                with engine.interrupting(limit):
+                    topic = await engine.client.wait_topic(record.topic, record.partition, deadline)
+                    partition = self._partition(record, topic)
+                    waits_for = "there was no room in buffer_memory"
+                    began = engine.loop.time()
+                    try:
+                        return await engine.accumulator.append(
+                            topic,
+                            partition,
+                            record.timestamp_ms,
+                            record.key,
+                            record.value,
+                            record.headers,
+                            record.size,
+                            engine.loop.time,
+                        )
+                    finally:
+                        self._metrics.pool_wait_s += engine.loop.time() - began
+        except PoolClosed:
+            raise engine.refusal() from None
+        except InvalidRecord:
+            raise
+        except TimeoutError as error:
+            if not engine.is_usable:
+                raise engine.refusal() from None
+            late = self._timed_out(engine, record, seconds, waits_for, error)
+            raise late from late.__cause__
+        except KafkaError as error:
+            if not engine.is_usable:
+                raise engine.refusal() from error
+            raise _about(NotWritten(f"The record for topic {record.topic!r} was not sent: {error}"), record) from error
+
+    def _timed_out(
+        self, engine: Engine, record: SerializedRecord, seconds: float, waits_for: str, error: TimeoutError
+    ) -> NotWrittenTimeout:
+        if "room" in waits_for:
+            self._metrics.buffer_exhausted_total += 1
+            waits_for += (
+                f" ({engine.pool.used} of {engine.pool.total} bytes are in use, {engine.pool.waiting} sender(s) wait)"
+            )
+        reason = error.__cause__
+        if not isinstance(reason, KafkaError):
+            reason = engine.client.topic_error(record.topic) or engine.client.last_error
+        why = f": {reason}" if reason is not None else "."
+        late = NotWrittenTimeout(f"The record was not accepted within {seconds:g} s, because {waits_for}{why}")
+        late.__cause__ = reason
+        return _about(late, record)
+
+    def no_room_now(self, engine: Engine, record: SerializedRecord) -> NotWritten:
+        topic = engine.client.topic(record.topic)
+        if topic is None or (record.partition is not None and record.partition >= topic.partition_count):
+            engine.client.request_update(record.topic)
+            what = "partitions" if topic is None else f"partition {record.partition}"
+            return _about(
+                MetadataNotReady(f"The {what} of topic {record.topic!r} not known yet; asked for now."), record
+            )
+        return _about(
+            BufferFull(
+                f"No room for {record.size} bytes in buffer_memory: {engine.pool.used} of {engine.pool.total} bytes are in "
+                f"use, and {engine.pool.waiting} sender(s) wait. Slow down, or wait with enqueue()."
+            ),
+            record,
+        )
+
+    def _partition(self, record: SerializedRecord, topic: TopicMetadata) -> int | None:
+        if record.partition is not None:
+            return record.partition
+        partitioner = self._partitioner
+        if partitioner is None:
+            if record.key is None or self.config.partitioner_ignore_keys:
+                return None
+            return partition_for_key(record.key, topic.partition_count)
+        try:
+            chosen = partitioner(record.topic, record.key, record.value, PartitionIds.of(topic))
+        except Exception as error:  # foreign code
+            raise InvalidRecord(f"The partitioner raised for a record of topic {record.topic!r}: {error!r}") from error
+        if chosen is not None and (not isinstance(chosen, int) or not 0 <= chosen < topic.partition_count):
+            raise InvalidRecord(
+                f"The partitioner chose {chosen!r} for a record of topic {record.topic!r}, which has the partitions 0 to "
+                f"{topic.partition_count - 1}; None leaves the choice to the producer."
+            )
+        return chosen
+
+    # -- outcomes for interceptors --------------------------------------------------------------------------------------
+
+    def watch(self, engine: Engine, delivery: Delivery, headers: Sequence[Header]) -> None:
+        if not self.interceptors.sees_acknowledgement:
+            return
+
+        def acknowledged(delivery: Delivery) -> None:
+            metadata, error = delivery.peek()
+            self._tell_interceptors(engine, metadata, error, headers)
+
+        delivery.watch(acknowledged)
+
+    def not_accepted(self, engine: Engine, record: SerializedRecord | None, error: KafkaError) -> None:
+        if self.interceptors.sees_acknowledgement:
+            self._tell_interceptors(engine, None, error, record.headers if record is not None else ())
+
+    def _tell_interceptors(
+        self, engine: Engine, metadata: RecordMetadata | None, error: KafkaError | None, headers: Sequence[Header]
+    ) -> None:
+        rest = self.interceptors.on_acknowledgement(metadata, error, headers)
+        if rest is not None:
+            engine.spawn(rest, "aioproducer interceptor")
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    async def in_time(self, timeout: float | None, work: Awaitable[_T]) -> _T:
+        """Interceptors and serializers within the call's time."""
+        limit = asyncio.timeout(self.config.max_block_ms / 1000 if timeout is None else timeout)
+        try:
+            async with limit:
+                return await work
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise NotWrittenTimeout(
+                "The record was not accepted in time, because an interceptor or serializer took too long."
+            ) from error
+
+
+def _partitioner(config: ProducerConfig) -> Callable[..., int | None] | None:
+    chosen = config.partitioner
+    if chosen is None:
+        return None
+    if chosen == "round_robin":
+        return RoundRobinPartitioner()
+    by_method: Callable[..., int | None] | None = getattr(chosen, "partition", None)
+    return by_method or cast("Callable[..., int | None]", chosen)
+
+
+def whole_record(
+    topic: str | ProducerRecord,
+    value: object,
+    key: object,
+    headers: HeadersInput | None,
+    partition: int | None,
+    timestamp_ms: int | None,
+) -> ProducerRecord:
+    if not isinstance(topic, ProducerRecord):
+        return ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+    if value is not None or key is not None or headers or partition is not None or timestamp_ms is not None:
+        raise InvalidRecord(
+            "A ProducerRecord brings its own value, key, headers, partition and timestamp; give it alone."
+        )
+    return topic
+
+
+_E = TypeVar("_E", bound=DeliveryError)
+
+
+def _about(error: _E, record: SerializedRecord) -> _E:
+    error.topic, error.partition, error.record = record.topic, record.partition, record.as_record()
+    return error
+
+
+def run_now(work: Any) -> Any:
+    """The result of a coroutine that does not have to wait."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    work.close()
+    raise InvalidRecord(
+        "enqueue_nowait() cannot wait for an async serializer or interceptor; use `await enqueue()` with those."
+    )

@@ -1,0 +1,138 @@
+"""Sends many records as one: in order, in bounded memory, with one result for all of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from aioproducer.delivery import Delivery
+from aioproducer.errors import DeliveryError, InvalidRecord, KafkaError, NotWritten, SendManyError
+from aioproducer.types import HeadersInput, ProducerRecord, SendManyResult, TopicPartition
+
+__all__ = ["SendMany", "SendManyProgress"]
+
+SendManyProgress: TypeAlias = Callable[[SendManyResult], object]
+
+#: How often the progress hook is called, in seconds.
+_PROGRESS_INTERVAL_S = 0.1
+
+
+class SendMany:
+    """One bulk of records on its way: `add` as long as there are some and it answers True, then `finish`.
+
+    ``enqueue`` is the producer's. Outcomes are taken in the order of the records; only those that are not known yet are
+    kept, and these are bounded by ``buffer_memory``.
+    """
+
+    def __init__(
+        self,
+        enqueue: Callable[..., Awaitable[Delivery]],
+        topic: str,
+        clock: Callable[[], float],
+        *,
+        key: Callable[[Any], object] | None,
+        headers: HeadersInput | None,
+        partition: int | None,
+        on_progress: SendManyProgress | None,
+        timeout: float | None,
+    ) -> None:
+        self.result = SendManyResult()
+        self._enqueue = enqueue
+        self._topic = topic
+        self._clock = clock
+        self._key = key
+        self._headers = headers
+        self._partition = partition
+        self._on_progress = on_progress
+        self._timeout = timeout
+        self._reported_at = clock()
+        self._waiting: deque[Delivery] = deque()
+        self._count = self._failed = self._unknown = self._bytes = 0
+        self._offsets: dict[TopicPartition, tuple[int, int]] = {}
+        self._error: KafkaError | None = None
+
+    async def add(self, values: Iterable[object]) -> bool:
+        """Accept some more; answers whether even more may come, which ends with the first record that failed.
+
+        Raises what ``values`` or the key function raise. Cancellation: what was accepted is delivered all the same.
+        """
+        for item in values:
+            if self._error is None:
+                await self._accept(item)
+                self._collect()
+            if self._error is not None:
+                return False
+        return True
+
+    async def _accept(self, item: object) -> None:
+        if isinstance(item, ProducerRecord):
+            accepted = self._enqueue(item if item.topic else replace(item, topic=self._topic), timeout=self._timeout)
+        else:
+            accepted = self._enqueue(
+                self._topic,
+                item,
+                key=None if self._key is None else self._key(item),
+                headers=self._headers,
+                partition=self._partition,
+                timeout=self._timeout,
+            )
+        try:
+            self._waiting.append(await accepted)
+        except (DeliveryError, InvalidRecord) as error:
+            self._error = error
+
+    async def wait(self) -> None:
+        """Wait for the outcome of everything that was accepted.
+
+        Cancellation: what was accepted is delivered all the same.
+        """
+        while self._waiting:
+            with suppress(DeliveryError):  # it is counted below
+                await self._waiting[0]
+            self._collect()
+        self._report()
+
+    async def finish(self) -> SendManyResult:
+        """Wait for all outcomes, and answer the result; raises `SendManyError` where a record failed."""
+        await self.wait()
+        if self._error is None:
+            return self.result
+        raise SendManyError(
+            f"send_many to {self._topic!r} stopped after {self._count} acknowledged record(s): {self._error}",
+            self.result,
+            self._error,
+        ) from self._error
+
+    def _collect(self) -> None:
+        """Take the outcomes that are known at the head of the line."""
+        waiting = self._waiting
+        while waiting and waiting[0].done():
+            self._count_in(waiting.popleft())
+        if self._on_progress is not None and self._clock() - self._reported_at >= _PROGRESS_INTERVAL_S:
+            self._report()
+
+    def _count_in(self, delivery: Delivery) -> None:
+        error = delivery.exception()
+        if error is not None:
+            self._error = self._error or error
+            if isinstance(error, NotWritten):
+                self._failed += 1
+            else:
+                self._unknown += 1
+            return
+        metadata = delivery.result()
+        self._count += 1
+        self._bytes += max(0, metadata.serialized_key_size) + max(0, metadata.serialized_value_size)
+        if metadata.offset >= 0:
+            partition = metadata.topic_partition
+            first, last = self._offsets.get(partition, (metadata.offset, metadata.offset))
+            self._offsets[partition] = (min(first, metadata.offset), max(last, metadata.offset))
+
+    def _report(self) -> None:
+        self._reported_at = self._clock()
+        self.result = SendManyResult(self._count, self._failed, self._unknown, self._bytes, dict(self._offsets))
+        if self._on_progress is not None:
+            self._on_progress(self.result)
