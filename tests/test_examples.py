@@ -1,0 +1,156 @@
+"""Every example runs as it is, and says what it should."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from aioproducer.testing import FakeBroker
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+#: What each program says, at least.
+SAYS: Mapping[str, tuple[str, ...]] = {
+    "script.py": ("order 0 is in orders-", "order 2 is in orders-"),
+    "pipelined.py": ("20,000 records acknowledged in",),
+    "bulk.py": ("50,000 of 50,000 acknowledged", "measurements-2: offsets 0 to"),
+    "web_service.py": ("POST /orders: 201", 'GET /ready: 200 {"status": "ready"', "POST /clicks:", "GET /nothing: 404"),
+    "threads.py": ("100 jobs sent by 8 threads", "the last one is at", "5,000 more"),
+    "on_error.py": (
+        "safe to send again: ",
+        "look before sending again: ",
+        "on_delivery_error: a record for payments is not in the log; its value was b'30 EUR'",
+        "3 saved to spool.jsonl",
+        "3 sent after the restart",
+    ),
+    "testing_with_fake_broker.py": ("2 passed",),
+}
+
+
+def test_every_example_is_run_here() -> None:
+    assert {path.name for path in EXAMPLES.glob("[!_]*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_the_example_runs_and_says_what_it_should(name: str, tmp_path: Path) -> None:
+    environment = {variable: text for variable, text in os.environ.items() if not variable.startswith("KAFKA_")}
+    runner = ["-m", "pytest"] if "testing" in name else []
+    done = subprocess.run(
+        [sys.executable, *runner, str(EXAMPLES / name)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    for words in SAYS[name]:
+        assert words in done.stdout
+
+
+# -- the web service, driven as a server would ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Generator[FakeBroker, None, None]:
+    with FakeBroker(topics={"orders": 3, "clicks": 3}) as broker:
+        monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
+        monkeypatch.syspath_prepend(str(EXAMPLES))
+        yield broker
+
+
+class Server:
+    """The part of a web server that an ASGI application sees."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+
+    async def request(
+        self, method: str, path: str, body: bytes = b""
+    ) -> tuple[int, dict[str, Any], dict[bytes, bytes]]:
+        pieces = [
+            {"type": "http.request", "body": body[:3], "more_body": True},
+            {"type": "http.request", "body": body[3:], "more_body": False},
+        ]
+        answers: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return pieces.pop(0)
+
+        async def send(message: dict[str, Any]) -> None:
+            answers.append(message)
+
+        await self._app({"type": "http", "method": method, "path": path}, receive, send)
+        start, rest = answers
+        return start["status"], json.loads(rest["body"]), dict(start["headers"])
+
+
+@asynccontextmanager
+async def serving(example: ModuleType) -> Any:
+    to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    from_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    life = asyncio.create_task(example.app({"type": "lifespan"}, to_app.get, from_app.put))
+    await to_app.put({"type": "lifespan.startup"})
+    assert (await from_app.get())["type"] == "lifespan.startup.complete"
+    yield Server(example.app)
+    await to_app.put({"type": "lifespan.shutdown"})
+    assert (await from_app.get())["type"] == "lifespan.shutdown.complete"
+    await life
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_the_web_service_answers_when_the_order_is_in_kafka(broker: FakeBroker) -> None:
+    async with serving(load("web_service")) as server:
+        status, told, _ = await server.request("POST", "/orders", b'{"item": "tea"}')
+
+        assert status == 201
+        assert told["offset"] == 0
+        broker.assert_sent("orders", value=b'{"item": "tea"}', partition=told["partition"])
+        assert (await server.request("GET", "/ready"))[0] == 200
+        assert (await server.request("GET", "/elsewhere"))[0] == 404
+
+
+async def test_the_web_service_says_whether_a_failed_order_may_be_sent_again(broker: FakeBroker) -> None:
+    async with serving(load("web_service")) as server:
+        broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+        status, told, headers = await server.request("POST", "/orders", b'{"item": "tea"}')
+
+        assert status == 503
+        assert told["retry"].startswith("safe")
+        assert b"retry-after" in headers
+
+
+async def test_the_web_service_sheds_clicks_rather_than_wait_and_delivers_those_it_took(broker: FakeBroker) -> None:
+    example = load("web_service")
+    async with serving(example) as server:
+        first, _, _ = await server.request("POST", "/clicks", b"click")
+        await example.producer.partitions_for("clicks")
+        hold = broker.hold("Produce")
+        statuses = [(await server.request("POST", "/clicks", bytes(900_000)))[0] for _ in range(12)]
+        hold.release()
+
+    assert first == 503  # the topic's partitions were not known yet
+    assert statuses[0] == 202
+    assert statuses[-1] == 503
+    assert len(broker.records("clicks")) == statuses.count(202)
