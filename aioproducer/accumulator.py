@@ -508,6 +508,10 @@ class RecordAccumulator:
             topic.record_send_total += batch.count
             topic.byte_total += batch.size
             self._tell(batch)
+            if batch.attempts > 1 and batch.encoded is not None and log_append_time_ms == batch.encoded.max_timestamp:
+                # A broker that recognises a repeat answers with the batch's latest timestamp in this place, whoever
+                # stamps the records of the topic (UnifiedLog: the timestamp of the duplicate).
+                log_append_time_ms = -1
             batch.result.succeed(base_offset, log_append_time_ms)
         self._land(batch, now)
         self._finish(batch)

@@ -143,6 +143,11 @@ class ProduceResult:
         """Whether the outcome of these records is known; a result that was split is asked through `locate`."""
         return self.succeeded or self.failure is not None
 
+    @property
+    def is_split(self) -> bool:
+        """Whether the records belong to other results by now."""
+        return bool(self._parts)
+
     def succeed(self, base_offset: int, log_append_time_ms: int) -> None:
         """Tell every record that it is in the log; ``base_offset`` -1 where the broker did not tell it."""
         self.base_offset = base_offset
@@ -208,11 +213,10 @@ class ProduceResult:
     def _notify(self) -> None:
         listeners, self._listeners = self._listeners, None
         for delivery, listener in listeners or ():
-            if isinstance(listener, asyncio.Future):
-                if not listener.done():
-                    listener.set_result(None)
-            else:
+            if callable(listener):
                 self.call_soon(listener, delivery)
+            elif not listener.done():
+                listener.set_result(None)
 
 
 class Delivery:
@@ -318,7 +322,7 @@ class Delivery:
 
     def located(self) -> ProduceResult:
         """The result that holds this record now, after any splits."""
-        if self._result._parts:
+        if self._result.is_split:
             self._result, self._index = self._result.locate(self._index)
         return self._result
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import Any
@@ -138,7 +138,7 @@ class Engine:
         self._interrupt()
 
     @contextmanager
-    def interrupting(self, limit: asyncio.Timeout) -> Iterator[None]:
+    def interrupting(self, limit: asyncio.Timeout) -> Generator[None]:
         """Let the end of the engine end this wait: its timeout then expires at once, and `refusal` says why."""
         self._waiting.add(limit)
         try:

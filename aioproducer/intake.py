@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 from aioproducer.accumulator import PoolClosed
@@ -264,7 +264,7 @@ class Intake:
             chosen = partitioner(record.topic, record.key, record.value, PartitionIds.of(topic))
         except Exception as error:  # foreign code
             raise InvalidRecord(f"The partitioner raised for a record of topic {record.topic!r}: {error!r}") from error
-        if chosen is not None and (not isinstance(chosen, int) or not 0 <= chosen < topic.partition_count):
+        if chosen is not None and chosen not in range(topic.partition_count):
             raise InvalidRecord(
                 f"The partitioner chose {chosen!r} for a record of topic {record.topic!r}, which has the partitions 0 to "
                 f"{topic.partition_count - 1}; None leaves the choice to the producer."
@@ -345,12 +345,13 @@ def _about(error: _E, record: SerializedRecord) -> _E:
     return error
 
 
-def run_now(work: Any) -> Any:
+def run_now(work: Coroutine[Any, Any, _T]) -> _T:
     """The result of a coroutine that does not have to wait."""
     try:
         work.send(None)
     except StopIteration as done:
-        return done.value
+        result: _T = done.value
+        return result
     work.close()
     raise InvalidRecord(
         "enqueue_nowait() cannot wait for an async serializer or interceptor; use `await enqueue()` with those."

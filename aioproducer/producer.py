@@ -280,8 +280,9 @@ class Producer:
             on_delivery=on_delivery,
             timeout=timeout,
         )
+        limit = asyncio.timeout_at(deadline)
         try:
-            async with asyncio.timeout_at(deadline) as limit:
+            async with limit:
                 return await delivery
         except TimeoutError:
             if not limit.expired():
@@ -360,15 +361,15 @@ class Producer:
         record: SerializedRecord | None = None
         try:
             whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
-            record = run_now(self._intake.prepared(whole))
-            delivery = self._intake.try_append(engine, record)
+            record = serialized = run_now(self._intake.prepared(whole))
+            delivery = self._intake.try_append(engine, serialized)
             if delivery is None:
-                raise self._intake.no_room_now(engine, record)
+                raise self._intake.no_room_now(engine, serialized)
         except KafkaError as error:
             self._intake.not_accepted(engine, record, error)
             raise
         if not self._intake.is_plain:
-            self._intake.watch(engine, delivery, record.headers)
+            self._intake.watch(engine, delivery, serialized.headers)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
         return delivery

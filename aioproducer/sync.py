@@ -137,6 +137,8 @@ class SyncProducer:
         portal, self._portal = self._portal, None
         if portal is None:
             return self._report or CloseReport()
+        if self._producer.is_forked:  # the thread exists in the parent only; so does everything that is to be closed
+            return CloseReport()
         try:
             self._report = portal.call(self._producer.close, timeout)
         finally:

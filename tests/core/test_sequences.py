@@ -397,6 +397,7 @@ def test_whatever_is_lost_on_the_way_the_log_holds_each_acknowledged_batch_once_
             flight.append(batch)
         returned: list[Batch] = []
         cut = False
+        code: int | None
         for batch in flight:
             fate = next(script, "ok")
             if cut or fate == "unsent":  # the connection broke before these bytes

@@ -1,0 +1,542 @@
+"""The accumulator with time as an argument: what is ready, when, in which order, and what it gives back."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioproducer.accumulator import AccumulatorSettings, RecordAccumulator
+from aioproducer.buffer_pool import BufferPool
+from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
+from aioproducer.core.sequences import Sequences
+from aioproducer.delivery import BatchFailure, Delivery
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaTimeoutError, NotWritten, Unknown
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.protocol.messages import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from aioproducer.record import Codec, encode_batch
+
+LINGER = 5.0
+TIMEOUT = 100.0
+MIB = 2**20
+
+
+class Rig:
+    """An accumulator whose clock is an argument, with the cluster that it sends to."""
+
+    def __init__(
+        self, partitions: int = 3, nodes: int = 1, *, idempotent: bool = True, memory: int = MIB, **options: Any
+    ):
+        self.metadata = ClusterMetadata()
+        self.woken = 0
+        self.unobserved_records = 0
+        self.pool = BufferPool(memory)
+        self.metrics = ProducerMetrics()
+        self.sequences = Sequences(idempotent=idempotent)
+        if idempotent:
+            self.sequences.set_producer_id(1, 0)
+        chosen = AccumulatorSettings(
+            **{
+                "batch_size": 1000,
+                "linger_s": LINGER,
+                "delivery_timeout_s": TIMEOUT,
+                "retry_backoff": ExponentialBackoff(1.0, 10.0, jitter=0.0),
+                "max_request_size": MIB,
+                **options,
+            }
+        )
+        self.accumulator = RecordAccumulator(
+            chosen,
+            self.metadata,
+            self.pool,
+            self.sequences,
+            self.metrics,
+            self,
+            wake_sender=self._wake,
+            random=lambda: 0.0,
+        )
+        self.lead({partition: 1 + partition % nodes for partition in range(partitions)}, nodes)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
+        return callback(*args)
+
+    def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
+        self.unobserved_records += len(indexes)
+
+    def lead(self, leaders: dict[int, int], nodes: int = 1, epoch: int = 0) -> None:
+        """Tell who leads which partition."""
+        self.metadata.update(
+            MetadataResponse(
+                throttle_time_ms=0,
+                brokers=[
+                    MetadataResponseBroker(node_id=node, host="h", port=node, rack=None) for node in range(1, nodes + 1)
+                ],
+                cluster_id="c",
+                controller_id=1,
+                topics=[
+                    MetadataResponseTopic(
+                        error_code=0,
+                        name="t",
+                        topic_id=uuid.UUID(int=1),
+                        is_internal=False,
+                        partitions=[
+                            MetadataResponsePartition(
+                                error_code=0,
+                                partition_index=partition,
+                                leader_id=leader,
+                                leader_epoch=epoch,
+                                replica_nodes=[],
+                                isr_nodes=[],
+                                offline_replicas=[],
+                            )
+                            for partition, leader in leaders.items()
+                        ],
+                    )
+                ],
+            )
+        )
+
+    @property
+    def topic(self) -> TopicMetadata:
+        return self.metadata.topics["t"]
+
+    def put(self, partition: int | None = 0, now: float = 0.0, size: int = 100) -> Delivery:
+        delivery = self.accumulator.try_append(self.topic, partition, 1, None, b"x" * size, (), size + 30, now)
+        assert delivery is not None
+        return delivery
+
+    def drain(self, now: float = 0.0, node: int = 1, limit: int = MIB) -> list[ProducerBatch]:
+        self.accumulator.tick(now)
+        return self.accumulator.drain(node, limit, now)
+
+    def acknowledge(self, *batches: ProducerBatch, now: float = 0.0) -> None:
+        for batch in batches:
+            self.accumulator.complete(batch, 0, -1, now)
+
+    def settle(self, now: float) -> None:
+        self.sequences.settle(lambda partition: self.accumulator.replace(partition, now))
+
+    def one_on_its_way(self) -> ProducerBatch:
+        """A batch of partition 0 that travels, after the first acknowledgement lets others follow it."""
+        self.put()
+        self.acknowledge(*self.drain())
+        self.put()
+        (batch,) = self.drain()
+        return batch
+
+    def ready(self, now: float) -> bool:
+        self.accumulator.tick(now)
+        return bool(self.accumulator.ready_nodes())
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    yield rig
+    assert rig.pool.free + sum(batch.reserved for batch in rig.accumulator.incomplete()) <= rig.pool.total
+
+
+def test_a_lone_record_is_ready_at_once(rig: Rig) -> None:
+    rig.put()
+
+    assert rig.ready(0.0)
+    assert rig.woken == 1
+
+
+def test_a_record_behind_a_batch_on_its_way_lingers_to_the_moment(rig: Rig) -> None:
+    rig.one_on_its_way()
+    rig.put(now=1.0)
+
+    assert not rig.ready(1.0)
+    assert rig.accumulator.next_deadline() == 1.0 + LINGER
+    assert not rig.ready(1.0 + LINGER - 1e-9)
+    assert rig.ready(1.0 + LINGER)
+
+
+def test_a_steady_trickle_does_not_put_the_linger_off(rig: Rig) -> None:
+    rig.one_on_its_way()
+    for step in range(6):
+        rig.put(now=1.0 + step * 0.8)
+
+    assert not rig.ready(5.9)
+    assert rig.ready(6.0)
+
+
+def test_the_answer_to_the_batch_before_ends_the_linger(rig: Rig) -> None:
+    first = rig.one_on_its_way()
+    rig.put(now=1.0)
+
+    rig.acknowledge(first, now=1.5)
+
+    assert rig.ready(1.5)
+
+
+def test_a_full_batch_does_not_linger(rig: Rig) -> None:
+    first = rig.put()
+    rig.acknowledge(*rig.drain())
+    rig.put()
+    rig.drain()
+    assert first.done()
+
+    for _ in range(12):
+        rig.put(now=1.0)
+
+    assert rig.ready(1.0)
+
+
+def test_waking_the_sender_is_for_new_batches_only(rig: Rig) -> None:
+    rig.put()
+    rig.drain()
+    woken = rig.woken
+
+    for _ in range(5):
+        rig.put(now=1.0)
+
+    assert rig.woken == woken + 1
+
+
+@pytest.mark.parametrize("why", ["flush", "close", "pressure"])
+def test_nothing_lingers_while_somebody_waits_for_everything(why: str) -> None:
+    rig = Rig(memory=2000)
+    rig.one_on_its_way()
+    rig.put(now=1.0)
+    assert not rig.ready(1.0)
+
+    if why == "flush":
+        rig.accumulator.begin_flush(lambda: None, 1.0)
+    elif why == "close":
+        rig.accumulator.close(1.0)
+    else:
+        rig.pool._waiting += 1  # somebody waits for memory
+        rig.accumulator.hurry(1.0)
+
+    assert rig.ready(1.0)
+
+
+def test_a_request_takes_one_batch_of_each_partition_in_turn() -> None:
+    rig = Rig(partitions=4)
+    for partition in (2, 0, 3, 1):
+        for _ in range(20):
+            rig.put(partition)
+
+    drained = rig.drain()
+
+    assert [batch.partition.partition for batch in drained] == [2, 0, 3, 1]
+
+
+def test_a_request_is_no_larger_than_it_may_be_and_the_rest_comes_first_next_time() -> None:
+    rig = Rig(partitions=4)
+    for partition in range(4):
+        rig.put(partition, size=500)
+
+    first, second = rig.drain(limit=1200), rig.drain(limit=1200)
+
+    assert [batch.partition.partition for batch in first] == [0, 1]
+    assert [batch.partition.partition for batch in second] == [2, 3]
+
+
+def test_a_batch_that_is_larger_than_a_request_may_be_travels_alone(rig: Rig) -> None:
+    rig.put(0, size=5000)
+    rig.put(1)
+
+    assert [batch.count for batch in rig.drain(limit=1000)] == [1]
+    assert [batch.partition.partition for batch in rig.drain(limit=1000)] == [1]
+
+
+def test_a_partition_that_must_wait_holds_up_no_other() -> None:
+    rig = Rig(partitions=2)
+    rig.put(0)
+    rig.drain()
+    for partition in (0, 1):
+        for _ in range(20):
+            rig.put(partition)
+
+    assert [batch.partition.partition for batch in rig.drain()] == [1], "partition 0 waits for its first answer"
+
+
+def test_partitions_without_a_leader_are_told_and_go_out_when_one_is_known() -> None:
+    rig = Rig(partitions=1)
+    rig.lead({0: -1})
+    rig.put()
+
+    assert rig.accumulator.leaderless_topics() == {"t"}
+    assert not rig.ready(0.0)
+    rig.lead({0: 1}, epoch=1)
+    rig.accumulator.reroute(0.0)
+    assert rig.ready(0.0)
+
+
+def test_a_moved_partition_is_drained_for_its_new_leader() -> None:
+    rig = Rig(partitions=1, nodes=2)
+    rig.put()
+    rig.lead({0: 2}, nodes=2, epoch=1)
+
+    rig.accumulator.reroute(0.0)
+
+    assert rig.accumulator.ready_nodes() == [2]
+
+
+def test_a_retry_waits_for_its_backoff_and_keeps_its_place_and_its_bytes(rig: Rig) -> None:
+    rig.put()
+    rig.acknowledge(*rig.drain())
+    for _ in range(30):
+        rig.put(now=1.0)
+    first = rig.drain(1.0)
+    second = rig.drain(1.0)
+    before = [batch.pieces for batch in (*first, *second)]
+
+    rig.accumulator.retry(second[0], 2.0)
+    rig.accumulator.retry(first[0], 2.0)
+
+    assert not rig.ready(2.9)
+    assert rig.drain(3.0) == first
+    assert first[0].pieces == before[0]
+    rig.acknowledge(*first, now=3.0)
+    assert rig.drain(3.0) == second
+    assert second[0].pieces == before[1]
+
+
+def test_a_leader_of_a_newer_epoch_ends_the_backoff(rig: Rig) -> None:
+    rig.put()
+    (batch,) = rig.drain()
+    rig.accumulator.retry(batch, 0.0)
+    assert not rig.ready(0.5)
+
+    rig.lead(dict.fromkeys(range(3), 1), epoch=7)
+    rig.accumulator.reroute(0.5)
+
+    assert rig.ready(0.5)
+
+
+def test_a_record_that_never_left_expires_as_not_written(rig: Rig) -> None:
+    delivery = rig.put(now=1.0)
+
+    assert rig.accumulator.expire(TIMEOUT) == []
+    (batch,) = rig.accumulator.expire(1.0 + TIMEOUT)
+    rig.accumulator.give_up(batch, KafkaTimeoutError("over"), 101.0, timed_out=True)
+
+    assert isinstance(delivery.exception(), NotWritten)
+    assert isinstance(delivery.exception(), TimeoutError)
+    assert rig.pool.free == rig.pool.total
+    assert rig.accumulator.next_deadline() is None
+
+
+def test_a_record_on_its_way_expires_as_unknown_and_keeps_its_memory_until_it_is_answered(rig: Rig) -> None:
+    delivery = rig.put()
+    (batch,) = rig.drain()
+
+    for expired in rig.accumulator.expire(TIMEOUT):
+        rig.accumulator.give_up(expired, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+
+    assert isinstance(delivery.exception(), Unknown)
+    assert rig.pool.free < rig.pool.total
+    rig.accumulator.complete(batch, 0, -1, TIMEOUT + 1)
+    assert rig.pool.free == rig.pool.total
+    assert isinstance(delivery.exception(), Unknown), "what was told is told"
+    assert rig.metrics.records_delivered == 0
+
+
+def test_a_lone_send_again_and_again_leaves_no_timers_behind(rig: Rig) -> None:
+    for number in range(1000):
+        rig.put(now=number / 1000)
+        rig.acknowledge(*rig.drain(number / 1000), now=number / 1000)
+
+    assert len(rig.accumulator._expiries) <= 3
+    assert len(rig.accumulator._timers) <= 3
+
+
+def test_the_timers_are_no_more_than_the_partitions() -> None:
+    rig = Rig(partitions=100)
+    for partition in range(100):
+        rig.put(partition)
+    rig.drain()
+    for step in range(5):
+        for partition in range(100):
+            rig.put(partition, now=step / 10)
+
+    assert len(rig.accumulator._timers) <= 100
+    assert len(rig.accumulator._expiries) <= 100
+
+
+def test_a_batch_that_is_too_large_is_halved_until_it_fits_or_is_one_record(rig: Rig) -> None:
+    deliveries = [rig.put() for _ in range(8)]
+    done: list[bool] = []
+    rig.accumulator.begin_flush(lambda: done.append(True), 0.0)
+    (whole,) = rig.drain()
+
+    rig.accumulator.split(whole, 0.0)
+    parts: list[ProducerBatch] = []
+    offset = 0
+    for _ in range(40):
+        for batch in rig.drain():
+            if batch.count > 1:
+                rig.accumulator.split(batch, 0.0)
+            else:
+                parts.append(batch)
+                assert not done
+                rig.accumulator.complete(batch, offset, -1, 0.0)
+                offset += 1
+
+    assert [batch.base_sequence for batch in parts] == list(range(8))
+    assert [delivery.result().offset for delivery in deliveries] == list(range(8))
+    assert done == [True]
+    assert rig.pool.free == rig.pool.total
+
+
+def test_a_flush_is_done_when_what_was_there_is_done(rig: Rig) -> None:
+    done: list[bool] = []
+    rig.put(0)
+    rig.put(1)
+    rig.accumulator.begin_flush(lambda: done.append(True), 0.0)
+    rig.accumulator.end_flush()
+    rig.put(2)
+    batches = rig.drain()
+
+    rig.acknowledge(batches[0])
+    assert not done
+    rig.acknowledge(batches[1])
+
+    assert done == [True]
+
+
+def test_large_batches_are_handed_out_for_compression_and_small_ones_are_compressed_on_the_way() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=500, batch_size=1000)
+    rig.put(0, size=100)
+    (small,) = rig.drain()
+    assert small.size < 161
+    for _ in range(12):
+        rig.put(1)
+
+    assert rig.drain() == []
+    first, *_ = rig.accumulator.take_to_seal()
+    assert first.is_sealing
+    encoded = encode_batch(first.close(), Codec.GZIP)
+    rig.accumulator.sealed(first, encoded, 0.0)
+
+    assert rig.drain() == [first]
+
+
+def test_the_memory_that_compression_saves_is_given_back_with_the_batch() -> None:
+    rig = Rig(codec=Codec.GZIP, memory=10_000)
+    rig.put(0, size=900)
+    rig.acknowledge(*rig.drain())
+
+    assert rig.pool.free == 10_000
+
+
+def test_records_without_a_key_spread_evenly_over_all_partitions() -> None:
+    rig = Rig(partitions=4, memory=64 * MIB)
+    rig.accumulator._random = random.Random(7).random
+    counts = dict.fromkeys(range(4), 0)
+    for _ in range(8000):
+        counts[rig.put(None).topic_partition.partition] += 1
+        for batch in rig.drain():
+            rig.acknowledge(batch)
+
+    assert all(1600 < number < 2400 for number in counts.values()), counts
+
+
+def test_partitions_whose_batches_pile_up_get_fewer_records() -> None:
+    rig = Rig(partitions=2, nodes=2, memory=64 * MIB)
+    rig.accumulator._random = random.Random(3).random
+    counts = [0, 0]
+    now = 0.0
+    for _ in range(8000):
+        now += 0.001
+        counts[rig.put(None, now=now).topic_partition.partition] += 1
+        for batch in rig.drain(now, node=1):  # node 2, which leads partition 1, takes nothing
+            rig.acknowledge(batch, now=now)
+
+    assert counts[0] > 3 * counts[1], counts
+
+
+def test_without_idempotence_a_partition_has_one_batch_on_its_way() -> None:
+    rig = Rig(idempotent=False)
+    for _ in range(30):
+        rig.put()
+
+    (first,) = rig.drain()
+    assert rig.drain() == []
+    rig.accumulator.retry(first, 0.0)
+    assert rig.drain(1.0) == [first]
+    rig.acknowledge(first, now=1.0)
+    assert len(rig.drain(1.0)) == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["put", "put", "put", "drain", "ack", "lose", "refuse", "too large", "expire", "fail all"]),
+            st.integers(0, 30),
+        ),
+        max_size=120,
+    )
+)
+def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tuple[str, int]]) -> None:
+    """Random life: appends, retries, splits, expiry; then everything is answered."""
+    rig = Rig(memory=8000)
+    deliveries: list[Delivery] = []
+    flying: list[ProducerBatch] = []
+    now = 0.0
+
+    def answer(batch: ProducerBatch, how: str) -> None:
+        error = BrokerError(1, "X", "x")
+        if batch.given_up or how == "refuse":
+            rig.accumulator.fail(batch, error, now)
+        elif how == "too large" and batch.count > 1 and not batch.possibly_written:
+            rig.accumulator.split(batch, now)
+        elif how in ("lose", "too large"):
+            batch.possibly_written = True
+            rig.accumulator.retry(batch, now)
+        else:
+            rig.accumulator.complete(batch, 0, -1, now)
+
+    for action, number in steps:
+        now += 0.5
+        if action == "put":
+            made = rig.accumulator.try_append(
+                rig.topic, number % 3, 1, None, b"x" * number * 10, (), number * 10 + 30, now
+            )
+            if made is not None:
+                deliveries.append(made)
+        elif action == "drain":
+            flying += rig.drain(now)
+        elif action == "expire":
+            now += number * 4
+            for batch in rig.accumulator.expire(now):
+                rig.accumulator.give_up(batch, KafkaTimeoutError("x"), now, timed_out=True)
+        elif action == "fail all":
+            rig.accumulator.fail_all(BrokerConnectionError("x"), now)
+        elif flying:
+            answer(flying.pop(number % len(flying)), action)
+        rig.settle(now)
+        held = sum(batch.reserved for batch in {*rig.accumulator.incomplete(), *flying})
+        assert rig.pool.used == held
+
+    for _ in range(500):
+        now += 20.0
+        for batch in flying:
+            answer(batch, "ack")
+        rig.settle(now)
+        flying = rig.drain(now)
+        if not flying and not rig.accumulator.has_incomplete:
+            break
+    assert all(delivery.done() for delivery in deliveries)
+    assert rig.pool.free == rig.pool.total
+    assert rig.accumulator.pending_records == 0
