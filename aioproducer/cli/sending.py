@@ -55,8 +55,8 @@ class SendReport:
     """What became of the records. Times are in seconds, latencies sorted.
 
     ``places`` are those of the acknowledged records, in the order of sending; if ``error`` is None these are all.
-    ``pipelined``, ``seconds``, ``latencies`` and ``metrics`` belong to the records that were sent without waiting,
-    ``round_trips`` to the last few, of which each was awaited. ``retries`` counts records of both.
+    ``pipelined``, ``seconds``, ``latencies`` and ``metrics`` belong to the records that were sent without waiting and
+    acknowledged, ``round_trips`` to the last few, of which each was awaited. ``retries`` counts records of both.
     """
 
     accepted: int = 0
@@ -127,12 +127,10 @@ class _Run:
         deliveries = await self._pipelined(pipelined)
         report.seconds = self._now() - self._began
         report.metrics = self._producer.metrics()
-        for delivery in deliveries:
-            self._count_in(delivery)
+        for record, delivery in zip(pipelined, deliveries, strict=False):  # fewer deliveries where one failed
+            self._count_in(record, delivery)
         if report.error is None:
             await self._one_at_a_time(self._records[len(pipelined) :])
-        report.pipelined = len(deliveries)
-        report.pipelined_bytes = sum(map(content_size, pipelined[: len(deliveries)]))
         report.latencies = sorted(self._latencies)
         report.retries = int(self._producer.metrics()["record-retry-total"])
         return report
@@ -186,13 +184,16 @@ class _Run:
         self._report.round_trips = sorted(times)
 
     def _sampled(self, began: float, delivery: Delivery) -> None:
-        self._latencies.append(self._now() - began)
-        if delivery.exception() is not None:
+        if delivery.exception() is None:
+            self._latencies.append(self._now() - began)
+        else:
             self._failed = True
 
-    def _count_in(self, delivery: Delivery) -> None:
+    def _count_in(self, record: Content, delivery: Delivery) -> None:
         error = delivery.exception() if delivery.done() else Unknown("Its outcome never came.")
         if error is None:
+            self._report.pipelined += 1
+            self._report.pipelined_bytes += content_size(record)
             self._count_place(delivery.result())
         else:
             self._count_error(error)
