@@ -284,21 +284,24 @@ class Sequences:
     def settle(self, moved: Callable[[TopicPartition], object]) -> None:
         """Resolve what can be resolved, and bump the epoch where it is needed; ``moved`` is told each partition that
         may be drained again."""
+        resolved: list[TopicPartition] = []
         bump: list[_Partition] = []
         for partition, state in list(self._attention.items()):
             if state.bump_from is None and state.unresolved and not state.numbered:
                 if state.acknowledged and state.expected == state.next_sequence:
                     state.unresolved.clear()
                     del self._attention[partition]
-                    moved(partition)
+                    resolved.append(partition)
                     continue
                 state.bump_at(state.unresolved[0])
             if state.may_bump and self.producer_id != NO_PRODUCER_ID:
                 bump.append(state)
                 del self._attention[partition]
-                moved(partition)
+                resolved.append(partition)
         if bump:
             self._bump(bump)
+        for partition in resolved:  # only now: who is told asks `may_drain` at once
+            moved(partition)
 
     def _bump(self, states: list[_Partition]) -> None:
         self.bumps += 1

@@ -149,6 +149,19 @@ def test_a_hole_that_a_refused_batch_leaves_is_closed_by_a_new_epoch(sequences: 
     assert sequences.bumps == 1
 
 
+def test_who_is_told_that_a_partition_moved_on_may_drain_it_at_once(sequences: Sequences) -> None:
+    warm_up(sequences)
+    refused, behind = Batch(), Batch()
+    drain(sequences, refused, behind)
+    refused.on_its_way = behind.on_its_way = False
+    sequences.given_up(refused)
+    answers: list[bool] = []
+
+    sequences.settle(lambda _: answers.append(sequences.may_drain(behind)))
+
+    assert answers == [True]
+
+
 def test_a_batch_in_doubt_holds_back_new_ones_until_those_behind_it_are_answered(sequences: Sequences) -> None:
     warm_up(sequences)
     doubtful, behind = Batch(), Batch()
