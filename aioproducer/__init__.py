@@ -4,63 +4,70 @@
 
     async with Producer("localhost:9092") as producer:
         await producer.send("orders", b"value", key=b"key")
+
+The names are imported when they are first used: the pytest plugin, which every pytest run of its users loads, needs none
+of them.
 """
 
-from aioproducer.config import ProducerConfig, ProducerOptions
-from aioproducer.core.partitioner import Partitioner, PartitionIds, RoundRobinPartitioner
-from aioproducer.delivery import Delivery
-from aioproducer.errors import (
-    AuthenticationError,
-    BrokerConnectionError,
-    BrokerError,
-    BufferFull,
-    ConfigError,
-    CorruptRecord,
-    DeliveryError,
-    ForkedProcess,
-    InvalidRecord,
-    KafkaError,
-    KafkaTimeoutError,
-    MetadataNotReady,
-    NotStarted,
-    NotWritten,
-    NotWrittenTimeout,
-    ProducerClosed,
-    ProducerDied,
-    ProducerStateError,
-    ProtocolError,
-    RecordTooLarge,
-    SendManyError,
-    SerializationError,
-    Unknown,
-    UnknownTimeout,
-    UnsupportedVersion,
-    WrongEventLoop,
-)
-from aioproducer.interceptors import ProducerInterceptor
-from aioproducer.producer import Producer
-from aioproducer.serializers import (
-    BytesSerializer,
-    IntegerSerializer,
-    JsonSerializer,
-    LongSerializer,
-    SerializationContext,
-    StringSerializer,
-)
-from aioproducer.sync import SyncDelivery, SyncProducer
-from aioproducer.types import (
-    CloseReport,
-    ConsumerGroupMetadata,
-    Health,
-    HealthStatus,
-    OffsetAndMetadata,
-    PartitionInfo,
-    ProducerRecord,
-    RecordMetadata,
-    SendManyResult,
-    TimestampType,
-    TopicPartition,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig, ProducerOptions
+    from aioproducer.core.partitioner import Partitioner, PartitionIds, RoundRobinPartitioner
+    from aioproducer.delivery import Delivery
+    from aioproducer.errors import (
+        AuthenticationError,
+        BrokerConnectionError,
+        BrokerError,
+        BufferFull,
+        ConfigError,
+        CorruptRecord,
+        DeliveryError,
+        ForkedProcess,
+        InvalidRecord,
+        KafkaError,
+        KafkaTimeoutError,
+        MetadataNotReady,
+        NotStarted,
+        NotWritten,
+        NotWrittenTimeout,
+        ProducerClosed,
+        ProducerDied,
+        ProducerStateError,
+        ProtocolError,
+        RecordTooLarge,
+        SendManyError,
+        SerializationError,
+        Unknown,
+        UnknownTimeout,
+        UnsupportedVersion,
+        WrongEventLoop,
+    )
+    from aioproducer.interceptors import ProducerInterceptor
+    from aioproducer.producer import Producer
+    from aioproducer.serializers import (
+        BytesSerializer,
+        IntegerSerializer,
+        JsonSerializer,
+        LongSerializer,
+        SerializationContext,
+        StringSerializer,
+    )
+    from aioproducer.sync import SyncDelivery, SyncProducer
+    from aioproducer.types import (
+        CloseReport,
+        ConsumerGroupMetadata,
+        Health,
+        HealthStatus,
+        OffsetAndMetadata,
+        PartitionInfo,
+        ProducerRecord,
+        RecordMetadata,
+        SendManyResult,
+        TimestampType,
+        TopicPartition,
+    )
 
 __version__ = "0.1.0"
 
@@ -120,3 +127,84 @@ __all__ = [
     "WrongEventLoop",
     "__version__",
 ]
+
+_HOMES = {
+    "config": (
+        "ProducerConfig",
+        "ProducerOptions",
+    ),
+    "core.partitioner": (
+        "PartitionIds",
+        "Partitioner",
+        "RoundRobinPartitioner",
+    ),
+    "delivery": ("Delivery",),
+    "errors": (
+        "AuthenticationError",
+        "BrokerConnectionError",
+        "BrokerError",
+        "BufferFull",
+        "ConfigError",
+        "CorruptRecord",
+        "DeliveryError",
+        "ForkedProcess",
+        "InvalidRecord",
+        "KafkaError",
+        "KafkaTimeoutError",
+        "MetadataNotReady",
+        "NotStarted",
+        "NotWritten",
+        "NotWrittenTimeout",
+        "ProducerClosed",
+        "ProducerDied",
+        "ProducerStateError",
+        "ProtocolError",
+        "RecordTooLarge",
+        "SendManyError",
+        "SerializationError",
+        "Unknown",
+        "UnknownTimeout",
+        "UnsupportedVersion",
+        "WrongEventLoop",
+    ),
+    "interceptors": ("ProducerInterceptor",),
+    "producer": ("Producer",),
+    "serializers": (
+        "BytesSerializer",
+        "IntegerSerializer",
+        "JsonSerializer",
+        "LongSerializer",
+        "SerializationContext",
+        "StringSerializer",
+    ),
+    "sync": (
+        "SyncDelivery",
+        "SyncProducer",
+    ),
+    "types": (
+        "CloseReport",
+        "ConsumerGroupMetadata",
+        "Health",
+        "HealthStatus",
+        "OffsetAndMetadata",
+        "PartitionInfo",
+        "ProducerRecord",
+        "RecordMetadata",
+        "SendManyResult",
+        "TimestampType",
+        "TopicPartition",
+    ),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -51,6 +51,7 @@ def test_every_module_imports_only_from_lower_layers() -> None:
 
 
 def test_every_public_name_exists_and_says_what_it_is() -> None:
+    assert set(aioproducer.__all__) == {*aioproducer._HOME, "__version__"}
     for name in aioproducer.__all__:
         public = getattr(aioproducer, name)
         if isinstance(public, type):
@@ -80,8 +81,10 @@ def test_every_module_says_in_one_sentence_what_it_is() -> None:
         assert doc.strip().splitlines()[0], module.name
 
 
-def test_importing_the_package_is_quick_and_light() -> None:
-    """Frameworks and tools that a user did not ask for stay unimported."""
-    code = "import sys, aioproducer; print(sorted({'rich', 'confluent_kafka', 'uvloop', 'pandas', 'numpy', 'cramjam', 'pytest'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_importing_brings_nothing_that_was_not_asked_for() -> None:
+    """Frameworks and tools stay unimported; the pytest plugin imports nothing of the producer at all."""
+    heavy = "{'rich', 'confluent_kafka', 'uvloop', 'pandas', 'numpy', 'cramjam', 'pytest'}"
+    for module, also in (("aioproducer.producer", "set()"), ("aioproducer", "{'asyncio', 'anyio'}")):
+        code = f"import sys, {module}; print(sorted(({heavy} | {also}) & set(sys.modules)))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[]", module
