@@ -181,7 +181,7 @@ def test_what_one_writes_the_other_reads_and_both_write_the_same(
 def test_very_many_random_messages_are_understood_both_ways(
     cls: type[Message], version: int, messages_of: MessagesOf
 ) -> None:
-    compare_with_kio(cls, version, messages_of(cls, version), examples=500)
+    compare_with_kio(cls, version, messages_of(cls, version), examples=100)
 
 
 def compare_with_kio(cls: type[Message], version: int, messages: SearchStrategy[Message], examples: int) -> None:
