@@ -59,7 +59,8 @@ class Engine:
         self.metrics = metrics
         self.died: ProducerDied | None = None
         self.closing = False
-        self.burst = 0  # bytes appended since the event loop was last let run
+        self.burst = 0  # bytes appended since anybody was last asked to let the event loop run
+        self._burst_of = 0
         self._waiting: set[asyncio.Timeout] = set()
         self._forks = _forks
         self._pid = os.getpid()
@@ -212,6 +213,16 @@ class Engine:
             "The producer was started in another event loop. Use it in that loop, make one for each loop, or take "
             "SyncProducer to send from threads."
         )
+
+    def is_burst_of_one_task(self) -> bool:
+        """Begin a new burst; answers whether one task alone made the old one, and the one before that ended with it.
+
+        Only such a task must be made to pause. Many tasks that send one record each let the event loop run by
+        themselves, and a pause would change their order.
+        """
+        self.burst = 0
+        before, self._burst_of = self._burst_of, id(asyncio.current_task())
+        return before == self._burst_of
 
     # -- what the parts tell ------------------------------------------------------------------------------------------
 

@@ -316,10 +316,8 @@ class Producer:
         Cancellation: while it waits, nothing was buffered. It never takes effect after the record was buffered.
         """
         engine = self._usable()
-        if engine.burst >= _BURST_BYTES:
-            engine.burst = 0
-            if engine.sender.is_behind:
-                await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
+        if engine.burst >= _BURST_BYTES and engine.is_burst_of_one_task() and engine.sender.is_behind:
+            await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
         record: SerializedRecord | None = None
         try:
             if self._intake.is_plain:
