@@ -24,7 +24,7 @@ LATEST_MS = 2**41
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind() -> None:
-    """Nothing here has a loop or a socket that could be left behind; a collection after each of 2,000 tests takes minutes."""
+    """Nothing here has a loop or a socket to be left behind; a collection after each of 2,000 tests takes minutes."""
 
 
 @pytest.fixture(scope="session")
