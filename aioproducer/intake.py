@@ -240,9 +240,9 @@ class Intake:
         topic = engine.client.topic(record.topic)
         if topic is None or (record.partition is not None and record.partition >= topic.partition_count):
             engine.client.request_update(record.topic)
-            what = "partitions" if topic is None else f"partition {record.partition}"
+            what = "number of partitions" if topic is None else f"partition {record.partition}"
             return _about(
-                MetadataNotReady(f"The {what} of topic {record.topic!r} not known yet; asked for now."), record
+                MetadataNotReady(f"The {what} of topic {record.topic!r} is not known yet; asked for now."), record
             )
         return _about(
             BufferFull(

@@ -48,6 +48,9 @@ _client_numbers = itertools.count(1)
 #: A coroutine that appends without ever having to wait lets the event loop run after this many bytes.
 _BURST_BYTES = 64 * 1024
 
+#: Small records cost time, too: this many bytes are added for each.
+_RECORD_COST = 256
+
 
 class Producer:
     """Sends records to Kafka from one event loop.
@@ -331,7 +334,7 @@ class Producer:
         except KafkaError as error:
             self._intake.not_accepted(engine, record, error)
             raise
-        engine.burst += record.size
+        engine.burst += record.size + _RECORD_COST
         if not self._intake.is_plain:
             self._intake.watch(engine, delivery, record.headers)
         if on_delivery is not None:

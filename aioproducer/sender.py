@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -194,8 +195,11 @@ class Sender:
         self._metrics.produce_requests += 1
         self._metrics.records_per_request.observe(sum(batch.count for batch in batches))
 
+        sent_at = time.perf_counter()  # uvloop's clock counts whole milliseconds: enough for deadlines, not for this
+
         def answered(answer: Any) -> None:
-            self._answered(node, batches, topic_ids, answer, now)
+            self._metrics.request_latency.observe(time.perf_counter() - sent_at)
+            self._answered(node, batches, topic_ids, answer)
 
         self._client.send(
             node,
@@ -226,11 +230,8 @@ class Sender:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def _answered(
-        self, node: int, batches: Sequence[ProducerBatch], topic_ids: dict[str, Any], answer: Any, sent_at: float
-    ) -> None:
+    def _answered(self, node: int, batches: Sequence[ProducerBatch], topic_ids: dict[str, Any], answer: Any) -> None:
         now = self._loop.time()
-        self._metrics.request_latency.observe(now - sent_at)
         if isinstance(answer, ProduceResponse):
             self._read(node, batches, topic_ids, answer, now)
         elif answer is None:  # acks=0: the bytes are on their way, and more will never be known

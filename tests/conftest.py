@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import uvloop
 
 from aioproducer import Producer
 from aioproducer.testing import FakeBroker
@@ -16,9 +17,13 @@ from aioproducer.testing import FakeBroker
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
-    """One node with a topic of three partitions."""
+    """One node with a topic of three partitions.
+
+    What the test leaves to the collector is collected within it, so that its warnings are its own.
+    """
     with FakeBroker(topics={"orders": 3}) as broker:
         yield broker
+    gc.collect()
 
 
 #: Options that make failures come quickly; the tests that are about time set their own.
@@ -40,15 +45,29 @@ def open_producer() -> Callable[..., Any]:
     return opened
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> Iterator[None]:
-    """What a test leaves to the collector is collected within it, so that its warnings are its own."""
-    yield
-    gc.collect()
-
-
 async def until(condition: Callable[[], object], timeout: float = 5.0) -> None:
     """Let the event loop run until the condition holds."""
     async with asyncio.timeout(timeout):
         while not condition():
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # noqa: ASYNC110 - the condition may be another thread's: nobody sets an event
+
+
+#: The tests of these modules run on every kind of event loop: the usual one, in debug mode, and uvloop.
+_ON_EVERY_LOOP = ("test_producer",)
+
+
+def _debugging_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    loop.set_debug(True)
+    loop.slow_callback_duration = 1.0  # on a busy machine anything shorter says more about the machine
+    return loop
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Which event loops a test runs on."""
+    module = item.nodeid.split("::")[0]
+    if not any(name in module for name in _ON_EVERY_LOOP):
+        return {"asyncio": asyncio.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop, "debug": _debugging_loop, "uvloop": uvloop.new_event_loop}

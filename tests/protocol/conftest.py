@@ -22,11 +22,6 @@ Filled: TypeAlias = Callable[..., Message]
 LATEST_MS = 2**41
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> None:
-    """Nothing here has a loop or a socket to be left behind; a collection after each of 2,000 tests takes minutes."""
-
-
 @pytest.fixture(scope="session")
 def messages_of() -> MessagesOf:
     """Strategy for a message with random values in the fields that the version has."""
