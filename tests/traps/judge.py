@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 from aioproducer import Delivery, NotWritten, Producer, RecordMetadata, TopicPartition
@@ -80,7 +81,7 @@ def complaints(attempts: Iterable[Attempt], log: Iterable[Logged]) -> list[str]:
     for partition, numbers in orders.items():
         wrong.extend(
             f"{partition}: #{later} stands behind #{earlier}."
-            for earlier, later in zip(numbers, numbers[1:], strict=False)
+            for earlier, later in pairwise(numbers)
             if later < earlier
         )
     return wrong
@@ -215,16 +216,13 @@ class Audit:
 
 
 @asynccontextmanager
-async def audited(
-    broker: FakeBroker, *, check: bool = True, when_quiet: Callable[[], object] = lambda: None, **options: Any
-) -> AsyncIterator[Audit]:
+async def audited(broker: FakeBroker, *, check: bool = True, **options: Any) -> AsyncIterator[Audit]:
     """A producer whose every record is judged at the end, when all memory and all tasks must be given back."""
     before = asyncio.all_tasks()
     async with opened(broker, **options) as producer:
         audit = Audit(broker, producer)
         yield audit
         await audit.rest()
-        when_quiet()
     assert asyncio.all_tasks() <= before
     if check:
         audit.check()

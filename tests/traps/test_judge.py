@@ -21,7 +21,7 @@ class Entry(NamedTuple):
     value: bytes | None
 
 
-def attempt(number: int, outcome: RecordMetadata | KafkaError | None | int) -> Attempt:
+def attempt(number: int, outcome: RecordMetadata | KafkaError | int | None) -> Attempt:
     if isinstance(outcome, int):
         outcome = RecordMetadata("orders", 0, outcome, 0)
     return Attempt("orders", 0, number, outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.traps.judge import audited
 from tests.traps.schedules import a_few_and_many, disconnect, hold_reads, hold_requests, run_schedule, swallow_answer
 
 #: The first attempt is refused and the second comes 100 ms later; so the batch expires while its second request has time.
-SLOW = {
+SLOW: dict[str, Any] = {
     "request_timeout_ms": 200,
     "delivery_timeout_ms": 200,
     "retry_backoff_ms": 100,

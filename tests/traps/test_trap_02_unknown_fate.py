@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ from tests.traps.schedules import (
 )
 
 #: A batch expires before its first request runs out of time and could be repeated.
-SHORT = {"request_timeout_ms": 60, "delivery_timeout_ms": 60, "linger_ms": 0, "batch_size": 0}
+SHORT: dict[str, Any] = {"request_timeout_ms": 60, "delivery_timeout_ms": 60, "linger_ms": 0, "batch_size": 0}
 
 
 @pytest.mark.parametrize("written", [True, False])

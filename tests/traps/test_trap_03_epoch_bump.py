@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.traps.schedules import (
     throttle,
 )
 
-OPTIONS = {"linger_ms": 0, "batch_size": 0, "request_timeout_ms": 5000}
+OPTIONS: dict[str, Any] = {"linger_ms": 0, "batch_size": 0, "request_timeout_ms": 5000}
 
 
 def check_epochs(broker: FakeBroker) -> None:

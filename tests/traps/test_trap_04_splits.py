@@ -1,0 +1,171 @@
+"""Trap 4: a flush that ends before the parts of a split batch do, and splits that never shrink (KAFKA-9312, KAFKA-19479)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aioproducer import NotWritten, RecordMetadata, RecordTooLarge
+from aioproducer.errors import UnknownTimeout
+from aioproducer.testing import FakeBroker, RequestContext, TopicConfig, TopicSpec
+from tests.conftest import until
+from tests.traps.judge import Audit, audited
+from tests.traps.schedules import ANY, World, a_few_and_many, run_schedule
+
+OPTIONS: dict[str, Any] = {"batch_size": 16_000, "request_timeout_ms": 5000, "linger_ms": 60_000}
+
+
+def limited(limit: int) -> FakeBroker:
+    return FakeBroker(topics={"orders": TopicSpec(2, config=TopicConfig(max_message_bytes=limit))})
+
+
+def limit_to(broker: FakeBroker, limit: int) -> None:
+    for partition in broker.cluster.topics["orders"].partitions:
+        partition.log.config = replace(partition.log.config, max_message_bytes=limit)
+
+
+async def fill(audit: Audit, count: int, size: int = 100) -> None:
+    """One record travels, so that the others become a batch."""
+    with audit.broker.hold("Produce"):
+        for _ in range(count):
+            await audit.enqueue(size=size)
+        await until(lambda: audit.broker.count("Produce") > 0)
+
+
+@pytest.mark.parametrize("limit", [9000, 3000, 1000, 200])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+async def test_a_split_goes_on_until_the_parts_fit_and_flush_waits_for_all_of_them(limit: int, codec: str) -> None:
+    with limited(limit) as broker:
+        async with audited(broker, **OPTIONS, compression_type=codec) as audit:
+            await audit.send()
+            await fill(audit, 120)
+            await audit.producer.flush(10)
+            assert all(each.delivery is not None and each.delivery.done() for each in audit.attempts)
+            splits = audit.producer.metrics()["batch-split-total"]
+
+        assert splits > 0
+        assert audit.acknowledged == 121
+        assert [record.sequence for record in broker.records()] == list(range(121))
+        assert {record.producer_epoch for record in broker.records()} == {0}
+
+
+async def test_a_split_of_what_compresses_well_goes_by_the_compressed_size() -> None:
+    with limited(500) as broker:
+        async with audited(broker, check=False, **OPTIONS, compression_type="zstd") as audit:
+            deliveries = [await audit.producer.enqueue("orders", b"x" * 300 * (n % 3), partition=0) for n in range(200)]
+            await audit.producer.flush(10)
+            offsets = [(await delivery).offset for delivery in deliveries]
+
+        assert offsets == list(range(200))
+
+
+async def test_a_split_goes_on_when_the_limit_shrinks_meanwhile() -> None:
+    limits = [8000, 4000, 3000, 2000, 1000, 500, 250]
+
+    def shrink(context: RequestContext) -> None:
+        if limits:
+            limit_to(broker, limits.pop(0))
+
+    with limited(100_000) as broker:
+        async with audited(broker, **OPTIONS) as audit:
+            await audit.send()
+            broker.control("Produce", shrink, times=None)
+            await fill(audit, 150)
+            await audit.producer.flush(10)
+            assert all(each.delivery is not None and each.delivery.done() for each in audit.attempts)
+
+        assert audit.acknowledged == 151
+        assert [record.sequence for record in broker.records()] == list(range(151))
+
+
+async def test_a_split_leaves_the_one_record_that_is_too_large_alone() -> None:
+    with limited(1000) as broker:
+        async with audited(broker, **OPTIONS) as audit:
+            await audit.send()
+            with broker.hold("Produce"):
+                for number in range(40):
+                    await audit.enqueue(size=2000 if number == 17 else 100)
+            await audit.producer.flush(10)
+            await audit.send()
+
+        (refused,) = [each for each in audit.attempts if not isinstance(each.outcome, RecordMetadata)]
+        assert refused.number == 18
+        assert isinstance(refused.outcome, NotWritten)
+        assert isinstance(refused.outcome.__cause__, RecordTooLarge)
+        assert refused.outcome.record is not None
+
+
+async def test_a_split_never_happens_to_a_batch_that_expired() -> None:
+    options: dict[str, Any] = {"request_timeout_ms": 200, "linger_ms": 0, "delivery_timeout_ms": 230}
+    with limited(1000) as broker:
+        async with audited(broker, **OPTIONS | options, max_in_flight_requests_per_connection=1) as audit:
+            await audit.send()
+            first, second = broker.hold("Produce", times=1), broker.hold("Produce")
+            await audit.enqueue()
+            await until(lambda: broker.count("Produce") == 2)
+            for _ in range(30):
+                await audit.enqueue()
+            await until(lambda: audit.producer.health().oldest_pending_s > 0.15)
+            first.release()  # the batch of 30 leaves now, late in its life
+            await audit.all_outcomes()
+            assert broker.count("Produce") == 3
+            second.release()
+            await until(lambda: audit.free == audit.total)
+            await audit.send()
+            splits = audit.producer.metrics()["batch-split-total"]
+
+        assert splits == 0
+        assert broker.count("Produce") == 4
+        assert all(isinstance(each.outcome, UnknownTimeout) for each in audit.attempts[2:-1])
+
+
+async def test_a_split_of_the_first_batch_in_flight_is_not_overtaken() -> None:
+    with limited(1000) as broker:
+        async with audited(broker, **OPTIONS | {"batch_size": 1500, "linger_ms": 0}) as audit:
+            await audit.send()
+            for _ in range(200):
+                await audit.enqueue(size=90)
+
+        assert audit.acknowledged == 201
+
+
+async def test_a_split_happens_to_a_producer_without_idempotence_too() -> None:
+    with limited(1000) as broker:
+        async with audited(broker, **OPTIONS, enable_idempotence=False) as audit:
+            await audit.send()
+            await fill(audit, 150)
+            await audit.producer.flush(10)
+
+        assert audit.acknowledged == 151
+
+
+async def test_a_split_reaches_callbacks_waiters_and_forgotten_deliveries_alike() -> None:
+    errors: list[object] = []
+    called: list[object] = []
+    with limited(1000) as broker:
+        async with audited(broker, check=False, **OPTIONS, on_delivery_error=errors.append) as audit:
+            await audit.send()
+            with broker.hold("Produce"):
+                for _ in range(20):
+                    await audit.producer.enqueue("orders", b"x" * 100, partition=0, on_delivery=called.append)
+                    delivery = await audit.producer.enqueue("orders", b"x" * 100, partition=0)
+                    await audit.producer.enqueue("orders", b"x" * 2000, partition=0)  # nobody looks at it
+            await delivery
+            await audit.producer.flush(10)
+            await until(lambda: len(errors) == 20 and len(called) == 20)
+
+
+def shrink_limits(world: World) -> None:
+    """A topic takes less, or more again."""
+    limit = world.random.choice([200, 400, 1000, 3000, 100_000])
+    for partition in world.broker.cluster.topics["orders"].partitions:
+        partition.log.config = replace(partition.log.config, max_message_bytes=limit)
+
+
+@a_few_and_many(begin=4000)
+async def test_a_split_in_a_random_schedule_keeps_everything_exact(seed: int) -> None:
+    grow: Callable[[World], object] = lambda world: None  # noqa: E731
+    await run_schedule(seed, [*ANY, grow, *[shrink_limits] * 6], batch_size=4000)

@@ -1,0 +1,199 @@
+"""Trap 5: a send or a close that hangs because brokers are away, half dead, or only listening."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from aioproducer import KafkaTimeoutError, NotWrittenTimeout, Producer
+from aioproducer.errors import DeliveryError, Unknown
+from aioproducer.testing import FakeBroker
+from tests.conftest import QUICK, until
+from tests.traps.judge import audited
+
+
+@contextmanager
+def refused() -> Iterator[str]:
+    """A port on which nobody listens, and which nobody gets meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@contextmanager
+def black_hole() -> Iterator[str]:
+    """A port whose queue of connections is full: what comes is not answered at all."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket())
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listening.getsockname())
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@contextmanager
+def accepts_only() -> Iterator[str]:
+    """Connections are taken, and nothing is ever said."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(100)
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@contextmanager
+def hanging_resolver() -> Iterator[str]:
+    """A name that the resolver thinks about for ever; see the fixture."""
+    yield "kafka.hanging.example:9092"
+
+
+@pytest.fixture(autouse=True)
+def names_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def getaddrinfo(self: object, host: str, *args: object, **options: object) -> object:
+        if host.endswith(".hanging.example"):
+            await asyncio.Event().wait()
+        return await real(self, host, *args, **options)
+
+    real: Callable[..., Any] = asyncio.BaseEventLoop.getaddrinfo
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
+
+
+DEAD_ENDS = [refused, black_hole, accepts_only, hanging_resolver]
+
+
+@pytest.mark.parametrize("dead_end", DEAD_ENDS)
+async def test_a_send_to_nobody_ends_by_its_timeout_and_a_close_by_its_own(
+    dead_end: Callable[[], AbstractContextManager[str]],
+) -> None:
+    before = asyncio.all_tasks()
+    loop = asyncio.get_running_loop()
+    with dead_end() as servers:
+        producer = await Producer(servers, max_block_ms=150, **QUICK).start()
+        began = loop.time()
+        with pytest.raises(NotWrittenTimeout) as caught:
+            await producer.send("orders", b"value")
+        by_default = loop.time() - began
+        with pytest.raises(NotWrittenTimeout):
+            await producer.send("orders", b"value", timeout=0.05)
+        with pytest.raises(KafkaTimeoutError):
+            await producer.ready(timeout=0.05)
+        with pytest.raises(KafkaTimeoutError):
+            await producer.partitions_for("orders", timeout=0.05)
+        waiting = [asyncio.ensure_future(producer.send("orders", b"value", timeout=5)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        began = loop.time()
+        report = await producer.close(timeout=0.1)
+        to_close = loop.time() - began
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert 0.14 < by_default < 0.3
+    assert to_close < 0.25
+    assert report.clean
+    assert len(str(caught.value)) > 40
+    assert all(isinstance(outcome, Exception) for outcome in outcomes)
+    assert asyncio.all_tasks() == before
+
+
+STAGES = ["ApiVersions", "Metadata", "InitProducerId", "Produce"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_send_to_a_broker_that_falls_silent_ends_in_time(broker: FakeBroker, stage: str, applied: bool) -> None:
+    broker.swallow(stage, applied=applied, times=None)
+    before = asyncio.all_tasks()
+    loop = asyncio.get_running_loop()
+    options: dict[str, Any] = {
+        "request_timeout_ms": 60,
+        "delivery_timeout_ms": 120,
+        "linger_ms": 0,
+        "max_block_ms": 120,
+    }
+    producer = await Producer(broker.bootstrap_servers, **QUICK, **options).start()
+    began = loop.time()
+    with pytest.raises(DeliveryError) as caught:
+        await producer.send("orders", b"value")
+    took = loop.time() - began
+    began = loop.time()
+    await producer.close(timeout=0.1)
+
+    assert took < 0.4
+    assert loop.time() - began < 0.3
+    assert isinstance(caught.value, Unknown) == (stage == "Produce")
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_a_close_while_a_broker_is_silent_ends_by_its_timeout(broker: FakeBroker, stage: str) -> None:
+    before = asyncio.all_tasks()
+    loop = asyncio.get_running_loop()
+    with broker.hold(stage) as held:
+        producer = await Producer(broker.bootstrap_servers, **QUICK).start()
+        waiting = asyncio.ensure_future(producer.send("orders", b"value"))
+        await until(lambda: held.waiting)
+        began = loop.time()
+        await producer.close(timeout=0.05)
+        took = loop.time() - began
+        with pytest.raises(Exception, match="closed"):
+            await waiting
+
+    assert took < 0.2
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("dead_end", DEAD_ENDS)
+async def test_a_send_goes_to_the_bootstrap_server_that_is_well_whatever_the_others_do(
+    broker: FakeBroker, dead_end: Callable[[], AbstractContextManager[str]]
+) -> None:
+    options: dict[str, Any] = {**QUICK, "socket_connection_setup_timeout_ms": 60}
+    with dead_end() as dead:
+        for servers in (f"{dead},{broker.bootstrap_servers}", f"{broker.bootstrap_servers},{dead}"):
+            async with Producer(servers, **options) as producer:
+                await producer.send("orders", b"value", timeout=2)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_a_send_survives_one_silence_at_any_stage(broker: FakeBroker, stage: str) -> None:
+    broker.swallow(stage)
+    async with audited(
+        broker, request_timeout_ms=60, socket_connection_setup_timeout_ms=60, delivery_timeout_ms=5000
+    ) as audit:
+        await audit.send()
+
+    assert audit.acknowledged == 1
+
+
+async def test_a_send_is_not_held_up_by_a_leader_that_hangs_when_others_do_not() -> None:
+    with FakeBroker(2, topics={"orders": 2}) as broker:
+        async with audited(broker) as audit:
+            await audit.send(partition=0)
+            await audit.send(partition=1)
+            with broker.hold("Produce", node=1):
+                stuck = await audit.enqueue(partition=0)
+                for _ in range(10):
+                    await audit.send(partition=1)
+                assert stuck.outcome is None
+
+
+async def test_a_close_that_is_cancelled_goes_on_and_can_be_awaited_again(broker: FakeBroker) -> None:
+    before = asyncio.all_tasks()
+    producer = await Producer(broker.bootstrap_servers, **QUICK).start()
+    await producer.partitions_for("orders")
+    with broker.hold("Produce"):
+        await producer.enqueue("orders", b"value")
+        closing = asyncio.ensure_future(producer.close(timeout=5))
+        await asyncio.sleep(0.01)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+    report = await producer.close()
+
+    assert (report.delivered, report.clean) == (1, True)
+    assert asyncio.all_tasks() == before
