@@ -48,8 +48,8 @@ def open_producer() -> Callable[..., Any]:
 async def until(condition: Callable[[], object], timeout: float = 5.0) -> None:
     """Let the event loop run until the condition holds."""
     async with asyncio.timeout(timeout):
-        while not condition():
-            await asyncio.sleep(0.001)  # noqa: ASYNC110 - the condition may be another thread's: nobody sets an event
+        while not condition():  # noqa: ASYNC110 - the condition may be another thread's: nobody sets an event
+            await asyncio.sleep(0.001)
 
 
 #: The tests of these modules run on every kind of event loop: the usual one, in debug mode, and uvloop.
