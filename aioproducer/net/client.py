@@ -105,7 +105,8 @@ class NetworkClient:
         self._closed = False
         self._changed = asyncio.Event()
         self._used: set[str] = set()
-        self._answers: dict[str, int] = {}
+        self._questions = 0  # how many times the metadata were asked for
+        self._answered: dict[str, int] = {}  # the last of these questions that was answered about a topic
 
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._request_timeout_s = config.request_timeout_ms / 1000
@@ -235,13 +236,14 @@ class NetworkClient:
         unknown_ms = self._config.unknown_topic_timeout_ms
         if unknown_ms is not None:
             deadline = min(deadline, self._loop.time() + unknown_ms / 1000)
-        began_with = self._answers.get(name, 0)
+        asked_before = self._questions
         while True:
             topic = self.topic(name)
             if topic is not None and (partition is None or partition < topic.partition_count):
                 return topic
             error = self.metadata.errors.get(name)
-            is_fresh = self._answers.get(name, 0) > began_with
+            # The answer to a question of before may be older than what the caller knows.
+            is_fresh = self._answered.get(name, 0) > asked_before
             if is_fresh and error in _HOPELESS and error is not None:
                 raise broker_error(error, f"topic {name!r}")
             if is_fresh and topic is not None and error is None:
@@ -521,6 +523,7 @@ class NetworkClient:
         self._used.clear()
         self.metadata.forget_idle(now, self._config.metadata_max_idle_ms / 1000)
         wanted = self.metadata.wanted
+        self._questions = question = self._questions + 1
         try:
             response = await self.request(
                 MetadataRequest(
@@ -532,7 +535,7 @@ class NetworkClient:
             self.last_error = error if not isinstance(error, KafkaTimeoutError) else self.last_error or error
             self._update_failed()
             return
-        self._take_in(response, wanted)
+        self._take_in(response, wanted, question)
 
     def _update_failed(self) -> None:
         now = self._loop.time()
@@ -545,7 +548,7 @@ class NetworkClient:
         self._update_wanted.set()
         self._tell()
 
-    def _take_in(self, response: MetadataResponse, wanted: Sequence[str]) -> None:
+    def _take_in(self, response: MetadataResponse, wanted: Sequence[str], question: int) -> None:
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._bootstrap()
             self._update_failed()
@@ -555,7 +558,7 @@ class NetworkClient:
         self.metadata.update(response)
         for topic in response.topics:
             if topic.name is not None:
-                self._answers[topic.name] = self._answers.get(topic.name, 0) + 1
+                self._answered[topic.name] = question
         self._follow_moves()
         self._update_not_before = now + self._retry.delay(0, self._random.random())
         self._tell()

@@ -29,6 +29,8 @@ __all__ = ["HANDLER"]
 
 _VALID_ACKS = frozenset({0, 1, -1})
 _TOPIC_IDS_SINCE = 13
+#: Kafka keeps its own books in these; only its own admin client may write to them.
+_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _START_OF_LOG_UNTOLD = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -99,6 +101,9 @@ def _outcome(
     partition = topic.partition(data.index)
     if partition is None:
         return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition")
+    if topic.name in _INTERNAL_TOPICS:
+        text = f"Cannot append to internal topic {topic.name}"
+        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, text, reached_log=False)
     refused = _check_leader(context, request, topic, partition)
     if refused is not None:
         return refused
