@@ -2,12 +2,13 @@
 
 Knowledge only ever gets newer: a partition's leader is taken from an answer only if its epoch is not older than the one
 that is known - unless the topic has another id, and so is another topic. What an answer leaves out, or reports with an
-error, keeps what is known of it: a gap in the metadata is no reason to fail records.
+error, keeps what is known of it: a gap in the metadata is no reason to fail records, nor to count fewer partitions, which
+would send keys elsewhere. What nobody asked for is not kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 from uuid import UUID
@@ -28,7 +29,14 @@ class Node(NamedTuple):
     rack: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.id} ({self.host}:{self.port})"
+        """As messages call it; a bootstrap server (its id is negative) has no number that a user would know."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.id < 0 else f"{self.id} ({host}:{self.port})"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens; two answers that differ in it tell of a broker that moved."""
+        return self.host, self.port
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,8 @@ class ClusterMetadata:
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, TopicMetadata] = {}
-        self.errors: dict[str, int] = {}  # the last error of topics that were asked for in vain
+        self.errors: dict[str, int] = {}  # what the last answer said was wrong with a topic
+        self.answers: dict[str, int] = {}  # how many answers told of a topic, good or bad
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.version = 0
@@ -71,17 +80,24 @@ class ClusterMetadata:
     # -- asking -------------------------------------------------------------------------------------------------------
 
     def leader(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """The node id and the epoch of a partition's leader, None where nobody is known to lead it."""
+        """The node id and the epoch of a partition's leader, None where nobody leads it whose address is known."""
         known = self.topics.get(topic)
-        if known is None or partition >= len(known.partitions):
+        if known is None or not 0 <= partition < len(known.partitions):
             return None
         found = known.partitions[partition]
-        return None if found.leader < 0 else (found.leader, found.leader_epoch)
+        return (found.leader, found.leader_epoch) if found.leader in self.nodes else None
 
     @property
     def wanted(self) -> list[str]:
         """The topics that somebody used lately, in the order in which they were first asked for."""
         return list(self._used_at)
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether a topic that is wanted is being created, or has a partition that waits for its leader."""
+        return any(code in _PASSING for code in self.errors.values()) or any(
+            partition.leader not in self.nodes for topic in self.topics.values() for partition in topic.partitions
+        )
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -97,37 +113,71 @@ class ClusterMetadata:
             del self._used_at[topic]
             self.topics.pop(topic, None)
             self.errors.pop(topic, None)
+            self.answers.pop(topic, None)
             self.version += 1
 
-    def update(self, response: MetadataResponse) -> None:
-        """Take an answer in; see the module for what it may change."""
+    def forget_nodes(self) -> None:
+        """Take no known broker for one any more; topics keep their partitions, without leaders (KIP-1102)."""
+        self.nodes = {}
+        self.version += 1
+
+    def update(
+        self, response: MetadataResponse, *, requested: Container[str] | None = None, reliable_epochs: bool = True
+    ) -> bool:
+        """Take an answer in, and tell whether it changed anything; see the module for what it may change.
+
+        Of the topics only those count that were ``requested`` (None: all) and are not forgotten meanwhile.
+        ``reliable_epochs`` is False for answers before version 9, whose leader epochs may be out of date (KAFKA-9212).
+        """
+        before = (self.nodes, dict(self.topics), dict(self.errors))
         if response.brokers:
             self.nodes = {
                 broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
                 for broker in response.brokers
+                if broker.node_id >= 0
             }
         self.cluster_id = response.cluster_id or self.cluster_id
         self.controller_id = response.controller_id
         for topic in response.topics:
-            if topic.name is not None:
-                self._update_topic(topic.name, topic)
+            if topic.name is not None and (
+                requested is None or (topic.name in requested and topic.name in self._used_at)
+            ):
+                self.answers[topic.name] = self.answers.get(topic.name, 0) + 1
+                self._update_topic(topic.name, topic, reliable_epochs)
+        self._keep_leaders(before[0])
+        if before == (self.nodes, self.topics, self.errors):
+            return False
         self.version += 1
+        return True
 
-    def _update_topic(self, name: str, answer: MetadataResponseTopic) -> None:
+    def _keep_leaders(self, known: Mapping[int, Node]) -> None:
+        """Keep the addresses of leaders that an answer does not tell, as one does that is older than a leader's hint."""
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if partition.leader in known and partition.leader not in self.nodes:
+                    self.nodes[partition.leader] = known[partition.leader]
+
+    def _update_topic(self, name: str, answer: MetadataResponseTopic, reliable_epochs: bool) -> None:
         if answer.error_code != ErrorCode.NONE:
             self.errors[name] = answer.error_code
             return
-        partitions = _in_order(
-            PartitionMetadata(each.partition_index, each.leader_id, each.leader_epoch, each.error_code)
+        told = {
+            each.partition_index: PartitionMetadata(
+                each.partition_index, each.leader_id, each.leader_epoch if reliable_epochs else -1, each.error_code
+            )
             for each in answer.partitions
-        )
-        if not partitions:
+            if each.partition_index >= 0
+        }
+        if not told or max(told) > 2 * len(told):
+            self.errors[name] = ErrorCode.LEADER_NOT_AVAILABLE  # it is being created; or the answer makes no sense
             return
         self.errors.pop(name, None)
-        known = self.topics.get(name)
-        if known is not None and (known.topic_id == answer.topic_id or ZERO_UUID in (known.topic_id, answer.topic_id)):
-            partitions = _newer(known.partitions, partitions)
-        self.topics[name] = TopicMetadata(name, answer.topic_id, partitions)
+        topic_id, known = answer.topic_id, self.topics.get(name)
+        if known is None or not (known.topic_id == topic_id or ZERO_UUID in (known.topic_id, topic_id)):
+            self.topics[name] = TopicMetadata(name, topic_id, _newer((), told))
+        else:
+            known_id = known.topic_id if topic_id == ZERO_UUID else topic_id
+            self.topics[name] = TopicMetadata(name, known_id, _newer(known.partitions, told))
 
     def apply_leader_hint(
         self, topic: str, partition: int, leader: int, leader_epoch: int, endpoints: Iterable[NodeEndpoint]
@@ -137,14 +187,13 @@ class ClusterMetadata:
         Only news about partitions that are known, from an epoch that is newer, to a node whose address is known or told.
         """
         known = self.topics.get(topic)
-        if known is None or partition >= len(known.partitions):
+        if known is None or not 0 <= partition < len(known.partitions):
             return False
-        for endpoint in endpoints:
-            if endpoint.node_id not in self.nodes:
-                self.nodes[endpoint.node_id] = Node(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
         found = known.partitions[partition]
-        if leader not in self.nodes or leader_epoch <= found.leader_epoch:
+        node = self.nodes.get(leader) or _endpoint(leader, endpoints)
+        if node is None or leader_epoch <= found.leader_epoch:
             return False
+        self.nodes[leader] = node
         partitions = list(known.partitions)
         partitions[partition] = replace(found, leader=leader, leader_epoch=leader_epoch, error_code=0)
         self.topics[topic] = replace(known, partitions=tuple(partitions))
@@ -152,23 +201,20 @@ class ClusterMetadata:
         return True
 
 
-def _in_order(partitions: Iterable[PartitionMetadata]) -> tuple[PartitionMetadata, ...]:
-    """The partitions by number, up to the first gap: a partition is found by its number as an index."""
-    found = sorted(partitions, key=lambda partition: partition.index)
-    whole = len(found)
-    for expected, partition in enumerate(found):
-        if partition.index != expected:
-            whole = expected
-            break
-    return tuple(found[:whole])
+#: What a topic may say of itself while it is being created or moved, and says no more soon.
+_PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.LISTENER_NOT_FOUND})
 
 
-def _newer(known: Sequence[PartitionMetadata], told: Sequence[PartitionMetadata]) -> tuple[PartitionMetadata, ...]:
-    """Of each partition the newer news; partitions that were left out stay."""
+def _endpoint(leader: int, endpoints: Iterable[NodeEndpoint]) -> Node | None:
+    found = next((each for each in endpoints if each.node_id == leader >= 0), None)
+    return None if found is None else Node(found.node_id, found.host, found.port, found.rack)
+
+
+def _newer(known: Sequence[PartitionMetadata], told: Mapping[int, PartitionMetadata]) -> tuple[PartitionMetadata, ...]:
+    """Of each partition the newer news; those that were left out stay as they were, or have no leader."""
     merged = list(known)
-    for partition in told:
-        if partition.index >= len(merged):
-            merged.append(partition)
-        elif partition.leader_epoch < 0 or partition.leader_epoch >= merged[partition.index].leader_epoch:
-            merged[partition.index] = partition
+    merged.extend(told.get(index) or PartitionMetadata(index, -1, -1) for index in range(len(known), max(told) + 1))
+    for index, partition in told.items():
+        if partition.leader_epoch < 0 or partition.leader_epoch >= merged[index].leader_epoch:
+            merged[index] = partition
     return tuple(merged)

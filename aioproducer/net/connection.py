@@ -5,26 +5,24 @@ cannot be read to its last byte: each of these ends the connection, and everybod
 left pending, and no callback is called twice.
 
 Requests are written as pieces that are not copied together. There is no task and no future for a request, and one timer
-for all of them: answers come in order, so only the oldest can be the next to run out of time.
+for all of them, which is never later than the first deadline among them and looks again when it fires.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias, cast
 
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError
 from aioproducer.protocol.frames import FrameReader, decode_response_header, encode_request
 from aioproducer.protocol.message import Request
 
-__all__ = ["Answered", "Connection"]
-
-logger = logging.getLogger("aioproducer")
+__all__ = ["Answered", "Connection", "settle"]
 
 #: Called once: with the response, with the body's bytes where these were asked for, with the error that ended the
 #: connection, or with None when a request that has no answer was written.
@@ -34,9 +32,9 @@ MAX_FRAME_BEFORE_READY = 64 * 1024
 MAX_FRAME = 16 * 1024 * 1024
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
-    """A request that was sent and not answered."""
+    """A request that was sent and not answered, or that has no answer and is not written yet."""
 
     correlation_id: int
     request: type[Request[Any]]
@@ -48,23 +46,31 @@ class _Waiting:
 
 
 class Connection(asyncio.Protocol):
-    """A connection to one broker. ``name`` is how messages call it; ``on_lost(error)`` is called once at its end."""
+    """A connection to one broker.
 
-    def __init__(self, name: str, client_id: str, on_lost: Callable[[KafkaError], object]) -> None:
+    ``name`` is how messages call it; ``on_lost(connection, error)`` is called once at its end, before those who wait.
+    """
+
+    def __init__(self, name: str, client_id: str, on_lost: Callable[[Connection, KafkaError], object]) -> None:
         self.name = name
         self.last_used = 0.0
-        self.closed = False
+        self.error: KafkaError | None = None  # why it is closed
         self._client_id = client_id
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader(MAX_FRAME_BEFORE_READY)
         self._waiting: deque[_Waiting] = deque()
-        self._unwritten: list[Answered] = []
+        self._unwritten: deque[_Waiting] = deque()
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._error: KafkaError | None = None
+        self._timer_due = 0.0
         self._gone = self._loop.create_future()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self.error is not None
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -89,29 +95,38 @@ class Connection(asyncio.Protocol):
         """
         transport = self._transport
         if self.closed or transport is None or transport.is_closing():
-            error = self._error or BrokerConnectionError(f"The connection to broker {self.name} is closed.")
-            self._loop.call_soon(answered, error)
+            gone = self.error or BrokerConnectionError(f"The connection to broker {self.name} is closed.")
+            self._loop.call_soon(answered, gone)
             return
-        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        now = self.last_used = self._loop.time()
+        correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         pieces = encode_request(correlation_id, self._client_id, request, version)
+        self._correlation_id = correlation_id
+        now = self.last_used = self._loop.time()
+        waiting = _Waiting(correlation_id, type(request), version, answered, now + timeout_s, timeout_s, raw)
+        if self._timer is None or waiting.deadline < self._timer_due:
+            self._arm(waiting.deadline)
         if expect_response:
-            waiting = _Waiting(correlation_id, type(request), version, answered, now + timeout_s, timeout_s, raw)
             self._waiting.append(waiting)
-            if self._timer is None:
-                self._timer = self._loop.call_at(waiting.deadline, self._check_time)
             transport.writelines(pieces)
             return
-        self._unwritten.append(answered)
+        self._unwritten.append(waiting)
         transport.writelines(pieces)
+        # Until Python 3.12.9 and 3.13.2 writelines() forgets to tell that it did not get rid of everything (gh-127655).
+        transport.set_write_buffer_limits(high=0)
         if transport.get_write_buffer_size() == 0:
-            self._loop.call_soon(self.resume_writing)
+            self._loop.call_soon(self._written)
 
     def resume_writing(self) -> None:
         """The operating system has taken everything (the transport's limits are zero)."""
-        unwritten, self._unwritten = self._unwritten, []
-        for answered in unwritten:
-            answered(None)
+        self._written()
+
+    def _written(self) -> None:
+        transport = self._transport
+        if not self._unwritten or transport is None or transport.get_write_buffer_size() > 0:
+            return  # more was written meanwhile: `resume_writing` comes when that has left, too
+        unwritten, self._unwritten = self._unwritten, deque()
+        for each in unwritten:
+            self._tell(each, None)
 
     def ready(self) -> None:
         """The peer is a broker: longer answers are welcome from now on."""
@@ -132,18 +147,26 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Cut the bytes into answers, and hand each to whoever waits for it."""
-        self._frames.feed(data)
+        if self.closed:
+            return
+        frames = self._frames
+        frames.feed(data)
         try:
-            while (frame := self._frames.next_frame()) is not None:
-                self._answer(frame)
-        except KafkaError as error:
+            while (frame := frames.next_frame()) is not None:
+                waiting, answer = self._read(frame)
+                self._tell(waiting, answer)
+                if self.error is not None:  # whoever was told has ended the connection
+                    return
+            if frames.pending and not self._waiting:
+                raise ProtocolError(f"{frames.pending} byte(s) came, and nothing was asked.")
+        except ProtocolError as error:
             broken = ProtocolError(f"Broker {self.name} sent something that cannot be read: {error}")
             broken.__cause__ = error
             self.abort(broken)
 
-    def _answer(self, frame: bytes) -> None:
+    def _read(self, frame: bytes) -> tuple[_Waiting, object]:
         if not self._waiting:
-            raise ProtocolError(f"{len(frame)} bytes came, and nothing was asked.")
+            raise ProtocolError(f"{len(frame)} byte(s) came, and nothing was asked.")
         waiting = self._waiting[0]
         correlation_id, body = decode_response_header(frame, waiting.request, waiting.version)
         if correlation_id != waiting.correlation_id:
@@ -151,21 +174,40 @@ class Connection(asyncio.Protocol):
         answer: object = bytes(body) if waiting.raw else waiting.request.response_type.decode(waiting.version, body)
         self._waiting.popleft()
         self.last_used = self._loop.time()
-        waiting.answered(answer)
+        return waiting, answer
+
+    def _tell(self, waiting: _Waiting, answer: object) -> None:
+        try:
+            waiting.answered(answer)
+        except Exception as error:  # foreign code: one that fails must not cost the others their answers
+            self._loop.call_exception_handler(
+                {
+                    "message": f"What waited for {waiting.request.__name__} to broker {self.name} failed on being told",
+                    "exception": error,
+                    "protocol": self,
+                }
+            )
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def _arm(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self._loop.call_at(due, self._check_time)
 
     def _check_time(self) -> None:
         self._timer = None
-        if not self._waiting:
+        if not self.in_flight:
             return
-        oldest = self._waiting[0]
-        if self._loop.time() < oldest.deadline:
-            self._timer = self._loop.call_at(oldest.deadline, self._check_time)
+        first = min(chain(self._waiting, self._unwritten), key=lambda waiting: waiting.deadline)
+        if self._loop.time() < first.deadline:
+            self._arm(first.deadline)
             return
+        what = f"{first.request.__name__} v{first.version} within {first.timeout_s:g} s"
+        did_not = "did not answer" if first in self._waiting else "did not take"
         self.abort(
-            BrokerConnectionError(
-                f"Broker {self.name} did not answer {oldest.request.__name__} v{oldest.version} within "
-                f"{oldest.timeout_s:g} s; {len(self._waiting)} request(s) were in flight."
-            )
+            BrokerConnectionError(f"Broker {self.name} {did_not} {what}; {self.in_flight} request(s) were in flight.")
         )
 
     # -- the end ------------------------------------------------------------------------------------------------------
@@ -174,20 +216,17 @@ class Connection(asyncio.Protocol):
         """The transport is gone."""
         if not self._gone.done():
             self._gone.set_result(None)
-        if not self.closed:
-            how = f"broke: {exc}" if exc is not None else "was closed by the broker"
-            error = BrokerConnectionError(
-                f"The connection to broker {self.name} {how}; {self.in_flight} request(s) were in flight."
-            )
-            error.__cause__ = exc
-            self._end(error)
+        how = f"broke: {exc}" if exc is not None else "was closed by the broker"
+        error = BrokerConnectionError(
+            f"The connection to broker {self.name} {how}; {self.in_flight} request(s) were in flight."
+        )
+        error.__cause__ = exc
+        self._end(error)
 
     def abort(self, error: KafkaError) -> None:
         """End the connection now, and tell everybody who waits on it."""
         if self._transport is not None:
             self._transport.abort()
-        elif not self._gone.done():
-            self._gone.set_result(None)
         self._end(error)
 
     async def wait_closed(self) -> None:
@@ -201,18 +240,16 @@ class Connection(asyncio.Protocol):
     def _end(self, error: KafkaError) -> None:
         if self.closed:
             return
-        self.closed = True
-        self._error = error
+        self.error = error
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting, self._waiting = self._waiting, deque()
-        unwritten, self._unwritten = self._unwritten, []
-        for each in waiting:
-            each.answered(error)
-        for answered in unwritten:
-            answered(error)
-        self._on_lost(error)
+        told = [*self._waiting, *self._unwritten]
+        self._waiting.clear()
+        self._unwritten.clear()
+        self._on_lost(self, error)
+        for each in told:
+            self._tell(each, error)
 
     def configure_socket(self, send_buffer: int, receive_buffer: int) -> None:
         """Set the options of the socket; sizes in bytes, -1 for the system's default."""
@@ -227,3 +264,9 @@ class Connection(asyncio.Protocol):
 
     def __repr__(self) -> str:
         return f"<Connection to {self.name}: {self.in_flight} in flight{', closed' if self.closed else ''}>"
+
+
+def settle(done: asyncio.Future[Any], answer: object) -> None:
+    """Let a future be what waits for an answer; errors come as its result, too. One that was cancelled stays so."""
+    if not done.done():
+        done.set_result(answer)

@@ -61,4 +61,4 @@ def version_to_retry(body: bytes) -> int | None:
         told = ApiVersionsResponse.decode(0, body)
     except ProtocolError:
         return 0
-    return next((each.max_version for each in told.api_keys if each.api_key == ApiKey.API_VERSIONS), 0)
+    return max(0, next((each.max_version for each in told.api_keys if each.api_key == ApiKey.API_VERSIONS), 0))

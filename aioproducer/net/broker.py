@@ -1,0 +1,110 @@
+"""One broker: its connection, or how the attempts to get one went."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import anyio
+
+from aioproducer.core.cluster import Node
+from aioproducer.errors import KafkaError
+from aioproducer.net.connection import Connection
+from aioproducer.net.connector import Established
+from aioproducer.net.versions import BrokerVersions
+
+__all__ = ["Broker"]
+
+
+class Broker:
+    """What is known of one broker from talking to it. A thing of `Brokers`, which decides; this remembers."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.connection: Connection | None = None
+        self.versions: BrokerVersions | None = None
+        self.attempt: anyio.CancelScope | None = None  # while somebody connects it
+        self.attempts = 0
+        self.attempt_at = 0.0  # when the last attempt began, or begins
+        self.retry_at = 0.0
+        self.failures = 0  # what the pauses between attempts grow with
+        self.unreachable = False  # the last attempt to connect failed
+        self.error: KafkaError | None = None  # what went wrong last; None since it answered
+        self.failed_at = 0.0
+        self.retired = False  # it is not part of the cluster any more, and still has requests to answer
+        self.throttled_until = 0.0
+        self._connected_at = 0.0
+        self._throttle: asyncio.TimerHandle | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether requests can be written to it."""
+        return self.connection is not None
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether it asked for silence (KIP-219)."""
+        return self._throttle is not None
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests it has not answered."""
+        return 0 if self.connection is None else self.connection.in_flight
+
+    def opened(self, established: Established, now: float) -> None:
+        """It is connected. That alone does not make its failures forgotten: it may close again at once."""
+        self.connection, self.versions = established.connection, established.versions
+        self.unreachable = False
+        self._connected_at = now
+
+    def failed(self, error: KafkaError, now: float) -> None:
+        """An attempt to connect failed; the caller sets ``retry_at``."""
+        self.error, self.failed_at = error, now
+        self.unreachable = True
+        self.failures += 1
+
+    def lost(self, error: KafkaError, now: float, long_s: float) -> None:
+        """The connection broke. One that had lasted ``long_s`` seconds was a good one: the pauses begin anew."""
+        self.connection = self.versions = None
+        self.error, self.failed_at = error, now
+        self.failures = 1 if now - self._connected_at > long_s else self.failures + 1
+
+    def answered(self) -> None:
+        """It does what it should."""
+        self.error = None
+
+    def throttle(self, seconds: float, loop: asyncio.AbstractEventLoop, on_over: Callable[[], object]) -> None:
+        """Leave it alone for so long, and let it be late with what it was sent before (KIP-219)."""
+        if self.connection is not None:
+            self.connection.grant(seconds)
+        until = loop.time() + seconds
+        if until <= self.throttled_until:
+            return
+
+        def over() -> None:
+            self._throttle = None
+            on_over()
+
+        if self._throttle is not None:
+            self._throttle.cancel()
+        self.throttled_until = until
+        self._throttle = loop.call_at(until, over)
+
+    def disconnect(self, error: KafkaError) -> None:
+        """Close the connection; those who wait for its answers are told."""
+        connection, self.connection, self.versions = self.connection, None, None
+        if connection is not None:
+            connection.abort(error)
+
+    def close(self, error: KafkaError) -> None:
+        """Close the connection, end the attempts to get one, leave no timer."""
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
+        if self.attempt is not None:
+            self.attempt.cancel()
+        self.disconnect(error)
+
+    def __repr__(self) -> str:
+        state = "connected" if self.is_connected else "connecting" if self.attempt is not None else "not connected"
+        return f"<Broker {self.node}: {state}, {self.failures} failure(s)>"

@@ -1,0 +1,293 @@
+"""The brokers that are known: connects them, chooses among them, and begins again at the bootstrap servers.
+
+Each broker is connected in a task of its own, so one that hangs - in a look-up, in connecting, in the handshake - costs
+nobody else anything. Where any broker will do, one is tried after the other: the next one when the last has failed, or
+when it has had a moment and did not make it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from math import inf
+from random import Random
+
+import anyio
+import anyio.abc
+
+from aioproducer.config import ProducerConfig
+from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.cluster import ClusterMetadata, Node
+from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.net.broker import Broker
+from aioproducer.net.connection import Connection
+from aioproducer.net.connector import Connector
+
+__all__ = ["Brokers"]
+
+logger = logging.getLogger("aioproducer")
+
+#: How long one broker is waited for before another one is tried as well, in seconds (as in RFC 8305).
+_A_MOMENT_S = 0.25
+
+#: However short the configured pauses are: less would keep the processor busy with failing.
+_LEAST_PAUSE_S = 0.005
+
+
+class Brokers:
+    """Those of the cluster, or of the bootstrap servers as long as no cluster is known; the ids of these are negative.
+
+    ``on_change()`` is called when a connection came or went, or when one can take a request again; ``on_trouble()`` when
+    one failed, so that the metadata may be out of date.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        metadata: ClusterMetadata,
+        connector: Connector,
+        random: Random,
+        *,
+        on_change: Callable[[], object],
+        on_trouble: Callable[[], object],
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._connector = connector
+        self._random = random
+        self._on_change = on_change
+        self._on_trouble = on_trouble
+        self._loop = asyncio.get_running_loop()
+        self._known: dict[int, Broker] = {}
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._next_try_at = 0.0
+        self._max_in_flight = config.max_in_flight_requests_per_connection
+        self._may_rebootstrap = config.metadata_recovery_strategy == "rebootstrap"
+        self._long_s = config.reconnect_backoff_max_ms / 1000
+        self._reconnect = ExponentialBackoff(config.reconnect_backoff_ms / 1000, self._long_s)
+        self._setup = ExponentialBackoff(
+            config.socket_connection_setup_timeout_ms / 1000, config.socket_connection_setup_timeout_max_ms / 1000
+        )
+        self._bootstrap()
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    def get(self, node_id: int) -> Broker | None:
+        """The broker of this id, None where the cluster has none."""
+        broker = self._known.get(node_id)
+        if broker is not None and not broker.retired:
+            return broker
+        node = self._metadata.nodes.get(node_id)
+        if node is None:
+            return None
+        if broker is None:
+            broker = self._known[node_id] = Broker(node)
+        broker.retired = False
+        return broker
+
+    def known(self, node_id: int) -> Broker | None:
+        """The broker of this id, if it was ever used."""
+        return self._known.get(node_id)
+
+    def connected(self) -> list[Broker]:
+        """Those that are connected, bootstrap servers too."""
+        return [broker for broker in self._known.values() if broker.is_connected]
+
+    def has_room(self, broker: Broker) -> bool:
+        """Whether it can take a request now."""
+        connection = broker.connection
+        return connection is not None and not broker.is_throttled and connection.in_flight < self._max_in_flight
+
+    def least_loaded(self) -> Broker | None:
+        """The one that can take a request now and has the fewest to answer; None where none can."""
+        able = [broker for broker in self._known.values() if self.has_room(broker) and not broker.retired]
+        return min(able, key=lambda broker: broker.in_flight, default=None)
+
+    @property
+    def last_error(self) -> KafkaError | None:
+        """What went wrong last with a broker that has not answered since."""
+        failed = [broker for broker in self._known.values() if broker.error is not None]
+        return max(failed, key=lambda broker: broker.failed_at).error if failed else None
+
+    # -- connecting ---------------------------------------------------------------------------------------------------
+
+    def run_in(self, tasks: anyio.abc.TaskGroup | None) -> None:
+        """Connect in this task group from now on; None: connect nobody any more."""
+        self._tasks = tasks
+
+    def connect(self, broker: Broker) -> None:
+        """Begin to connect this broker, when the pause after its last failure is over; does not wait."""
+        if broker.attempt is not None or broker.is_connected or self._tasks is None:
+            return
+        broker.attempt = scope = anyio.CancelScope()
+        broker.attempt_at = max(self._loop.time(), broker.retry_at)
+        broker.attempts += 1
+        self._tasks.start_soon(self._connect, broker, scope, name=f"aioproducer connect {broker.node}")
+
+    def connect_any(self, now: float) -> float:
+        """Begin to connect a broker, whichever comes first; answers when to look again (infinity: on a change)."""
+        for node_id in self._metadata.nodes:
+            self.get(node_id)
+        if self._is_cut_off():
+            logger.warning("No known broker can be reached; the bootstrap servers are asked where the cluster is now.")
+            self._bootstrap()
+        apart = [broker for broker in self._known.values() if not broker.is_connected and not broker.retired]
+        begun = max(
+            (broker.attempt_at for broker in apart if broker.attempt and broker.attempt_at <= now), default=-inf
+        )
+        if now < begun + _A_MOMENT_S:
+            return begun + _A_MOMENT_S
+        idle = [broker for broker in apart if broker.attempt is None]
+        rested = [broker for broker in idle if broker.retry_at <= now]
+        if not rested:
+            return min((broker.retry_at for broker in idle), default=inf)
+        broker = min(rested, key=lambda broker: (broker.failures, self._random.random()))
+        if broker.failures:  # not all of a large cluster at once, again and again
+            if now < self._next_try_at:
+                return self._next_try_at
+            self._next_try_at = now + self._reconnect.initial_s
+        self.connect(broker)
+        return now + _A_MOMENT_S
+
+    async def _connect(self, broker: Broker, scope: anyio.CancelScope) -> None:
+        """One attempt, after the pause behind those before it."""
+        try:
+            with scope:
+                await asyncio.sleep(max(0.0, broker.retry_at - self._loop.time()))
+                established = await self._connector.connect(
+                    broker.node,
+                    broker.attempts - 1,
+                    self._setup.delay(broker.failures, self._random.random()),
+                    lambda connection, error: self._lost(broker, connection, error),
+                )
+                connection = established.connection
+                if scope.cancel_called:
+                    connection.abort(BrokerConnectionError(f"Broker {broker.node} is not needed any more."))
+                elif connection.error is not None:
+                    raise connection.error
+                else:
+                    broker.opened(established, self._loop.time())
+                    if established.throttle_s > 0:
+                        self.throttle(broker, established.throttle_s)
+        except KafkaError as error:
+            self._failed(broker, error)
+        finally:
+            broker.attempt = None
+            self._on_change()
+
+    def _failed(self, broker: Broker, error: KafkaError) -> None:
+        logger.debug("%s", error)
+        broker.failed(error, self._loop.time())
+        self._rest(broker)
+        self._on_trouble()
+
+    def _lost(self, broker: Broker, connection: Connection, error: KafkaError) -> None:
+        if broker.connection is not connection:
+            return  # it was never used, or it was closed on purpose
+        logger.debug("%s", error)
+        broker.lost(error, self._loop.time(), self._long_s)
+        self._rest(broker)
+        self._on_trouble()
+        self._on_change()
+
+    def _rest(self, broker: Broker) -> None:
+        pause = self._reconnect.delay(broker.failures - 1, self._random.random())
+        broker.retry_at = self._loop.time() + max(pause, _LEAST_PAUSE_S)
+
+    def throttle(self, broker: Broker, seconds: float) -> None:
+        """Send it nothing for so long."""
+        broker.throttle(seconds, self._loop, self._on_change)
+
+    # -- the cluster --------------------------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Part with brokers that left or moved, according to the metadata, and with the bootstrap servers."""
+        nodes = self._metadata.nodes
+        if not nodes:
+            return
+        for broker in list(self._known.values()):
+            node = nodes.get(broker.node.id)
+            if node is not None and node.address == broker.node.address:
+                broker.node = node
+                broker.retired = False
+            elif node is not None:
+                self.drop(broker, f"Broker {broker.node} has moved to {node}.")
+            elif (same := self._at_the_address_of(broker)) is not None:
+                self._adopt(broker, same)
+            elif broker.in_flight:
+                broker.retired = True  # until they are answered: the answers count
+            else:
+                self.drop(broker, f"Broker {broker.node} is not part of the cluster any more.")
+
+    def _at_the_address_of(self, broker: Broker) -> Node | None:
+        """The node that a connected bootstrap server turned out to be, if it is clear which."""
+        if broker.node.id >= 0 or not broker.is_connected:
+            return None
+        same = [node for node in self._metadata.nodes.values() if node.address == broker.node.address]
+        if len(same) != 1:
+            return None
+        rival = self._known.get(same[0].id)
+        return None if rival is not None and rival.is_connected else same[0]
+
+    def _adopt(self, broker: Broker, node: Node) -> None:
+        """Go on with the connection to a bootstrap server as that to the node which it is."""
+        rival = self._known.get(node.id)
+        if rival is not None:
+            self.drop(rival, f"Broker {node} is connected as a bootstrap server.")
+        del self._known[broker.node.id]
+        self._known[node.id] = broker
+        broker.node = node
+        if broker.connection is not None:
+            broker.connection.name = str(node)
+
+    def drop(self, broker: Broker, why: str) -> None:
+        """Close its connection and forget it."""
+        if self._known.get(broker.node.id) is broker:
+            del self._known[broker.node.id]
+        broker.close(BrokerConnectionError(why))
+
+    def _is_cut_off(self) -> bool:
+        """Whether all known brokers have failed, so that the cluster must be somewhere else (KIP-899).
+
+        One that is only busy, throttled or still being connected is reason to wait.
+        """
+        return (
+            self._may_rebootstrap
+            and bool(self._metadata.nodes)
+            and all(broker.unreachable and broker.node.id >= 0 for broker in self._known.values() if not broker.retired)
+            and not any(broker.is_connected for broker in self._known.values())
+        )
+
+    def _bootstrap(self) -> None:
+        """Add the servers that the user named, in random order; their names are resolved when they are connected."""
+        addresses = list(self._config.bootstrap_addresses)
+        self._random.shuffle(addresses)
+        for number, (host, port) in enumerate(addresses, start=1):
+            self._known[-number] = Broker(Node(-number, host, port))
+
+    def rebootstrap(self, why: str) -> None:
+        """Forget all brokers, and begin again with the bootstrap servers (KIP-1102)."""
+        logger.warning("The cluster is looked for again from the bootstrap servers: %s", why)
+        known, self._known = self._known, {}
+        self._metadata.forget_nodes()
+        self._bootstrap()
+        for broker in known.values():
+            broker.close(BrokerConnectionError(f"The connection to broker {broker.node} was given up: {why}"))
+        self._on_change()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def close_idle(self, before: float) -> None:
+        """Close the connections that were last used before this time and have nothing to answer."""
+        for broker in list(self._known.values()):
+            connection = broker.connection
+            if connection is not None and connection.in_flight == 0 and connection.last_used < before:
+                broker.disconnect(BrokerConnectionError(f"The connection to broker {broker.node} was idle."))
+
+    def close(self, error: KafkaError) -> None:
+        """Close all of them, and connect none any more."""
+        self._tasks = None
+        known, self._known = self._known, {}
+        for broker in known.values():
+            broker.close(error)

@@ -1,0 +1,42 @@
+"""A Signal wakes everybody who waits for news; nobody's waiting depends on anybody else's."""
+
+from __future__ import annotations
+
+import asyncio
+
+__all__ = ["Signal"]
+
+
+class Signal:
+    """Something may have changed. Who waits looks again for themselves, and waits on if it was nothing for them."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiters: dict[asyncio.Future[bool], None] = {}
+
+    def tell(self) -> None:
+        """Wake all who wait now. Costs nothing where nobody does."""
+        if self._waiters:
+            waiters, self._waiters = self._waiters, {}
+            for waiter in waiters:
+                _settle(waiter, True)
+
+    async def wait(self, until: float | None) -> bool:
+        """Wait to be told; answers False when it is ``until`` (the event loop's time) first.
+
+        Cancellation: nothing is left behind.
+        """
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        self._waiters[waiter] = None
+        timer = None if until is None else self._loop.call_at(until, _settle, waiter, False)
+        try:
+            return await waiter
+        finally:
+            self._waiters.pop(waiter, None)
+            if timer is not None:
+                timer.cancel()
+
+
+def _settle(waiter: asyncio.Future[bool], told: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(told)
