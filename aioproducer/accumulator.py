@@ -294,7 +294,7 @@ class RecordAccumulator:
             if not self._is_slow(topic.partitions[index].leader, now):
                 waiting.append((index, len(queue.batches)))
         else:
-            load = PartitionLoad.of(waiting)
+            load = PartitionLoad.of(waiting, some_left_out=len(waiting) < len(candidates))
         self._loads[topic.name] = (now, load)
         return load
 

@@ -465,6 +465,29 @@ def test_partitions_whose_batches_pile_up_get_fewer_records() -> None:
     assert counts[0] > 3 * counts[1], counts
 
 
+def test_records_without_a_key_prefer_leaders_in_the_clients_rack() -> None:
+    rig = Rig(partitions=4, nodes=2, client_rack="b")
+    rig.accumulator._random = random.Random(5).random
+    for node, rack in ((1, "a"), (2, "b")):
+        rig.metadata.nodes[node] = rig.metadata.nodes[node]._replace(rack=rack)
+
+    chosen = {rig.put(None, size=900).topic_partition.partition for _ in range(40)}
+
+    assert chosen == {1, 3}, "the partitions that node 2 leads"
+
+
+def test_a_broker_that_takes_nothing_for_long_gets_no_more_records_without_a_key() -> None:
+    rig = Rig(partitions=4, nodes=2, availability_timeout_s=1.0)
+    rig.accumulator._random = random.Random(5).random
+    for partition in range(4):
+        rig.put(partition)
+    rig.accumulator.not_taken(2, 0.0)
+
+    chosen = {rig.put(None, now=5.0 + number, size=900).topic_partition.partition for number in range(40)}
+
+    assert chosen == {0, 2}, "the partitions that node 1 leads"
+
+
 def test_without_idempotence_a_partition_has_one_batch_on_its_way() -> None:
     rig = Rig(idempotent=False)
     for _ in range(30):

@@ -75,15 +75,15 @@ class PartitionLoad:
     cumulative: tuple[int, ...]
 
     @classmethod
-    def of(cls, queues: Sequence[tuple[int, int]]) -> PartitionLoad | None:
-        """The weights for (partition, batches waiting); None where all are alike.
+    def of(cls, queues: Sequence[tuple[int, int]], *, some_left_out: bool = False) -> PartitionLoad | None:
+        """The weights for (partition, batches waiting); None where all are alike and none was left out.
 
         A partition's weight is what its queue lacks to the longest one, plus one: 0, 3, 1 waiting become 4, 1, 3.
         """
-        if len(queues) < 2:
+        if len(queues) < (1 if some_left_out else 2):
             return None
         longest = max(waiting for _, waiting in queues)
-        if all(waiting == longest for _, waiting in queues):
+        if not some_left_out and all(waiting == longest for _, waiting in queues):
             return None
         cumulative: list[int] = []
         total = 0

@@ -1,0 +1,66 @@
+"""What an answer means for a batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.core.compression_ratio import CompressionRatios
+from aioproducer.core.verdicts import Verdict, may_be_written, produce_verdict
+from aioproducer.protocol.error_codes import ErrorCode
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [
+        (ErrorCode.NONE, Verdict.COMPLETE),
+        (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, Verdict.COMPLETE_WITHOUT_OFFSET),
+        (ErrorCode.MESSAGE_TOO_LARGE, Verdict.SPLIT),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, Verdict.RENUMBER),
+        (ErrorCode.UNKNOWN_PRODUCER_ID, Verdict.RENUMBER),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Verdict.RETRY),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, Verdict.RETRY),
+        (ErrorCode.REQUEST_TIMED_OUT, Verdict.RETRY),
+        (ErrorCode.UNKNOWN_TOPIC_ID, Verdict.RETRY),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Verdict.FAIL),
+        (ErrorCode.INVALID_RECORD, Verdict.FAIL),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.FAIL),
+        (9999, Verdict.FAIL),
+    ],
+)
+def test_each_code_has_its_verdict(code: int, verdict: Verdict) -> None:
+    assert produce_verdict(code) is verdict
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        9999,
+    ],
+)
+def test_what_may_have_been_appended_is_not_called_not_written(code: int) -> None:
+    assert may_be_written(code)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD])
+def test_what_was_refused_before_it_was_appended_is_certain(code: int) -> None:
+    assert not may_be_written(code)
+
+
+def test_the_estimate_of_compression_falls_slowly_and_rises_at_once() -> None:
+    ratios = CompressionRatios()
+    for _ in range(100):
+        ratios.observe("t", 0.2)
+
+    assert ratios.estimate("t") == pytest.approx(0.5)
+    assert ratios.uncompressed_limit("t", 1050) == 2000
+    ratios.observe("t", 0.9)
+    assert ratios.estimate("t") == 0.9
+    ratios.observe("t", 0.91)
+    assert ratios.estimate("t") == pytest.approx(0.95)
+    ratios.reset("t", 0.3)
+    assert ratios.estimate("t") == 1.0
+    assert ratios.estimate("other") == 1.0
