@@ -12,7 +12,8 @@ The rules, of which everything else follows:
 5. The epoch is bumped by the client itself. The partitions that asked for it renumber what they have; every other one
    moves over when its batches of the old epoch are all answered.
 6. A partition is renumbered only from the hole on, when none of its batches is on its way to a broker and those before
-   the hole are answered: one of these may be in the log already, and is recognised there only by its old number.
+   the hole are answered: one of these may be in the log already, and is recognised there only by its old number. Nor
+   does the batch behind a lost one get a new number where an attempt of its own may still arrive.
 
 A batch that was lost with its fate unknown leaves the partition *unresolved*: nothing new is numbered until the batches
 behind it were answered. If they were acknowledged, the lost one had been written too, and all is well; otherwise rule 4.
@@ -252,7 +253,9 @@ class Sequences:
             # Without a log start offset an old broker cannot say whether retention removed the producer's state.
             bump = log_start_offset != -1
         elif state.unresolved:
-            bump = batch.base_sequence in state.unresolved
+            # An earlier attempt of this batch may be held up on its way, behind those of the lost one, and be written yet:
+            # under new numbers it would not be recognised. The old ones are repeated until its own time is over.
+            bump = batch.base_sequence in state.unresolved and not batch.possibly_written
         else:
             # Not the one that the broker expects next: an earlier batch is on its way to be retried before it.
             bump = batch.base_sequence == state.expected and state.numbered[:1] == [batch]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aioproducer.core.sequences import MAX_EPOCH, NO_SEQUENCE, Sequences, increment_sequence
@@ -390,18 +391,29 @@ class Broker:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.sampled_from(["ok", "ok", "ok", "lost", "unsent", "refused", "give up"]), max_size=80))
-def test_whatever_is_lost_on_the_way_the_log_holds_each_acknowledged_batch_once_and_in_order(fates: list[str]) -> None:
-    """A model of the Sender against a model of the broker: answers are lost, batches refused, expired, retried."""
+@given(
+    st.lists(st.sampled_from(["ok", "ok", "ok", "lost", "unsent", "refused", "give up", "late"]), max_size=80),
+    st.lists(st.sampled_from([0, 0, 1, 5]), max_size=40),
+)
+@example(["ok", "late", "give up"], [0, 0, 0, 0, 5])
+def test_whatever_is_lost_on_the_way_the_log_holds_each_acknowledged_batch_once_and_in_order(
+    fates: list[str], arrivals: list[int]
+) -> None:
+    """A model of the Sender against a model of the broker: answers are lost, batches refused, expired, retried, and
+    attempts that were given up arrive after all."""
     sequences, broker = Sequences(idempotent=True), Broker()
     sequences.set_producer_id(1, 0)
     waiting: list[Batch] = [Batch(f"b{number:03d}", count=number % 3 + 1) for number in range(30)]
     acknowledged: list[str] = []
     refused: set[str] = set()
-    script = iter(fates)
+    refusals: Counter[str] = Counter()
+    late: list[Batch] = []
+    script, arriving = iter(fates), iter(arrivals)
     for _ in range(2000):
         if not waiting:
             break
+        for _ in range(min(next(arriving, 1), len(late))):
+            broker.produce(late.pop(0))
         flight: list[Batch] = []
         while waiting and len(flight) < 5 and sequences.may_drain(waiting[0]):
             batch = waiting.pop(0)
@@ -409,11 +421,16 @@ def test_whatever_is_lost_on_the_way_the_log_holds_each_acknowledged_batch_once_
             batch.on_its_way = True
             flight.append(batch)
         returned: list[Batch] = []
-        cut = False
+        cut = held_up = False
         code: int | None
         for batch in flight:
             fate = next(script, "ok")
-            if cut or fate == "unsent":  # the connection broke before these bytes
+            if held_up or (
+                fate == "late" and not cut
+            ):  # the connection broke, and the broker reads on until it notices
+                late.append(replace(batch))
+                held_up, code = True, None
+            elif cut or fate == "unsent":  # the connection broke before these bytes
                 cut, code = True, None
             elif fate == "refused":
                 code = ErrorCode.INVALID_RECORD
@@ -431,11 +448,12 @@ def test_whatever_is_lost_on_the_way_the_log_holds_each_acknowledged_batch_once_
                 if not batch.possibly_written:
                     refused.add(batch.name)
                 sequences.given_up(batch)
-            elif code is None and fate == "give up":
+            elif (code is None and fate == "give up") or refusals[batch.name] > 10:  # its time is over
                 sequences.given_up(batch)
             else:
                 if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                     sequences.unexpected(batch, code, -1)
+                    refusals[batch.name] += 1
                 returned.append(batch)
         waiting = returned + waiting
         sequences.settle(lambda _: None)

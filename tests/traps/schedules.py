@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
+from aioproducer import RecordMetadata
 from aioproducer.testing import FakeBroker
 from aioproducer.testing.faults import Hold
 from tests.traps.judge import Audit, audited, payload
@@ -184,8 +185,17 @@ async def run_schedule(
                     await _burst(world, cancel)
                     if random.random() < 0.5:
                         await asyncio.sleep(random.random() * 0.02)
-        assert audit.acknowledged > 0, "nothing worked at all, so nothing was tested"
+            await _check_that_it_lives(audit)
     return audit
+
+
+async def _check_that_it_lives(audit: Audit) -> None:
+    """Nothing is wrong any more, so every partition must take records again, whatever happened to those before."""
+    for topic, partitions in (("orders", 3), ("payments", 2)):
+        for partition in range(partitions):
+            async with asyncio.timeout(10):
+                while not isinstance((await audit.send(topic, partition)).outcome, RecordMetadata):
+                    pass
 
 
 async def _burst(world: World, cancel: float) -> None:
