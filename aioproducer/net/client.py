@@ -228,7 +228,8 @@ class NetworkClient:
                 why = "." if error is None else f": {error}"
                 servers = ", ".join(self._config.bootstrap_servers)
                 raise KafkaTimeoutError(f"No broker of {servers} answered in time{why}") from error
-            await self._news.wait(min(deadline, self._brokers.connect_any(now)))
+            asks_already = self._brokers.connected() and not self.metadata.nodes
+            await self._news.wait(deadline if asks_already else min(deadline, self._brokers.connect_any(now)))
 
     # -- sending ------------------------------------------------------------------------------------------------------
 

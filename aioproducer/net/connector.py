@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import Node
-from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError
+from aioproducer.errors import BrokerConnectionError, ConfigError, KafkaError, ProtocolError
 from aioproducer.net.addresses import Address, Resolver
 from aioproducer.net.connection import Connection, settle
 from aioproducer.net.versions import BrokerVersions, version_to_retry
@@ -39,6 +39,10 @@ class Connector:
     """Opens connections, and knows those that are open."""
 
     def __init__(self, config: ProducerConfig, client_id: str, connect: Connect | None = None) -> None:
+        if config.security_protocol != "PLAINTEXT":
+            raise ConfigError(
+                f"security_protocol={config.security_protocol!r} is not supported yet; nothing is sent in plaintext instead."
+            )
         self._config = config
         self._client_id = client_id
         self._connect = connect or self._open_socket

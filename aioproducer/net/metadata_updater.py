@@ -113,6 +113,7 @@ class MetadataUpdater:
             while True:
                 await self._wait_due()
                 await self._refresh()
+        raise asyncio.CancelledError("The task that asks for new topics was cancelled.")  # nobody else would notice
 
     async def _wait_due(self) -> None:
         while True:
@@ -127,8 +128,9 @@ class MetadataUpdater:
         now = self._loop.time()
         if self._asking_since is None:
             self._asking_since = now
+        may_begin_anew = self._trigger_s is not None and self._metadata.nodes
         try:
-            async with asyncio.timeout_at(None if self._trigger_s is None else self._asking_since + self._trigger_s):
+            async with asyncio.timeout_at(self._asking_since + (self._trigger_s or 0) if may_begin_anew else None):
                 asked = await self._ask(self._full_request)
         except TimeoutError:
             self._is_wanted = True

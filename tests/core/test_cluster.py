@@ -1,0 +1,232 @@
+"""What is believed of the cluster, and what is not."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from aioproducer.core.cluster import ClusterMetadata, Node
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    NodeEndpoint,
+)
+from aioproducer.protocol.wire import ZERO_UUID
+
+ONE, OTHER = UUID(int=1), UUID(int=2)
+
+
+def partition(index: int, leader: int = 1, epoch: int = 0, error: int = 0) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=error, partition_index=index, leader_id=leader, leader_epoch=epoch, replica_nodes=[], isr_nodes=[]
+    )
+
+
+def topic(
+    *partitions: MetadataResponsePartition, name: str = "t", topic_id: UUID = ONE, error: int = 0
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, partitions=list(partitions))
+
+
+def answer(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2, 3), port: int = 9092) -> MetadataResponse:
+    brokers = [MetadataResponseBroker(node_id=node, host=f"k{node}", port=port) for node in nodes]
+    return MetadataResponse(brokers=brokers, cluster_id="c", topics=list(topics))
+
+
+@pytest.fixture
+def cluster() -> ClusterMetadata:
+    """A topic of three partitions, each led by the node of its number plus one, under epoch 5."""
+    cluster = ClusterMetadata()
+    cluster.touch("t", 0.0)
+    cluster.update(answer(topic(*(partition(index, index + 1, 5) for index in range(3)))))
+    return cluster
+
+
+def test_an_answer_tells_the_leaders(cluster: ClusterMetadata) -> None:
+    assert [cluster.leader("t", index) for index in range(3)] == [(1, 5), (2, 5), (3, 5)]
+    assert cluster.topics["t"].partition_count == 3
+
+
+@pytest.mark.parametrize("index", [-1, 3, 1000])
+def test_a_partition_that_is_not_there_has_no_leader(cluster: ClusterMetadata, index: int) -> None:
+    assert cluster.leader("t", index) is None
+
+
+def test_a_leader_whose_address_nobody_told_is_none(cluster: ClusterMetadata) -> None:
+    cluster.update(answer(topic(partition(0, 9, 6), partition(1, 2, 5), partition(2, 3, 5))))
+
+    assert cluster.leader("t", 0) is None
+    assert cluster.is_unsettled
+
+
+@pytest.mark.parametrize(("epoch", "leader"), [(4, (1, 5)), (5, (3, 5)), (6, (3, 6)), (-1, (3, -1))])
+def test_an_older_epoch_is_no_news(cluster: ClusterMetadata, epoch: int, leader: tuple[int, int]) -> None:
+    cluster.update(answer(topic(partition(0, 3, epoch), partition(1, 2, 5), partition(2, 3, 5))))
+
+    assert cluster.leader("t", 0) == leader
+
+
+def test_epochs_before_version_9_are_not_compared(cluster: ClusterMetadata) -> None:
+    cluster.update(answer(topic(partition(0, 3, 4))), reliable_epochs=False)
+
+    assert cluster.leader("t", 0) == (3, -1)
+
+
+def test_a_topic_with_another_id_is_another_topic(cluster: ClusterMetadata) -> None:
+    cluster.update(answer(topic(partition(0, 2, 0), topic_id=OTHER)))
+
+    assert cluster.leader("t", 0) == (2, 0)
+    assert cluster.topics["t"].partition_count == 1
+
+
+def test_a_broker_that_knows_no_ids_does_not_take_the_id_away(cluster: ClusterMetadata) -> None:
+    cluster.update(answer(topic(partition(0, 2, 6), topic_id=ZERO_UUID)))
+
+    assert cluster.topics["t"].topic_id == ONE
+    assert cluster.leader("t", 0) == (2, 6)
+
+
+def test_a_partition_that_an_answer_leaves_out_stays(cluster: ClusterMetadata) -> None:
+    cluster.update(answer(topic(partition(0, 1, 5), partition(2, 3, 5))))
+
+    assert cluster.leader("t", 1) == (2, 5)
+    assert cluster.topics["t"].partition_count == 3
+
+
+def test_a_partition_that_even_the_first_answer_leaves_out_is_counted() -> None:
+    """Or keys would go to other partitions until the next answer."""
+    cluster = ClusterMetadata()
+
+    cluster.update(answer(topic(partition(0), partition(2))))
+
+    assert cluster.topics["t"].partition_count == 3
+    assert cluster.leader("t", 1) is None
+
+
+def test_an_answer_that_leaves_out_nearly_everything_is_not_believed() -> None:
+    cluster = ClusterMetadata()
+
+    cluster.update(answer(topic(partition(2**31 - 1))))
+
+    assert cluster.topics == {}
+    assert cluster.is_unsettled
+
+
+@pytest.mark.parametrize("told", [topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic()])
+def test_a_topic_with_an_error_or_without_partitions_keeps_those_it_had(
+    cluster: ClusterMetadata, told: MetadataResponseTopic
+) -> None:
+    cluster.update(answer(told))
+
+    assert cluster.leader("t", 1) == (2, 5)
+    assert cluster.errors["t"] in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def test_a_topic_that_an_answer_leaves_out_stays(cluster: ClusterMetadata) -> None:
+    cluster.update(answer())
+
+    assert cluster.leader("t", 1) == (2, 5)
+
+
+def test_a_partition_that_lost_its_leader_has_none(cluster: ClusterMetadata) -> None:
+    cluster.update(answer(topic(partition(0, -1, 6, ErrorCode.LEADER_NOT_AVAILABLE))))
+
+    assert cluster.leader("t", 0) is None
+    assert cluster.is_unsettled
+
+
+def test_the_version_grows_with_changes_only(cluster: ClusterMetadata) -> None:
+    version = cluster.version
+
+    changed = cluster.update(answer(topic(*(partition(index, index + 1, 5) for index in range(3)))))
+
+    assert not changed
+    assert cluster.version == version
+    assert cluster.update(answer(topic(partition(0, 2, 6))))
+    assert cluster.version > version
+
+
+def test_what_nobody_asked_for_is_not_kept(cluster: ClusterMetadata) -> None:
+    cluster.touch("forgotten", 0.0)
+    cluster.forget_idle(10.0, 5.0)
+
+    cluster.update(
+        answer(topic(partition(0), name="u"), topic(partition(0), name="forgotten")), requested={"forgotten"}
+    )
+
+    assert cluster.topics == {}
+
+
+def test_topics_that_nobody_uses_are_forgotten(cluster: ClusterMetadata) -> None:
+    cluster.touch("u", 8.0)
+
+    cluster.forget_idle(10.0, 5.0)
+
+    assert cluster.wanted == ["u"]
+    assert cluster.topics == {}
+
+
+def test_an_answer_without_brokers_takes_none_away(cluster: ClusterMetadata) -> None:
+    cluster.update(answer(nodes=()))
+
+    assert list(cluster.nodes) == [1, 2, 3]
+
+
+def test_forgetting_the_nodes_keeps_the_partitions(cluster: ClusterMetadata) -> None:
+    cluster.forget_nodes()
+
+    assert cluster.leader("t", 0) is None
+    assert cluster.topics["t"].partition_count == 3
+
+
+def endpoint(node: int) -> NodeEndpoint:
+    return NodeEndpoint(node_id=node, host=f"k{node}", port=9999)
+
+
+def test_a_hint_with_a_newer_epoch_is_believed_and_other_nodes_stay(cluster: ClusterMetadata) -> None:
+    assert cluster.apply_leader_hint("t", 0, 4, 6, [endpoint(4), endpoint(7)])
+
+    assert cluster.leader("t", 0) == (4, 6)
+    assert list(cluster.nodes) == [1, 2, 3, 4], "only who leads is of interest"
+
+
+def test_a_hint_to_a_known_node_needs_no_address_and_does_not_move_it(cluster: ClusterMetadata) -> None:
+    assert cluster.apply_leader_hint("t", 0, 2, 6, [endpoint(2)])
+
+    assert cluster.leader("t", 0) == (2, 6)
+    assert cluster.nodes[2].port == 9092
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "leader", "epoch"),
+    [("t", 0, 2, 5), ("t", 0, 2, 4), ("t", 0, 8, 6), ("t", 9, 2, 6), ("t", -1, 2, 6), ("u", 0, 2, 6), ("t", 0, -1, 6)],
+)
+def test_a_hint_that_is_old_or_about_something_unknown_changes_nothing(
+    cluster: ClusterMetadata, name: str, index: int, leader: int, epoch: int
+) -> None:
+    version = cluster.version
+
+    assert not cluster.apply_leader_hint(name, index, leader, epoch, [endpoint(-1)])
+
+    assert cluster.version == version
+    assert list(cluster.nodes) == [1, 2, 3]
+
+
+def test_an_older_view_does_not_take_the_hinted_leader_away(cluster: ClusterMetadata) -> None:
+    cluster.apply_leader_hint("t", 0, 4, 6, [endpoint(4)])
+
+    cluster.update(answer(topic(partition(0, 1, 5), partition(1, 2, 5), partition(2, 3, 5))))
+
+    assert cluster.leader("t", 0) == (4, 6)
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [(Node(1, "k", 9092), "1 (k:9092)"), (Node(-1, "k", 9092), "k:9092"), (Node(-2, "::1", 9092), "[::1]:9092")],
+)
+def test_a_node_is_called_by_what_a_user_knows_of_it(node: Node, text: str) -> None:
+    assert str(node) == text

@@ -1,0 +1,622 @@
+"""The client on a cluster that moves: who can take a request, fresh metadata, and nothing more often than it must be."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    ConfigError,
+    InvalidRecord,
+    KafkaTimeoutError,
+    ProducerClosed,
+    UnsupportedVersion,
+)
+from aioproducer.net.client import NetworkClient
+from aioproducer.protocol.messages import (
+    FinalizedFeatureKey,
+    InitProducerIdRequest,
+    MetadataRequest,
+    MetadataResponse,
+)
+from aioproducer.testing import FakeBroker, RequestContext
+from tests.conftest import until
+from tests.net.peers import (
+    FirstIsFirst,
+    client_of,
+    metadata_answer,
+    peer,
+    read_request,
+    refusing,
+    soon,
+    versions_answer,
+)
+
+INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+
+#: The pauses that users have.
+AS_CONFIGURED: dict[str, Any] = {
+    "retry_backoff_ms": 100,
+    "retry_backoff_max_ms": 1000,
+    "reconnect_backoff_ms": 50,
+    "reconnect_backoff_max_ms": 1000,
+}
+
+
+async def connected(client: NetworkClient, node: int) -> None:
+    await until(lambda: client.can_send(node))
+
+
+def ask_metadata(client: NetworkClient, node: int, told: list[Any], timeout_s: float = 5.0) -> None:
+    client.send(node, MetadataRequest(topics=[]), client.usable_version(node, MetadataRequest), told.append, timeout_s)
+
+
+# -- connections ------------------------------------------------------------------------------------------------------
+
+
+async def test_one_connection_serves_as_bootstrap_server_and_as_the_node_it_turns_out_to_be(broker: FakeBroker) -> None:
+    async with client_of(broker) as client:
+        await client.wait_ready(soon())
+        await client.wait_topic("orders", None, soon())
+        await connected(client, 1)
+
+        assert len(broker.connections(closed=True)) == 1
+        assert client.connected_nodes() == [1]
+        assert broker.count("ApiVersions") == 1
+
+
+async def test_a_bootstrap_server_under_another_name_is_parted_with_after_its_answer(broker: FakeBroker) -> None:
+    port = broker.addresses[1][1]
+    async with client_of(f"127.1.1.1:{port},localhost:{port}") as client:
+        await client.wait_ready(soon())
+        await until(lambda: len(broker.connections()) == 1)
+
+        assert client.connected_nodes() == [1]
+
+
+async def test_what_is_sent_is_answered_and_in_flight_until_then(broker: FakeBroker) -> None:
+    async with client_of(broker) as client:
+        await client.wait_ready(soon())
+        told: list[Any] = []
+        ask_metadata(client, 1, told)
+        assert client.in_flight(1) == 1
+        await until(lambda: told)
+
+        assert isinstance(told[0], MetadataResponse)
+        assert client.in_flight(1) == 0
+
+
+async def test_a_broker_with_enough_in_flight_can_take_no_more_and_is_no_reason_to_rebootstrap() -> None:
+    with FakeBroker(topics={"t": 1}) as broker:
+        async with client_of(broker, max_in_flight_requests_per_connection=2) as client:
+            await client.wait_ready(soon())
+            with broker.hold("Metadata"):
+                told: list[Any] = []
+                ask_metadata(client, 1, told)
+                ask_metadata(client, 1, told)
+                assert not client.can_send(1)
+                waiting = asyncio.create_task(client.request(INIT, timeout_s=2))
+                await asyncio.sleep(0.05)
+                assert len(broker.connections(closed=True)) == 1, "nobody looked elsewhere for this cluster"
+            answer = await waiting
+
+            assert answer.error_code == 0
+            assert client.last_error is None
+
+
+async def test_a_request_for_any_broker_goes_to_the_least_busy_one() -> None:
+    with FakeBroker(brokers=2) as broker:
+        async with client_of(broker) as client:
+            await client.wait_ready(soon())
+            await connected(client, 1)
+            await connected(client, 2)
+            with broker.hold("Metadata"):
+                ask_metadata(client, 1, [])
+                await client.request(INIT)
+
+        assert [request.node for request in broker.requests_of("InitProducerId")] == [2]
+
+
+async def test_a_request_to_an_unknown_node_times_out_and_asks_for_metadata(broker: FakeBroker) -> None:
+    async with client_of(broker) as client:
+        await client.wait_ready(soon())
+        before = broker.count("Metadata")
+        with pytest.raises(
+            KafkaTimeoutError, match="InitProducerIdRequest could not be sent: broker 9 was not reached"
+        ):
+            await client.request(INIT, node_id=9, timeout_s=0.05)
+
+        assert broker.count("Metadata") > before
+
+
+async def test_sending_to_a_broker_that_is_not_connected_is_told_soon() -> None:
+    with refusing() as nowhere:
+        async with client_of(nowhere) as client:
+            told: list[Any] = []
+            client.send(1, INIT, 0, told.append, 1)
+            assert told == []
+            await asyncio.sleep(0)
+
+            assert isinstance(told[0], BrokerConnectionError)
+            with pytest.raises(UnsupportedVersion):
+                client.usable_version(1, MetadataRequest)
+
+
+async def test_a_connection_that_breaks_is_told_and_made_again(broker: FakeBroker) -> None:
+    async with client_of(broker) as client:
+        await client.wait_ready(soon())
+        told: list[Any] = []
+        with broker.hold("Metadata", times=1):
+            ask_metadata(client, 1, told)
+            await until(lambda: broker.count("Metadata") >= 2)
+            broker.disconnect()
+            await until(lambda: told)
+        assert isinstance(told[0], BrokerConnectionError)
+
+        await connected(client, 1)
+        await client.request(INIT)
+
+        assert client.last_error is None
+
+
+async def test_idle_connections_are_closed_and_that_is_no_trouble(broker: FakeBroker) -> None:
+    async with client_of(broker, connections_max_idle_ms=30) as client:
+        await client.wait_ready(soon())
+        asked = broker.count("Metadata")
+        await until(lambda: not client.connected_nodes())
+
+        assert client.last_error is None
+        assert broker.count("Metadata") == asked
+        await connected(client, 1)
+
+
+async def test_a_connection_with_something_in_flight_is_not_idle(broker: FakeBroker) -> None:
+    async with client_of(broker, connections_max_idle_ms=20) as client:
+        await client.wait_ready(soon())
+        told: list[Any] = []
+        with broker.hold("Metadata"):
+            ask_metadata(client, 1, told)
+            await asyncio.sleep(0.06)
+            assert told == []
+        await until(lambda: told)
+
+        assert isinstance(told[0], MetadataResponse)
+
+
+async def test_an_idle_client_sleeps(broker: FakeBroker) -> None:
+    loop: Any = asyncio.get_running_loop()
+    async with client_of(broker) as client:
+        await client.wait_topic("orders", None, soon())
+        await asyncio.sleep(0.02)
+        turns = 0
+        turn = loop._run_once
+
+        def counted() -> None:
+            nonlocal turns
+            turns += 1
+            turn()
+
+        loop._run_once = counted
+        try:
+            await asyncio.sleep(0.15)
+        finally:
+            del loop._run_once
+
+        assert turns <= 2, "one of them is this test's"
+
+
+async def test_on_ready_may_fail_without_harm(broker: FakeBroker) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    config = ProducerConfig(broker.bootstrap_servers)
+    client = NetworkClient(config, client_id="test", random=Random(1), on_ready=fail)
+    running = asyncio.create_task(client.run())
+
+    await client.wait_ready(soon())
+    await client.close()
+    await running
+
+    assert {type(each["exception"]) for each in reported} == {ZeroDivisionError}
+
+
+async def test_after_close_nothing_is_done_and_everybody_is_told(broker: FakeBroker) -> None:
+    async with client_of(broker) as client:
+        await client.wait_ready(soon())
+        told: list[Any] = []
+        with broker.hold("Metadata"):
+            ask_metadata(client, 1, told)
+            waiting = asyncio.create_task(client.wait_topic("other", None, soon(30)))
+            await asyncio.sleep(0)
+            await client.close()
+            await client.close()
+
+        assert isinstance(told[0], ProducerClosed)
+        with pytest.raises(ProducerClosed):
+            await waiting
+        assert not client.can_send(1)
+        with pytest.raises(ProducerClosed):
+            await client.request(INIT)
+        await client.run()
+
+
+async def test_cancelling_a_request_leaves_the_connection_in_order(broker: FakeBroker) -> None:
+    async with client_of(broker) as client:
+        await client.wait_ready(soon())
+        with broker.hold("InitProducerId"):
+            asking = asyncio.create_task(client.request(INIT))
+            await until(lambda: broker.count("InitProducerId"))
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+        await client.request(INIT)
+
+        assert len(broker.connections(closed=True)) == 1
+
+
+async def test_what_is_not_plaintext_is_not_sent_in_plaintext(broker: FakeBroker) -> None:
+    config = ProducerConfig(broker.bootstrap_servers, security_protocol="SSL")
+    with pytest.raises(ConfigError, match="SSL"):
+        NetworkClient(config, client_id="test", random=Random(1), on_ready=lambda: None)
+
+
+# -- throttle (KIP-219) -----------------------------------------------------------------------------------------------
+
+
+async def test_a_throttled_broker_gets_nothing_until_the_time_is_over_and_the_sender_is_told() -> None:
+    with FakeBroker(brokers=1) as broker:
+        loop = asyncio.get_running_loop()
+        ready_at: list[float] = []
+        async with client_of(broker) as client:
+            await client.wait_ready(soon())
+            await client.request(INIT)
+            broker.throttle("InitProducerId", 60)
+            client._on_ready = lambda: ready_at.append(loop.time())
+            began = loop.time()
+            await client.request(INIT)
+            assert not client.can_send(1)
+
+            await client.request(INIT)
+            took = loop.time() - began
+
+            assert 0.059 <= took < 0.2
+            assert ready_at
+            assert len(broker.connections(closed=True)) == 1
+
+
+async def test_requests_on_their_way_to_a_throttled_broker_have_so_much_longer() -> None:
+    with FakeBroker(brokers=1) as broker:
+        async with client_of(broker) as client:
+            await client.wait_ready(soon())
+            told: list[Any] = []
+            broker.throttle("InitProducerId", 80)
+            client.send(1, INIT, client.usable_version(1, InitProducerIdRequest), told.append, 0.05)
+            ask_metadata(client, 1, told, 0.05)
+            await until(lambda: len(told) == 2)
+
+            assert isinstance(told[1], MetadataResponse), "it came after 80 ms, and its 50 ms were extended"
+
+
+# -- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def topics_of(request: Any) -> list[str]:
+    return [topic.name for topic in request.body.topics]
+
+
+async def test_the_first_question_names_the_topics_that_came_up_while_connecting(broker: FakeBroker) -> None:
+    async with client_of(broker) as client:
+        await asyncio.gather(*(client.wait_topic("orders", None, soon()) for _ in range(50)))
+
+        assert [topics_of(request) for request in broker.requests_of("Metadata")] == [["orders"]]
+
+
+async def test_a_new_topic_waits_for_no_pause_and_is_asked_for_alone() -> None:
+    with FakeBroker(topics={"a": 1, "b": 1, "c": 1}) as broker:
+        async with client_of(broker, retry_backoff_ms=5000, retry_backoff_max_ms=5000) as client:
+            for name in "abc":
+                await client.wait_topic(name, None, soon(1))
+
+            assert [topics_of(request) for request in broker.requests_of("Metadata")] == [["a"], ["b"], ["c"]]
+
+
+async def test_a_new_topic_does_not_wait_for_a_refresh_that_hangs() -> None:
+    with FakeBroker(brokers=2, topics={"a": 1, "b": 1}) as broker:
+        async with client_of(broker) as client:
+            await client.wait_topic("a", None, soon())
+            await connected(client, 1)
+            await connected(client, 2)
+            with broker.hold("Metadata", times=1, node=1), broker.hold("Metadata", times=1, node=2):
+                client.request_update()
+                await until(lambda: broker.count("Metadata") == 2)
+                broker.clear_faults()
+                await client.wait_topic("b", None, soon(1))
+
+
+async def test_topics_that_are_new_together_are_asked_for_together(broker: FakeBroker) -> None:
+    async with client_of(broker) as client:
+        await client.wait_ready(soon())
+        broker.forget_requests()
+        await asyncio.gather(*(client.wait_topic(f"new-{number}", None, soon()) for number in range(30)))
+
+        assert broker.count("Metadata") <= 3
+
+
+async def test_a_topic_that_does_not_exist_is_asked_for_with_growing_pauses() -> None:
+    with FakeBroker(auto_create_topics=False) as broker:
+        async with client_of(broker, **AS_CONFIGURED) as client:
+            await client.wait_ready(soon())
+            broker.forget_requests()
+            waiting = [client.wait_topic("nowhere", None, soon(0.25)) for _ in range(20)]
+            told = await asyncio.gather(*waiting, return_exceptions=True)
+
+            assert all(isinstance(error, KafkaTimeoutError) for error in told)
+            assert "UNKNOWN_TOPIC_OR_PARTITION" in str(told[0].__cause__)  # type: ignore[union-attr]
+            assert 2 <= broker.count("Metadata") <= 3
+
+
+async def test_refreshes_that_are_asked_for_again_and_again_are_few(broker: FakeBroker) -> None:
+    async with client_of(broker, **AS_CONFIGURED) as client:
+        await client.wait_topic("orders", None, soon())
+        broker.forget_requests()
+        deadline = soon(0.25)
+        while asyncio.get_running_loop().time() < deadline:
+            client.request_update("orders")
+            await asyncio.sleep(0)
+
+        assert broker.count("Metadata") <= 3
+
+
+async def test_metadata_that_grow_old_are_asked_for_again_but_not_without_pause(broker: FakeBroker) -> None:
+    async with client_of(broker, metadata_max_age_ms=0, **AS_CONFIGURED) as client:
+        await client.wait_ready(soon())
+        await asyncio.sleep(0.15)
+
+        assert 2 <= broker.count("Metadata") <= 3
+
+
+async def test_answers_that_fail_are_no_reason_to_storm_even_when_the_metadata_are_old(broker: FakeBroker) -> None:
+    async with client_of(broker, metadata_max_age_ms=1, **AS_CONFIGURED) as client:
+        await client.wait_ready(soon())
+        broker.forget_requests()
+        broker.drop_connection("Metadata", times=None)
+        await asyncio.sleep(0.25)
+
+        assert broker.count("Metadata") <= 4
+
+
+async def test_a_partition_without_leader_is_asked_for_until_it_has_one() -> None:
+    with FakeBroker(brokers=2, topics={"t": 1}) as broker:
+        broker.move_leader("t", 0, -1)
+        async with client_of(broker) as client:
+            await client.wait_topic("t", None, soon())
+            assert client.metadata.leader("t", 0) is None
+            broker.move_leader("t", 0, 2)
+
+            await until(lambda: client.metadata.leader("t", 0) is not None)
+            asked = broker.count("Metadata")
+            await asyncio.sleep(0.05)
+
+            assert broker.count("Metadata") <= asked + 1, "and then no more"
+
+
+async def test_a_topic_that_is_being_created_is_waited_for() -> None:
+    with FakeBroker() as broker:
+        broker.cluster.auto_create_lag = 2
+        async with client_of(broker) as client:
+            topic = await client.wait_topic("fresh", None, soon())
+
+            assert topic.partition_count == 1
+            assert client.topic_error("fresh") is None
+
+
+async def test_an_impossible_topic_is_told_at_once(broker: FakeBroker) -> None:
+    broker.fail("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="orders", times=None)
+    async with client_of(broker) as client:
+        for _ in range(2):
+            with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+                await client.wait_topic("orders", None, soon(30))
+        broker.clear_faults()
+
+        assert (await client.wait_topic("orders", None, soon())).partition_count == 3
+
+
+async def test_a_partition_that_is_not_there_is_told_after_a_fresh_answer(broker: FakeBroker) -> None:
+    async with client_of(broker) as client:
+        with pytest.raises(InvalidRecord, match=r"partition=3: topic 'orders' has 3 partition\(s\), 0 to 2"):
+            await client.wait_topic("orders", 3, soon(30))
+        broker.add_partitions("orders", 4)
+
+        assert (await client.wait_topic("orders", 3, soon())).partition_count == 4
+
+
+async def test_an_unknown_topic_has_a_patience_of_its_own() -> None:
+    with FakeBroker(auto_create_topics=False) as broker:
+        async with client_of(broker, unknown_topic_timeout_ms=30) as client:
+            with pytest.raises(KafkaTimeoutError) as caught:
+                await client.wait_topic("nowhere", None, soon(30))
+
+            assert "UNKNOWN_TOPIC_OR_PARTITION" in str(caught.value.__cause__)
+
+
+async def test_the_patience_with_unknown_topics_is_not_about_brokers_that_are_down() -> None:
+    with FakeBroker(topics={"t": 1}) as broker:
+        broker.stop_node(1)
+        async with client_of(broker, unknown_topic_timeout_ms=20) as client:
+            waiting = asyncio.create_task(client.wait_topic("t", None, soon()))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            broker.start_node(1)
+
+            assert (await waiting).partition_count == 1
+
+
+async def test_topics_that_nobody_uses_are_asked_for_no_more() -> None:
+    with FakeBroker(topics={"a": 1, "b": 1}) as broker:
+        async with client_of(broker) as client:
+            await client.wait_topic("a", None, soon())
+            await client.wait_topic("b", None, soon())
+            client.metadata._used_at["a"] -= 1000
+            client.topic("b")
+            client._updater._used.discard("a")
+            client.request_update()
+            await until(lambda: client.metadata.leader("a", 0) is None)
+            await until(lambda: topics_of(broker.requests_of("Metadata")[-1]) == ["b"])
+
+            assert client.metadata.leader("b", 0) is not None
+
+
+# -- a cluster that moves ---------------------------------------------------------------------------------------------
+
+
+async def test_a_node_that_moved_is_connected_at_its_new_address() -> None:
+    with FakeBroker(brokers=2, topics={"t": 1}) as broker:
+        async with client_of(broker) as client:
+            await client.wait_ready(soon())
+            await connected(client, 2)
+            broker.restart_on_new_port(2)
+
+            await until(lambda: client.metadata.nodes[2].port == broker.addresses[2][1] and client.can_send(2))
+
+
+async def test_a_node_that_leaves_still_answers_what_it_was_asked() -> None:
+    with FakeBroker(brokers=2, topics={"t": 1}) as broker:
+        async with client_of(broker) as client:
+            await client.wait_ready(soon())
+            await connected(client, 1)
+            await connected(client, 2)
+            told: list[Any] = []
+            with broker.hold("InitProducerId", node=2):
+                client.send(2, INIT, client.usable_version(2, InitProducerIdRequest), told.append, 5)
+                await until(lambda: broker.count("InitProducerId"))
+                broker.cluster.nodes[2].registered = False
+                client.request_update()
+                await until(lambda: 2 not in client.metadata.nodes)
+                assert not client.can_send(2)
+                assert told == []
+            await until(lambda: told)
+
+            assert not isinstance(told[0], Exception)
+            await until(lambda: client.connected_nodes() == [1])
+
+
+async def test_when_all_brokers_have_moved_the_bootstrap_servers_are_asked_again() -> None:
+    with FakeBroker() as old, FakeBroker() as new:
+        async with client_of(f"{old.bootstrap_servers},{new.bootstrap_servers}") as client:
+            await client.wait_ready(soon())
+            assert client.metadata.nodes[1].port == old.addresses[1][1]
+            old.stop_node(1)
+
+            await until(lambda: client.metadata.nodes[1].port == new.addresses[1][1])
+            await connected(client, 1)
+            assert new.connections()
+
+
+async def test_with_strategy_none_the_known_brokers_are_all_there_is() -> None:
+    with FakeBroker() as old, FakeBroker() as new:
+        servers = f"{old.bootstrap_servers},{new.bootstrap_servers}"
+        async with client_of(servers, metadata_recovery_strategy="none") as client:
+            await client.wait_ready(soon())
+            old.stop_node(1)
+            await until(lambda: client.last_error is not None)
+            await asyncio.sleep(0.08)
+            assert not new.connections(closed=True)
+            old.start_node(1)
+
+            await connected(client, 1)
+
+
+async def test_a_cluster_that_answers_no_metadata_for_long_is_looked_for_anew() -> None:
+    with FakeBroker() as old, FakeBroker() as new:
+        servers = f"{old.bootstrap_servers},{new.bootstrap_servers}"
+        async with client_of(servers, metadata_recovery_rebootstrap_trigger_ms=40) as client:
+            await client.wait_ready(soon())
+            old.mute(1)
+            client.request_update()
+
+            await until(lambda: client.metadata.nodes and client.metadata.nodes[1].port == new.addresses[1][1])
+
+
+async def test_a_broker_may_ask_for_a_rebootstrap() -> None:
+    def elsewhere(context: RequestContext) -> MetadataResponse:
+        return MetadataResponse(brokers=[], topics=[], error_code=129)
+
+    with FakeBroker(topics={"t": 2}) as broker:
+        async with client_of(broker) as client:
+            await client.wait_topic("t", None, soon())
+            connections = len(broker.connections(closed=True))
+            broker.control("Metadata", elsewhere, times=1)
+            client.request_update()
+            await until(lambda: len(broker.connections(closed=True)) > connections)
+            await until(lambda: client.metadata.leader("t", 0) is not None)
+
+            assert client.metadata.topics["t"].partition_count == 2
+
+
+async def test_age_alone_is_no_reason_to_look_for_the_cluster_anew(broker: FakeBroker) -> None:
+    """The time without metadata counts from the first question in vain, not from the last answer."""
+    options = {"metadata_max_age_ms": 60, "metadata_recovery_rebootstrap_trigger_ms": 50}
+    async with client_of(broker, **options) as client:
+        await client.wait_ready(soon())
+        broker.fail("Metadata", "UNKNOWN_SERVER_ERROR")
+        await asyncio.sleep(0.15)
+
+        assert len(broker.connections(closed=True)) == 1
+
+
+async def test_a_bootstrap_order_is_by_chance(broker: FakeBroker) -> None:
+    servers = [f"127.0.0.1:{port}" for port in range(1, 9)]
+
+    def order(seed: int) -> list[int]:
+        client = NetworkClient(
+            ProducerConfig(servers), client_id="test", random=Random(seed), on_ready=lambda: None, connect=None
+        )
+        return [each.node.port for each in client._brokers._known.values()]
+
+    assert len({tuple(order(seed)) for seed in range(5)}) > 1
+    assert order(3) == order(3)
+
+
+async def test_features_of_the_cluster_are_known_from_any_broker() -> None:
+    feature = FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=1)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            header, _ = await read_request(reader)
+            if header.api_key == 18:
+                writer.write(versions_answer(header, finalized_features=[feature], finalized_features_epoch=1))
+            else:
+                writer.write(metadata_answer(header, it.port))
+
+    async with peer(serve) as it, client_of(it.address) as client:
+        assert client.finalized_feature("transaction.version") == 0
+        await client.wait_ready(soon())
+
+        assert client.finalized_feature("transaction.version") == 2
+        assert client.finalized_feature("no.such.feature") == 0
+
+
+async def test_sockets_can_be_opened_in_another_way(broker: FakeBroker) -> None:
+    opened: list[str] = []
+
+    async def connect(make: Any, address: Any) -> Any:
+        opened.append(str(address))
+        _, connection = await asyncio.get_running_loop().create_connection(make, address.host, address.port)
+        return connection
+
+    config = ProducerConfig(broker.bootstrap_servers)
+    client = NetworkClient(config, client_id="test", random=FirstIsFirst(1), on_ready=lambda: None, connect=connect)
+    running = asyncio.create_task(client.run())
+    await client.wait_ready(soon())
+    await client.close()
+    await running
+
+    assert opened == [broker.bootstrap_servers]

@@ -1,0 +1,404 @@
+"""Peers that refuse, hang, lie and babble: nothing hangs with them, nothing is left of them, and nothing storms at them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from aioproducer.core.cluster import Node
+from aioproducer.errors import BrokerConnectionError, KafkaError, KafkaTimeoutError, ProducerClosed
+from aioproducer.net.addresses import Resolver
+from aioproducer.testing import FakeBroker
+from tests.conftest import until
+from tests.net.peers import (
+    Serve,
+    black_hole,
+    client_of,
+    framed,
+    metadata_answer,
+    mute,
+    peer,
+    read_request,
+    refusing,
+    soon,
+    versions_answer,
+)
+
+#: With the pauses that users have.
+AS_CONFIGURED: dict[str, Any] = {
+    "retry_backoff_ms": 100,
+    "retry_backoff_max_ms": 1000,
+    "reconnect_backoff_ms": 50,
+    "reconnect_backoff_max_ms": 1000,
+}
+
+
+async def close_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+def saying(data: bytes) -> Serve:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(data)
+        await mute(reader, writer)
+
+    return serve
+
+
+async def close_in_mid_frame(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    header, _ = await read_request(reader)
+    writer.write(versions_answer(header)[:-5])
+    writer.close()
+
+
+async def wrong_correlation_id(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    header, _ = await read_request(reader)
+    writer.write(versions_answer(header._replace(correlation_id=77)))
+    await mute(reader, writer)
+
+
+async def always_error_35(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        header, _ = await read_request(reader)
+        writer.write(framed(struct.pack(">ihi", header.correlation_id, 35, 0)))
+
+
+HOSTILE: dict[str, Serve] = {
+    "mute": mute,
+    "closes at once": close_at_once,
+    "http": saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+    "huge length": saying(struct.pack(">i", 0x7FFFFFFF) + b"x" * 100),
+    "negative length": saying(struct.pack(">i", -1)),
+    "zero length": saying(struct.pack(">i", 0)),
+    "garbage": saying(framed(struct.pack(">i", 1) + b"\xde\xad\xbe\xef" * 9)),
+    "tls alert": saying(b"\x15\x03\x03\x00\x02\x02\x0a"),
+    "wrong correlation id": wrong_correlation_id,
+    "closes in mid frame": close_in_mid_frame,
+    "error 35 for ever": always_error_35,
+}
+
+
+@pytest.mark.parametrize("serve", HOSTILE.values(), ids=HOSTILE)
+async def test_a_peer_that_is_no_broker_is_told_with_its_address_in_time(serve: Serve) -> None:
+    async with peer(serve) as it, client_of(it.address, socket_connection_setup_timeout_ms=50) as client:
+        with pytest.raises(KafkaTimeoutError) as caught:
+            await client.wait_ready(soon(0.12))
+
+        assert it.address in str(caught.value)
+        assert isinstance(caught.value.__cause__, KafkaError)
+        assert it.address in str(client.last_error), "and the reason tells the address, too"
+
+
+@pytest.mark.parametrize("serve", HOSTILE.values(), ids=HOSTILE)
+async def test_a_hostile_bootstrap_server_does_not_keep_the_others_from_being_tried(serve: Serve) -> None:
+    with FakeBroker() as broker:
+        async with peer(serve) as it, client_of(f"{it.address},{broker.bootstrap_servers}") as client:
+            await client.wait_ready(soon())
+
+            assert client.connected_nodes() == [1]
+
+
+@pytest.mark.parametrize("unreachable", [refusing, black_hole])
+async def test_an_unreachable_bootstrap_server_does_not_keep_the_others_from_being_tried(
+    unreachable: Callable[[], AbstractContextManager[str]],
+) -> None:
+    with FakeBroker() as broker, unreachable() as address:
+        async with client_of(f"{address},{broker.bootstrap_servers}") as client:
+            began = time.monotonic()
+            await client.wait_ready(soon())
+
+            assert client.connected_nodes() == [1]
+            assert time.monotonic() - began < 1, "and not after the setup timeout of 10 s"
+
+
+async def test_a_server_that_comes_back_is_found_while_another_one_hangs() -> None:
+    with FakeBroker() as broker, black_hole() as hole:
+        broker.stop_node(1)
+        async with client_of(f"{broker.bootstrap_servers},{hole}") as client:
+            ready = asyncio.create_task(client.wait_ready(soon()))
+            await until(lambda: client.last_error is not None)
+            broker.start_node(1)
+            await ready
+
+            assert client.connected_nodes() == [1]
+
+
+async def test_error_35_with_a_range_is_followed_by_a_question_in_that_range() -> None:
+    asked: list[int] = []
+
+    async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            header, _ = await read_request(reader)
+            asked.append(header.api_version)
+            if header.api_key == 18 and header.api_version > 2:
+                writer.write(framed(struct.pack(">ihihhh", header.correlation_id, 35, 1, 18, 0, 2)))
+            elif header.api_key == 18:
+                writer.write(versions_answer(header))
+            else:
+                writer.write(metadata_answer(header, it.port))
+
+    async with peer(old) as it, client_of(it.address) as client:
+        await client.wait_ready(soon())
+
+    assert asked[:2] == [4, 2]
+
+
+async def test_error_35_without_a_range_is_followed_by_version_0() -> None:
+    asked: list[int] = []
+
+    async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            header, _ = await read_request(reader)
+            asked.append(header.api_version)
+            if header.api_key == 18 and header.api_version > 0:
+                writer.write(framed(struct.pack(">ihi", header.correlation_id, 35, 0)))
+            elif header.api_key == 18:
+                writer.write(versions_answer(header))
+            else:
+                writer.write(metadata_answer(header, it.port))
+
+    async with peer(old) as it, client_of(it.address) as client:
+        await client.wait_ready(soon())
+
+    assert asked[:2] == [4, 0]
+
+
+async def test_a_handshake_may_drip_byte_by_byte() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            header, _ = await read_request(reader)
+            data = versions_answer(header) if header.api_key == 18 else metadata_answer(header, it.port)
+            for byte in data:
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+
+    async with peer(drip) as it, client_of(it.address) as client:
+        await client.wait_ready(soon())
+
+        assert client.connected_nodes() == [1]
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [("", 9092), ("127.0.0.1", 0), ("127.0.0.1", 70000), ("a" * 70, 9092), ("a..b", 9092), ("a\x00b", 9092)],
+)
+async def test_an_advertised_address_that_makes_no_sense_harms_nobody(host: str, port: int) -> None:
+    async def advertise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            header, _ = await read_request(reader)
+            writer.write(versions_answer(header) if header.api_key == 18 else metadata_answer(header, port, host=host))
+
+    async with peer(advertise) as it, client_of(it.address) as client:
+        await until(lambda: 1 in client.metadata.nodes)
+        client.can_send(1)
+        await until(lambda: client.last_error is not None)
+
+        assert isinstance(client.last_error, BrokerConnectionError)
+        with pytest.raises(KafkaTimeoutError):
+            await client.wait_ready(soon(0.02))
+
+
+async def test_metadata_without_brokers_are_none() -> None:
+    answers = 0
+
+    async def starting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answers
+        while True:
+            header, _ = await read_request(reader)
+            if header.api_key == 18:
+                writer.write(versions_answer(header))
+                continue
+            answers += 1
+            writer.write(metadata_answer(header, it.port if answers > 2 else None))
+
+    async with peer(starting) as it, client_of(it.address) as client:
+        await client.wait_ready(soon())
+
+    assert answers >= 3
+
+
+# -- storms -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_peer_that_closes_at_once_is_not_stormed() -> None:
+    async with peer(close_at_once) as it, client_of(it.address, **AS_CONFIGURED) as client:
+        with pytest.raises(KafkaTimeoutError):
+            await client.wait_ready(soon(0.2))
+
+        assert 2 <= it.accepted <= 4, "after 0, 50 and 150 ms"
+
+
+async def test_a_broker_that_closes_after_every_handshake_is_not_stormed() -> None:
+    async def fickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        header, _ = await read_request(reader)
+        writer.write(versions_answer(header))
+        await read_request(reader)
+        writer.close()
+
+    async with peer(fickle) as it, client_of(it.address, **AS_CONFIGURED) as client:
+        with pytest.raises(KafkaTimeoutError):
+            await client.wait_ready(soon(0.22))
+
+        assert 2 <= it.accepted <= 4
+
+
+async def test_while_a_leader_is_down_metadata_are_asked_for_with_growing_pauses() -> None:
+    with FakeBroker(brokers=2, topics={"t": 2}) as broker:
+        async with client_of(broker, **AS_CONFIGURED) as client:
+            await client.wait_topic("t", None, soon())
+            leader = broker.leader("t", 0)
+            broker.stop_node(leader)
+            broker.forget_requests()
+
+            deadline = soon(0.25)
+            while asyncio.get_running_loop().time() < deadline:
+                client.can_send(leader)  # as the Sender does in every round
+                await asyncio.sleep(0.002)
+
+            assert 1 <= broker.count("Metadata") <= 3
+            assert str(broker.addresses[leader][1]) in str(client.last_error)
+
+
+async def test_many_dead_nodes_are_not_all_tried_at_once_again_and_again() -> None:
+    with refusing() as nowhere:
+        host, port = nowhere.split(":")
+        async with client_of(nowhere, **AS_CONFIGURED) as client:
+            attempts: list[int] = []
+            connector = client._connector
+            plain = connector.connect
+
+            async def counted(node: Any, *rest: Any) -> Any:
+                attempts.append(node.id)
+                return await plain(node, *rest)
+
+            connector.connect = counted  # type: ignore[assignment, method-assign]
+            client.metadata.nodes.update({node: Node(node, host, int(port)) for node in range(1, 41)})
+            with pytest.raises(KafkaTimeoutError):
+                await client.wait_ready(soon(0.2))
+
+            assert len({node for node in attempts if node > 0}) == 40, "each is tried"
+            assert len(attempts) <= 41 + 6, "and then at most one in 50 ms"
+
+
+# -- closing in the middle of something -----------------------------------------------------------------------------
+
+
+async def test_closing_while_connecting_leaves_nothing() -> None:
+    with black_hole() as hole:
+        async with client_of(hole) as client:
+            await asyncio.sleep(0.01)
+            waiting = asyncio.create_task(client.wait_ready(soon(30)))
+            await asyncio.sleep(0)
+            await client.close()
+
+            with pytest.raises(ProducerClosed):
+                await waiting
+
+
+async def test_closing_while_negotiating_closes_the_socket() -> None:
+    closed = asyncio.Event()
+
+    async def watch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await mute(reader, writer)
+        finally:
+            closed.set()
+
+    async with peer(watch) as it:
+        async with client_of(it.address) as client:
+            await until(lambda: it.accepted)
+            await client.close()
+        await asyncio.wait_for(closed.wait(), 1)
+
+
+async def test_closing_while_a_name_is_looked_up_waits_for_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: go_on.wait(5) and [])
+    try:
+        async with client_of("broker.test:9092") as client:
+            with pytest.raises(KafkaTimeoutError):
+                await client.wait_ready(soon(0.02))
+            began = time.monotonic()
+            await client.close()
+            assert time.monotonic() - began < 0.2
+    finally:
+        go_on.set()
+
+
+@pytest.mark.parametrize("steps", range(0, 40, 3))
+async def test_closing_at_any_step_leaves_nothing(steps: int) -> None:
+    with FakeBroker(topics={"t": 1}) as broker:
+        async with client_of(broker) as client:
+            waiting = asyncio.create_task(client.wait_topic("t", None, soon()))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await client.close()
+            await asyncio.wait([waiting])
+
+            assert waiting.done()
+        await until(lambda: not broker.connections())
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_look_up_that_hangs_is_not_begun_again_and_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    looked_up: list[str] = []
+    plain = socket.getaddrinfo
+
+    def look_up(host: str, *rest: Any, **more: Any) -> Any:
+        looked_up.append(host)
+        if host == "hangs.test":
+            go_on.wait(5)
+        return plain("127.0.0.1", *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    try:
+        with FakeBroker() as broker:
+            port = broker.addresses[1][1]
+            options = {"socket_connection_setup_timeout_ms": 20, "socket_connection_setup_timeout_max_ms": 20}
+            async with client_of(f"hangs.test:9092,fine.test:{port}", **options) as client:
+                await client.wait_ready(soon())
+
+                assert client.connected_nodes() == [1]
+                assert looked_up.count("hangs.test") == 1
+    finally:
+        go_on.set()
+
+
+async def test_all_addresses_of_a_name_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeBroker() as broker:
+        host, port = broker.addresses[1]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in ("127.0.0.9", host)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        async with client_of(f"two.test:{port}") as client:
+            await client.wait_ready(soon())
+
+            assert client.last_error is None
+
+
+async def test_a_name_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    with pytest.raises(BrokerConnectionError, match=r"broker nowhere.test:9092 cannot be resolved.*not known"):
+        await Resolver().resolve("nowhere.test", 9092)
+
+
+async def test_numbers_need_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", None)
+
+    (address,) = await Resolver().resolve("::1", 9092)
+
+    assert str(address) == "[::1]:9092"

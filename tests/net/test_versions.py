@@ -1,0 +1,77 @@
+"""What is read out of the first answer of a broker."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from aioproducer.errors import UnsupportedVersion
+from aioproducer.net.versions import BrokerVersions, version_to_retry
+from aioproducer.protocol import ApiKey
+from aioproducer.protocol.messages import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    MetadataRequest,
+    ProduceRequest,
+)
+
+LOW, HIGH = MetadataRequest.versions
+
+
+def speaking(low: int, high: int) -> BrokerVersions:
+    key = ApiVersion(api_key=ApiKey.METADATA, min_version=low, max_version=high)
+    return BrokerVersions.of(ApiVersionsResponse(error_code=0, api_keys=[key]))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "version"), [(0, 99, HIGH), (0, 8, 8), (HIGH, HIGH, HIGH), (0, LOW, LOW), (-5, 8, 8)]
+)
+def test_the_highest_version_that_both_speak_is_taken(low: int, high: int, version: int) -> None:
+    assert speaking(low, high).best(MetadataRequest, "1 (k:9092)") == version
+
+
+@pytest.mark.parametrize(("low", "high"), [(HIGH + 1, 99), (0, LOW - 1), (8, 4), (0, -1)])
+def test_where_there_is_none_the_error_tells_both_sides(low: int, high: int) -> None:
+    with pytest.raises(UnsupportedVersion, match=rf"1 \(k:9092\).*{low} to {high}.*{LOW} to {HIGH}"):
+        speaking(low, high).best(MetadataRequest, "1 (k:9092)")
+
+
+def test_a_request_that_the_broker_does_not_know_is_told() -> None:
+    with pytest.raises(UnsupportedVersion, match=r"k:9092.*does not know ProduceRequest"):
+        speaking(0, 9).best(ProduceRequest, "1 (k:9092)")
+
+
+def test_finalized_features_are_known_by_their_level() -> None:
+    feature = FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=1)
+
+    versions = BrokerVersions.of(ApiVersionsResponse(error_code=0, api_keys=[], finalized_features=[feature]))
+
+    assert versions.features == {"transaction.version": 2}
+
+
+REFUSED = struct.pack(">h", 35)
+
+
+def refusal(low: int, high: int) -> bytes:
+    return REFUSED + struct.pack(">ihhh", 1, ApiKey.API_VERSIONS, low, high)
+
+
+@pytest.mark.parametrize(
+    ("body", "version"),
+    [
+        (refusal(0, 3), 3),
+        (refusal(0, 0), 0),
+        (refusal(0, -7), 0),
+        (REFUSED + struct.pack(">i", 0), 0),
+        (REFUSED, 0),
+        (REFUSED + b"\x00\x00\x00\x00\x00\x00", 0),
+        (REFUSED + b"\x02\x00\x12\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00", 0),
+        (REFUSED + b"\xff" * 20, 0),
+        (b"\x00\x00\x00\x00\x00\x00", None),
+        (b"", None),
+    ],
+)
+def test_a_refusal_tells_what_to_ask_with_next(body: bytes, version: int | None) -> None:
+    assert version_to_retry(body) == version
