@@ -454,7 +454,7 @@ class RecordAccumulator:
     def take_to_seal(self) -> list[ProducerBatch]:
         """The batches that are to be compressed off the event loop; each comes back through `sealed`."""
         batches, self._to_seal = self._to_seal, []
-        return batches
+        return [batch for batch in batches if batch.is_open]  # some may have been given up since they were put here
 
     def sealed(self, batch: ProducerBatch, encoded: EncodedBatch, now: float) -> None:
         """A worker has compressed the batch."""
@@ -710,11 +710,17 @@ class RecordAccumulator:
 
     def fail_all(self, cause: KafkaError, now: float, *, timed_out: bool = False) -> None:
         """Give up everything that has no outcome yet."""
-        for batch in list(self.incomplete()):
+        batches = list(self.incomplete())
+        for batch in batches:  # first of all, as a bug may be the cause, and what follows may raise on its account
+            self._told_failed(batch, cause, timed_out, None)
+            batch.given_up = True
+        for batch in batches:
+            if batch.on_its_way:
+                continue
             queue = self._queues[batch.partition]
-            if not batch.on_its_way and batch in queue.batches:
+            if batch in queue.batches:
                 queue.batches.remove(batch)
-            self.give_up(batch, cause, now, timed_out=timed_out)
+            self.fail(batch, cause, now)
 
 
 __all__ += ["PoolClosed"]

@@ -48,7 +48,7 @@ from aioproducer.protocol.messages import (
     TopicProduceData,
 )
 from aioproducer.protocol.wire import ZERO_UUID
-from aioproducer.record import Codec, encode_batch
+from aioproducer.record import Codec, RecordBatchBuilder, encode_batch
 
 __all__ = ["Sender"]
 
@@ -144,7 +144,7 @@ class Sender:
         for node in accumulator.ready_nodes():
             self._send_to(node, now)
         for batch in accumulator.take_to_seal():
-            helpers.start_soon(self._seal, batch)
+            helpers.start_soon(self._seal, batch, batch.close())
 
     def _expire(self, batch: ProducerBatch, now: float) -> None:
         seconds = self._config.delivery_timeout_ms / 1000
@@ -155,8 +155,7 @@ class Sender:
         cause.__cause__ = waited_for
         self._accumulator.give_up(batch, cause, now, timed_out=True)
 
-    async def _seal(self, batch: ProducerBatch) -> None:
-        builder = batch.close()
+    async def _seal(self, batch: ProducerBatch, builder: RecordBatchBuilder) -> None:
         encoded = await anyio.to_thread.run_sync(encode_batch, builder, self._codec, self._config.compression_level)
         self._accumulator.sealed(batch, encoded, self._loop.time())
         self.wake()

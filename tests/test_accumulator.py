@@ -431,6 +431,18 @@ def test_large_batches_are_handed_out_for_compression_and_small_ones_are_compres
     assert rig.drain() == [first]
 
 
+def test_a_batch_that_is_given_up_before_a_worker_takes_it_is_not_compressed() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=500, batch_size=1000)
+    for _ in range(12):
+        rig.put()
+    assert rig.drain() == []
+
+    rig.accumulator.fail_all(BrokerConnectionError("x"), 0.0)
+
+    assert rig.accumulator.take_to_seal() == []
+    assert rig.pool.free == rig.pool.total
+
+
 def test_the_memory_that_compression_saves_is_given_back_with_the_batch() -> None:
     rig = Rig(codec=Codec.GZIP, memory=10_000)
     rig.put(0, size=900)
