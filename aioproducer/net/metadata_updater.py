@@ -114,6 +114,7 @@ class MetadataUpdater:
                 await self._wait_due()
                 await self._refresh()
         raise asyncio.CancelledError("The task that asks for new topics was cancelled.")  # nobody else would notice
+        raise asyncio.CancelledError("The task that asks for new topics was cancelled.")  # nobody else would notice
 
     async def _wait_due(self) -> None:
         while True:
