@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -65,6 +65,8 @@ class Engine:
         self._forks = _forks
         self._pid = os.getpid()
         self._stopping = False
+        self._foreign = 0  # interceptors that have not ended
+        self._foreign_ended: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
 
@@ -102,8 +104,8 @@ class Engine:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                tasks.start_soon(self.client.run, name="aioproducer client")
-                tasks.start_soon(self.sender.run, name="aioproducer sender")
+                tasks.start_soon(_endless, self.client.run, name="aioproducer client")
+                tasks.start_soon(_endless, self.sender.run, name="aioproducer sender")
         except asyncio.CancelledError as error:
             cause = error
             raise
@@ -114,9 +116,11 @@ class Engine:
             raise
         finally:
             self._tasks = None
-            if not self._stopping:
-                self._die(cause)
-            await self.client.close()
+            try:
+                if not self._stopping:
+                    self._die(cause)
+            finally:
+                await self.client.close()
 
     def _die(self, cause: BaseException | None) -> None:
         what = (
@@ -129,8 +133,10 @@ class Engine:
         )
         self.died.__cause__ = cause
         logger.error("%s", self.died, exc_info=cause)
-        self.accumulator.fail_all(self.died, self.loop.time())
-        self._interrupt()
+        try:
+            self.accumulator.fail_all(self.died, self.loop.time())
+        finally:
+            self._interrupt()
 
     def close_intake(self) -> None:
         """Take no more records; every call that waits to put one in ends now."""
@@ -150,7 +156,8 @@ class Engine:
     def _interrupt(self) -> None:
         self.pool.close()
         for limit in list(self._waiting):
-            limit.reschedule(self.loop.time())
+            if not limit.expired():  # one that has just run out, and whose task has not run yet, cannot be moved
+                limit.reschedule(self.loop.time())
         self._waiting.clear()
 
     async def stop(self) -> None:
@@ -177,7 +184,29 @@ class Engine:
         if self._tasks is None:
             work.close()
         else:
-            self._tasks.start_soon(_awaited, work, name=name)
+            self._foreign += 1
+            self._tasks.start_soon(self._run_foreign, work, name=name)
+
+    async def _run_foreign(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            # Cancelled or not, it ends here. Going further up, a cancellation that began in the foreign code, of something
+            # that it waited for, would look like one of the producer.
+            logger.debug("Foreign work of the producer was cancelled", exc_info=True)
+        finally:
+            self._foreign -= 1
+            if not self._foreign and self._foreign_ended is not None:
+                self._foreign_ended.set()
+
+    async def wait_foreign(self, deadline: float) -> None:
+        """Wait until all foreign work has ended, or the deadline has come. Cancellation: the work goes on."""
+        if not self._foreign:
+            return
+        self._foreign_ended = asyncio.Event()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._foreign_ended.wait()
 
     # -- who may use it -----------------------------------------------------------------------------------------------
 
@@ -261,8 +290,10 @@ class Engine:
         )
 
 
-async def _awaited(work: Coroutine[Any, Any, None]) -> None:
-    await work
+async def _endless(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run what never ends by itself: where it does - a task in it was cancelled from outside - that is an error, too."""
+    await run()
+    raise RuntimeError(f"{run!r} ended, although nobody asked it to")
 
 
 def _settings(config: ProducerConfig, codec: Codec) -> AccumulatorSettings:

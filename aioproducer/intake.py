@@ -126,7 +126,7 @@ class Intake:
         headers: Sequence[Header],
     ) -> SerializedRecord:
         """Check everything that can be checked without the cluster."""
-        if topic not in self._legal_topics:
+        if type(topic) is not str or topic not in self._legal_topics:
             self.check_topic(topic)
         if partition is not None and (type(partition) is not int or partition < 0):
             raise InvalidRecord(
@@ -175,10 +175,12 @@ class Intake:
             engine.loop.time(),
         )
 
-    async def append(self, engine: Engine, record: SerializedRecord, timeout: float | None) -> Delivery:
-        """Wait for metadata, then for memory, under one deadline."""
+    async def append(
+        self, engine: Engine, record: SerializedRecord, timeout: float | None, began: float | None = None
+    ) -> Delivery:
+        """Wait for metadata, then for memory, under one deadline; ``began``: when the call did, if not just now."""
         seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
-        deadline = engine.loop.time() + seconds
+        deadline = (engine.loop.time() if began is None else began) + seconds
         known = engine.client.topic(record.topic)
         waits_for = (
             f"the partitions of topic {record.topic!r} were not known"
@@ -192,7 +194,7 @@ class Intake:
                     topic = await engine.client.wait_topic(record.topic, record.partition, deadline)
                     partition = self._partition(record, topic)
                     waits_for = "there was no room in buffer_memory"
-                    began = engine.loop.time()
+                    joined = engine.loop.time()
                     try:
                         return await engine.accumulator.append(
                             topic,
@@ -205,7 +207,7 @@ class Intake:
                             engine.loop.time,
                         )
                     finally:
-                        self._metrics.pool_wait_s += engine.loop.time() - began
+                        self._metrics.pool_wait_s += engine.loop.time() - joined
         except PoolClosed:
             raise engine.refusal() from None
         except InvalidRecord:
@@ -264,12 +266,12 @@ class Intake:
             chosen = partitioner(record.topic, record.key, record.value, PartitionIds.of(topic))
         except Exception as error:  # foreign code
             raise InvalidRecord(f"The partitioner raised for a record of topic {record.topic!r}: {error!r}") from error
-        if chosen is not None and chosen not in range(topic.partition_count):
+        if chosen is not None and not (_is_whole(chosen) and 0 <= chosen < topic.partition_count):
             raise InvalidRecord(
                 f"The partitioner chose {chosen!r} for a record of topic {record.topic!r}, which has the partitions 0 to "
                 f"{topic.partition_count - 1}; None leaves the choice to the producer."
             )
-        return chosen
+        return chosen if chosen is None else int(chosen)
 
     # -- outcomes for interceptors --------------------------------------------------------------------------------------
 
@@ -318,6 +320,11 @@ def _partitioner(config: ProducerConfig) -> Callable[..., int | None] | None:
         return RoundRobinPartitioner()
     by_method: Callable[..., int | None] | None = getattr(chosen, "partition", None)
     return by_method or cast("Callable[..., int | None]", chosen)
+
+
+def _is_whole(number: object) -> bool:
+    """Whether it counts: an int, or one of numpy's; 1.0 equals one, and is none."""
+    return hasattr(number, "__index__")
 
 
 def whole_record(

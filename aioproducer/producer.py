@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
@@ -41,6 +42,8 @@ from aioproducer.types import (
 )
 
 __all__ = ["Producer"]
+
+logger = logging.getLogger("aioproducer")
 
 _T = TypeVar("_T")
 _client_numbers = itertools.count(1)
@@ -188,8 +191,12 @@ class Producer:
         if engine is None:
             return CloseReport() if self._closing is None else self._closing.result()
         if engine.loop is not asyncio.get_running_loop():
-            raise engine.refusal()
-        if self._closing is None:
+            if not engine.loop.is_closed() or engine.is_forked:
+                raise engine.refusal()
+            self._engine = None  # everything of it went with its loop; whoever waited was told
+            self._closed = True
+            return self._report()
+        if self._closing is None or (self._closing.done() and _failed(self._closing)):
             seconds = self.config.close_timeout_ms / 1000 if timeout is None else timeout
             self._closing = engine.loop.create_task(self._close(engine, seconds), name="aioproducer close")
         return await asyncio.shield(self._closing)
@@ -208,18 +215,35 @@ class Producer:
             engine.loop.time(),
         )
         await asyncio.sleep(0)  # the callbacks of the last outcomes run before the tasks that they may need end
+        await engine.wait_foreign(deadline)
         await engine.stop()
-        closing = self._intake.interceptors.close()
-        if closing is not None:
-            await closing
+        await self._close_interceptors(deadline)
         self._engine = None
         self._closed = True
+        return self._report(
+            not_written=[record for written, read in readers if not written for record in read()],
+            maybe_written=[record for written, read in readers if written for record in read()],
+        )
+
+    async def _close_interceptors(self, deadline: float) -> None:
+        closing = self._intake.interceptors.close()
+        if closing is None:
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await closing
+        except TimeoutError:
+            logger.warning("An interceptor's close() was cancelled: it took longer than the producer's.")
+
+    def _report(
+        self, not_written: Sequence[ProducerRecord] = (), maybe_written: Sequence[ProducerRecord] = ()
+    ) -> CloseReport:
         return CloseReport(
             delivered=self._metrics.records_delivered,
             failed=self._metrics.records_failed,
             unknown=self._metrics.records_unknown,
-            not_written=[record for written, read in readers if not written for record in read()],
-            maybe_written=[record for written, read in readers if written for record in read()],
+            not_written=not_written,
+            maybe_written=maybe_written,
         )
 
     async def _abandon(self) -> None:
@@ -322,15 +346,17 @@ class Producer:
         if engine.burst >= _BURST_BYTES and engine.is_burst_of_one_task() and engine.sender.is_behind:
             await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
         record: SerializedRecord | None = None
+        began: float | None = None
         try:
             if self._intake.is_plain:
                 record = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
             else:
+                began = engine.loop.time()
                 whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
                 record = await self._intake.in_time(timeout, self._intake.prepared(whole))
             delivery = self._intake.try_append(engine, record)
             if delivery is None:
-                delivery = await self._intake.append(engine, record, timeout)
+                delivery = await self._intake.append(engine, record, timeout, began)
         except KafkaError as error:
             self._intake.not_accepted(engine, record, error)
             raise
@@ -532,6 +558,10 @@ def _status(engine: Engine, connected: bool) -> HealthStatus:
         return HealthStatus.STARTING
     # Without a connection and without an error there was just nothing to send for long.
     return HealthStatus.READY if connected or engine.client.last_error is None else HealthStatus.DEGRADED
+
+
+def _failed(task: asyncio.Task[CloseReport]) -> bool:
+    return task.cancelled() or task.exception() is not None
 
 
 async def _flushed(engine: Engine, deadline: float | None) -> bool:

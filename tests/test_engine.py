@@ -1,0 +1,220 @@
+"""The life of a producer's parts: nothing that happens to one of them is silent, and the end always comes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from aioproducer import (
+    DeliveryError,
+    HealthStatus,
+    InvalidRecord,
+    NotWrittenTimeout,
+    Producer,
+    ProducerClosed,
+    ProducerDied,
+)
+from aioproducer.testing import FakeBroker
+from tests.conftest import opened, until
+
+
+def tasks_named(*names: str) -> list[asyncio.Task[object]]:
+    return [task for task in asyncio.all_tasks() if any(name in task.get_name() for name in names)]
+
+
+async def test_a_helper_of_the_sender_that_is_cancelled_ends_the_producer_and_not_silently(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        with broker.hold("InitProducerId"):
+            delivery = await producer.enqueue("orders", b"value")
+            await until(lambda: tasks_named("_obtain_producer_id"))
+            for task in tasks_named("_obtain_producer_id"):
+                task.cancel()
+
+            async with asyncio.timeout(2):
+                with pytest.raises(DeliveryError) as caught:
+                    await delivery
+        assert isinstance(caught.value.__cause__, ProducerDied)
+        with pytest.raises(ProducerDied):
+            await producer.send("orders", b"value")
+        assert producer.health().status is HealthStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    "victim", ["aioproducer sender", "aioproducer client", "aioproducer metadata", "aioproducer tidy"]
+)
+async def test_an_internal_task_that_is_cancelled_ends_the_producer_and_not_silently(
+    broker: FakeBroker, victim: str
+) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value")
+        with broker.hold("Produce"):
+            delivery = await producer.enqueue("orders", b"value")
+            (task,) = tasks_named(victim)
+            task.cancel()
+
+            async with asyncio.timeout(2):
+                with pytest.raises(DeliveryError):
+                    await delivery
+        with pytest.raises(ProducerDied):
+            await producer.send("orders", b"value")
+
+
+async def test_closing_in_the_very_moment_in_which_a_wait_runs_out_of_time_is_no_trouble() -> None:
+    producer = Producer("127.0.0.1:1", reconnect_backoff_ms=10_000, reconnect_backoff_max_ms=10_000)
+    await producer.start()
+    waiting = asyncio.create_task(producer.enqueue("orders", b"value", timeout=0.05))
+    await asyncio.sleep(0.01)
+    engine = producer._engine
+    assert engine is not None
+    raised: list[Exception] = []
+
+    def close_intake() -> None:
+        try:
+            engine.close_intake()
+        except Exception as error:
+            raised.append(error)
+
+    engine.loop.call_later(0.045, close_intake)  # behind the timeout in the same turn of the event loop
+    time.sleep(0.1)  # noqa: ASYNC251 - both are due when the loop looks again
+
+    with pytest.raises((ProducerClosed, NotWrittenTimeout)):
+        await waiting
+    assert raised == []
+    await producer.close(timeout=0)
+
+
+async def test_an_interceptor_whose_own_work_was_cancelled_does_not_end_the_producer(broker: FakeBroker) -> None:
+    class Exporting:
+        async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
+            lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            lost.cancel()
+            await lost
+
+    async with opened(broker, interceptors=[Exporting()]) as producer:
+        await producer.send("orders", b"one")
+        await asyncio.sleep(0.02)
+
+        assert (await producer.send("orders", b"two", partition=0)).partition == 0
+
+
+async def test_closing_waits_for_interceptors_that_are_told_of_the_last_records(broker: FakeBroker) -> None:
+    class Exporting:
+        told = 0
+        told_when_closed = -1
+
+        async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
+            await asyncio.sleep(0.05)
+            self.told += 1
+
+        def close(self) -> None:
+            self.told_when_closed = self.told
+
+    exporting = Exporting()
+    async with opened(broker, interceptors=[exporting]) as producer:
+        for _ in range(3):
+            await producer.enqueue("orders", b"value")
+
+    assert exporting.told_when_closed == 3
+
+
+@pytest.mark.parametrize("hangs_in", ["on_acknowledgement", "close"])
+async def test_closing_ends_in_time_whatever_an_interceptor_does(broker: FakeBroker, hangs_in: str) -> None:
+    async def hang(*_: object) -> None:
+        await asyncio.sleep(60)
+
+    interceptor = type("Hanging", (), {hangs_in: staticmethod(hang)})()
+    producer = Producer(broker.bootstrap_servers, interceptors=[interceptor])
+    await producer.start()
+    await producer.send("orders", b"value")
+
+    async with asyncio.timeout(2):
+        report = await producer.close(timeout=0.1)
+
+    assert report.delivered == 1
+    assert producer.health().status is HealthStatus.CLOSED
+
+
+async def test_a_closing_that_was_cancelled_from_outside_can_be_done_again(broker: FakeBroker) -> None:
+    before = asyncio.all_tasks()
+    producer = Producer(broker.bootstrap_servers)
+    await producer.start()
+    await producer.send("orders", b"value")
+    with broker.hold("Produce"):
+        delivery = await producer.enqueue("orders", b"value")
+        closing = asyncio.create_task(producer.close(timeout=5))
+        await until(lambda: tasks_named("aioproducer close"))
+        tasks_named("aioproducer close")[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+
+        report = await producer.close(timeout=0.05)
+
+    assert (report.delivered, report.unknown) == (1, 1)
+    assert delivery.done()
+    assert delivery.exception() is not None
+    assert asyncio.all_tasks() == before
+
+
+def test_a_producer_whose_event_loop_is_gone_can_be_closed_and_entered_in_another_one(broker: FakeBroker) -> None:
+    producer = Producer(broker.bootstrap_servers)
+
+    async def start() -> None:
+        await producer.start()
+        await producer.send("orders", b"one")
+
+    async def again() -> int:
+        await producer.close()
+        async with producer:
+            return (await producer.send("orders", b"two")).partition
+
+    asyncio.run(start())
+    assert asyncio.run(again()) in range(3)
+
+
+async def test_everybody_is_told_of_a_death_even_if_it_left_things_in_disorder(broker: FakeBroker) -> None:
+    def broken(batch: object) -> None:
+        raise IndexError("a bug")
+
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value", partition=0)
+        engine = producer._engine
+        assert engine is not None
+        engine.sequences.given_up = broken  # type: ignore[method-assign]
+        with broker.hold("Produce"):
+            deliveries = [await producer.enqueue("orders", b"x" * 20_000, partition=number % 3) for number in range(12)]
+            await until(lambda: producer.metrics()["requests-in-flight"])
+            tasks_named("aioproducer sender")[0].cancel()
+            async with asyncio.timeout(2):
+                await until(lambda: all(delivery.done() for delivery in deliveries))
+        with pytest.raises(ProducerDied):
+            await producer.send("orders", b"value")
+
+
+async def test_the_timeout_of_a_call_holds_for_all_of_its_parts() -> None:
+    async def slow(value: object) -> bytes:
+        await asyncio.sleep(0.2)
+        return b"value"
+
+    async with opened("127.0.0.1:1", value_serializer=slow) as producer:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(NotWrittenTimeout, match=r"within 0\.3 s"):
+            await producer.send("orders", b"value", timeout=0.3)
+
+    assert loop.time() - began < 0.42
+
+
+@pytest.mark.parametrize("chosen", [1.0, "1", 17, -1])
+async def test_a_partitioner_that_chooses_no_partition_is_told_so(broker: FakeBroker, chosen: object) -> None:
+    async with opened(broker, partitioner=lambda *_: chosen) as producer:
+        with pytest.raises(InvalidRecord, match="chose"):
+            await producer.send("orders", b"value", timeout=1)
+
+
+async def test_what_cannot_be_a_topic_is_told_so(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        for topic in (["orders"], {"orders": 1}, None, b"orders"):
+            with pytest.raises(InvalidRecord, match="topic="):
+                await producer.send(topic, b"value")  # type: ignore[arg-type]
