@@ -316,9 +316,14 @@ class Message(Struct):
             cls._refuse(version, size, "they end in the middle of a field", error)
         except UnicodeDecodeError as error:
             cls._refuse(version, size, f"a string is not UTF-8 ({error})", error)
-        if end != size:
+        if end != size and not cls._may_end_with(version, data[end:]):
             cls._refuse(version, size, f"{size - end} of them are left over", None)
         return cast("Self", message)
+
+    @classmethod
+    def _may_end_with(cls, version: int, rest: bytes) -> bool:
+        """Whether a peer that is known for it may send these bytes behind the message."""
+        return False
 
     @classmethod
     def _refuse(cls, version: int, size: int, reason: str, cause: Exception | None) -> NoReturn:

@@ -84,6 +84,11 @@ class MetadataResponse(Response):
     cluster_authorized_operations: Int32 = since(8, until=10, default=NO_AUTHORIZED_OPERATIONS)
     error_code: Int16 = since(13, default=0)
 
+    @classmethod
+    def _may_end_with(cls, version: int, rest: bytes) -> bool:
+        # librdkafka's mock cluster (2.16) ends its flexible answers with a second, empty section of tagged fields.
+        return cls.is_flexible(version) and rest == b"\0"
+
 
 class MetadataRequest(Request[MetadataResponse], api_key=ApiKey.METADATA, versions=(1, 13), flexible=9):
     """``topics`` None asks for all topics, an empty list for none."""
