@@ -91,8 +91,9 @@ class Broker:
         self._throttle = loop.call_at(until, over)
 
     def disconnect(self, error: KafkaError) -> None:
-        """Close the connection; those who wait for its answers are told."""
+        """Close the connection, which is no failure of the broker's; those who wait for its answers are told."""
         connection, self.connection, self.versions = self.connection, None, None
+        self.failures = 0
         if connection is not None:
             connection.abort(error)
 

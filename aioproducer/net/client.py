@@ -281,14 +281,15 @@ class NetworkClient:
     ) -> None:
         def answered(answer: Any) -> None:
             if isinstance(answer, Response):
-                self._brokers_answered(broker, answer)
+                self._heed(broker, answer)
             callback(answer)
             self._room.tell()
 
         if broker.connection is not None:
             broker.connection.send(request, version, answered, timeout_s, expect_response=expect_response)
 
-    def _brokers_answered(self, broker: Broker, answer: Response) -> None:
+    def _heed(self, broker: Broker, answer: Response) -> None:
+        """What an answer tells of its broker, whatever it is about."""
         broker.answered()
         throttle_ms: int = getattr(answer, "throttle_time_ms", 0)
         if throttle_ms > 0:

@@ -142,6 +142,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The transport is there."""
         self._transport = cast("asyncio.Transport", transport)
+        if self.closed:  # it was given up while it was being made
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(high=0)
         self.last_used = self._loop.time()
 

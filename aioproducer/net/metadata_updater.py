@@ -98,6 +98,8 @@ class MetadataUpdater:
             self._new[topic] = None
             self._wanted.tell()
         elif topic not in self._new and topic not in self._asked_for and not self._is_wanted:
+            if self._loop.time() > self._not_before + self._retry.max_s:
+                self._fruitless = 0  # all was well until now: these are not the next attempts after the last ones
             self._is_wanted = True
             self._wanted.tell()
 
@@ -113,7 +115,6 @@ class MetadataUpdater:
             while True:
                 await self._wait_due()
                 await self._refresh()
-        raise asyncio.CancelledError("The task that asks for new topics was cancelled.")  # nobody else would notice
         raise asyncio.CancelledError("The task that asks for new topics was cancelled.")  # nobody else would notice
 
     async def _wait_due(self) -> None:
@@ -133,11 +134,11 @@ class MetadataUpdater:
         try:
             async with asyncio.timeout_at(self._asking_since + (self._trigger_s or 0) if may_begin_anew else None):
                 asked = await self._ask(self._full_request)
+        except KafkaError as error:  # KafkaTimeoutError too: no broker was reached, and this goes on trying
+            self._failed(error)
         except TimeoutError:
             self._is_wanted = True
             self._begin_anew(f"no broker has told the metadata for {self._trigger_s:g} s.")
-        except KafkaError as error:
-            self._failed(error)
         else:
             if asked is not None:
                 self._take_in(asked, is_refresh=True)

@@ -163,7 +163,7 @@ async def client_of(servers: FakeBroker | str, **options: Any) -> AsyncIterator[
 
 
 def live_timers(loop: asyncio.AbstractEventLoop) -> set[asyncio.TimerHandle]:
-    scheduled: list[asyncio.TimerHandle] = loop._scheduled  # type: ignore[attr-defined]
+    scheduled: list[asyncio.TimerHandle] = getattr(loop, "_scheduled", [])  # uvloop does not tell
     return {timer for timer in scheduled if not timer.cancelled()}
 
 

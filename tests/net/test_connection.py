@@ -114,7 +114,7 @@ UNREADABLE = {
     "a huge length": struct.pack(">i", 0x7FFFFFFF),
     "http": b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "a cut body": framed(answer(1)[4:-3]),
-    "something behind the body": framed(answer(1)[4:] + b"\x00"),
+    "something behind the body": framed(answer(1)[4:] + b"\x07\x07"),
     "noise": framed(answer(1)[4:9] + b"\xff" * 40),
     "tags without end": framed(struct.pack(">i", 1) + b"\xff\xff\xff\xff\x0f"),
 }
