@@ -75,7 +75,8 @@ class PartitionQueue:
     @property
     def oldest(self) -> ProducerBatch | None:
         """The batch that will expire first, if its records were not told yet."""
-        flying = next((batch for batch in self.flying if not batch.given_up), None)
+        untold = [batch for batch in self.flying if not batch.given_up]
+        flying = min(untold, key=lambda batch: batch.created_at) if untold else None  # a retried one flies last
         if not self.batches or (flying is not None and flying.created_at <= self.batches[0].created_at):
             return flying
         return self.batches[0]
@@ -167,6 +168,7 @@ class RecordAccumulator:
         ticket = self.pool.join(size + BATCH_OVERHEAD)
         if partition is None:  # the partition is chosen when there is room: there is no order to keep
             await self.pool.wait(ticket)
+            topic = self._metadata.topics.get(topic.name, topic)  # leaders may have moved meanwhile
             queue = self._queue_for(topic, None, size, clock())
             return self._append(queue, timestamp_ms, key, value, headers, size, True, topic, clock())
 
@@ -223,6 +225,8 @@ class RecordAccumulator:
             self._wake_sender()
         if sticky:
             stuck = self._sticky[topic.name]
+            if self.settings.codec is not Codec.NONE:
+                used = self._ratios.compressed(topic.name, used)
             if stuck.appended(used, batch.is_full):
                 self._switch(topic, stuck, now)
         return delivery
@@ -300,7 +304,8 @@ class RecordAccumulator:
 
     def _is_slow(self, node: int, now: float) -> bool:
         timeout = self.settings.availability_timeout_s
-        return timeout > 0 and now - self._slow_since.get(node, now) > timeout
+        # With nothing ready it is not slow, whatever it was: else nothing would ever be sent there to find out.
+        return timeout > 0 and bool(self._ready.get(node)) and now - self._slow_since.get(node, now) > timeout
 
     # -- where a queue belongs ----------------------------------------------------------------------------------------
 
@@ -403,8 +408,9 @@ class RecordAccumulator:
         return {queue.partition.topic for queue in self._leaderless}
 
     def not_taken(self, node: int, now: float) -> None:
-        """Note that the node could not take what is ready for it."""
-        self._slow_since.setdefault(node, now)
+        """Note that the node cannot take any more, which counts against it if there is more."""
+        if self._ready.get(node):
+            self._slow_since.setdefault(node, now)
 
     def drain(self, node: int, max_size: int, now: float) -> list[ProducerBatch]:
         """The batches of the next request to this node: one of each ready partition in turn, ``max_size`` bytes at most.

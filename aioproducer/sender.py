@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -84,6 +85,8 @@ class Sender:
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._loop = asyncio.get_running_loop()
+        # Not the application's: where its threads wait for their deliveries, there would be none left to compress in.
+        self._workers = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
         self._wakeup: asyncio.Future[None] | None = None
         self._awake = False  # somebody called `wake` since the last round began
         self._metadata_version = -1
@@ -131,14 +134,14 @@ class Sender:
     def _round(self, helpers: anyio.abc.TaskGroup) -> None:
         now = self._loop.time()
         accumulator, client = self._accumulator, self._client
-        if self._sequences.idempotent:
-            self._settle_sequences(helpers, now)
         if client.metadata.version != self._metadata_version:
             self._metadata_version = client.metadata.version
             accumulator.reroute(now)
         accumulator.tick(now)
         for batch in accumulator.expire(now):
             self._expire(batch, now)
+        if self._sequences.idempotent:  # after the expiry: it may leave doubts that nothing else would wake us for
+            self._settle_sequences(helpers, now)
         for topic in accumulator.leaderless_topics():
             client.request_update(topic)
         for node in accumulator.ready_nodes():
@@ -156,7 +159,9 @@ class Sender:
         self._accumulator.give_up(batch, cause, now, timed_out=True)
 
     async def _seal(self, batch: ProducerBatch, builder: RecordBatchBuilder) -> None:
-        encoded = await anyio.to_thread.run_sync(encode_batch, builder, self._codec, self._config.compression_level)
+        encoded = await anyio.to_thread.run_sync(
+            encode_batch, builder, self._codec, self._config.compression_level, limiter=self._workers
+        )
         self._accumulator.sealed(batch, encoded, self._loop.time())
         self.wake()
 
@@ -177,6 +182,7 @@ class Sender:
         except UnsupportedVersion as error:
             for batch in batches:
                 self._accumulator.fail(batch, error, now)
+            self.wake()  # what they leave of their sequences is settled in the next round
             return
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from itertools import count
 from typing import Any
 
 import pytest
@@ -575,3 +577,75 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
     assert all(delivery.done() for delivery in deliveries)
     assert rig.pool.free == rig.pool.total
     assert rig.accumulator.pending_records == 0
+
+
+def test_a_node_that_is_only_busy_is_not_slow_when_there_is_nothing_more_for_it() -> None:
+    rig = Rig(partitions=2, nodes=2, availability_timeout_s=1.0, memory=64 * MIB)
+    rig.accumulator._random = random.Random(5).random
+    for partition in (0, 1):
+        rig.put(partition)
+    rig.acknowledge(*rig.drain(node=1), *rig.drain(node=2))
+    rig.accumulator.not_taken(2, 0.0)  # its requests in flight are as many as they may be
+
+    chosen: set[int] = set()
+    for number in range(100):
+        now = 10.0 + number
+        chosen.add(rig.put(None, now=now, size=1000).topic_partition.partition)
+        rig.acknowledge(*rig.drain(now, node=1), now=now)
+        rig.acknowledge(*rig.drain(now, node=2), now=now)
+
+    assert chosen == {0, 1}
+
+
+def test_a_node_that_was_slow_gets_another_chance_when_its_batches_are_gone() -> None:
+    rig = Rig(partitions=2, nodes=2, availability_timeout_s=1.0, memory=64 * MIB)
+    rig.accumulator._random = random.Random(5).random
+    for partition in (0, 1):
+        rig.put(partition)
+    rig.acknowledge(*rig.drain(node=1))
+    rig.accumulator.not_taken(2, 0.0)
+    rig.accumulator.fail_all(BrokerConnectionError("gone"), 5.0)
+
+    chosen: set[int] = set()
+    for number in range(100):
+        now = 10.0 + number
+        chosen.add(rig.put(None, now=now, size=1000).topic_partition.partition)
+        rig.acknowledge(*rig.drain(now, node=1), *rig.drain(now, node=2), now=now)
+
+    assert chosen == {0, 1}
+
+
+def test_records_without_a_key_stick_until_a_batch_is_full_of_compressed_bytes() -> None:
+    rig = Rig(partitions=3, codec=Codec.GZIP, compression_threshold=MIB, memory=64 * MIB)
+    rig.accumulator._ratios.observe("t", 0.5)
+    for _ in range(200):  # the estimate falls by 0.005 each time
+        rig.accumulator._ratios.observe("t", 0.2)
+    choices = count()
+    rig.accumulator._random = lambda: next(choices) / 1000
+
+    records = 0
+    while next(copy(choices)) < 2 and records < 1000:
+        rig.put(None)
+        records += 1
+
+    assert records * 107 > 0.9 * 1000 / (0.2 * 1.05), "about one batch of the compressed size"
+
+
+def test_a_retried_batch_that_flies_behind_a_younger_one_expires_at_its_own_time(rig: Rig) -> None:
+    rig.put()
+    rig.acknowledge(*rig.drain())
+    oldest = rig.put(now=1.0, size=1000)
+    (first,) = rig.drain(1.0)
+    delivery = rig.put(now=2.0, size=1000)
+    (second,) = rig.drain(2.0)
+    rig.put(now=50.0, size=1000)
+    (third,) = rig.drain(50.0)
+    rig.acknowledge(first, now=51.0)
+    assert oldest.done()
+    rig.accumulator.retry(second, 51.0)
+    assert rig.drain(60.0) == [second]
+    assert rig.accumulator.expire(1.0 + TIMEOUT) == []
+
+    assert rig.accumulator.expire(2.0 + TIMEOUT) == [second]
+    assert not delivery.done()
+    assert not third.given_up

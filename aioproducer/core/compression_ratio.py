@@ -27,6 +27,10 @@ class CompressionRatios:
         """How many uncompressed bytes are expected to become ``batch_size`` compressed ones."""
         return int(batch_size / (self.estimate(topic) * _SAFETY_FACTOR))
 
+    def compressed(self, topic: str, size: int) -> int:
+        """How many compressed bytes are expected of ``size`` uncompressed ones."""
+        return int(size * self.estimate(topic) * _SAFETY_FACTOR)
+
     def observe(self, topic: str, ratio: float) -> None:
         """Learn from a batch that was compressed."""
         current = self.estimate(topic)
