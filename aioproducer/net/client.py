@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 import anyio.abc
@@ -47,6 +47,9 @@ _LEAST_TIDY_S = 0.01
 
 _R = TypeVar("_R", bound=Response)
 
+#: Those who wait for a topic, in the order in which they came, and the partition that each needs (None: any).
+_Line: TypeAlias = dict[object, int | None]
+
 
 class NetworkClient:
     """Connections to the brokers of one cluster, and what they tell of it. To be made in a running event loop.
@@ -71,6 +74,7 @@ class NetworkClient:
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._news = Signal()  # connections and metadata
         self._room = Signal()  # that, and every answer
+        self._lines: dict[str, _Line] = {}  # who waits for which topic
         self._is_told = False
         self._closed = False
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -150,9 +154,14 @@ class NetworkClient:
         self._updater.request(topic)
 
     def topic(self, name: str) -> TopicMetadata | None:
-        """A topic whose partitions are known; keeps it from being forgotten."""
+        """A topic whose partitions are known; keeps it from being forgotten.
+
+        None also where it has just become known and others wait for it who are still to go on: nobody overtakes them.
+        """
         self._updater.use(name)
-        return self.metadata.topics.get(name)
+        topic = self.metadata.topics.get(name)
+        line = self._lines.get(name)
+        return topic if line is None or topic is None or _is_next(line, None, topic) else None
 
     def topic_error(self, name: str) -> KafkaError | None:
         """What the last answer said was wrong with a topic."""
@@ -183,20 +192,37 @@ class NetworkClient:
         return answer
 
     async def wait_topic(self, name: str, partition: int | None, deadline: float) -> TopicMetadata:
-        """The topic, once its partitions - or this one of them - are known.
+        """The topic, once its partitions - or this one of them - are known; first come, first served.
 
         Raises at once what waiting cannot change: `BrokerError` for a forbidden or impossible topic, `InvalidRecord` for
         a partition that a fresh answer does not have. Raises `KafkaTimeoutError` at the deadline (the event loop's time),
         with the last error as its cause; and for a topic that brokers do not know after ``unknown_topic_timeout_ms``.
         Cancellation: the topic is asked for all the same.
         """
+        line = self._lines.setdefault(name, {})
+        place = object()
+        line[place] = partition
+        try:
+            return await self._wait_topic(name, partition, deadline, line, place)
+        finally:
+            del line[place]
+            if not line:
+                self._lines.pop(name, None)
+
+    async def _wait_topic(
+        self, name: str, partition: int | None, deadline: float, line: _Line, place: object
+    ) -> TopicMetadata:
         began_with = self.metadata.answers.get(name, 0)
         unknown_ms = self._config.unknown_topic_timeout_ms
         give_up_unknown_at = inf if unknown_ms is None else self._loop.time() + unknown_ms / 1000
         while True:
-            topic = self.topic(name)
+            self._updater.use(name)
+            topic = self.metadata.topics.get(name)
             if topic is not None and (partition is None or partition < topic.partition_count):
-                return topic
+                if _is_next(line, place, topic):
+                    return topic
+                await asyncio.sleep(0)  # those before this one are woken already
+                continue
             self._check_open()
             error = self.metadata.errors.get(name)
             until = deadline
@@ -375,6 +401,16 @@ class NetworkClient:
         self._is_told = False
         if not self._closed:
             self._on_ready()
+
+
+def _is_next(line: _Line, place: object, topic: TopicMetadata) -> bool:
+    """Whether nobody before this place has the partition that they need."""
+    for other, partition in line.items():
+        if other is place:
+            return True
+        if partition is None or partition < topic.partition_count:
+            return False
+    return True
 
 
 def _refuse(name: str, partition: int | None, topic: TopicMetadata | None, error: int | None) -> None:

@@ -344,6 +344,38 @@ async def test_a_new_topic_does_not_wait_for_a_refresh_that_hangs() -> None:
                 await client.wait_topic("b", None, soon(1))
 
 
+async def test_who_waits_for_a_topic_is_served_in_turn_and_never_overtaken(broker: FakeBroker) -> None:
+    async with client_of(broker) as client:
+        served: list[int] = []
+
+        async def come(number: int) -> None:
+            if client.topic("orders") is None:
+                await client.wait_topic("orders", 0 if number % 2 else None, soon())
+            served.append(number)
+
+        coming = [asyncio.create_task(come(number)) for number in range(3)]
+        while not served:
+            await asyncio.sleep(0)
+            coming.append(asyncio.create_task(come(len(coming))))
+            client._news.tell()
+        await asyncio.gather(*coming)
+
+        assert served == sorted(served)
+
+
+async def test_who_waits_for_a_partition_to_come_holds_nobody_up(broker: FakeBroker) -> None:
+    async with client_of(broker) as client:
+        await client.wait_topic("orders", None, soon())
+        with broker.hold("Metadata"):
+            waiting = asyncio.create_task(client.wait_topic("orders", 3, soon()))
+            await asyncio.sleep(0)
+            assert client.topic("orders") is not None
+            await client.wait_topic("orders", 2, soon())
+            broker.add_partitions("orders", 4)
+
+        assert (await waiting).partition_count == 4
+
+
 async def test_topics_that_are_new_together_are_asked_for_together(broker: FakeBroker) -> None:
     async with client_of(broker) as client:
         await client.wait_ready(soon())
