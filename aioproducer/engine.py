@@ -98,6 +98,12 @@ class Engine:
     def start(self) -> None:
         """Start the tasks; waits for nothing."""
         self._task = self.loop.create_task(self._run(), name="aioproducer")
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step runs nothing, not even its clean-up."""
+        if self.died is None and not self._stopping:
+            self._die(None)
 
     async def _run(self) -> None:
         cause: BaseException | None = None

@@ -14,12 +14,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from aioproducer import RecordMetadata
+from aioproducer import Producer, RecordMetadata, TopicPartition
 from aioproducer.testing import FakeBroker
 from aioproducer.testing.faults import Hold
 from tests.traps.judge import Audit, audited, payload
 
-__all__ = ["Fault", "World", "a_few_and_many", "run_schedule"]
+__all__ = ["ANY", "Fault", "World", "a_few_and_many", "begin_at", "run_schedule"]
+
+
+ALL_PARTITIONS = [
+    *(TopicPartition("orders", partition) for partition in range(3)),
+    *(TopicPartition("payments", partition) for partition in range(2)),
+]
 
 
 class World(NamedTuple):
@@ -31,10 +37,9 @@ class World(NamedTuple):
     holds: list[Hold]
 
     @property
-    def partition(self) -> tuple[str, int]:
+    def partition(self) -> TopicPartition:
         """Any partition."""
-        topic = self.random.choice(["orders", "payments"])
-        return topic, self.random.randrange(len(self.broker.cluster.topics[topic].partitions))
+        return self.random.choice(ALL_PARTITIONS)
 
     @property
     def node(self) -> int:
@@ -169,6 +174,7 @@ async def run_schedule(
     brokers: int = 3,
     cancel: float = 0.0,
     prepare: Callable[[World], object] = lambda world: None,
+    first_sequence: int = 0,
     **options: Any,
 ) -> Audit:
     """Send in bursts while faults happen, and have the judge look at what came of it; ``cancel``: how likely a send is
@@ -178,6 +184,10 @@ async def run_schedule(
         async with audited(broker, **{**random_options(random), **options}) as audit:
             world = World(broker, audit, random, [])
             prepare(world)
+            if first_sequence:
+                for partition in ALL_PARTITIONS:
+                    await _send_until_acknowledged(audit, partition)
+                    begin_at(broker, audit.producer, first_sequence, partition)
             async with healed(world):
                 for _ in range(steps):
                     if random.random() < 0.4:
@@ -191,11 +201,25 @@ async def run_schedule(
 
 async def _check_that_it_lives(audit: Audit) -> None:
     """Nothing is wrong any more, so every partition must take records again, whatever happened to those before."""
-    for topic, partitions in (("orders", 3), ("payments", 2)):
-        for partition in range(partitions):
-            async with asyncio.timeout(10):
-                while not isinstance((await audit.send(topic, partition)).outcome, RecordMetadata):
-                    pass
+    for partition in ALL_PARTITIONS:
+        async with asyncio.timeout(10):
+            await _send_until_acknowledged(audit, partition)
+
+
+async def _send_until_acknowledged(audit: Audit, partition: TopicPartition) -> None:
+    while not isinstance((await audit.send(*partition)).outcome, RecordMetadata):
+        assert audit.producer.health().error is None or audit.producer.health().alive, audit.producer.health()
+        await asyncio.sleep(0.001)
+
+
+def begin_at(broker: FakeBroker, producer: Producer, sequence: int, partition: TopicPartition) -> None:
+    """Make both sides believe that so many records were sent to the partition; one must have been acknowledged."""
+    engine = producer._engine
+    assert engine is not None
+    state = engine.sequences._partitions[partition]
+    state.next_sequence, state.last_acked = sequence, sequence - 1
+    known = broker.cluster.partition(*partition).log.producers[state.producer_id].batches
+    known[-1] = known[-1]._replace(first_sequence=sequence - 1, last_sequence=sequence - 1)
 
 
 async def _burst(world: World, cancel: float) -> None:

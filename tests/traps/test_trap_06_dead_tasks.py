@@ -84,6 +84,18 @@ async def test_a_dead_task_of_any_kind_is_told_to_everybody_who_waits(
     assert complaints(audit.attempts, broker.records()) == []
 
 
+async def test_a_dead_task_that_never_began_is_told_too(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    before = asyncio.all_tasks()
+    producer = await Producer(broker.bootstrap_servers, **OPTIONS).start()
+    (task,) = internal_tasks(before)
+    task.cancel()
+    with pytest.raises(ProducerDied):
+        await producer.send("orders", b"value", timeout=5)
+    await producer.close(timeout=1)
+
+    assert asyncio.all_tasks() == before
+
+
 async def test_a_dead_producer_can_be_closed_and_started_again(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -120,6 +132,7 @@ async def test_a_dead_helper_task_stops_nobody_or_is_told(
     assert asyncio.all_tasks() == before
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
 @a_few_and_many(few=6, begin=6000)
 async def test_a_dead_task_at_a_random_moment_leaves_nobody_waiting(
     seed: int, caplog: pytest.LogCaptureFixture
