@@ -235,8 +235,8 @@ class Intake:
         line[place] = None
         try:
             topic = await engine.client.wait_topic(record.topic, record.partition, deadline)
-            while next(iter(line)) is not place:
-                await asyncio.sleep(0)  # it was woken together with those before it, and they run in this very round
+            while next(iter(line)) is not place:  # noqa: ASYNC110  # those before it were woken too: they run this very round
+                await asyncio.sleep(0)
             return topic
         finally:
             del line[place]
