@@ -288,8 +288,12 @@ class Delivery:
 
         An exception that the callback raises is logged. With a callback the record counts as looked at.
         """
-        self._observed = True
+        self.mark_observed()
         self.watch(callback)
+
+    def mark_observed(self) -> None:
+        """Count as looked at: a failure does not go to ``on_delivery_error`` any more."""
+        self._observed = True
 
     def peek(self) -> tuple[RecordMetadata | None, DeliveryError | None]:
         """The outcome as (metadata, error), without counting as looked at: for those who only watch, as interceptors."""

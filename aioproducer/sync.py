@@ -6,12 +6,13 @@ called from any thread, at the same time; each waits for its result as the async
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
-from itertools import islice
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -20,7 +21,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.delivery import Delivery
-from aioproducer.errors import ForkedProcess, NotStarted, ProducerClosed, ProducerStateError
+from aioproducer.errors import DeliveryError, ForkedProcess, NotStarted, ProducerClosed, ProducerStateError
 from aioproducer.producer import Producer
 from aioproducer.send_many import SendMany, SendManyProgress
 from aioproducer.types import (
@@ -37,33 +38,37 @@ __all__ = ["SyncDelivery", "SyncProducer"]
 
 _T = TypeVar("_T")
 
-#: How many items of `send_many` are read in the caller's thread before they are handed to the event loop's.
-_CHUNK = 1000
+#: How many items of `send_many` the caller's thread may have read that the event loop's has not taken.
+_READ_AHEAD = 1000
 
 
 class SyncDelivery:
     """The acknowledgement to come of one record, for threads; see `Delivery`."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_delivery", "_known")
 
-    def __init__(self, future: concurrent.futures.Future[RecordMetadata]) -> None:
-        self._future = future
+    def __init__(self, delivery: Delivery, known: concurrent.futures.Future[None]) -> None:
+        self._delivery = delivery
+        self._known = known  # done when the outcome is; from then on the delivery may be asked in any thread
 
     def done(self) -> bool:
         """Whether the outcome is known."""
-        return self._future.done()
+        return self._known.done()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the metadata, at most ``timeout`` seconds; raises the `DeliveryError`, or TimeoutError."""
-        return self._future.result(timeout)
+        self._known.result(timeout)
+        return self._delivery.result()
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: float | None = None) -> DeliveryError | None:
         """Wait for the outcome and answer the error, None where there is none."""
-        return self._future.exception(timeout)
+        self._known.result(timeout)
+        return self._delivery.exception()
 
     def add_done_callback(self, callback: Callable[[SyncDelivery], object]) -> None:
         """Call ``callback(delivery)`` when the outcome is known, in the producer's thread: it must not block."""
-        self._future.add_done_callback(lambda _: callback(self))
+        self._delivery.mark_observed()
+        self._known.add_done_callback(lambda _: callback(self))
 
 
 class SyncProducer:
@@ -84,6 +89,8 @@ class SyncProducer:
         """Check the options, and start nothing; see `Producer`."""
         self._producer = Producer(bootstrap_servers, **options)
         self._portal: BlockingPortal | None = None
+        self._thread: int | None = None  # the portal's
+        self._closing = threading.Lock()
         self._exit = ExitStack()
         self._report: CloseReport | None = None
 
@@ -110,10 +117,12 @@ class SyncProducer:
         """Start the thread and the tasks; waits for no broker."""
         if self._portal is not None:
             raise ProducerStateError("The producer is started.")
-        self._exit = ExitStack()
-        self._portal = self._exit.enter_context(start_blocking_portal("asyncio", name="aioproducer"))
-        self._report = None
-        self._portal.call(self._producer.start)
+        with ExitStack() as exit_:
+            portal = exit_.enter_context(start_blocking_portal("asyncio", name="aioproducer"))
+            portal.call(self._producer.start)
+            self._thread = portal.call(threading.get_ident)
+            self._exit = exit_.pop_all()
+        self._portal, self._report = portal, None
         return self
 
     def __enter__(self) -> Self:
@@ -130,20 +139,29 @@ class SyncProducer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every record that was accepted before has its outcome; see `Producer.flush`."""
-        self._call(self._producer.flush, timeout)
+
+        async def flush() -> None:
+            await self._producer.flush(timeout)
+            await asyncio.sleep(0)  # so that the deliveries of other threads are told, too
+
+        self._call(flush)
 
     def close(self, timeout: float | None = None) -> CloseReport:
         """Deliver what was accepted, end everything, and tell what became of it; see `Producer.close`."""
-        portal, self._portal = self._portal, None
-        if portal is None:
-            return self._report or CloseReport()
         if self._producer.is_forked:  # the thread exists in the parent only; so does everything that is to be closed
+            self._portal = None
             return CloseReport()
-        try:
-            self._report = portal.call(self._producer.close, timeout)
-        finally:
-            self._exit.close()
-        return self._report
+        self._refuse_own_thread()
+        with self._closing:
+            portal = self._portal
+            if portal is None:
+                return self._report or CloseReport()
+            try:
+                self._report = portal.call(self._producer.close, timeout)
+            finally:
+                self._portal = None
+                self._exit.close()
+            return self._report
 
     # -- records ------------------------------------------------------------------------------------------------------
 
@@ -189,14 +207,14 @@ class SyncProducer:
             timestamp_ms=timestamp_ms,
             timeout=timeout,
         )
-        future: concurrent.futures.Future[RecordMetadata] = concurrent.futures.Future()
+        known: concurrent.futures.Future[None] = concurrent.futures.Future()
 
-        async def accept() -> None:
+        async def accept() -> Delivery:
             delivery = await enqueue(topic, value)
-            delivery.add_done_callback(partial(_settle, future))
+            delivery.watch(lambda _: known.set_result(None))
+            return delivery
 
-        self._call(accept)
-        return SyncDelivery(future)
+        return SyncDelivery(self._call(accept), known)
 
     def send_many(
         self,
@@ -211,7 +229,8 @@ class SyncProducer:
     ) -> SendManyResult:
         """Send everything that ``values`` yields, in order and in bounded memory; see `Producer.send_many`.
 
-        ``values`` is read in the calling thread, so it may block. ``key`` and ``on_progress`` run in the producer's.
+        ``values`` is read in the calling thread, so it may block; what it has yielded does not wait for what it has not.
+        ``key`` and ``on_progress`` run in the producer's thread.
         """
         bulk = SendMany(
             self._producer.enqueue,
@@ -223,15 +242,17 @@ class SyncProducer:
             on_progress=on_progress,
             timeout=timeout,
         )
-        items = iter(values)
-        more = True
-        while more:
-            try:
-                chunk = list(islice(items, _CHUNK))
-            except Exception:
-                self._call(bulk.wait)
-                raise
-            more = bool(chunk) and self._call(bulk.add, chunk)
+        feed = _Feed(self._running(), bulk.add)
+        try:
+            for item in values:
+                if not feed.put(item):
+                    break
+            feed.wait()
+        except Exception:
+            with suppress(Exception):  # of a record that failed, or a key: the first trouble is the one to tell
+                feed.wait()
+            self._call(bulk.wait)
+            raise
         return self._call(bulk.finish)
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
@@ -240,13 +261,30 @@ class SyncProducer:
 
     def metrics(self, topic: str | None = None) -> Mapping[str, float]:
         """The numbers of the producer; see `Producer.metrics`."""
-        return self._producer.metrics(topic)
+        return self._look(partial(self._producer.metrics, topic))
 
     def health(self) -> Health:
         """The producer's state; see `Producer.health`."""
-        return self._producer.health()
+        return self._look(self._producer.health)
+
+    def _look(self, function: Callable[[], _T]) -> _T:
+        """Ask in the producer's thread, which alone may read what it changes all the time."""
+        portal = self._portal
+        if portal is None or self._producer.is_forked or threading.get_ident() == self._thread:
+            return function()
+        return portal.call(function)
+
+    def _refuse_own_thread(self) -> None:
+        if self._portal is not None and threading.get_ident() == self._thread:
+            raise ProducerStateError(
+                "This runs in the producer's own thread, as callbacks, serializers and interceptors do: it would wait for "
+                "itself."
+            )
 
     def _call(self, function: Callable[..., Awaitable[_T]], *args: Any) -> _T:
+        return self._running().call(function, *args)
+
+    def _running(self) -> BlockingPortal:
         portal = self._portal
         if portal is None:
             raise (
@@ -258,12 +296,45 @@ class SyncProducer:
             raise ForkedProcess(
                 "The producer was started in another process, of which this one is a fork. Make one in each process."
             )
-        return portal.call(function, *args)
+        self._refuse_own_thread()
+        return portal
 
 
-def _settle(future: concurrent.futures.Future[RecordMetadata], delivery: Delivery) -> None:
-    error = delivery.exception()
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(delivery.result())
+class _Feed:
+    """Items on their way from the thread that reads them to the event loop, which takes what is there whenever it can.
+
+    So nothing that was read waits for what comes behind it, however long that takes.
+    """
+
+    def __init__(self, portal: BlockingPortal, take: Callable[[list[object]], Awaitable[bool]]) -> None:
+        self._portal = portal
+        self._take = take
+        self._items: list[object] = []
+        self._lock = threading.Lock()  # of the items, and of who is taking them
+        self._taking: concurrent.futures.Future[bool] | None = None
+        self._is_idle = True
+
+    def put(self, item: object) -> bool:
+        """Hand an item over, and wait where too many were not taken; answers whether more may come."""
+        with self._lock:
+            self._items.append(item)
+            was_idle, self._is_idle = self._is_idle, False
+        if was_idle:
+            self._taking = self._portal.start_task_soon(self._take_all)
+        if len(self._items) >= _READ_AHEAD or (self._taking is not None and self._taking.done()):
+            return self.wait()
+        return True
+
+    def wait(self) -> bool:
+        """Wait until everything was taken; answers whether more may come. Raises what the taker raised."""
+        return self._taking is None or self._taking.result()
+
+    async def _take_all(self) -> bool:
+        while True:
+            with self._lock:
+                items, self._items = self._items, []
+                self._is_idle = not items
+            if not items:
+                return True
+            if not await self._take(items):
+                return False

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from aioproducer import (
+    CloseReport,
+    ConfigError,
+    DeliveryError,
     ForkedProcess,
     NotStarted,
     NotWrittenTimeout,
@@ -21,6 +27,7 @@ from aioproducer import (
     SyncProducer,
 )
 from aioproducer.testing import FakeBroker
+from tests.conftest import QUICK
 
 
 @pytest.fixture
@@ -98,6 +105,137 @@ def test_its_life_is_told_as_the_async_ones(broker: FakeBroker) -> None:
     with pytest.raises(ProducerClosed):
         producer.send("orders", b"value")
     assert producer.config.linger_ms == 7
+
+
+def test_a_start_that_fails_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def require(codec: object) -> None:
+        raise ConfigError("cramjam is missing")
+
+    monkeypatch.setattr("aioproducer.engine.require", require)
+    before = set(threading.enumerate())
+    producer = SyncProducer("127.0.0.1:1")
+
+    with pytest.raises(ConfigError):
+        producer.start()
+
+    assert set(threading.enumerate()) <= before
+    monkeypatch.undo()
+    with producer:
+        pass
+
+
+def test_a_failure_that_no_thread_looks_at_is_reported(broker: FakeBroker) -> None:
+    errors: list[DeliveryError] = []
+    with SyncProducer(broker.bootstrap_servers, on_delivery_error=errors.append, **QUICK) as producer:
+        producer.send("orders", b"value")
+        broker.fail("Produce", "INVALID_RECORD", times=3)
+        looked_at = producer.enqueue("orders", b"one", partition=0)
+        assert isinstance(looked_at.exception(5), DeliveryError)
+        producer.enqueue("orders", b"two", partition=0)
+        producer.flush(5)
+        forgotten = producer.enqueue("orders", b"three", partition=0)
+        producer.flush(5)
+        assert forgotten.done()
+        del forgotten
+        gc.collect()
+
+    assert [error.record.value for error in errors if error.record is not None] == [b"two", b"three"]
+
+
+def test_looking_at_a_busy_producer_from_threads_is_no_trouble(broker: FakeBroker) -> None:
+    ended = threading.Event()
+    trouble: list[Exception] = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with SyncProducer(broker.bootstrap_servers, batch_size=0, linger_ms=0) as producer:
+
+            def look() -> None:
+                while not ended.is_set():
+                    try:
+                        producer.health()
+                        producer.metrics()
+                        repr(producer)
+                    except Exception as error:
+                        trouble.append(error)
+                        return
+
+            threads = [threading.Thread(target=look) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            producer.send_many("orders", (b"x" for _ in range(3000)))
+            ended.set()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert trouble == []
+
+
+def test_a_callback_may_look_at_the_producer(broker: FakeBroker) -> None:
+    seen: list[object] = []
+    with SyncProducer(broker.bootstrap_servers) as producer:
+        producer.enqueue("orders", b"value").add_done_callback(lambda _: seen.append(producer.health().status))
+        producer.flush(5)
+
+    assert len(seen) == 1
+
+
+def test_send_many_does_not_hold_back_what_a_slow_source_gave(broker: FakeBroker) -> None:
+    arrived: list[int] = []
+
+    def values() -> Iterator[bytes]:
+        for number in range(4):
+            yield str(number).encode()
+            broker.wait_for(number + 1, timeout=2)
+            arrived.append(number)
+
+    with SyncProducer(broker.bootstrap_servers) as producer:
+        producer.send_many("orders", values(), partition=0)
+
+    assert arrived == [0, 1, 2, 3]
+
+
+def test_send_many_sends_what_came_before_an_exception_of_the_source(broker: FakeBroker) -> None:
+    def values() -> Iterator[bytes]:
+        for number in range(2500):
+            yield str(number).encode()
+        raise RuntimeError("the source is broken")
+
+    with SyncProducer(broker.bootstrap_servers) as producer:
+        with pytest.raises(RuntimeError, match="source is broken"):
+            producer.send_many("orders", values(), partition=0)
+        assert len(broker.records("orders")) == 2500
+
+
+def test_send_many_waits_for_what_was_accepted_before_a_key_function_raised(broker: FakeBroker) -> None:
+    def key(item: object) -> bytes:
+        if item == b"7":
+            raise RuntimeError("no key")
+        return b"k"
+
+    with SyncProducer(broker.bootstrap_servers) as producer:
+        with pytest.raises(RuntimeError, match="no key"):
+            producer.send_many("orders", (str(n).encode() for n in range(10)), key=key)
+        assert len(broker.records("orders")) == 7
+
+
+def test_two_threads_that_close_both_wait_for_the_end(broker: FakeBroker) -> None:
+    producer = SyncProducer(broker.bootstrap_servers, **QUICK).start()
+    producer.send("orders", b"value")
+    reports: list[CloseReport] = []
+    with broker.hold("Produce"):
+        producer.enqueue("orders", b"value")
+        threads = [threading.Thread(target=lambda: reports.append(producer.close(0.3))) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.05)
+        for thread in threads:
+            thread.join(5)
+
+    assert len(reports) == 2
+    assert reports[0] == reports[1]
+    assert reports[0].unknown == 1
 
 
 def in_a_fork(check: Callable[[], None]) -> None:
