@@ -12,6 +12,8 @@ of them.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from aioproducer._version import __version__
+
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig, ProducerOptions
     from aioproducer.core.partitioner import Partitioner, PartitionIds, RoundRobinPartitioner
@@ -68,8 +70,6 @@ if TYPE_CHECKING:
         TimestampType,
         TopicPartition,
     )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AuthenticationError",

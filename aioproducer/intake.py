@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -80,7 +79,6 @@ class Intake:
         self._partitioner = _partitioner(config)
         self._legal_topics: set[str] = set()
         #: Who waits for the metadata of a topic and partition, in the order in which they came.
-        self._lines: dict[tuple[str, int | None], OrderedDict[object, None]] = {}
 
     def plain(
         self,
@@ -167,8 +165,6 @@ class Intake:
         topic = engine.client.topic(record.topic)
         if topic is None or (record.partition is not None and record.partition >= topic.partition_count):
             return None
-        if self._lines and (record.topic, record.partition) in self._lines:
-            return None  # the topic has just become known, and those who waited for that come first
         return engine.accumulator.try_append(
             topic,
             self._partition(record, topic),
@@ -196,7 +192,7 @@ class Intake:
         try:
             async with limit:
                 with engine.interrupting(limit):
-                    topic = await self._wait_topic(engine, record, deadline)
+                    topic = await engine.client.wait_topic(record.topic, record.partition, deadline)
                     partition = self._partition(record, topic)
                     waits_for = "there was no room in buffer_memory"
                     joined = engine.loop.time()
@@ -226,22 +222,6 @@ class Intake:
             if not engine.is_usable:
                 raise engine.refusal() from error
             raise _about(NotWritten(f"The record for topic {record.topic!r} was not sent: {error}"), record) from error
-
-    async def _wait_topic(self, engine: Engine, record: SerializedRecord, deadline: float) -> TopicMetadata:
-        """The topic once it is known; to those who wait for the same in the order in which they came."""
-        what = (record.topic, record.partition)
-        line = self._lines.setdefault(what, OrderedDict())
-        place = object()
-        line[place] = None
-        try:
-            topic = await engine.client.wait_topic(record.topic, record.partition, deadline)
-            while next(iter(line)) is not place:  # noqa: ASYNC110  # those before it were woken too: they run this very round
-                await asyncio.sleep(0)
-            return topic
-        finally:
-            del line[place]
-            if not line:
-                del self._lines[what]
 
     def _timed_out(
         self, engine: Engine, record: SerializedRecord, seconds: float, waits_for: str, error: TimeoutError

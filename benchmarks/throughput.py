@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
 from confluent_kafka import Producer as ConfluentProducer
 
 from aioproducer import Producer

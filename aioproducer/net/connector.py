@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+from aioproducer._version import __version__
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import Node
 from aioproducer.errors import BrokerConnectionError, ConfigError, KafkaError, ProtocolError
@@ -19,7 +20,6 @@ from aioproducer.protocol.messages import ApiVersionsRequest, ApiVersionsRespons
 __all__ = ["Connect", "Connector", "Established"]
 
 _SOFTWARE_NAME = "aioproducer"
-_SOFTWARE_VERSION = "0.1.0"
 
 #: Opens a connection to an address: (make the protocol, where) -> the protocol, connected.
 Connect: TypeAlias = Callable[[Callable[[], Connection], Address], Awaitable[Connection]]
@@ -136,7 +136,7 @@ class Connector:
             version = older
 
     async def _ask_versions(self, connection: Connection, version: int) -> bytes:
-        question = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=_SOFTWARE_VERSION)
+        question = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=__version__)
         done: asyncio.Future[Any] = self._loop.create_future()
         connection.send(question, version, partial(settle, done), self._config.request_timeout_ms / 1000, raw=True)
         answer = await done

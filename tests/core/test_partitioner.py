@@ -73,7 +73,7 @@ def test_sticking_is_uniform_over_bytes() -> None:
 def test_available_partitions_are_those_with_a_leader() -> None:
     partitions = PartitionIds.of(topic(1, -1, 2))
 
-    assert partitions == (0, 1, 2)
+    assert tuple(partitions) == (0, 1, 2)
     assert partitions.available == (0, 2)
 
 
