@@ -216,10 +216,12 @@ class Audit:
 
 
 @asynccontextmanager
-async def audited(broker: FakeBroker, *, check: bool = True, **options: Any) -> AsyncIterator[Audit]:
+async def audited(
+    broker: FakeBroker, *, check: bool = True, bootstrap: str | None = None, **options: Any
+) -> AsyncIterator[Audit]:
     """A producer whose every record is judged at the end, when all memory and all tasks must be given back."""
     before = asyncio.all_tasks()
-    async with opened(broker, **options) as producer:
+    async with opened(bootstrap or broker, **options) as producer:
         audit = Audit(broker, producer)
         yield audit
         await audit.rest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -55,14 +56,18 @@ def hanging_resolver() -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def names_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def getaddrinfo(self: object, host: str, *args: object, **options: object) -> object:
+def names_hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def getaddrinfo(host: str, *args: Any, **options: Any) -> Any:
         if host.endswith(".hanging.example"):
-            await asyncio.Event().wait()
-        return await real(self, host, *args, **options)
+            answer.wait()
+            raise OSError("nobody knows this name")
+        return real(host, *args, **options)
 
-    real: Callable[..., Any] = asyncio.BaseEventLoop.getaddrinfo
-    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
+    answer = threading.Event()
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield
+    answer.set()
 
 
 DEAD_ENDS = [refused, black_hole, accepts_only, hanging_resolver]
