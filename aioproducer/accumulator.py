@@ -37,7 +37,8 @@ from aioproducer.types import Header, TopicPartition
 
 __all__ = ["AccumulatorSettings", "RecordAccumulator"]
 
-#: How long the weights of the adaptive partitioner are used before they are computed anew, in seconds.
+#: How long the weights of the adaptive partitioner are used before they are computed anew, in seconds; that long again
+#: for each further thousand partitions, as they take time to compute.
 _LOAD_MAX_AGE_S = 0.01
 
 
@@ -119,6 +120,7 @@ class RecordAccumulator:
         self._ordinals = count()
         self._to_seal: list[ProducerBatch] = []
         self._sticky: dict[str, StickyPartitions] = {}
+        self._candidates: dict[str, tuple[TopicMetadata, int, list[int]]] = {}  # as of this version of the metadata
         self._loads: dict[str, tuple[float, PartitionLoad | None]] = {}
         self._slow_since: dict[int, float] = {}  # nodes that have batches ready and take none
 
@@ -274,20 +276,27 @@ class RecordAccumulator:
         return int(self._random() * 0x80000000)
 
     def _switch(self, topic: TopicMetadata, sticky: StickyPartitions, now: float) -> None:
+        known = self._candidates.get(topic.name)
+        if known is None or known[0] is not topic or known[1] != self._metadata.version:
+            known = self._candidates[topic.name] = (topic, self._metadata.version, self._find_candidates(topic))
+        led = known[2]
+        sticky.switch(led or range(topic.partition_count), self._load(topic, led, now) if led else None)
+
+    def _find_candidates(self, topic: TopicMetadata) -> list[int]:
+        """The partitions that have a leader, in this client's rack where one is."""
         led = [partition for partition in topic.partitions if partition.leader >= 0]
         rack = self.settings.client_rack
         if rack is not None:
             nodes = self._metadata.nodes
             led = [at for at in led if at.leader in nodes and nodes[at.leader].rack == rack] or led
-        candidates = [partition.index for partition in led] or range(topic.partition_count)
-        sticky.switch(candidates, self._load(topic, candidates, now) if led else None)
+        return [partition.index for partition in led]
 
     def _load(self, topic: TopicMetadata, candidates: Sequence[int], now: float) -> PartitionLoad | None:
         """The weights of the candidates (KIP-794); None while some partition was never used, as in Java."""
         if not self.settings.adaptive_partitioning:
             return None
         known = self._loads.get(topic.name)
-        if known is not None and now - known[0] < _LOAD_MAX_AGE_S:
+        if known is not None and now - known[0] < _LOAD_MAX_AGE_S * (1 + len(candidates) / 1000):
             return known[1]
         load: PartitionLoad | None = None
         waiting: list[tuple[int, int]] = []

@@ -133,7 +133,8 @@ class ProduceResult:
         self.base_offset = -1
         self.log_append_time_ms = -1
         self._sink = sink
-        self._listeners: list[tuple[Delivery, asyncio.Future[None] | DeliveryCallback]] | None = None
+        # By the future that waits, so that ten thousand that are cancelled at once are forgotten quickly.
+        self._listeners: dict[object, tuple[Delivery, asyncio.Future[None] | DeliveryCallback]] | None = None
         self._abandoned: list[int] | None = None
         self._parts: Sequence[ProduceResult] = ()
         self._starts: Sequence[int] = ()
@@ -169,7 +170,7 @@ class ProduceResult:
         """Hand all records over to ``parts``, of which part i begins with record ``starts[i]`` of this one."""
         self._parts, self._starts = parts, starts
         listeners, self._listeners = self._listeners, None
-        for delivery, listener in listeners or ():
+        for delivery, listener in listeners.values() if listeners else ():
             delivery.located().listen(delivery, listener)
         abandoned, self._abandoned = self._abandoned, None
         for index in abandoned or ():
@@ -187,13 +188,14 @@ class ProduceResult:
     def listen(self, delivery: Delivery, listener: asyncio.Future[None] | DeliveryCallback) -> None:
         """Wake or call the listener when the outcome is known."""
         if self._listeners is None:
-            self._listeners = []
-        self._listeners.append((delivery, listener))
+            self._listeners = {}
+        # One callback may be given to many deliveries, and count each time.
+        self._listeners[object() if callable(listener) else listener] = (delivery, listener)
 
-    def unlisten(self, delivery: Delivery, listener: asyncio.Future[None]) -> None:
+    def unlisten(self, listener: asyncio.Future[None]) -> None:
         """Forget a waiter that was cancelled."""
         if self._listeners is not None:
-            self._listeners = [pair for pair in self._listeners if pair[1] is not listener] or None
+            self._listeners.pop(listener, None)
 
     def abandon(self, index: int) -> None:
         """Note that nobody will look at this record's outcome."""
@@ -212,7 +214,7 @@ class ProduceResult:
 
     def _notify(self) -> None:
         listeners, self._listeners = self._listeners, None
-        for delivery, listener in listeners or ():
+        for delivery, listener in listeners.values() if listeners else ():
             if callable(listener):
                 self.call_soon(listener, delivery)
             elif not listener.done():
@@ -320,7 +322,7 @@ class Delivery:
             try:
                 yield from waiter
             except BaseException:
-                self.located().unlisten(self, waiter)
+                self.located().unlisten(waiter)
                 raise
         return self.result()
 

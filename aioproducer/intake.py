@@ -78,6 +78,7 @@ class Intake:
         )
         self._partitioner = _partitioner(config)
         self._legal_topics: set[str] = set()
+        self._partition_ids: dict[str, tuple[TopicMetadata, PartitionIds]] = {}
         #: Who waits for the metadata of a topic and partition, in the order in which they came.
 
     def plain(
@@ -264,7 +265,7 @@ class Intake:
                 return None
             return partition_for_key(record.key, topic.partition_count)
         try:
-            chosen = partitioner(record.topic, record.key, record.value, PartitionIds.of(topic))
+            chosen = partitioner(record.topic, record.key, record.value, self._ids(topic))
         except Exception as error:  # foreign code
             raise InvalidRecord(f"The partitioner raised for a record of topic {record.topic!r}: {error!r}") from error
         if chosen is not None and not (_is_whole(chosen) and 0 <= chosen < topic.partition_count):
@@ -273,6 +274,13 @@ class Intake:
                 f"{topic.partition_count - 1}; None leaves the choice to the producer."
             )
         return chosen if chosen is None else int(chosen)
+
+    def _ids(self, topic: TopicMetadata) -> PartitionIds:
+        """Made once for each state of the topic, and not for each record."""
+        known = self._partition_ids.get(topic.name)
+        if known is None or known[0] is not topic:
+            known = self._partition_ids[topic.name] = (topic, PartitionIds.of(topic))
+        return known[1]
 
     # -- outcomes for interceptors --------------------------------------------------------------------------------------
 

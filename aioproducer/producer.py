@@ -387,16 +387,19 @@ class Producer:
         engine = self._usable()
         record: SerializedRecord | None = None
         try:
-            whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
-            record = serialized = run_now(self._intake.prepared(whole))
-            delivery = self._intake.try_append(engine, serialized)
+            if self._intake.is_plain:
+                record = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
+            else:
+                whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
+                record = run_now(self._intake.prepared(whole))
+            delivery = self._intake.try_append(engine, record)
             if delivery is None:
-                raise self._intake.no_room_now(engine, serialized)
+                raise self._intake.no_room_now(engine, record)
         except KafkaError as error:
             self._intake.not_accepted(engine, record, error)
             raise
         if not self._intake.is_plain:
-            self._intake.watch(engine, delivery, serialized.headers)
+            self._intake.watch(engine, delivery, record.headers)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
         return delivery

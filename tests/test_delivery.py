@@ -249,3 +249,34 @@ def test_parts_may_be_split_again(sink: Sink, result: ProduceResult) -> None:
 
     assert isinstance(last.exception(), NotWritten)
     assert sink.unobserved_indexes == [0], "record 8 is the first of the last quarter"
+
+
+async def test_ten_thousand_waiters_that_are_cancelled_at_once_are_forgotten_quickly(result: ProduceResult) -> None:
+    async def wait(delivery: Delivery) -> None:
+        await delivery
+
+    loop = asyncio.get_running_loop()
+    tasks = [asyncio.create_task(wait(Delivery(result, index, 0, -1, -1))) for index in range(10_000)]
+    await asyncio.sleep(0)
+
+    began = loop.time()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert loop.time() - began < 1.5
+
+
+def test_one_callback_for_several_records_of_a_batch_is_called_for_each(result: ProduceResult) -> None:
+    told: list[int] = []
+    deliveries = [Delivery(result, index, 0, -1, -1) for index in range(3)]
+
+    def tell(delivery: Delivery) -> None:
+        told.append(delivery.result().offset)
+
+    for delivery in (*deliveries, deliveries[0]):
+        delivery.add_done_callback(tell)
+
+    result.succeed(5, -1)
+
+    assert told == [5, 6, 7, 5]

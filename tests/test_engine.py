@@ -218,3 +218,22 @@ async def test_what_cannot_be_a_topic_is_told_so(broker: FakeBroker) -> None:
         for topic in (["orders"], {"orders": 1}, None, b"orders"):
             with pytest.raises(InvalidRecord, match="topic="):
                 await producer.send(topic, b"value")  # type: ignore[arg-type]
+
+
+async def test_a_partitioner_sees_the_partitions_as_they_are_now(broker: FakeBroker) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def first(topic: str, key: bytes | None, value: bytes | None, partitions: tuple[int, ...]) -> int:
+        seen.append(partitions)
+        return partitions[0]
+
+    async with opened(broker, partitioner=first, metadata_max_age_ms=20) as producer:
+        for _ in range(2):
+            await producer.send("orders", b"value")
+        broker.add_partitions("orders", 5)
+        async with asyncio.timeout(5):
+            while len(seen[-1]) < 5:
+                await producer.send("orders", b"value")
+
+    assert seen[0] is seen[1], "not made anew for each record: a topic may have thousands"
+    assert seen[-1] == (0, 1, 2, 3, 4)
