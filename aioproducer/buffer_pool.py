@@ -93,6 +93,8 @@ class BufferPool:
         """
         try:
             await ticket.granted
+            if self._closed:  # since it was granted: what is put in now, nobody would take care of
+                raise PoolClosed
         except BaseException:
             self.leave(ticket)
             raise
@@ -115,7 +117,7 @@ class BufferPool:
             self._grant()
 
     def close(self) -> None:
-        """Fail everybody who waits, and everybody who comes, with PoolClosed."""
+        """Fail everybody who waits or has not used its memory yet, and everybody who comes, with PoolClosed."""
         self._closed = True
         for ticket in self._queue:
             if not ticket.granted.done():

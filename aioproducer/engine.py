@@ -66,6 +66,7 @@ class Engine:
         self._pid = os.getpid()
         self._stopping = False
         self._foreign = 0  # interceptors that have not ended
+        self._foreign_tasks: set[asyncio.Task[Any]] = set()  # those of them that have begun
         self._foreign_ended: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -116,7 +117,9 @@ class Engine:
             cause = error
             raise
         except BaseExceptionGroup as group:
-            cause = group.exceptions[0] if len(group.exceptions) == 1 else group
+            cause = group
+            while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
+                cause = cause.exceptions[0]
         except BaseException as error:
             cause = error
             raise
@@ -194,6 +197,9 @@ class Engine:
             self._tasks.start_soon(self._run_foreign, work, name=name)
 
     async def _run_foreign(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._foreign_tasks.add(task)
         try:
             await work
         except asyncio.CancelledError:
@@ -201,9 +207,19 @@ class Engine:
             # that it waited for, would look like one of the producer.
             logger.debug("Foreign work of the producer was cancelled", exc_info=True)
         finally:
-            self._foreign -= 1
-            if not self._foreign and self._foreign_ended is not None:
-                self._foreign_ended.set()
+            self._forget_foreign(task)
+
+    def _forget_foreign(self, task: asyncio.Task[Any] | None) -> None:
+        if task not in self._foreign_tasks:
+            return
+        self._foreign_tasks.remove(task)
+        self._foreign -= 1
+        if not self._foreign and self._foreign_ended is not None:
+            self._foreign_ended.set()
+
+    def expect_no_end_of_this(self) -> None:
+        """Do not wait for the foreign work that calls this: it waits for the end of the engine."""
+        self._forget_foreign(asyncio.current_task())
 
     async def wait_foreign(self, deadline: float) -> None:
         """Wait until all foreign work has ended, or the deadline has come. Cancellation: the work goes on."""

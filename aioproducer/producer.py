@@ -196,6 +196,7 @@ class Producer:
             self._engine = None  # everything of it went with its loop; whoever waited was told
             self._closed = True
             return self._report()
+        engine.expect_no_end_of_this()
         if self._closing is None or (self._closing.done() and _failed(self._closing)):
             seconds = self.config.close_timeout_ms / 1000 if timeout is None else timeout
             self._closing = engine.loop.create_task(self._close(engine, seconds), name="aioproducer close")

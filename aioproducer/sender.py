@@ -89,6 +89,7 @@ class Sender:
         self._workers = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
         self._wakeup: asyncio.Future[None] | None = None
         self._awake = False  # somebody called `wake` since the last round began
+        self._failure: Exception | None = None  # what went wrong outside of `run`, which ends with it
         self._metadata_version = -1
         self._asking_for_producer_id = False
         self._producer_id_refused: KafkaError | None = None
@@ -115,6 +116,8 @@ class Sender:
         async with anyio.create_task_group() as helpers:
             while True:
                 self._awake = False
+                if self._failure is not None:
+                    raise self._failure
                 self._round(helpers)
                 await self._sleep(self._accumulator.next_deadline())
 
@@ -204,7 +207,13 @@ class Sender:
 
         def answered(answer: Any) -> None:
             self._metrics.request_latency.observe(time.perf_counter() - sent_at)
-            self._answered(node, batches, topic_ids, answer)
+            try:
+                self._answered(node, batches, topic_ids, answer)
+            except (
+                Exception
+            ) as error:  # a bug of ours; raised here it would reach the connection only, and be passed over
+                self._failure = error
+                self.wake()
 
         self._client.send(
             node,

@@ -244,3 +244,19 @@ def test_after_quiet_everything_is_free_again(steps: list[tuple[str, int]]) -> N
         assert served == sorted(served)
 
     asyncio.run(play())
+
+
+async def test_memory_that_was_granted_and_not_used_when_the_pool_closed_is_taken_back() -> None:
+    pool = BufferPool(100)
+    assert pool.try_acquire(100)
+    ticket = pool.join(60)
+    waiting = asyncio.create_task(pool.wait(ticket))
+    await asyncio.sleep(0)
+
+    pool.release(100)
+    assert ticket.is_granted
+    pool.close()
+
+    with pytest.raises(PoolClosed):
+        await waiting
+    assert (pool.free, pool.waiting) == (100, 0)

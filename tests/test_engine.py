@@ -227,13 +227,64 @@ async def test_a_partitioner_sees_the_partitions_as_they_are_now(broker: FakeBro
         seen.append(partitions)
         return partitions[0]
 
-    async with opened(broker, partitioner=first, metadata_max_age_ms=20) as producer:
-        for _ in range(2):
-            await producer.send("orders", b"value")
+    async with opened(broker, partitioner=first, metadata_max_age_ms=100) as producer:
+        for _ in range(50):
+            await producer.enqueue("orders", b"value")
+        assert len({id(each) for each in seen}) < 25, "not made anew for each record: a topic may have thousands"
         broker.add_partitions("orders", 5)
         async with asyncio.timeout(5):
             while len(seen[-1]) < 5:
                 await producer.send("orders", b"value")
 
-    assert seen[0] is seen[1], "not made anew for each record: a topic may have thousands"
     assert seen[-1] == (0, 1, 2, 3, 4)
+
+
+async def test_an_interceptor_may_close_the_producer(broker: FakeBroker) -> None:
+    class Closing:
+        async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
+            await producer.close(timeout=60)
+
+    producer = Producer(broker.bootstrap_servers, interceptors=[Closing()])
+    await producer.start()
+    async with asyncio.timeout(5):
+        await producer.send("orders", b"value")
+        await until(lambda: producer.health().status is HealthStatus.CLOSED)
+        assert (await producer.close()).delivered == 1
+
+
+async def test_a_bug_in_the_handling_of_an_answer_ends_the_producer_and_not_silently(broker: FakeBroker) -> None:
+    def broken(*_: object) -> None:
+        raise IndexError("a bug")
+
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value")
+        engine = producer._engine
+        assert engine is not None
+        engine.accumulator.complete = broken  # type: ignore[assignment]
+
+        async with asyncio.timeout(2):
+            with pytest.raises(DeliveryError) as caught:
+                await producer.send("orders", b"value")
+    assert isinstance(caught.value.__cause__, ProducerDied)
+    assert isinstance(caught.value.__cause__.__cause__, IndexError)
+
+
+@pytest.mark.parametrize("end", ["death", "close"])
+async def test_nobody_puts_a_record_in_who_got_its_memory_when_the_end_came(broker: FakeBroker, end: str) -> None:
+    options = {"buffer_memory": 3000, "batch_size": 1000, "max_request_size": 2500}
+    async with opened(broker, **options, max_in_flight_requests_per_connection=1) as producer:
+        await producer.send("orders", b"value", partition=0)
+        with broker.hold("Produce"):
+            await producer.enqueue("orders", b"x" * 2000, partition=0)
+            await until(lambda: producer.metrics()["requests-in-flight"])
+            first = await producer.enqueue("orders", b"x" * 500, partition=0)
+            waiting = [asyncio.create_task(producer.enqueue("orders", b"x" * 400, partition=1)) for _ in range(3)]
+            await until(lambda: producer.health().waiting_senders == 3)
+            if end == "death":
+                tasks_named("aioproducer sender")[0].cancel()
+            else:
+                await producer.close(timeout=0.05)
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert first.done()
+        assert [type(outcome) for outcome in outcomes] == [ProducerDied if end == "death" else ProducerClosed] * 3
