@@ -699,23 +699,24 @@ class RecordAccumulator:
         """The batches whose records wait for their outcome, in the order of each partition."""
         yield from sorted(self._incomplete, key=lambda batch: batch.ordinal)
 
-    def begin_flush(self, on_done: Callable[[], object], now: float) -> None:
+    def begin_flush(self, on_done: Callable[[], object], now: float) -> FlushWaiter:
         """Call ``on_done`` when everything that is accepted now has an outcome; nothing lingers until `end_flush`."""
         self._flushes += 1
         batches = list(self._incomplete)
+        waiter = FlushWaiter(len(batches), on_done)
         if not batches:
             on_done()
-            return
-        waiter = FlushWaiter(len(batches), on_done)
-        for batch in batches:
-            if batch.flush_waiters is None:
-                batch.flush_waiters = []
-            batch.flush_waiters.append(waiter)
+            return waiter
+        for batch in batches:  # flushes that ran out of time leave themselves behind, until the next one passes
+            others = [each for each in batch.flush_waiters if not each.is_over] if batch.flush_waiters else []
+            batch.flush_waiters = [*others, waiter]
         self.hurry(now)
+        return waiter
 
-    def end_flush(self) -> None:
+    def end_flush(self, waiter: FlushWaiter) -> None:
         """The flush is over, or was cancelled."""
         self._flushes -= 1
+        waiter.is_over = True
 
     def close(self, now: float) -> None:
         """Take no more; those who wait for memory are told so. What was accepted is still to be sent, at once."""

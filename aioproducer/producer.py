@@ -576,11 +576,11 @@ async def _flushed(engine: Engine, deadline: float | None) -> bool:
         if not done.done():
             done.set_result(in_time)
 
-    engine.accumulator.begin_flush(partial(settle, True), engine.loop.time())
+    waiter = engine.accumulator.begin_flush(partial(settle, True), engine.loop.time())
     timer = None if deadline is None else engine.loop.call_at(deadline, settle, False)
     try:
         return await done
     finally:
         if timer is not None:
             timer.cancel()
-        engine.accumulator.end_flush()
+        engine.accumulator.end_flush(waiter)

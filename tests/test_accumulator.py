@@ -404,8 +404,7 @@ def test_a_flush_is_done_when_what_was_there_is_done(rig: Rig) -> None:
     done: list[bool] = []
     rig.put(0)
     rig.put(1)
-    rig.accumulator.begin_flush(lambda: done.append(True), 0.0)
-    rig.accumulator.end_flush()
+    rig.accumulator.end_flush(rig.accumulator.begin_flush(lambda: done.append(True), 0.0))
     rig.put(2)
     batches = rig.drain()
 
@@ -649,3 +648,13 @@ def test_a_retried_batch_that_flies_behind_a_younger_one_expires_at_its_own_time
     assert rig.accumulator.expire(2.0 + TIMEOUT) == [second]
     assert not delivery.done()
     assert not third.given_up
+
+
+def test_flushes_that_ran_out_of_time_do_not_pile_up(rig: Rig) -> None:
+    rig.put()
+    for _ in range(100):
+        rig.accumulator.end_flush(rig.accumulator.begin_flush(lambda: None, 0.0))
+
+    (batch,) = rig.drain()
+    assert batch.flush_waiters is not None
+    assert len(batch.flush_waiters) == 1

@@ -21,10 +21,11 @@ __all__ = ["BATCH_OVERHEAD", "FlushWaiter", "ProducerBatch", "UndeliveredRecords
 class FlushWaiter:
     """Counts down the batches that a flush waits for, and says when none is left."""
 
-    __slots__ = ("_on_done", "remaining")
+    __slots__ = ("_on_done", "is_over", "remaining")
 
     def __init__(self, remaining: int, on_done: Callable[[], object]) -> None:
         self.remaining = remaining
+        self.is_over = False  # nobody waits any more
         self._on_done = on_done
 
     def one_less(self) -> None:

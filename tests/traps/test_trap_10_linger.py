@@ -79,11 +79,11 @@ def test_linger_ends_at_once_for_a_flush_and_for_those_who_wait_for_memory() -> 
 def test_linger_of_a_record_behind_a_flush_is_short_as_long_as_the_flush_runs() -> None:
     rig = Rig()
     rig.one_on_its_way()
-    rig.accumulator.begin_flush(lambda: None, 1.0)
+    flush = rig.accumulator.begin_flush(lambda: None, 1.0)
     rig.put(now=1.0)
     assert rig.ready(1.0)
     rig.drain(1.0)
-    rig.accumulator.end_flush()
+    rig.accumulator.end_flush(flush)
     rig.put(now=1.0)
 
     assert not rig.ready(1.0)
