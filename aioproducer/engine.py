@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.abc
@@ -117,9 +117,7 @@ class Engine:
             cause = error
             raise
         except BaseExceptionGroup as group:
-            cause = group
-            while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
-                cause = cause.exceptions[0]
+            cause = _only_cause(group)
         except BaseException as error:
             cause = error
             raise
@@ -310,6 +308,16 @@ class Engine:
         logger.error(
             "%d record(s) for %s that nobody waited for %s: %s", len(indexes), failure.partition, fate, failure.cause
         )
+
+
+def _only_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The exception within the groups of all task groups that it passed, where it is the only one."""
+    if len(group.exceptions) != 1:
+        return group
+    (cause,) = group.exceptions
+    if isinstance(cause, BaseExceptionGroup):
+        return _only_cause(cast("BaseExceptionGroup[BaseException]", cause))
+    return cause
 
 
 async def _endless(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
