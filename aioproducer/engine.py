@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, cast
@@ -23,12 +23,12 @@ from aioproducer.buffer_pool import BufferPool
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.sequences import Sequences
-from aioproducer.delivery import BatchFailure
 from aioproducer.errors import ForkedProcess, ProducerClosed, ProducerDied, ProducerStateError, WrongEventLoop
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import Codec, require
 from aioproducer.sender import Sender
+from aioproducer.unobserved import UnobservedFailures
 
 __all__ = ["Engine"]
 
@@ -80,13 +80,14 @@ class Engine:
         )
         self.client = NetworkClient(config, client_id=client_id, random=random, on_ready=self._wake)
         self.pool = BufferPool(config.buffer_memory, self._under_pressure)
+        self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error)
         self.accumulator = RecordAccumulator(
             _settings(config, codec),
             self.client.metadata,
             self.pool,
             self.sequences,
             metrics,
-            self,
+            self.unobserved,
             wake_sender=self._wake,
             random=random.random,
         )
@@ -182,6 +183,7 @@ class Engine:
         elif not task.done():
             task.cancel()  # it was never scheduled
         await asyncio.wait([task])
+        self.unobserved.close()
         if not task.cancelled() and task.exception() is not None:
             logger.debug("The producer's task ended with %r", task.exception())
         await self.client.close()
@@ -280,34 +282,6 @@ class Engine:
 
     def _under_pressure(self) -> None:
         self.accumulator.hurry(self.loop.time())
-
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
-        """Run a callback of the user's outside our own code."""
-        return self.loop.call_soon(callback, *args)
-
-    def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
-        """Report failed records that nobody looks at; may be called by a finalizer, in any thread."""
-        try:
-            self.loop.call_soon_threadsafe(self._report, failure, tuple(indexes))
-        except RuntimeError:  # the loop is closed: there is only the log left
-            self._log(failure, indexes)
-
-    def _report(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
-        callback = self.config.on_delivery_error
-        if callback is None:
-            self._log(failure, indexes)
-            return
-        for index in indexes:
-            try:
-                callback(failure.error_for(index))
-            except Exception:  # foreign code
-                logger.exception("on_delivery_error raised for a record of %s", failure.partition)
-
-    def _log(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
-        fate = "may or may not be in the log" if failure.possibly_written else "are not in the log"
-        logger.error(
-            "%d record(s) for %s that nobody waited for %s: %s", len(indexes), failure.partition, fate, failure.cause
-        )
 
 
 def _only_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -294,12 +294,12 @@ class Intake:
 
         delivery.watch(acknowledged)
 
-    def not_accepted(self, engine: Engine, record: SerializedRecord | None, error: KafkaError) -> None:
+    def not_accepted(self, engine: Engine, record: SerializedRecord | None, error: BaseException) -> None:
         if self.interceptors.sees_acknowledgement:
             self._tell_interceptors(engine, None, error, record.headers if record is not None else ())
 
     def _tell_interceptors(
-        self, engine: Engine, metadata: RecordMetadata | None, error: KafkaError | None, headers: Sequence[Header]
+        self, engine: Engine, metadata: RecordMetadata | None, error: BaseException | None, headers: Sequence[Header]
     ) -> None:
         rest = self.interceptors.on_acknowledgement(metadata, error, headers)
         if rest is not None:

@@ -190,7 +190,7 @@ class Producer:
         engine = self._engine
         if engine is None:
             return CloseReport() if self._closing is None else self._closing.result()
-        if engine.loop is not asyncio.get_running_loop():
+        if engine.loop is not asyncio._get_running_loop():  # None in a fork, where get_running_loop() would raise
             if not engine.loop.is_closed() or engine.is_forked:
                 raise engine.refusal()
             self._engine = None  # everything of it went with its loop; whoever waited was told
@@ -297,7 +297,7 @@ class Producer:
                     on_delivery=on_delivery,
                 )
             )
-        deadline = asyncio.get_running_loop().time() + timeout
+        deadline = self._usable().loop.time() + timeout
         delivery = await self.enqueue(
             topic,
             value,
@@ -358,7 +358,7 @@ class Producer:
             delivery = self._intake.try_append(engine, record)
             if delivery is None:
                 delivery = await self._intake.append(engine, record, timeout, began)
-        except KafkaError as error:
+        except (KafkaError, asyncio.CancelledError) as error:
             self._intake.not_accepted(engine, record, error)
             raise
         engine.burst += record.size + _RECORD_COST
