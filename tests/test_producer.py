@@ -11,6 +11,7 @@ import pytest
 
 from aioproducer import (
     BufferFull,
+    ConfigError,
     HealthStatus,
     InvalidRecord,
     JsonSerializer,
@@ -325,6 +326,32 @@ def test_use_from_another_event_loop_is_told(broker: FakeBroker) -> None:
     asyncio.run(use())
     loop.run_until_complete(producer.close())
     loop.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"transactional_id": "t"}, "no transactions yet"),
+        ({"security_protocol": "SSL"}, "PLAINTEXT only"),
+        ({"client_dns_lookup": "resolve_canonical_bootstrap_servers_only"}, "client_dns_lookup"),
+        ({"metric_reporters": [type("Reporter", (), {"record": print})()]}, "metric_reporters"),
+        ({"linger": 5}, "linger_ms"),
+        ({"acks": 0}, "enable_idempotence=False"),
+        ({"compression_type": "brotli"}, "zstd"),
+    ],
+)
+def test_what_is_not_there_or_cannot_be_is_refused_when_the_producer_is_made(
+    options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Producer("localhost", **options)  # type: ignore[arg-type]
+
+
+async def test_keys_can_be_ignored_in_the_choice_of_a_partition(broker: FakeBroker) -> None:
+    async with opened(broker, partitioner_ignore_keys=True, batch_size=100) as producer:
+        partitions = {(await producer.send("orders", b"x" * 200, key=b"same")).partition for _ in range(50)}
+
+    assert partitions == {0, 1, 2}
 
 
 BAD_RECORDS = [
