@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pytest
 
 from aioproducer import Producer, RecordMetadata, TopicPartition
+from aioproducer.errors import KafkaError
 from aioproducer.testing import FakeBroker
 from aioproducer.testing.faults import Hold
 from tests.traps.judge import Audit, audited, payload
@@ -239,6 +240,8 @@ async def _burst(world: World, cancel: float) -> None:
             audit.take(attempt, await task)  # it was buffered before the cancellation came
         except asyncio.CancelledError:
             audit.attempts.remove(attempt)  # and if it is in the log all the same, it is alien there
+        except KafkaError as error:  # its time was over before
+            attempt.outcome = error
 
 
 @asynccontextmanager
