@@ -259,7 +259,8 @@ async def healed(world: World) -> AsyncIterator[None]:
 
 
 def a_few_and_many(few: int = 4, many: int = 200, begin: int = 0) -> pytest.MarkDecorator:
-    """Some seeds in every run, hundreds in the slow one."""
+    """Some seeds in every run, a dozen in the slow one, hundreds in the soak."""
     quick = [pytest.param(seed) for seed in range(begin, begin + few)]
-    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(begin + few, begin + many)]
-    return pytest.mark.parametrize("seed", quick + slow)
+    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(begin + few, begin + 12)]
+    soak = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(begin + 12, begin + many)]
+    return pytest.mark.parametrize("seed", quick + slow + soak)
