@@ -188,8 +188,9 @@ async def test_versions_error_in_a_produce_answer_does_not_end_the_producer(brok
 def change_release(world: World) -> None:
     """A node comes back as another release."""
     node = world.node
+    world.broker.stop_node(node)
     world.broker.set_versions(world.random.choice(list(RELEASES)), node=node)
-    world.broker.disconnect(node)
+    world.broker.start_node(node)
 
 
 @a_few_and_many(few=3, begin=13000)
