@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import struct
+import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from aioproducer.errors import BrokerConnectionError
+from aioproducer.errors import BrokerConnectionError, BrokerError
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.message import Response
 from aioproducer.protocol.messages import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Admin"]
 
 _TIMEOUT: Final = 10.0
+_RETRY_PAUSE: Final = 0.05
 _BROKER_TIMEOUT_MS: Final = 5000
 _FETCH_SIZE: Final = 16 * 1024 * 1024
 #: From version 13 on topics go by their ids, which we would have to look up; no broker lacks version 12.
@@ -120,6 +122,16 @@ class Admin:
 
     def list_offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """For each partition its first offset, and the one that the next record will get."""
+        deadline = time.monotonic() + _TIMEOUT
+        while True:
+            try:
+                return self._list_offsets(topic)
+            except BrokerError as error:  # a leader that has just been elected says so for a moment
+                if not error.retriable or time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_PAUSE)
+
+    def _list_offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         found: dict[int, tuple[int, int]] = {}
         for address, partitions in self._by_leader(topic).items():
             with BlockingConnection(*address, _TIMEOUT) as leader:
