@@ -162,7 +162,10 @@ async def test_reordering_does_not_follow_from_waiting_for_the_metadata(broker: 
 @a_few_and_many(begin=11000)
 async def test_reordering_in_a_random_schedule_never_happens(seed: int) -> None:
     audit = await run_schedule(
-        seed, [lose_answer, lose_request, refuse, move_leader, disconnect], max_in_flight_requests_per_connection=5
+        seed,
+        [lose_answer, lose_request, refuse, move_leader, disconnect],
+        max_in_flight_requests_per_connection=5,
+        delivery_timeout_ms=20_000,  # the number of a batch that was refused and given up is given to the next one
     )
 
     check_repeats(audit.broker)
