@@ -307,7 +307,10 @@ class Sender:
             batch.possibly_written = True
         error = broker_error(code, answer.error_message)
         self._learn_leader(batch, code, answer, response)
-        if verdict is Verdict.RENUMBER and self._sequences.idempotent:
+        if code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written:
+            # The broker forgot what would tell a repeat from news: under a new number a lost answer's batch would double.
+            self._accumulator.fail(batch, error, now)
+        elif verdict is Verdict.RENUMBER and self._sequences.idempotent:
             self._sequences.unexpected(batch, code, answer.log_start_offset)
             self._retry_or_fail(batch, error, now)
         elif verdict is Verdict.RETRY:

@@ -26,6 +26,7 @@ from aioproducer import (
     SendManyError,
     SendManyResult,
     SerializationError,
+    Unknown,
     UnknownTimeout,
     WrongEventLoop,
 )
@@ -471,6 +472,21 @@ async def test_every_codec_arrives(broker: FakeBroker, codec: str) -> None:
 
     assert [record.value for record in broker.records("orders", 0)] == [value] * 500
     assert (0 < rate < 0.5) == (codec != "none")
+
+
+async def test_a_record_that_may_be_in_the_log_is_not_sent_under_a_new_number(broker: FakeBroker) -> None:
+    async with opened(broker, retry_backoff_ms=300, retry_backoff_max_ms=300) as producer:
+        await producer.send("orders", b"first", partition=0)
+        broker.drop_connection("Produce", when="after")
+        delivery = await producer.enqueue("orders", b"second", partition=0)
+        await until(lambda: len(broker.records("orders")) == 2)
+        broker.fail("Produce", "UNKNOWN_PRODUCER_ID", times=None)
+        with pytest.raises(Unknown):
+            await delivery
+        broker.clear_faults()
+        await producer.send("orders", b"third", partition=0, timeout=5)
+
+    assert [record.value for record in broker.records("orders", 0)] == [b"first", b"second", b"third"]
 
 
 async def test_acks_0_returns_when_the_bytes_are_sent_and_knows_no_offset(broker: FakeBroker) -> None:
