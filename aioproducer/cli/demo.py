@@ -95,8 +95,6 @@ def _story(
     bootstrap_servers = ",".join(config.bootstrap_servers)
     topic = options.topic or f"aioproducer-demo-{uuid.uuid4().hex[:8]}"
     _create_topic(bootstrap_servers, topic, options.partitions)
-    out.say(f"{cluster}: sending {len(records):,} flights from New York to topic {topic!r}.")
-
     new_event_loop = loop_factory(not options.no_uvloop)
     setting = Setting(
         cluster,
@@ -107,7 +105,7 @@ def _story(
         new_event_loop.__module__.split(".")[0],
     )
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        report = runner.run(_send(out, config, topic, records))
+        report = runner.run(_send(out, setting, config, records))
     if report.error is not None:
         return Summary(setting, report, trouble=_what_failed(report, len(records)))
 
@@ -119,10 +117,12 @@ def _story(
         return Summary(setting, report, trouble=str(error))
 
 
-async def _send(out: Console, config: ProducerConfig, topic: str, records: Sequence[Content]) -> SendReport:
+async def _send(out: Console, setting: Setting, config: ProducerConfig, records: Sequence[Content]) -> SendReport:
+    # From in here on Ctrl-C cancels; before, it may hit the making of the event loop, which then complains in __del__.
+    out.say(f"{setting.cluster}: sending {len(records):,} flights from New York to topic {setting.topic!r}.")
     with out.progress("Sending", len(records)) as advance:
         try:
-            return await send_all(config, topic, records, lambda pace: advance(pace.acknowledged, _note(pace)))
+            return await send_all(config, setting.topic, records, lambda pace: advance(pace.acknowledged, _note(pace)))
         except NoBroker as error:
             raise Trouble(f"No broker is ready at {','.join(config.bootstrap_servers)}: {error}") from error
 
