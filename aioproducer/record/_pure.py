@@ -93,7 +93,7 @@ class RecordBatchBuilder:
         ``RecordTooLarge`` where the batch would outgrow 2 GiB, ``ProducerStateError`` when the batch is closed.
         """
         if self._closed:
-            raise ProducerStateError("The record batch is closed; a closed batch takes no further record.")
+            raise _closed()
         if not 0 <= timestamp_ms <= _MAX_TIMESTAMP:
             raise _invalid_timestamp(timestamp_ms)
         count = self.count
@@ -166,11 +166,16 @@ def record_size_upper_bound(key: BytesLike | None, value: BytesLike | None, head
         size += len(key) if type(key) is not memoryview else key.nbytes
     if value is not None:
         size += len(value) if type(value) is not memoryview else value.nbytes
+    return size + _headers_upper_bound(headers) if headers else size
+
+
+def _headers_upper_bound(headers: Headers) -> int:
+    size = 0
     for name, content in headers:
         # A lone surrogate counts like any character here: `append` is the one to refuse it.
         size += _MAX_HEADER_OVERHEAD + (len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass")))
         if content is not None:
-            size += len(content)
+            size += len(content) if type(content) is not memoryview else content.nbytes
     return size
 
 
@@ -195,6 +200,10 @@ def _encode_headers(headers: Headers) -> bytes:
             parts.append(varints[len(value)])
             parts.append(value)
     return b"".join(parts)
+
+
+def _closed() -> ProducerStateError:
+    return ProducerStateError("The record batch is closed; a closed batch takes no further record.")
 
 
 def _invalid_timestamp(timestamp_ms: int) -> InvalidRecord:
