@@ -1,0 +1,103 @@
+"""The cases: what is sent, how, and by whom, with a name that the command line takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal
+
+__all__ = ["CASES", "Case", "Payload", "Workload"]
+
+
+class Workload(StrEnum):
+    """How a client is used."""
+
+    PIPELINED = "pipelined"  # put all records in, then look at each outcome
+    CONCURRENT = "concurrent"  # 1,000 tasks, each of which awaits one record after the other
+    LONE = "lone"  # one record at a time
+    BULK = "bulk"  # a list, in one call
+    TABLE = "table"  # an Arrow table, in one call
+    IDLE = "idle"  # nothing, after one record
+    MEMORY = "memory"  # the broker is paused, and records are put in
+    HEARTBEAT = "heartbeat"  # pipelined, beside a task that wants to run each millisecond
+
+
+class Payload(StrEnum):
+    """What the values are made of."""
+
+    TEXT = "text"  # random letters: hardly to be compressed
+    JSON = "json"  # objects with the same names and values that differ, as events have
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One line of comparison. ``records`` is what the quickest clients send in a round; slow ones send a share of it."""
+
+    name: str
+    title: str
+    workload: Workload
+    records: int
+    value_size: int = 100
+    payload: Payload = Payload.TEXT
+    keyed: bool = False
+    partitions: int = 12
+    #: Records name their partition, one after the other, so that every partition is written to.
+    spread: bool = False
+    codec: Literal["none", "lz4", "zstd"] = "none"
+    #: Every client with the settings that it comes with, except for acks and idempotence.
+    defaults: bool = False
+    #: Whether the outcomes are kept until the end, where that is a question (memory).
+    keep: bool = True
+    #: Where it makes sense.
+    brokers: frozenset[str] = frozenset({"mock", "kafka"})
+    #: None: everybody who can.
+    clients: frozenset[str] | None = None
+
+
+_MOCK: Final = frozenset({"mock"})
+_FEW: Final = frozenset({"aioproducer", "confluent", "aiokafka", "franz-go"})
+
+
+def _cases() -> list[Case]:
+    pipelined, kib = Workload.PIPELINED, 1024
+    return [
+        Case("pipelined-100b", "pipelined, 100 B, unkeyed", pipelined, 1_000_000),
+        Case("pipelined-keyed", "pipelined, 100 B, keyed over 12 partitions", pipelined, 1_000_000, keyed=True),
+        Case("pipelined-1k", "pipelined, 1 KiB, unkeyed", pipelined, 200_000, kib),
+        Case("pipelined-100k", "pipelined, 100 KiB, unkeyed", pipelined, 4_000, 100 * kib),
+        Case("pipelined-defaults", "pipelined, 100 B, all settings as they come", pipelined, 500_000, defaults=True),
+        Case("json-none", "pipelined, 1 KiB JSON, no compression", pipelined, 200_000, kib, Payload.JSON),
+        Case("json-lz4", "pipelined, 1 KiB JSON, lz4", pipelined, 200_000, kib, Payload.JSON, codec="lz4"),
+        Case("json-zstd", "pipelined, 1 KiB JSON, zstd", pipelined, 200_000, kib, Payload.JSON, codec="zstd"),
+        Case("concurrent", "1,000 tasks, each awaiting one record at a time, 100 B", Workload.CONCURRENT, 200_000),
+        Case("lone", "one record at a time, 100 B, default settings", Workload.LONE, 3_000, partitions=1, defaults=True),
+        Case("send-many", "a list of records in one call, 100 B", Workload.BULK, 1_000_000),
+        Case("send-table", "an Arrow table in one call, 100 B", Workload.TABLE, 2_000_000),
+        *(
+            Case(
+                f"partitions-{count}", f"pipelined, 100 B, unkeyed, {count:,} partitions", pipelined, 500_000,
+                partitions=count, brokers=_MOCK, clients=_FEW,
+            )
+            for count in (1, 10, 100, 1_000, 10_000)
+        ),
+        *(
+            Case(
+                f"spread-{count}", f"pipelined, 100 B, evenly over {count:,} partitions", pipelined, 500_000,
+                partitions=count, spread=True, brokers=_MOCK, clients=_FEW,
+            )
+            for count in (1, 10, 100, 1_000, 10_000)
+        ),
+        Case("idle", "connected, and nothing to do", Workload.IDLE, 1),
+        Case("memory", "records that wait for their answers, 100 B", Workload.MEMORY, 1_000_000, partitions=1,
+             keep=False, brokers=_MOCK),
+        Case("memory-kept", "the same, and the caller keeps each record's handle", Workload.MEMORY, 1_000_000,
+             partitions=1, brokers=_MOCK),
+        Case("heartbeat-none", "the event loop's worst gap, 1 KiB JSON", Workload.HEARTBEAT, 200_000, kib,
+             Payload.JSON),
+        Case("heartbeat-zstd", "the event loop's worst gap, 1 KiB JSON, zstd", Workload.HEARTBEAT, 200_000, kib,
+             Payload.JSON, codec="zstd"),
+    ]  # fmt: skip
+
+
+#: By name, in the order in which they run.
+CASES: Final = {case.name: case for case in _cases()}

@@ -1,0 +1,145 @@
+"""confluent-kafka's synchronous Producer: produce() with a delivery callback, and flush() after a lone record."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from benchmarks.cases import Workload
+from benchmarks.job import BATCH_SIZE, LINGER_MS, Job
+from benchmarks.measure import Figures, Stopwatch, idleness, lone_blocking, throughput
+from benchmarks.memory import broker_paused, encoded_bytes, growth, resident_bytes
+from benchmarks.unavailable import optional
+
+__all__ = ["WORKLOADS", "Outcomes", "options"]
+
+#: Callbacks run in poll(); calling it for each record costs more than calling it now and then.
+_POLL_EVERY: Final = 1_000
+_WAIT: Final = 0.01
+
+
+class Outcomes:
+    """Counts delivery callbacks, and stops at the first that tells of a failure."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, error: object, message: object) -> None:
+        if error is not None:
+            raise RuntimeError(f"confluent-kafka did not deliver a record: {error}.")
+        self.count += 1
+
+
+def options(job: Job) -> dict[str, Any]:
+    """What librdkafka is configured with."""
+    found: dict[str, Any] = {"bootstrap.servers": job.servers, "acks": "all", "enable.idempotence": True}
+    if not job.case.defaults:
+        found |= {"batch.size": BATCH_SIZE, "linger.ms": LINGER_MS, "compression.type": job.case.codec}
+        # 10,000 is its default for this one; 100 B records would not fill a batch.
+        found |= {"batch.num.messages": BATCH_SIZE // 100, "queue.buffering.max.messages": 2_000_000}
+        found |= {"partitioner": "murmur2_random"}  # as everybody else does it, for the same work
+    return found
+
+
+def _producer(job: Job) -> Any:
+    return optional("confluent_kafka").Producer(options(job))
+
+
+def _burst(producer: Any, job: Job, count: int) -> None:
+    outcomes = Outcomes()
+    values = job.values(count)
+    if job.case.keyed:
+        arguments: Iterable[dict[str, Any]] | None = ({"key": key} for key in job.keys(count))
+    elif job.case.spread:
+        arguments = ({"partition": number} for number in itertools.cycle(range(job.case.partitions)))
+    else:
+        arguments = None
+    if arguments is None:
+        _produce(producer, job.topic, values, outcomes)
+    else:
+        _produce_with(producer, job.topic, values, outcomes, arguments)
+    while outcomes.count < count:
+        producer.poll(_WAIT)
+
+
+def _produce(producer: Any, topic: str, values: list[bytes], outcomes: Outcomes) -> None:
+    produce, poll = producer.produce, producer.poll
+    for number, value in enumerate(values):
+        while True:
+            try:
+                produce(topic, value, on_delivery=outcomes)
+                break
+            except BufferError:
+                poll(_WAIT)
+        if not number % _POLL_EVERY:
+            poll(0)
+
+
+def _produce_with(
+    producer: Any, topic: str, values: list[bytes], outcomes: Outcomes, arguments: Iterable[dict[str, Any]]
+) -> None:
+    produce, poll = producer.produce, producer.poll
+    for number, (value, extra) in enumerate(zip(values, arguments, strict=False)):
+        while True:
+            try:
+                produce(topic, value, on_delivery=outcomes, **extra)
+                break
+            except BufferError:
+                poll(_WAIT)
+        if not number % _POLL_EVERY:
+            poll(0)
+
+
+def _pipelined(job: Job) -> Figures:
+    producer = _producer(job)
+    _burst(producer, job, job.warm_up)
+    with Stopwatch() as watch:
+        _burst(producer, job, job.records)
+    return throughput(watch, job)
+
+
+def _lone(job: Job) -> Figures:
+    (value,) = job.values(1)
+    producer = _producer(job)
+    outcomes = Outcomes()
+
+    def one() -> None:
+        producer.produce(job.topic, value, on_delivery=outcomes)
+        producer.flush()
+
+    lone_blocking(one, job.warm_up)
+    return lone_blocking(one, job.records)
+
+
+def _idle(job: Job) -> Figures:
+    producer = _producer(job)
+    _burst(producer, job, job.sent)
+    with Stopwatch() as watch:
+        time.sleep(job.seconds)
+    return idleness(watch)
+
+
+def _memory(job: Job) -> Figures:
+    values, encoded = job.values(), encoded_bytes(job)
+    producer = _producer(job)
+    outcomes = Outcomes()
+    _burst(producer, job, job.warm_up)
+    with broker_paused(job):
+        before = resident_bytes()
+        _produce(producer, job.topic, values, outcomes)
+        figures = growth(before, encoded)
+    while outcomes.count < job.records:
+        producer.poll(_WAIT)
+    return figures
+
+
+WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
+    Workload.PIPELINED: _pipelined,
+    Workload.BULK: _pipelined,
+    Workload.TABLE: _pipelined,
+    Workload.LONE: _lone,
+    Workload.IDLE: _idle,
+    Workload.MEMORY: _memory,
+}

@@ -1,0 +1,100 @@
+"""What one process has to do: a case on a broker, and the payload of it, the same for every client."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import string
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.cases import Case, Payload
+
+__all__ = ["BATCH_SIZE", "BUFFER_MEMORY", "CONCURRENCY", "LINGER_MS", "Job", "payloads"]
+
+#: What batches may grow to where a case does not ask for the defaults: librdkafka's and franz-go's own limit, so that
+#: it is the clients that are compared and not 16 KiB (Java's default) with 1 MB.
+BATCH_SIZE: Final = 1_000_000
+#: The default of Kafka 4 and of librdkafka.
+LINGER_MS: Final = 5
+#: Room for whatever a client bounds by bytes, so that none of them waits for it.
+BUFFER_MEMORY: Final = 256 * 1024 * 1024
+#: Tasks that wait at the same time.
+CONCURRENCY: Final = 1_000
+
+_DIFFERENT_VALUES: Final = 1_000
+_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
+_DIFFERENT_KEYS: Final = 10_000
+_MOST_WARM_UP: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A case for one client, in one round."""
+
+    case: Case
+    servers: str
+    topic: str
+    records: int
+    #: The broker's process, to be paused for the question of memory.
+    broker_pid: int | None = None
+    #: How long an idle client is watched.
+    seconds: float = 5.0
+
+    @property
+    def warm_up(self) -> int:
+        """How many records go ahead, unmeasured."""
+        return max(1, min(self.records // 10, _MOST_WARM_UP))
+
+    @property
+    def sent(self) -> int:
+        """How many records the topic holds in the end."""
+        return self.warm_up + self.records
+
+    def values(self, count: int | None = None) -> list[bytes]:
+        """So many values (all that are measured, if not said otherwise), of which many are one and the same object."""
+        return _repeated(payloads(self.case.payload, self.case.value_size), self.records if count is None else count)
+
+    def keys(self, count: int | None = None) -> list[bytes]:
+        """A key for each value."""
+        keys = [b"key-%06d" % number for number in range(_DIFFERENT_KEYS)]
+        random.Random(2).shuffle(keys)
+        return _repeated(keys, self.records if count is None else count)
+
+
+def payloads(payload: Payload, size: int) -> list[bytes]:
+    """Different values of exactly that size, without a line break, the same ones at every call."""
+    count = max(1, min(_DIFFERENT_VALUES, _PAYLOAD_BYTES // size))
+    make = _json if payload is Payload.JSON else _text
+    source = random.Random(1)
+    return [make(source, size) for _ in range(count)]
+
+
+def _text(source: random.Random, size: int) -> bytes:
+    return "".join(source.choices(string.ascii_letters + string.digits, k=size)).encode()
+
+
+def _json(source: random.Random, size: int) -> bytes:
+    """An event as web services send them, filled up by its last field."""
+    event = {
+        "event_id": f"{source.getrandbits(128):032x}",
+        "occurred_at": f"2025-0{source.randint(1, 9)}-1{source.randint(0, 9)}T1{source.randint(0, 9)}:00:00Z",
+        "type": source.choice(["order.created", "order.paid", "order.shipped", "order.returned"]),
+        "customer": {"id": source.randint(1, 10**7), "country": source.choice(["DE", "FR", "US", "IN", "BR", "JP"])},
+        "items": [
+            {"sku": f"SKU-{source.randint(1, 99999):05d}", "quantity": source.randint(1, 9), "price": source.random()}
+            for _ in range(8)
+        ],
+        "note": "",
+    }
+    missing = size - len(json.dumps(event))
+    if missing < 0:
+        raise ValueError(f"A JSON payload takes at least {size - missing} bytes; {size} were asked for.")
+    words = ("please", "leave", "the", "parcel", "with", "neighbours", "or", "ring", "twice", "thank", "you", "gift")
+    event["note"] = " ".join(source.choices(words, k=missing))[:missing]
+    return json.dumps(event).encode()
+
+
+def _repeated(pool: list[bytes], count: int) -> list[bytes]:
+    return list(itertools.islice(itertools.cycle(pool), count))

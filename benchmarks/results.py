@@ -1,0 +1,79 @@
+"""What all runs found out, kept as it was measured; medians and ratios are computed from it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.measure import Figures
+
+__all__ = ["Results", "Run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One client, one case, one broker, one round."""
+
+    broker: str
+    case: str
+    client: str
+    round: int
+    figures: Figures
+
+
+@dataclass(slots=True)
+class Results:
+    """All runs of one call of the command, and what the reader of a report should know of them."""
+
+    runs: list[Run] = field(default_factory=list[Run])
+    #: Why a client is not in a case: (broker, case, client, reason).
+    missing: list[tuple[str, str, str, str]] = field(default_factory=list[tuple[str, str, str, str]])
+    #: What was counted: runs whose topic held exactly what was sent, by broker.
+    counted: dict[str, int] = field(default_factory=dict[str, int])
+    #: Machine, versions, settings.
+    about: dict[str, str] = field(default_factory=dict[str, str])
+
+    def clients(self, broker: str, case: str) -> list[str]:
+        """Who took part, in the order of the first round."""
+        return list(dict.fromkeys(run.client for run in self._runs(broker, case)))
+
+    def median(self, broker: str, case: str, client: str, figure: str) -> float | None:
+        """The median over the rounds; None where it was not measured."""
+        values = self._by_round(broker, case, client, figure).values()
+        return statistics.median(values) if values else None
+
+    def ratio(self, broker: str, case: str, client: str, other: str, figure: str, other_case: str = "") -> float | None:
+        """The median of the rounds' ratios of one client's figure to another's; None where one of them is missing.
+
+        Of ratios, not the ratio of medians: what disturbs a whole round falls out.
+        """
+        ours = self._by_round(broker, case, client, figure)
+        theirs = self._by_round(broker, other_case or case, other, figure)
+        ratios = [ours[number] / theirs[number] for number in ours.keys() & theirs.keys() if theirs[number]]
+        return statistics.median(ratios) if ratios else None
+
+    def _by_round(self, broker: str, case: str, client: str, figure: str) -> Mapping[int, float]:
+        return {
+            run.round: run.figures[figure]
+            for run in self._runs(broker, case)
+            if run.client == client and figure in run.figures
+        }
+
+    def _runs(self, broker: str, case: str) -> Iterable[Run]:
+        return (run for run in self.runs if run.broker == broker and run.case == case)
+
+    def save(self, path: Path) -> None:
+        """Write everything as JSON, so that a report can be made again."""
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """What `save` has written."""
+        found: dict[str, Any] = json.loads(path.read_text())
+        found["runs"] = [Run(**run) for run in found["runs"]]
+        found["missing"] = [tuple(each) for each in found["missing"]]
+        return cls(**found)
