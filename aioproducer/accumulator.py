@@ -29,10 +29,11 @@ from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.core.compression_ratio import CompressionRatios
 from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
 from aioproducer.core.sequences import Sequences
-from aioproducer.delivery import Delivery, UnobservedSink
+from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
 from aioproducer.errors import KafkaError
+from aioproducer.hot import Lane, OpenBatch, StickyPartition
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.record import Codec, EncodedBatch, record_size_upper_bound
+from aioproducer.record import Codec, EncodedBatch, RecordBatchBuilder, record_size_upper_bound
 from aioproducer.types import Header, TopicPartition
 
 __all__ = ["AccumulatorSettings", "RecordAccumulator"]
@@ -109,7 +110,7 @@ class RecordAccumulator:
         self._ratios = CompressionRatios()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._incomplete: dict[ProducerBatch, None] = {}
-        self.pending_records = 0
+        self.lanes: dict[str, Lane] = {}
 
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
         self._leaderless: OrderedDict[PartitionQueue, None] = OrderedDict()
@@ -119,7 +120,6 @@ class RecordAccumulator:
         self._expiries: list[tuple[float, int, PartitionQueue]] = []
         self._ordinals = count()
         self._to_seal: list[ProducerBatch] = []
-        self._sticky: dict[str, StickyPartitions] = {}
         self._candidates: dict[str, tuple[TopicMetadata, int, list[int]]] = {}  # as of this version of the metadata
         self._loads: dict[str, tuple[float, PartitionLoad | None]] = {}
         self._slow_since: dict[int, float] = {}  # nodes that have batches ready and take none
@@ -189,6 +189,25 @@ class RecordAccumulator:
         finally:
             lock.release()
 
+    def append_builder(
+        self, topic: TopicMetadata, partition: int, builder: RecordBatchBuilder, now: float
+    ) -> ProduceResult:
+        """Put records that were encoded elsewhere at the end of a partition, as a batch of their own.
+
+        ``builder.size`` bytes of the BufferPool must have been acquired; they are the batch's from here on.
+        """
+        queue = self._queue(TopicPartition(topic.name, partition))
+        batch = self._new_batch(queue, self._lane(topic), now)
+        batch.builder = builder
+        batch.limit = 0
+        self._place(queue, now)
+        self._wake_sender()
+        return batch.result
+
+    def sticky_partition(self, topic: TopicMetadata, now: float) -> int:
+        """Choose where records without a key go next, as `append_builder` brings them by the batch."""
+        return self._switch(topic, self._lane(topic).sticky, now)
+
     def _append(
         self,
         queue: PartitionQueue,
@@ -205,50 +224,63 @@ class RecordAccumulator:
         batches = queue.batches
         acquired = size + BATCH_OVERHEAD
         batch = batches[-1] if batches else None
+        lane = self._lane(topic)
         is_new = batch is None or not batch.has_room(size)
         if is_new:
-            batch = self._new_batch(queue, now)
+            batch = self._new_batch(queue, lane, now)
         assert batch is not None
         try:
-            used = batch.append(timestamp_ms, key, value, headers)
+            used, delivery = batch.append(timestamp_ms, key, value, headers)
         except BaseException:
             if is_new:
+                batch.drop_bytes()
                 batches.pop()
                 del self._incomplete[batch]
             self.pool.release(acquired)
             raise
-        self.pending_records += 1
-        reserved = used + BATCH_OVERHEAD if is_new else used
-        batch.reserved += reserved
-        self.pool.release(acquired - reserved)
-        delivery = batch.delivery(timestamp_ms, key, value)
+        self.pool.release(size - used if is_new else acquired - used)
         if is_new or batch.is_full:
             self._place(queue, now)
             self._wake_sender()
-        if sticky:
-            stuck = self._sticky[topic.name]
-            if self.settings.codec is not Codec.NONE:
-                used = self._ratios.compressed(topic.name, used)
-            if stuck.appended(used, batch.is_full):
-                self._switch(topic, stuck, now)
+        if sticky and lane.sticky.appended(used, batch.is_full):
+            self._switch(topic, lane.sticky, now)
         return delivery
 
-    def _new_batch(self, queue: PartitionQueue, now: float) -> ProducerBatch:
+    def filled(self, batch: OpenBatch) -> None:
+        """The batch became full on the short way, which looks after nothing else."""
+        assert isinstance(batch, ProducerBatch)
+        self.replace(batch.partition, batch.created_at)  # full is full, whatever the time
+        self._wake_sender()
+
+    def _new_batch(self, queue: PartitionQueue, lane: Lane, now: float) -> ProducerBatch:
         if queue.batches:
             self._seal_ahead(queue.batches[-1])
+        topic, partition = queue.partition
         limit = self.settings.batch_size
         if self.settings.codec is not Codec.NONE:
-            limit = min(
-                self._ratios.uncompressed_limit(queue.partition.topic, limit),
-                max(limit, self.settings.max_request_size),
-            )
+            limit = min(self._ratios.uncompressed_limit(topic, limit), max(limit, self.settings.max_request_size))
         batch = ProducerBatch(queue.partition, now, limit, self._sink)
         batch.ordinal = (next(self._ordinals),)
         queue.batches.append(batch)
         self._incomplete[batch] = None
+        if partition < lane.partition_count:
+            lane.open[partition] = batch
         if not queue.expiry_armed:
             self._arm_expiry(queue, batch)
         return batch
+
+    def _lane(self, topic: TopicMetadata) -> Lane:
+        lane = self.lanes.get(topic.name)
+        if lane is None or lane.partition_count != topic.partition_count:
+            sticky = StickyPartitions(self.settings.batch_size, self._random_31_bits) if lane is None else lane.sticky
+            lane = self.lanes[topic.name] = Lane(topic.partition_count, sticky)
+            self._expect(topic.name)
+        return lane
+
+    def _expect(self, topic: str) -> None:
+        """Count the turn of a partition in the bytes that the records are expected to take on the wire."""
+        if self.settings.codec is not Codec.NONE and topic in self.lanes:
+            self.lanes[topic].sticky.ratio = self._ratios.on_the_wire(topic)
 
     def _queue(self, partition: TopicPartition) -> PartitionQueue:
         queue = self._queues.get(partition)
@@ -261,9 +293,7 @@ class RecordAccumulator:
     def _queue_for(self, topic: TopicMetadata, partition: int | None, size: int, now: float) -> PartitionQueue:
         if partition is not None:
             return self._queue(TopicPartition(topic.name, partition))
-        sticky = self._sticky.get(topic.name)
-        if sticky is None:
-            sticky = self._sticky[topic.name] = StickyPartitions(self.settings.batch_size, self._random_31_bits)
+        sticky = self._lane(topic).sticky
         if not 0 <= sticky.partition < topic.partition_count:
             self._switch(topic, sticky, now)
         queue = self._queue(TopicPartition(topic.name, sticky.partition))
@@ -275,12 +305,13 @@ class RecordAccumulator:
     def _random_31_bits(self) -> int:
         return int(self._random() * 0x80000000)
 
-    def _switch(self, topic: TopicMetadata, sticky: StickyPartitions, now: float) -> None:
+    def _switch(self, topic: TopicMetadata, sticky: StickyPartition, now: float) -> int:
+        assert isinstance(sticky, StickyPartitions)
         known = self._candidates.get(topic.name)
         if known is None or known[0] is not topic or known[1] != self._metadata.version:
             known = self._candidates[topic.name] = (topic, self._metadata.version, self._find_candidates(topic))
         led = known[2]
-        sticky.switch(led or range(topic.partition_count), self._load(topic, led, now) if led else None)
+        return sticky.switch(led or range(topic.partition_count), self._load(topic, led, now) if led else None)
 
     def _find_candidates(self, topic: TopicMetadata) -> list[int]:
         """The partitions that have a leader, in this client's rack where one is."""
@@ -510,6 +541,7 @@ class RecordAccumulator:
             return
         ratio = batch.size / uncompressed
         self._ratios.observe(batch.partition.topic, ratio)
+        self._expect(batch.partition.topic)
         self._metrics.compression_rate.observe(ratio)
 
     # -- what became of them ------------------------------------------------------------------------------------------
@@ -565,11 +597,11 @@ class RecordAccumulator:
         queue = self._queues[batch.partition]
         parts, starts = self._divide(batch)
         self._ratios.reset(batch.partition.topic, 1.0)
+        self._expect(batch.partition.topic)
         self._metrics.batch_split_total += 1
         self.sequences.split(batch, parts)
         # From here on each part owns its share of what the whole had reserved.
-        spare = batch.reserved - sum(part.reserved for part in parts)
-        batch.reserved = 0
+        spare = batch.hand_over() - sum(part.reserved for part in parts)
         if spare > 0:
             self.pool.release(spare)
         else:
@@ -599,10 +631,9 @@ class RecordAccumulator:
             if not parts or not parts[-1].has_room(size):
                 part = ProducerBatch(batch.partition, batch.created_at, half, self._sink)
                 part.ordinal = (*batch.ordinal, len(parts))
-                part.reserved = BATCH_OVERHEAD
                 parts.append(part)
                 starts.append(index)
-            parts[-1].reserved += parts[-1].append(record.timestamp_ms, record.key, record.value, record.headers)
+            parts[-1].append(record.timestamp_ms, record.key, record.value, record.headers)
         for part in parts:
             part.seal(self.settings.codec, self.settings.compression_level)
         return parts, starts
@@ -665,7 +696,6 @@ class RecordAccumulator:
 
     def _tell(self, batch: ProducerBatch) -> None:
         """Everything that follows from the records' outcome being known, but the outcome itself."""
-        self.pending_records -= batch.count
         self._incomplete.pop(batch, None)
         waiters, batch.flush_waiters = batch.flush_waiters, None
         for waiter in waiters or ():
@@ -679,7 +709,7 @@ class RecordAccumulator:
         self._place(queue, now)
 
     def _finish(self, batch: ProducerBatch) -> None:
-        reserved, batch.reserved = batch.reserved, 0
+        reserved = batch.hand_over()
         batch.drop_bytes()
         self.pool.release(reserved)
 
@@ -689,6 +719,11 @@ class RecordAccumulator:
     def has_incomplete(self) -> bool:
         """Whether any record waits for its outcome."""
         return bool(self._incomplete)
+
+    @property
+    def pending_records(self) -> int:
+        """How many records wait for their outcome."""
+        return sum(batch.count for batch in self._incomplete)
 
     @property
     def oldest_created_at(self) -> float | None:

@@ -14,7 +14,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
+from aioproducer.hot import Budget
+
 __all__ = ["BufferPool", "PoolClosed", "Ticket"]
+
+#: A closed pool has a line in front of every newcomer that never gets shorter.
+_CLOSED = 1 << 32
 
 
 class PoolClosed(Exception):
@@ -39,26 +44,24 @@ class Ticket:
 PressureCallback: TypeAlias = Callable[[], object]
 
 
-class BufferPool:
+class BufferPool(Budget):
     """An awaitable, first-come-first-served share of a number of bytes (Java's BufferPool).
 
     ``on_pressure`` is called when somebody begins to wait where nobody waited before.
     """
 
     def __init__(self, total: int, on_pressure: PressureCallback = lambda: None) -> None:
+        super().__init__(total)
         self.total = total
-        self.free = total
         self.grants = 0
         self._on_pressure = on_pressure
-        self._queue: deque[Ticket] = deque()  # may hold tickets that were given up; `_waiting` does not count them
-        self._waiting = 0
-        self._resuming = 0  # granted, but their tasks have not run yet
+        self._queue: deque[Ticket] = deque()  # may hold tickets that were given up; `line` does not count them
         self._closed = False
 
     @property
     def waiting(self) -> int:
         """How many senders wait for memory."""
-        return self._waiting + self._resuming
+        return self.line - _CLOSED if self._closed else self.line
 
     @property
     def used(self) -> int:
@@ -67,7 +70,7 @@ class BufferPool:
 
     def try_acquire(self, size: int) -> bool:
         """Take the bytes if they are free and nobody came earlier."""
-        if size > self.free or self._waiting or self._resuming or self._closed:
+        if size > self.free or self.line:
             return False
         self.free -= size
         return True
@@ -77,12 +80,12 @@ class BufferPool:
         ticket = Ticket(size, asyncio.get_running_loop().create_future())
         if self._closed:
             ticket.granted.set_exception(PoolClosed())
-            self._waiting += 1
+            self.line += 1
             return ticket
-        self._waiting += 1
+        self.line += 1
         self._queue.append(ticket)
         self._grant()
-        if self._waiting == 1 and not ticket.granted.done():
+        if self._queue and self._queue[0] is ticket:
             self._on_pressure()
         return ticket
 
@@ -98,15 +101,14 @@ class BufferPool:
         except BaseException:
             self.leave(ticket)
             raise
-        self._resuming -= 1
+        self.line -= 1
 
     def leave(self, ticket: Ticket) -> None:
         """Give up a place in the queue, or the bytes that were granted for it."""
+        self.line -= 1
         if ticket.is_granted:
-            self._resuming -= 1
             self.release(ticket.size)
         else:
-            self._waiting -= 1
             ticket.granted.cancel()
         self._grant()
 
@@ -118,7 +120,9 @@ class BufferPool:
 
     def close(self) -> None:
         """Fail everybody who waits or has not used its memory yet, and everybody who comes, with PoolClosed."""
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            self.line += _CLOSED
         for ticket in self._queue:
             if not ticket.granted.done():
                 ticket.granted.set_exception(PoolClosed())
@@ -133,7 +137,5 @@ class BufferPool:
                     return
                 self.free -= ticket.size
                 self.grants += 1
-                self._waiting -= 1
-                self._resuming += 1
                 ticket.granted.set_result(None)
             queue.popleft()

@@ -24,9 +24,10 @@ from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.sequences import Sequences
 from aioproducer.errors import ForkedProcess, ProducerClosed, ProducerDied, ProducerStateError, WrongEventLoop
+from aioproducer.hot import Appender, count_fork
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
-from aioproducer.record import Codec, require
+from aioproducer.record import BATCH_OVERHEAD, Codec, require
 from aioproducer.sender import Sender
 from aioproducer.unobserved import UnobservedFailures
 
@@ -40,6 +41,7 @@ _forks = 0
 def _count_fork() -> None:
     global _forks
     _forks += 1
+    count_fork()
 
 
 if hasattr(os, "register_at_fork"):
@@ -53,13 +55,15 @@ _UNORDERED_IN_FLIGHT = 2**31
 class Engine:
     """Everything that runs while a producer is open."""
 
-    def __init__(self, config: ProducerConfig, client_id: str, metrics: ProducerMetrics, random: Random) -> None:
+    def __init__(
+        self, config: ProducerConfig, client_id: str, metrics: ProducerMetrics, random: Random, appender: Appender
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.config = config
         self.metrics = metrics
         self.died: ProducerDied | None = None
         self.closing = False
-        self.burst = 0  # bytes appended since anybody was last asked to let the event loop run
+        self.appender = appender
         self._burst_of = 0
         self._waiting: set[asyncio.Timeout] = set()
         self._forks = _forks
@@ -140,6 +144,7 @@ class Engine:
             f"An internal task of the producer {what}; nothing more will be sent. Close this producer and start another one."
         )
         self.died.__cause__ = cause
+        self.appender.detach()
         logger.error("%s", self.died, exc_info=cause)
         try:
             self.accumulator.fail_all(self.died, self.loop.time())
@@ -149,6 +154,7 @@ class Engine:
     def close_intake(self) -> None:
         """Take no more records; every call that waits to put one in ends now."""
         self.closing = True
+        self.appender.detach()
         self.accumulator.close(self.loop.time())
         self._interrupt()
 
@@ -265,13 +271,24 @@ class Engine:
             "SyncProducer to send from threads."
         )
 
+    def open_short_way(self, keys_choose: bool | None) -> None:
+        """Let records be appended without the `Intake` where there is nothing to decide, as long as the engine is usable."""
+        self.appender.attach(
+            self.loop,
+            self.pool,
+            self.accumulator.lanes,
+            self.accumulator.filled,
+            max_size=self.config.max_request_size - BATCH_OVERHEAD,
+            keys_choose=keys_choose,
+        )
+
     def is_burst_of_one_task(self) -> bool:
         """Begin a new burst; answers whether one task alone made the old one, and the one before that ended with it.
 
         Only such a task must be made to pause. Many tasks that send one record each let the event loop run by
         themselves, and a pause would change their order.
         """
-        self.burst = 0
+        self.appender.burst = 0
         before, self._burst_of = self._burst_of, id(asyncio.current_task())
         return before == self._burst_of
 

@@ -60,6 +60,13 @@ class SerializedRecord(NamedTuple):
         return ProducerRecord(self.topic, self.value, self.key, tuple(self.headers), self.partition, self.timestamp_ms)
 
 
+class Choice(NamedTuple):
+    """The partition that was chosen for a record, of a topic as it was then; None: wherever those without a key go."""
+
+    topic: TopicMetadata
+    partition: int | None
+
+
 class Intake:
     """The way of one producer's records from ``enqueue()`` to the accumulator."""
 
@@ -77,9 +84,10 @@ class Intake:
             or config.value_serializer
         )
         self._partitioner = _partitioner(config)
+        #: Whether a key chooses the partition by its hash; None where a partitioner of the user's chooses.
+        self.keys_choose = None if self._partitioner is not None else not config.partitioner_ignore_keys
         self._legal_topics: set[str] = set()
         self._partition_ids: dict[str, tuple[TopicMetadata, PartitionIds]] = {}
-        #: Who waits for the metadata of a topic and partition, in the order in which they came.
 
     def plain(
         self,
@@ -162,13 +170,23 @@ class Intake:
             "max_request_size, the topic's max.message.bytes), or send a smaller record."
         )
 
-    def try_append(self, engine: Engine, record: SerializedRecord) -> Delivery | None:
+    def choose(self, engine: Engine, record: SerializedRecord) -> Choice | None:
+        """The record's partition, as far as it can be told now: None while the topic is unknown.
+
+        A partitioner is asked once for a record, not once more after a wait for room: one that counts would count twice.
+        """
         topic = engine.client.topic(record.topic)
         if topic is None or (record.partition is not None and record.partition >= topic.partition_count):
             return None
+        return Choice(topic, self._partition(record, topic))
+
+    def try_append(self, engine: Engine, record: SerializedRecord, choice: Choice | None) -> Delivery | None:
+        """Append without waiting, or answer None."""
+        if choice is None:
+            return None
         return engine.accumulator.try_append(
-            topic,
-            self._partition(record, topic),
+            choice.topic,
+            choice.partition,
             record.timestamp_ms,
             record.key,
             record.value,
@@ -178,7 +196,12 @@ class Intake:
         )
 
     async def append(
-        self, engine: Engine, record: SerializedRecord, timeout: float | None, began: float | None = None
+        self,
+        engine: Engine,
+        record: SerializedRecord,
+        choice: Choice | None,
+        timeout: float | None,
+        began: float | None = None,
     ) -> Delivery:
         """Wait for metadata, then for memory, under one deadline; ``began``: when the call did, if not just now."""
         seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
@@ -194,13 +217,14 @@ class Intake:
             async with limit:
                 with engine.interrupting(limit):
                     topic = await engine.client.wait_topic(record.topic, record.partition, deadline)
-                    partition = self._partition(record, topic)
+                    if choice is None or choice.topic.partition_count != topic.partition_count:
+                        choice = Choice(topic, self._partition(record, topic))
                     waits_for = "there was no room in buffer_memory"
                     joined = engine.loop.time()
                     try:
                         return await engine.accumulator.append(
                             topic,
-                            partition,
+                            choice.partition,
                             record.timestamp_ms,
                             record.key,
                             record.value,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from random import Random
@@ -27,6 +27,7 @@ from aioproducer.errors import (
     ProducerStateError,
     UnknownTimeout,
 )
+from aioproducer.hot import RECORD_COST, Appender
 from aioproducer.intake import Intake, SerializedRecord, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.send_many import SendMany, SendManyProgress
@@ -50,9 +51,6 @@ _client_numbers = itertools.count(1)
 
 #: A coroutine that appends without ever having to wait lets the event loop run after this many bytes.
 _BURST_BYTES = 64 * 1024
-
-#: Small records cost time, too: this many bytes are added for each.
-_RECORD_COST = 256
 
 
 class Producer:
@@ -99,6 +97,7 @@ class Producer:
         self._closed = False
 
         self._intake = Intake(config, self._metrics)
+        self._appender = Appender(self._enqueue, _BURST_BYTES)
 
     @classmethod
     def from_url(cls, url: str, **overrides: Unpack[ProducerOptions]) -> Self:
@@ -132,8 +131,10 @@ class Producer:
             )
         self._closed = False
         self._closing = None
-        self._engine = Engine(self.config, self.client_id, self._metrics, self._random)
+        self._engine = Engine(self.config, self.client_id, self._metrics, self._random, self._appender)
         self._engine.start()
+        if self._intake.is_plain:
+            self._engine.open_short_way(self._intake.keys_choose)
         return self
 
     async def __aenter__(self) -> Self:
@@ -322,7 +323,7 @@ class Producer:
         error.topic, error.partition = delivery.topic_partition
         raise error
 
-    async def enqueue(
+    def enqueue(
         self,
         topic: str | ProducerRecord,
         value: object = None,
@@ -333,7 +334,7 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: DeliveryCallback | None = None,
         timeout: float | None = None,
-    ) -> Delivery:
+    ) -> Coroutine[Any, Any, Delivery]:
         """Put one record into the buffer and go on; the `Delivery` can be awaited for its acknowledgement.
 
         Waits only where it must: for the topic's metadata, and for room in ``buffer_memory`` - first come, first served.
@@ -343,8 +344,22 @@ class Producer:
 
         Cancellation: while it waits, nothing was buffered. It never takes effect after the record was buffered.
         """
+        return self._appender.call(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
+
+    async def _enqueue(
+        self,
+        topic: str | ProducerRecord,
+        value: object,
+        key: object,
+        headers: HeadersInput | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
+        timeout: float | None,
+    ) -> Delivery:
+        """The long way of `enqueue`, where something must be decided or awaited, or is wrong."""
         engine = self._usable()
-        if engine.burst >= _BURST_BYTES and engine.is_burst_of_one_task() and engine.sender.is_behind:
+        if self._appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task() and engine.sender.is_behind:
             await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
         record: SerializedRecord | None = None
         began: float | None = None
@@ -355,13 +370,14 @@ class Producer:
                 began = engine.loop.time()
                 whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
                 record = await self._intake.in_time(timeout, self._intake.prepared(whole))
-            delivery = self._intake.try_append(engine, record)
+            choice = self._intake.choose(engine, record)
+            delivery = self._intake.try_append(engine, record, choice)
             if delivery is None:
-                delivery = await self._intake.append(engine, record, timeout, began)
+                delivery = await self._intake.append(engine, record, choice, timeout, began)
         except (KafkaError, asyncio.CancelledError) as error:
             self._intake.not_accepted(engine, record, error)
             raise
-        engine.burst += record.size + _RECORD_COST
+        self._appender.burst += record.size + RECORD_COST
         if not self._intake.is_plain:
             self._intake.watch(engine, delivery, record.headers)
         if on_delivery is not None:
@@ -385,6 +401,11 @@ class Producer:
         are not known (they are asked for), and `InvalidRecord` for what can never be sent, or not without waiting: an
         async serializer or interceptor.
         """
+        accepted = self._appender.append(topic, value, key, headers, partition, timestamp_ms)
+        if accepted is not None:
+            if on_delivery is not None:
+                accepted.add_done_callback(on_delivery)
+            return accepted
         engine = self._usable()
         record: SerializedRecord | None = None
         try:
@@ -393,7 +414,7 @@ class Producer:
             else:
                 whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
                 record = run_now(self._intake.prepared(whole))
-            delivery = self._intake.try_append(engine, record)
+            delivery = self._intake.try_append(engine, record, self._intake.choose(engine, record))
             if delivery is None:
                 raise self._intake.no_room_now(engine, record)
         except KafkaError as error:

@@ -224,7 +224,7 @@ def test_nothing_lingers_while_somebody_waits_for_everything(why: str) -> None:
     elif why == "close":
         rig.accumulator.close(1.0)
     else:
-        rig.pool._waiting += 1  # somebody waits for memory
+        rig.pool.line += 1  # somebody waits for memory
         rig.accumulator.hurry(1.0)
 
     assert rig.ready(1.0)

@@ -446,6 +446,20 @@ async def test_a_partitioner_of_the_users_own_decides(broker: FakeBroker) -> Non
             await producer.send("orders", b"wrong")
 
 
+async def test_a_partitioner_is_asked_once_for_a_record_that_waits_for_room(broker: FakeBroker) -> None:
+    size = 10_000
+    async with opened(
+        broker, partitioner="round_robin", buffer_memory=size + 200, max_request_size=size + 200
+    ) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce"):
+            tasks = [asyncio.create_task(producer.enqueue("orders", b"x" * size)) for _ in range(4)]
+            await until(lambda: producer.metrics()["waiting-threads"] == 3)
+        deliveries = await asyncio.gather(*tasks)
+
+    assert [delivery.topic_partition.partition for delivery in deliveries] == [0, 1, 2, 0]
+
+
 async def test_round_robin_takes_each_partition_in_turn(broker: FakeBroker) -> None:
     async with opened(broker, partitioner="round_robin") as producer:
         partitions = [(await producer.send("orders", b"", key=b"same")).partition for _ in range(6)]

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from aioproducer.core.sequences import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from aioproducer.delivery import BatchFailure, Delivery, ProduceResult, UnobservedSink
+from aioproducer.delivery import BatchFailure, ProduceResult, UnobservedSink
 from aioproducer.errors import KafkaError
+from aioproducer.hot import OpenBatch
 from aioproducer.record import BATCH_OVERHEAD, Codec, EncodedBatch, Record, RecordBatchBuilder, encode_batch
-from aioproducer.types import Header, ProducerRecord, TopicPartition
+from aioproducer.types import ProducerRecord, TopicPartition
 
 __all__ = ["BATCH_OVERHEAD", "FlushWaiter", "ProducerBatch", "UndeliveredRecords"]
 
@@ -35,20 +36,19 @@ class FlushWaiter:
             self._on_done()
 
 
-class ProducerBatch:
+class ProducerBatch(OpenBatch):
     """Records that travel together.
 
-    ``reserved`` is what the batch holds of the BufferPool, in bytes. ``on_its_way``: between the moment its bytes were
-    handed to a connection and the answer. ``possibly_written``: an attempt left this process and was not refused for
-    certain. ``given_up``: its records were told that it failed while it was on its way; it only waits for the answer.
+    ``on_its_way``: between the moment its bytes were handed to a connection and the answer. ``possibly_written``: an
+    attempt left this process and was not refused for certain. ``given_up``: its records were told that it failed while
+    it was on its way; it only waits for the answer.
     """
 
     __slots__ = (
-        "_builder",
+        "_reserved",
         "_stamped",
         "attempts",
         "base_sequence",
-        "count",
         "created_at",
         "encoded",
         "flush_waiters",
@@ -56,28 +56,22 @@ class ProducerBatch:
         "is_sealing",
         "last_attempt_at",
         "leader_epoch",
-        "limit",
         "on_its_way",
         "ordinal",
         "partition",
         "possibly_written",
         "producer_epoch",
         "producer_id",
-        "reserved",
-        "result",
         "retry_at",
         "sink",
     )
 
     def __init__(self, partition: TopicPartition, created_at: float, limit: int, sink: UnobservedSink) -> None:
+        super().__init__(ProduceResult(partition, sink), limit)
         self.partition = partition
         self.created_at = created_at
-        self.limit = limit
         self.sink = sink
-        self.result = ProduceResult(partition, sink)
         self.encoded: EncodedBatch | None = None
-        self.count = 0
-        self.reserved = 0
         self.attempts = 0
         self.last_attempt_at = created_at
         self.retry_at = 0.0
@@ -93,43 +87,13 @@ class ProducerBatch:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_EPOCH
         self.base_sequence = NO_SEQUENCE
-        self._builder: RecordBatchBuilder | None = RecordBatchBuilder()
         self._stamped = False
-
-    # -- filling ------------------------------------------------------------------------------------------------------
-
-    def has_room(self, size: int) -> bool:
-        """Whether a record of at most this size may join; the first one may, whatever its size."""
-        builder = self._builder
-        return builder is not None and (self.count == 0 or builder.size + size <= self.limit)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no record is expected to fit any more."""
-        builder = self._builder
-        return builder is None or builder.size >= self.limit
+        self._reserved: int | None = None  # as long as records may join, the builder says it
 
     @property
     def is_open(self) -> bool:
-        """Whether records may still join."""
-        return self._builder is not None
-
-    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-        """Add a record; answers how many bytes it took."""
-        assert self._builder is not None
-        size = self._builder.append(timestamp_ms, key, value, headers)
-        self.count += 1
-        return size
-
-    def delivery(self, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Delivery:
-        """The handle of the record that was appended last."""
-        return Delivery(
-            self.result,
-            self.count - 1,
-            timestamp_ms,
-            -1 if key is None else len(key),
-            -1 if value is None else len(value),
-        )
+        """Whether the bytes are not fixed yet."""
+        return self.builder is not None
 
     # -- sealing ------------------------------------------------------------------------------------------------------
 
@@ -138,19 +102,33 @@ class ProducerBatch:
         """The bytes of the batch: as it is on the wire once it is sealed, uncompressed before."""
         if self.encoded is not None:
             return self.encoded.size
-        return self._builder.size if self._builder is not None else 0
+        return self.builder.size if self.builder is not None else 0
+
+    @property
+    def reserved(self) -> int:
+        """What the batch holds of the BufferPool, in bytes: what its records take uncompressed, and a batch header."""
+        if self._reserved is not None:
+            return self._reserved
+        builder = self.builder
+        return builder.size if builder is not None and builder.count else 0
+
+    def hand_over(self) -> int:
+        """Answer what the batch holds of the BufferPool; it is the caller's from here on."""
+        reserved, self._reserved = self.reserved, 0
+        return reserved
 
     def close(self) -> RecordBatchBuilder:
         """Let no more records join, and hand out what is to be encoded; `sealed` must follow."""
-        builder = self._builder
+        builder = self.builder
         assert builder is not None
         self.limit = 0
+        self._reserved = self.reserved
         return builder
 
     def sealed(self, encoded: EncodedBatch) -> None:
         """From now on these are the bytes of the batch."""
         self.encoded = encoded
-        self._builder = None
+        self.drop_builder()
         self.is_sealing = False
 
     def seal(self, codec: Codec, level: int | None) -> float:
@@ -194,18 +172,18 @@ class ProducerBatch:
 
     def undelivered(self) -> UndeliveredRecords:
         """The records, as long as anybody wants them; independent of the batch's further life."""
-        return UndeliveredRecords(self.partition, self._builder, self.encoded)
+        return UndeliveredRecords(self.partition, self.builder, self.encoded)
 
     def read_records(self) -> Sequence[Record]:
         """The records, read back from the bytes."""
         if self.encoded is not None:
             return self.encoded.read_records()
-        return self._builder.read_records() if self._builder is not None else ()
+        return self.builder.read_records() if self.builder is not None else ()
 
     def drop_bytes(self) -> None:
         """Forget the records: their outcome was told, and no socket reads them any more."""
         self.encoded = None
-        self._builder = None
+        self.drop_builder()
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "on its way" if self.on_its_way else "sealed"

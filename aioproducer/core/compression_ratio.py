@@ -27,9 +27,9 @@ class CompressionRatios:
         """How many uncompressed bytes are expected to become ``batch_size`` compressed ones."""
         return int(batch_size / (self.estimate(topic) * _SAFETY_FACTOR))
 
-    def compressed(self, topic: str, size: int) -> int:
-        """How many compressed bytes are expected of ``size`` uncompressed ones."""
-        return int(size * self.estimate(topic) * _SAFETY_FACTOR)
+    def on_the_wire(self, topic: str) -> float:
+        """The part of their size that the topic's next records are expected to take; rather too much than too little."""
+        return self.estimate(topic) * _SAFETY_FACTOR
 
     def observe(self, topic: str, ratio: float) -> None:
         """Learn from a batch that was compressed."""

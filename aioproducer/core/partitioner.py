@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aioproducer.core.cluster import TopicMetadata
+from aioproducer.hot import StickyPartition
 from aioproducer.record import partition_for_key
 
 __all__ = [
@@ -97,28 +98,18 @@ class PartitionLoad:
         return self.ids[bisect_right(self.cumulative, random_31_bits % self.cumulative[-1])]
 
 
-class StickyPartitions:
-    """The partition of one topic that records without a key go to now, and when it is time for another one."""
+class StickyPartitions(StickyPartition):
+    """The partition of one topic that records without a key go to now, and the choice of the next one."""
 
-    __slots__ = ("_batch_size", "_bytes", "_random_31_bits", "partition")
+    __slots__ = ("_random_31_bits",)
 
     def __init__(self, batch_size: int, random_31_bits: Callable[[], int]) -> None:
-        self._batch_size = max(1, batch_size)
+        super().__init__(batch_size)
         self._random_31_bits = random_31_bits
-        self._bytes = 0
-        self.partition = -1
-
-    def appended(self, size: int, batch_is_full: bool) -> bool:
-        """Note the bytes of an appended record; answers whether the next one should go elsewhere.
-
-        Switching waits until the batch is full, so that it does not leave a half-filled one behind, but not for ever.
-        """
-        self._bytes += size
-        return (self._bytes >= self._batch_size and batch_is_full) or self._bytes >= 2 * self._batch_size
 
     def switch(self, candidates: Sequence[int], load: PartitionLoad | None) -> int:
         """Choose the next partition, by load where there is one to go by."""
         number = self._random_31_bits()
-        self._bytes = 0
+        self.bytes = 0
         self.partition = load.pick(number) if load is not None else candidates[number % len(candidates)]
         return self.partition

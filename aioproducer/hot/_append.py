@@ -1,0 +1,304 @@
+"""The short way of a record into an open batch, in plain Python: what it does is right by definition for the native twin.
+
+Most records need no decision and no wait: their topic is known, their partition has an open batch with room, memory is
+free, and nobody stands in line for it. `Appender.append` puts such a record in, and answers None for every other one, which
+then takes the long way (``Intake``, ``RecordAccumulator``). The long way decides; what it decided - which batch is open,
+which partition the records without a key stick to - it leaves in the `Lane` of the topic for those that follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.record import RecordBatchBuilder, partition_for_key, record_size_upper_bound
+
+from ._delivery import Delivery, ProduceResult
+
+if TYPE_CHECKING:
+    from aioproducer.types import Header
+
+__all__ = ["RECORD_COST", "Appender", "Budget", "Lane", "OpenBatch", "StickyPartition", "count_fork"]
+
+#: Small records cost time, too: this many bytes are added for each to what was appended in one burst.
+RECORD_COST: Final = 256
+
+_forks = 0
+
+
+def count_fork() -> None:
+    """Refuse every appender of before: this process is a copy of the one that they work in."""
+    global _forks
+    _forks += 1
+
+
+class Budget:
+    """The bytes that are free, and whether a newcomer may take of them."""
+
+    __slots__ = ("free", "line")
+
+    #: Bytes that nobody has; below zero for a moment where a batch was split.
+    free: int
+    #: How many come before a newcomer: those who wait, and those who were granted bytes and have not run yet.
+    line: int
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.line = 0
+
+
+class OpenBatch:
+    """The records of a batch while it takes more, and the outcome that they share."""
+
+    __slots__ = ("_count", "builder", "limit", "result")
+
+    #: None once the bytes are fixed, or gone.
+    builder: RecordBatchBuilder | None
+    #: Up to which size the batch is filled, in bytes; 0 once it is closed.
+    limit: int
+
+    def __init__(self, result: ProduceResult, limit: int) -> None:
+        self.builder = RecordBatchBuilder()
+        self.result = result
+        self.limit = limit
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """How many records are in it."""
+        builder = self.builder
+        return self._count if builder is None else builder.count
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record of at most this size may join; the first one may, whatever its size."""
+        builder = self.builder
+        return builder is not None and (not builder.count or builder.size + size <= self.limit)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no record is expected to fit any more."""
+        builder = self.builder
+        return builder is None or builder.size >= self.limit
+
+    def drop_builder(self) -> None:
+        """The bytes are fixed, or gone; the number of records stays."""
+        self._count = self.count
+        self.builder = None
+        self.limit = 0
+
+    def append(
+        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
+    ) -> tuple[int, Delivery]:
+        """Add a record; answers how many bytes it took, and its handle."""
+        builder = self.builder
+        assert builder is not None
+        used = builder.append(timestamp_ms, key, value, headers)
+        delivery = Delivery(
+            self.result,
+            builder.count - 1,
+            timestamp_ms,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
+        return used, delivery
+
+
+class StickyPartition:
+    """The partition that records without a key go to now, and how much of its turn is over (KIP-794)."""
+
+    __slots__ = ("bytes", "partition", "ratio", "turn")
+
+    #: -1 where another one is to be chosen.
+    partition: int
+    #: What was appended in this turn, in bytes as they are expected to be after compression.
+    bytes: float
+    #: The compression ratio that is expected.
+    ratio: float
+    #: After how many bytes the turn is over; -1: the partition was never chosen.
+    turn: int
+
+    def __init__(self, turn: int) -> None:
+        self.partition = -1
+        self.bytes = 0.0
+        self.ratio = 1.0
+        self.turn = max(1, turn)
+
+    def appended(self, size: int, batch_is_full: bool) -> bool:
+        """Note the bytes of an appended record; answers whether the next one should go elsewhere.
+
+        Switching waits until the batch is full, so that it does not leave a half-filled one behind, but not for ever.
+        """
+        self.bytes += size * self.ratio
+        return self.bytes >= self.turn and (batch_is_full or self.bytes >= 2 * self.turn)
+
+
+class Lane:
+    """What is decided for the records of one topic: the open batch of each partition, and where those without a key go.
+
+    ``open`` holds the last batch of each partition's queue, or None; a closed one takes nothing, so it may stay.
+    """
+
+    __slots__ = ("open", "partition_count", "sticky")
+
+    def __init__(self, partition_count: int, sticky: StickyPartition) -> None:
+        self.partition_count = partition_count
+        self.open: list[OpenBatch | None] = [None] * partition_count
+        self.sticky = sticky
+
+
+class Appender:
+    """Puts records into open batches as long as there is nothing to decide.
+
+    It works between `attach` and `detach`, in the event loop and the process of the former. ``enqueue`` is the long way,
+    a coroutine function with the arguments of `call`.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_enqueue",
+        "_filled",
+        "_forks",
+        "_keys_choose",
+        "_lanes",
+        "_loop",
+        "_max_burst",
+        "_max_size",
+        "burst",
+    )
+
+    #: Bytes appended since the caller was last asked to let the event loop run.
+    burst: int
+
+    def __init__(self, enqueue: Callable[..., Coroutine[Any, Any, Delivery]], max_burst: int) -> None:
+        self.burst = 0
+        self._enqueue = enqueue
+        self._max_burst = max_burst
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def attach(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        budget: Budget,
+        lanes: dict[str, Lane],
+        filled: Callable[[OpenBatch], object],
+        *,
+        max_size: int,
+        keys_choose: bool | None,
+    ) -> None:
+        """Begin to take records.
+
+        ``filled`` is told of batches that are full. ``max_size`` is the largest record in bytes. ``keys_choose``: whether
+        a key chooses the partition by murmur2; None where neither this nor the sticky choice is to be made here.
+        """
+        self.burst = 0
+        self._loop = loop
+        self._forks = _forks
+        self._budget = budget
+        self._lanes = lanes
+        self._filled = filled
+        self._max_size = max_size
+        self._keys_choose = keys_choose
+
+    def detach(self) -> None:
+        """Take no more."""
+        self._loop = None
+
+    async def call(
+        self,
+        topic: Any,
+        value: object,
+        key: object,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: Callable[[Delivery], object] | None,
+        timeout: float | None,
+    ) -> Delivery:
+        """What ``Producer.enqueue`` awaits: the short way, or else the long one."""
+        delivery = self.append(topic, value, key, headers, partition, timestamp_ms)
+        if delivery is None:
+            return await self._enqueue(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
+        if on_delivery is not None:
+            delivery.add_done_callback(on_delivery)
+        return delivery
+
+    def append(
+        self,
+        topic: Any,
+        value: object,
+        key: object,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Delivery | None:
+        """Put the record in, or answer None where it must take the long way; nothing was done then, and nothing raised."""
+        loop = self._loop
+        if loop is None or self._forks != _forks or headers or self.burst >= self._max_burst:
+            return None
+        budget = self._budget
+        if budget.line or type(topic) is not str:
+            return None
+        lane = self._lanes.get(topic)
+        if lane is None or asyncio._get_running_loop() is not loop:
+            return None
+
+        if type(value) is not bytes:
+            if type(value) is str and value.isascii():
+                value = value.encode()
+            elif value is not None:
+                return None
+        if type(key) is not bytes:
+            if type(key) is str and key.isascii():
+                key = key.encode()
+            elif key is not None:
+                return None
+
+        sticky: StickyPartition | None = None
+        if partition is None:
+            if self._keys_choose is None:
+                return None
+            if key is not None and self._keys_choose:
+                partition = partition_for_key(key, lane.partition_count)
+            else:
+                sticky = lane.sticky
+                partition = sticky.partition
+                if partition < 0:
+                    return None
+        elif type(partition) is not int or not 0 <= partition < lane.partition_count:
+            return None
+        batch = lane.open[partition]
+        if batch is None:
+            return None
+        builder = batch.builder
+        size = record_size_upper_bound(key, value)
+        if (
+            builder is None
+            or builder.size + size > batch.limit
+            or not builder.count
+            or size > budget.free
+            or size > self._max_size
+        ):
+            return None
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        elif type(timestamp_ms) is not int or not 0 <= timestamp_ms < 1 << 63:
+            return None
+
+        used = builder.append(timestamp_ms, key, value)
+        budget.free -= used
+        self.burst += used + RECORD_COST
+        delivery = Delivery(
+            batch.result,
+            builder.count - 1,
+            timestamp_ms,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
+        is_full = builder.size >= batch.limit
+        if sticky is not None and sticky.appended(used, is_full):
+            sticky.partition = -1
+        if is_full:
+            self._filled(batch)
+        return delivery
