@@ -350,30 +350,37 @@ class RecordAccumulator:
     # -- where a queue belongs ----------------------------------------------------------------------------------------
 
     def _place(self, queue: PartitionQueue, now: float) -> None:
-        """Put the queue where it belongs now; called after everything that may have changed that."""
-        if queue.place is not None:
-            del queue.place[queue]
-            queue.place = None
+        """Put the queue where it belongs now; called after everything that may have changed that.
+
+        A queue that is there already keeps its turn: else the busiest partition would be the last one for ever.
+        """
+        place = self._place_of(queue, now)
+        if place is not queue.place:
+            if queue.place is not None:
+                del queue.place[queue]
+            queue.place = place
+            if place is not None:
+                place[queue] = None
+
+    def _place_of(self, queue: PartitionQueue, now: float) -> OrderedDict[PartitionQueue, None] | None:
         if not queue.batches:
-            return
+            return None
         head = queue.batches[0]
         leader = self._metadata.leader(*queue.partition)
         due = self._due(queue, head, leader)
         if due > now:
-            self._put(queue, self._waiting)
             if not 0.0 < queue.timer <= due:
                 queue.timer = due
                 heapq.heappush(self._timers, (due, next(self._ordinals), queue))
-        elif leader is None:
-            self._put(queue, self._leaderless)
-        elif head.is_sealing or not self.sequences.may_drain(head):
-            self._put(queue, self._blocked)
-        else:
-            node = leader[0]
-            ready = self._ready.get(node)
-            if ready is None:
-                ready = self._ready[node] = OrderedDict()
-            self._put(queue, ready)
+            return self._waiting
+        if leader is None:
+            return self._leaderless
+        if head.is_sealing or not self.sequences.may_drain(head):
+            return self._blocked
+        ready = self._ready.get(leader[0])
+        if ready is None:
+            ready = self._ready[leader[0]] = OrderedDict()
+        return ready
 
     def _put(self, queue: PartitionQueue, place: OrderedDict[PartitionQueue, None]) -> None:
         place[queue] = None

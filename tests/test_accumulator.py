@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from itertools import count
@@ -210,6 +211,21 @@ def test_waking_the_sender_is_for_new_batches_only(rig: Rig) -> None:
         rig.put(now=1.0)
 
     assert rig.woken == woken + 1
+
+
+def test_a_partition_that_always_gets_more_keeps_its_turn() -> None:
+    rig = Rig(partitions=4, batch_size=100, idempotent=False)
+    drained: Counter[int] = Counter()
+    for _ in range(40):
+        for partition in range(4):
+            rig.put(partition)
+        rig.put(0)  # this one once more, while all wait for their turn
+        for batch in rig.drain(limit=2 * 200):
+            drained[batch.partition.partition] += 1
+            rig.acknowledge(batch)
+
+    turns = [drained[partition] for partition in range(4)]
+    assert min(turns) >= 0.8 * max(turns), turns
 
 
 @pytest.mark.parametrize("why", ["flush", "close", "pressure"])
