@@ -12,6 +12,7 @@ cdef class RecordBatchBuilder:
     cdef char* _data
     cdef Py_ssize_t _used
     cdef Py_ssize_t _capacity
+    cdef Py_ssize_t _expected
     cdef bint _closed
 
     # The one encoder; answers the bytes that the record takes. Length -1: null. `headers`: None, or a sequence of

@@ -21,6 +21,9 @@ cdef extern from "Python.h":
     char* PyBytes_AS_STRING(PyObject*)
     Py_ssize_t PyBytes_GET_SIZE(PyObject*)
     int _PyBytes_Resize(PyObject**, Py_ssize_t) except -1
+    ctypedef struct PyVarObject:
+        pass
+    void Py_SET_SIZE(PyVarObject*, Py_ssize_t)
     bint PyList_CheckExact(PyObject*)
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
     PyObject** PySequence_Fast_ITEMS(PyObject*)
@@ -213,9 +216,12 @@ cdef class RecordBatchBuilder:
 
     A record is there entirely or, when ``append`` raised, not at all. The builder copies what it is given. It knows no
     limit but those of the format: how large a batch may become is the caller's business.
+
+    ``expected_size``, in bytes with the batch header, is what the batch will hardly outgrow: a hint that saves memory.
     """
 
-    def __cinit__(self):
+    def __cinit__(self, Py_ssize_t expected_size=0):
+        self._expected = expected_size - OVERHEAD
         self.size = OVERHEAD
         self.base_timestamp = -1
         self.max_timestamp = -1
@@ -331,7 +337,9 @@ cdef Py_ssize_t append_borrowed(RecordBatchBuilder self, long long timestamp, ke
 
 cdef int make_room(RecordBatchBuilder self, long long length) except -1:
     """Move the records into a larger body. Not by ``_PyBytes_Resize``: when that fails, the records are gone."""
-    cdef long long capacity = 4 * self._capacity if self._capacity < 8192 else 2 * self._capacity
+    cdef long long capacity = 2 * self._capacity
+    if self._expected > self._capacity:
+        capacity = min(4 * capacity, self._expected)
     capacity = max(min(capacity, MAX_FIELD), self._used + length, FIRST_CAPACITY)
     cdef bytes body = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>capacity)
     cdef char* data = PyBytes_AS_STRING(<PyObject*>body)
@@ -345,14 +353,19 @@ cdef int make_room(RecordBatchBuilder self, long long length) except -1:
 
 cdef int cut_to_size(RecordBatchBuilder self) except -1:
     cdef PyObject* body = <PyObject*>self._body
-    if not self._capacity:
+    if self._used == self._capacity:
+        return 0
+    if self._capacity - self._used <= self._capacity // 5:
+        # Not worth giving back. And malloc learns only from large blocks that come back whole to keep such blocks: else
+        # the next batch gets fresh pages from the system, each of which costs more than all the records written to it.
+        Py_SET_SIZE(<PyVarObject*>body, self._used)
+        self._data[self._used] = 0
         return 0
     Py_INCREF(self._body)
     self._body = b""  # ours is now the only reference, without which a bytes object cannot be resized
     _PyBytes_Resize(&body, self._used)
     self._body = <bytes>body
     Py_DECREF(self._body)  # the one that body held
-    self._data = NULL
     return 0
 
 

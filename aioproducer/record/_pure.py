@@ -62,6 +62,8 @@ class RecordBatchBuilder:
 
     A record is there entirely or, when ``append`` raised, not at all. The builder copies what it is given. It knows no
     limit but those of the format: how large a batch may become is the caller's business.
+
+    ``expected_size``, in bytes with the batch header, is what the batch will hardly outgrow: a hint that may save memory.
     """
 
     __slots__ = ("_body", "_closed", "base_timestamp", "count", "max_timestamp", "size")
@@ -75,7 +77,7 @@ class RecordBatchBuilder:
     #: The latest timestamp of a record, -1 before there is one.
     max_timestamp: int
 
-    def __init__(self) -> None:
+    def __init__(self, expected_size: int = 0) -> None:
         self.count = 0
         self.size = BATCH_OVERHEAD
         self.base_timestamp = -1
