@@ -14,12 +14,14 @@ from typing import Any, Self, TypeVar, Unpack
 
 import anyio
 
+from aioproducer.arguments import check_timeout, is_timeout
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.delivery import Delivery, DeliveryCallback
 from aioproducer.engine import Engine
 from aioproducer.errors import (
     ConfigError,
+    InvalidRecord,
     KafkaError,
     KafkaTimeoutError,
     NotStarted,
@@ -71,6 +73,9 @@ class Producer:
     Every record that was accepted succeeds or fails within ``delivery_timeout_ms``. A failure says `NotWritten` or
     `Unknown`; one that nobody looks at goes to ``on_delivery_error``. Options carry the names, the meaning and the
     defaults of Java's producer, in snake_case: see `ProducerConfig`.
+
+    A ``timeout`` is a number of seconds from 0. Anything else raises before anything is done: `InvalidRecord` where a
+    record is sent, `ConfigError` elsewhere.
     """
 
     def __init__(
@@ -167,12 +172,13 @@ class Producer:
         `KafkaTimeoutError`. May be called from anywhere, also while another flush runs. Cancellation: the records
         go on.
         """
+        seconds = check_timeout(timeout, ConfigError)
         engine = self._usable()
         began = engine.loop.time()
         try:
-            if not await _flushed(engine, None if timeout is None else began + timeout):
+            if not await _flushed(engine, None if seconds is None else began + seconds):
                 raise KafkaTimeoutError(
-                    f"flush() took longer than {timeout:g} s: {engine.accumulator.pending_records} record(s) still wait for "
+                    f"flush() took longer than {seconds:g} s: {engine.accumulator.pending_records} record(s) still wait for "
                     "their acknowledgement, and go on doing so."
                 )
         finally:
@@ -188,6 +194,7 @@ class Producer:
 
         Cancellation: closing goes on in the background, within its timeout.
         """
+        seconds = check_timeout(timeout, ConfigError)
         engine = self._engine
         if engine is None:
             return CloseReport() if self._closing is None else self._closing.result()
@@ -199,7 +206,7 @@ class Producer:
             return self._report()
         engine.expect_no_end_of_this()
         if self._closing is None or (self._closing.done() and _failed(self._closing)):
-            seconds = self.config.close_timeout_ms / 1000 if timeout is None else timeout
+            seconds = self.config.close_timeout_ms / 1000 if seconds is None else seconds
             self._closing = engine.loop.create_task(self._close(engine, seconds), name="aioproducer close")
         return await asyncio.shield(self._closing)
 
@@ -298,7 +305,8 @@ class Producer:
                     on_delivery=on_delivery,
                 )
             )
-        deadline = self._usable().loop.time() + timeout
+        seconds = check_timeout(timeout, InvalidRecord)
+        deadline = self._usable().loop.time() + seconds
         delivery = await self.enqueue(
             topic,
             value,
@@ -317,7 +325,7 @@ class Producer:
             if not limit.expired():
                 raise
         error = UnknownTimeout(
-            f"The record for {delivery.topic_partition} was not acknowledged within {timeout:g} s. It is still being sent; "
+            f"The record for {delivery.topic_partition} was not acknowledged within {seconds:g} s. It is still being sent; "
             "a failure will go to on_delivery_error."
         )
         error.topic, error.partition = delivery.topic_partition
@@ -344,7 +352,8 @@ class Producer:
 
         Cancellation: while it waits, nothing was buffered. It never takes effect after the record was buffered.
         """
-        return self._appender.call(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
+        enqueue = self._appender.call if timeout is None or is_timeout(timeout) else self._enqueue
+        return enqueue(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
 
     async def _enqueue(
         self,
@@ -358,6 +367,7 @@ class Producer:
         timeout: float | None,
     ) -> Delivery:
         """The long way of `enqueue`, where something must be decided or awaited, or is wrong."""
+        timeout = check_timeout(timeout, InvalidRecord)
         engine = self._usable()
         if self._appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task() and engine.sender.is_behind:
             await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
@@ -548,7 +558,8 @@ class Producer:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def _deadline(self, engine: Engine, timeout: float | None) -> float:
-        return engine.loop.time() + (self.config.max_block_ms / 1000 if timeout is None else timeout)
+        seconds = check_timeout(timeout, ConfigError)
+        return engine.loop.time() + (self.config.max_block_ms / 1000 if seconds is None else seconds)
 
     async def _interruptible(self, engine: Engine, work: Awaitable[_T]) -> _T:
         """Wait for something of the client's, unless the producer ends first."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from aioproducer.arguments import check_timeout
 from aioproducer.delivery import Delivery
 from aioproducer.errors import DeliveryError, InvalidRecord, KafkaError, NotWritten, SendManyError
 from aioproducer.types import HeadersInput, ProducerRecord, SendManyResult, TopicPartition
@@ -47,7 +48,7 @@ class SendMany:
         self._headers = headers
         self._partition = partition
         self._on_progress = on_progress
-        self._timeout = timeout
+        self._timeout = check_timeout(timeout, InvalidRecord)
         self._reported_at = clock()
         self._waiting: deque[Delivery] = deque()
         self._count = self._failed = self._unknown = self._bytes = 0

@@ -19,9 +19,10 @@ from typing import Any, Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from aioproducer.arguments import check_timeout
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.delivery import Delivery
-from aioproducer.errors import DeliveryError, ForkedProcess, NotStarted, ProducerClosed, ProducerStateError
+from aioproducer.errors import ConfigError, DeliveryError, ForkedProcess, NotStarted, ProducerClosed, ProducerStateError
 from aioproducer.producer import Producer
 from aioproducer.send_many import SendMany, SendManyProgress
 from aioproducer.types import (
@@ -57,18 +58,22 @@ class SyncDelivery:
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the metadata, at most ``timeout`` seconds; raises the `DeliveryError`, or TimeoutError."""
-        self._known.result(timeout)
+        self._wait(timeout)
         return self._delivery.result()
 
     def exception(self, timeout: float | None = None) -> DeliveryError | None:
-        """Wait for the outcome and answer the error, None where there is none."""
-        self._known.result(timeout)
+        """Wait for the outcome and answer the error, None where there is none; see `result`."""
+        self._wait(timeout)
         return self._delivery.exception()
 
     def add_done_callback(self, callback: Callable[[SyncDelivery], object]) -> None:
         """Call ``callback(delivery)`` when the outcome is known, in the producer's thread: it must not block."""
         self._delivery.mark_observed()
         self._known.add_done_callback(lambda _: callback(self))
+
+    def _wait(self, timeout: float | None) -> None:
+        seconds = check_timeout(timeout, ConfigError)
+        self._known.result(None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
 
 class SyncProducer:
@@ -148,6 +153,7 @@ class SyncProducer:
 
     def close(self, timeout: float | None = None) -> CloseReport:
         """Deliver what was accepted, end everything, and tell what became of it; see `Producer.close`."""
+        check_timeout(timeout, ConfigError)  # before the thread is ended, whatever comes of it
         if self._producer.is_forked:  # the thread exists in the parent only; so does everything that is to be closed
             self._portal = None
             return CloseReport()

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from fractions import Fraction
+from functools import partial
 from itertools import pairwise
+from math import inf
+from typing import Any
 
 import pytest
 
@@ -384,6 +388,38 @@ async def test_a_bad_record_gets_its_own_error_and_a_later_good_one_works(
             await producer.send(**arguments)  # type: ignore[arg-type]
 
         assert (await producer.send("orders", b"good")).offset == 0
+
+
+NO_TIMEOUTS = ["x", "1", float("nan"), -1, -0.001, True, 1j, object(), 10**400]
+
+
+@pytest.mark.parametrize("timeout", NO_TIMEOUTS, ids=lambda each: f"{each!r:.20}")
+async def test_a_timeout_that_is_none_is_refused_before_anything_is_done(broker: FakeBroker, timeout: Any) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"first")
+        for send in (producer.send, producer.enqueue):
+            with pytest.raises(InvalidRecord, match=r"timeout=.* a number of seconds from 0"):
+                await send("orders", b"value", timeout=timeout)
+        with pytest.raises(InvalidRecord, match="timeout="):
+            await producer.send_many("orders", [b"value"], timeout=timeout)
+        for wait in (producer.flush, producer.ready, producer.close, partial(producer.partitions_for, "orders")):
+            with pytest.raises(ConfigError, match=r"timeout=.* a number of seconds from 0"):
+                await wait(timeout=timeout)
+        await producer.send("orders", b"last")
+
+    assert len(broker.records("orders")) == 2
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0, inf, 5, Fraction(5)])
+async def test_no_time_and_any_time_are_timeouts(broker: FakeBroker, timeout: Any) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value", partition=0)
+        await producer.ready(timeout=timeout)
+        await producer.flush(timeout=timeout)
+        await producer.partitions_for("orders", timeout=timeout)
+        delivery = await producer.enqueue("orders", b"value", partition=0, timeout=timeout)
+        await delivery
+        await producer.close(timeout=timeout)
 
 
 async def test_serializers_may_be_plain_or_async(broker: FakeBroker) -> None:

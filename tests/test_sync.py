@@ -10,6 +10,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from math import inf
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from aioproducer import (
     ConfigError,
     DeliveryError,
     ForkedProcess,
+    InvalidRecord,
     NotStarted,
     NotWrittenTimeout,
     Producer,
@@ -294,4 +297,23 @@ def test_a_producer_that_was_made_before_the_fork_works_in_the_child(broker: Fak
         asyncio.run(use())
 
     in_a_fork(check)
+    assert len(broker.records("orders")) == 1
+
+
+def test_a_timeout_that_is_none_is_refused_and_ends_nothing(broker: FakeBroker, producer: SyncProducer) -> None:
+    nothing: Any = "x"
+    delivery = producer.enqueue("orders", b"value", timeout=5)
+    for look in (delivery.result, delivery.exception):
+        with pytest.raises(ConfigError, match="timeout='x'"):
+            look(nothing)
+    for wait in (producer.flush, producer.ready, producer.close):
+        with pytest.raises(ConfigError, match="timeout='x'"):
+            wait(nothing)
+    for send in (producer.send, producer.enqueue):
+        with pytest.raises(InvalidRecord, match="timeout='x'"):
+            send("orders", b"value", timeout=nothing)
+    with pytest.raises(InvalidRecord, match="timeout='x'"):
+        producer.send_many("orders", [b"value"], timeout=nothing)
+
+    assert delivery.result(timeout=inf).offset == 0
     assert len(broker.records("orders")) == 1

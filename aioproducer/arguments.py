@@ -1,0 +1,40 @@
+"""Checks what callers hand over with a call, before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from numbers import Real
+from sys import float_info
+from typing import cast, overload
+
+from aioproducer.errors import KafkaError
+
+__all__ = ["check_timeout", "is_timeout"]
+
+
+def is_timeout(timeout: object) -> bool:
+    """Whether it is a number of seconds that can be waited for, infinity among them; True is no number here."""
+    if isinstance(timeout, bool) or not isinstance(timeout, Real):
+        return False
+    seconds = cast("float", timeout)
+    return 0 <= seconds <= float_info.max or seconds == inf
+
+
+@overload
+def check_timeout(timeout: float, refusal: Callable[[str], KafkaError]) -> float: ...
+
+
+@overload
+def check_timeout(timeout: float | None, refusal: Callable[[str], KafkaError]) -> float | None: ...
+
+
+def check_timeout(timeout: float | None, refusal: Callable[[str], KafkaError]) -> float | None:
+    """The timeout in seconds, None where none was given; raises what ``refusal`` makes of the reason."""
+    if timeout is None:
+        return None
+    if not is_timeout(timeout):
+        raise refusal(
+            f"timeout={timeout!r}: a timeout is a number of seconds from 0; None leaves it to the producer's options."
+        )
+    return float(timeout)
