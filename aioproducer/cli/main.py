@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from aioproducer import __version__
+from aioproducer._twin import implementation
 from aioproducer.cli import demo
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 from aioproducer.errors import KafkaError
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="aioproducer", description="The asyncio-native Apache Kafka producer.")
-    parser.add_argument("--version", action="version", version=f"aioproducer {__version__}")
+    parser.add_argument("--version", action="version", version=f"aioproducer {__version__} ({implementation()})")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in VERBS:
         of_verb = verbs.add_parser(verb.name, help=verb.summary, description=verb.summary)

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from .batch import (
-    BATCH_OVERHEAD,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    EncodedBatch,
-    RecordBatchBuilder,
-    encode_batch,
-    record_size_upper_bound,
-)
+from .batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, EncodedBatch, encode_batch
 from .compression import LEVELS, Codec, LevelRange, compress, decompress, require
-from .murmur2 import murmur2, partition_for_key
+from .encoder import BATCH_OVERHEAD, RecordBatchBuilder, murmur2, partition_for_key, record_size_upper_bound
 from .reader import DEFAULT_MAX_SIZE, Record, RecordBatch, parse_records, read_batches
 
 __all__ = [

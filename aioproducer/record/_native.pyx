@@ -237,15 +237,25 @@ cdef class RecordBatchBuilder:
         ``RecordTooLarge`` where the batch would outgrow 2 GiB, ``ProducerStateError`` when the batch is closed.
         """
         cdef int overflow = 0
-        cdef long long timestamp
+        cdef long long timestamp, latest
+        cdef Py_ssize_t length
         if self._closed:
             raise _pure._closed()
         timestamp = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
         if timestamp < 0 or overflow:
             raise _pure._invalid_timestamp(timestamp_ms)
+        latest = self.max_timestamp
         if is_plain(key) and is_plain(value):
-            return self.append_fields(timestamp, data_of(key), length_of(key), data_of(value), length_of(value), headers)
-        return append_borrowed(self, timestamp, key, value, headers)
+            length = self.append_fields(
+                timestamp, data_of(key), length_of(key), data_of(value), length_of(value), headers
+            )
+        else:
+            length = append_borrowed(self, timestamp, key, value, headers)
+        try:
+            return length
+        except MemoryError:
+            take_back(self, length, latest)
+            raise
 
     cdef Py_ssize_t append_fields(
         self,
@@ -333,6 +343,16 @@ cdef Py_ssize_t append_borrowed(RecordBatchBuilder self, long long timestamp, ke
     finally:
         give_back(&key_field)
         give_back(&value_field)
+
+
+cdef void take_back(RecordBatchBuilder self, Py_ssize_t length, long long latest) noexcept:
+    """Undo the last append: its caller would not learn of it."""
+    self.count -= 1
+    self._used -= length
+    self.size -= length
+    self.max_timestamp = latest
+    if not self.count:
+        self.base_timestamp = -1
 
 
 cdef int make_room(RecordBatchBuilder self, long long length) except -1:

@@ -131,8 +131,10 @@ class RecordBatchBuilder:
         length = len(record)
         prefix = varints[length]
         length += len(prefix)
-        if self.size + length > _MAX_FIELD:
+        size = self.size + length
+        if size > _MAX_FIELD:
             raise _too_large(length)
+        next_count = count + 1  # now, while nothing has changed: even a number takes memory
         body = self._body
         body += prefix
         try:
@@ -144,8 +146,8 @@ class RecordBatchBuilder:
             self.base_timestamp = timestamp_ms
         if timestamp_ms > self.max_timestamp:
             self.max_timestamp = timestamp_ms
-        self.count = count + 1
-        self.size += length
+        self.count = next_count
+        self.size = size
         return length
 
     def close(self) -> bytearray:
@@ -177,7 +179,7 @@ def _headers_upper_bound(headers: Headers) -> int:
         # A lone surrogate counts like any character here: `append` is the one to refuse it.
         size += _MAX_HEADER_OVERHEAD + (len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass")))
         if content is not None:
-            size += len(content) if type(content) is not memoryview else content.nbytes
+            size += len(content) if type(content) is bytes else memoryview(content).nbytes
     return size
 
 

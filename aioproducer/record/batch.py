@@ -13,19 +13,16 @@ from crc32c import crc32c
 
 from aioproducer.errors import RecordTooLarge
 
-from ._pure import BATCH_OVERHEAD, RecordBatchBuilder, record_size_upper_bound
 from .compression import Codec, compress, decompress
+from .encoder import BATCH_OVERHEAD, RecordBatchBuilder
 from .reader import Record, parse_records
 
 __all__ = [
-    "BATCH_OVERHEAD",
     "NO_PRODUCER_EPOCH",
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
     "EncodedBatch",
-    "RecordBatchBuilder",
     "encode_batch",
-    "record_size_upper_bound",
 ]
 
 #: What a batch carries that no idempotent producer sent.

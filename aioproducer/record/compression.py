@@ -53,7 +53,7 @@ LEVELS: Final[dict[Codec, LevelRange]] = {
 
 
 def compress(codec: Codec, data: BytesLike, level: int | None = None) -> bytes:
-    """``data`` compressed so that every Kafka broker and client can read it; with ``Codec.NONE`` a copy of it.
+    """``data`` compressed so that every Kafka broker and client can read it; with ``Codec.NONE`` as it is.
 
     ``level`` is one of ``LEVELS[codec]``, None for the codec's default; the other codecs know no levels and ignore it.
     The same input gives the same bytes. Safe to call from several threads; the libraries release the GIL.
@@ -132,7 +132,7 @@ def _not(codec: Codec, size: int, why: object) -> CorruptRecord:
 
 
 def _copy(data: BytesLike, _: object) -> bytes:
-    return bytes(data)
+    return bytes(data)  # bytes themselves are not copied
 
 
 # --- gzip ---

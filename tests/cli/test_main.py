@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 import aioproducer
+from aioproducer._twin import implementation
 from aioproducer.cli.main import main
 
 
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_the_packages_and_says_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(["--version"])
 
     assert exit_.value.code == 0
-    assert capsys.readouterr().out == f"aioproducer {aioproducer.__version__}\n"
+    assert capsys.readouterr().out == f"aioproducer {aioproducer.__version__} ({implementation()})\n"
 
 
 def test_it_runs_as_a_module_too() -> None:
@@ -24,7 +26,19 @@ def test_it_runs_as_a_module_too() -> None:
         [sys.executable, "-m", "aioproducer", "--version"], capture_output=True, text=True, check=True
     )
 
-    assert done.stdout == f"aioproducer {aioproducer.__version__}\n"
+    assert done.stdout.startswith(f"aioproducer {aioproducer.__version__} (")
+
+
+def test_the_version_says_where_the_environment_asked_for_python() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "aioproducer", "--version"],
+        env={**os.environ, "AIOPRODUCER_PURE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == f"aioproducer {aioproducer.__version__} (pure Python: AIOPRODUCER_PURE=1)\n"
 
 
 @pytest.mark.parametrize(

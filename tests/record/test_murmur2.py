@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import confluent_kafka
 import pytest
 from aiokafka import partitioner  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer.record import murmur2, partition_for_key
+Hash = Callable[[bytes | bytearray | memoryview], int]
+Partition = Callable[[bytes, int], int]
 
 
 @pytest.mark.parametrize(
@@ -22,20 +25,37 @@ from aioproducer.record import murmur2, partition_for_key
         (b"abc", 479470107),
     ],
 )
-def test_the_hash_is_that_of_java(key: bytes, expected: int) -> None:
-    assert murmur2(key) == expected
-    assert murmur2(bytearray(key)) == murmur2(memoryview(key)) == expected
+def test_the_hash_is_that_of_java(key_hash: Hash, key: bytes, expected: int) -> None:
+    assert key_hash(key) == expected
+    assert key_hash(bytearray(key)) == key_hash(memoryview(key)) == expected
 
 
 @settings(deadline=None)
-@given(st.binary(max_size=200), st.integers(1, 10_000))
-def test_every_key_goes_where_the_other_clients_send_it(key: bytes, partitions: int) -> None:
-    assert partition_for_key(key, partitions) == confluent_kafka.murmur2(key, partitions)
-    assert murmur2(key) & 0xFFFF_FFFF == partitioner.murmur2(key)
+@given(key=st.binary(max_size=200), partitions=st.integers(1, 10_000))
+def test_every_key_goes_where_the_other_clients_send_it(
+    key_hash: Hash, partition_of: Partition, key: bytes, partitions: int
+) -> None:
+    assert partition_of(key, partitions) == confluent_kafka.murmur2(key, partitions)
+    assert key_hash(key) & 0xFFFF_FFFF == partitioner.murmur2(key)
 
 
 @pytest.mark.parametrize("key", ["", "é", "日本語", "😀" * 100, "\x00", "ключ"])
-def test_empty_keys_and_keys_of_any_script_go_where_the_other_clients_send_them(key: str) -> None:
+def test_empty_keys_and_keys_of_any_script_go_where_the_other_clients_send_them(
+    key_hash: Hash, partition_of: Partition, key: str
+) -> None:
     data = key.encode()
 
-    assert partition_for_key(data, 97) == confluent_kafka.murmur2(data, 97) == murmur2(data) % 2**31 % 97
+    assert partition_of(data, 97) == confluent_kafka.murmur2(data, 97) == key_hash(data) % 2**31 % 97
+
+
+def test_a_key_that_is_not_bytes_is_refused(key_hash: Hash, partition_of: Partition) -> None:
+    for key in (None, "text", 5):
+        with pytest.raises(TypeError, match="bytes-like"):
+            key_hash(key)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="bytes-like"):
+            partition_of(key, 3)  # type: ignore[arg-type]
+
+
+def test_there_is_no_partition_among_none(partition_of: Partition) -> None:
+    with pytest.raises(ZeroDivisionError):
+        partition_of(b"key", 0)

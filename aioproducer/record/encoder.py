@@ -1,0 +1,15 @@
+"""The record encoder that is in use: the native one where it was built, or else its twin in Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer._twin import use_native
+
+if TYPE_CHECKING or not use_native("aioproducer.record._native"):
+    from ._pure import BATCH_OVERHEAD, RecordBatchBuilder, record_size_upper_bound
+    from .murmur2 import murmur2, partition_for_key
+else:
+    from ._native import BATCH_OVERHEAD, RecordBatchBuilder, murmur2, partition_for_key, record_size_upper_bound
+
+__all__ = ["BATCH_OVERHEAD", "RecordBatchBuilder", "murmur2", "partition_for_key", "record_size_upper_bound"]
