@@ -29,7 +29,7 @@ from aioproducer.errors import (
 )
 from aioproducer.net.broker import Broker
 from aioproducer.net.brokers import Brokers
-from aioproducer.net.connection import Answered, settle
+from aioproducer.net.connection import Answered, Check, settle
 from aioproducer.net.connector import Connect, Connector
 from aioproducer.net.metadata_updater import Asked, MetadataUpdater
 from aioproducer.net.signal import Signal
@@ -137,17 +137,19 @@ class NetworkClient:
         callback: Answered,
         timeout_s: float,
         expect_response: bool = True,
+        check: Check | None = None,
     ) -> None:
         """Send to a broker that `can_send`; the callback gets the response, an error, or None without a response.
 
-        The callback is called exactly once, within ``timeout_s`` seconds; never before this returns.
+        A response that ``check`` refuses ends the connection: the callback gets the error instead. It is called exactly
+        once, within ``timeout_s`` seconds; never before this returns.
         """
         broker = self._brokers.known(node_id)
         if broker is None or broker.connection is None:
             gone = BrokerConnectionError(f"Broker {node_id} is not connected.")
             self._loop.call_soon(callback, gone)
             return
-        self._send(broker, request, version, callback, timeout_s, expect_response=expect_response)
+        self._send(broker, request, version, callback, timeout_s, expect_response=expect_response, check=check)
 
     def request_update(self, topic: str | None = None) -> None:
         """Have the metadata asked for soon; a topic that is new does not wait for a pause to end."""
@@ -179,16 +181,24 @@ class NetworkClient:
 
     # -- for those who wait -------------------------------------------------------------------------------------------
 
-    async def request(self, request: Request[_R], *, node_id: int | None = None, timeout_s: float | None = None) -> _R:
+    async def request(
+        self,
+        request: Request[_R],
+        *,
+        node_id: int | None = None,
+        timeout_s: float | None = None,
+        check: Callable[[_R], object] | None = None,
+    ) -> _R:
         """Ask a broker - the least busy one where none is named - and wait for its answer.
 
         ``timeout_s`` (None: ``request_timeout_ms``) is the time to reach a broker that can take it, and once more the time
-        for its answer. Raises `BrokerConnectionError` where no answer came, `KafkaTimeoutError` where no broker could be
+        for its answer. What ``check`` refuses costs the broker its connection, so that another one is asked next, and is
+        raised here. Raises `BrokerConnectionError` where no answer came, `KafkaTimeoutError` where no broker could be
         asked in time, `UnsupportedVersion`. Cancellation: the answer is awaited by nobody.
         """
         timeout_s = self._request_timeout_s if timeout_s is None else timeout_s
         broker = await self._wait_room(node_id, timeout_s, type(request).__name__)
-        answer: _R = await self._exchange(broker, request, self._version(broker, request), timeout_s)
+        answer: _R = await self._exchange(broker, request, self._version(broker, request), timeout_s, check)
         return answer
 
     async def wait_topic(self, name: str, partition: int | None, deadline: float) -> TopicMetadata:
@@ -282,9 +292,11 @@ class NetworkClient:
                 ) from self.last_error
             await self._room.wait(look_again)
 
-    async def _exchange(self, broker: Broker, request: Request[_R], version: int, timeout_s: float) -> _R:
+    async def _exchange(
+        self, broker: Broker, request: Request[_R], version: int, timeout_s: float, check: Check | None
+    ) -> _R:
         done: asyncio.Future[Any] = self._loop.create_future()
-        self._send(broker, request, version, partial(settle, done), timeout_s)
+        self._send(broker, request, version, partial(settle, done), timeout_s, check=check)
         answer = await done
         if isinstance(answer, BaseException):
             raise answer
@@ -304,6 +316,7 @@ class NetworkClient:
         timeout_s: float,
         *,
         expect_response: bool = True,
+        check: Check | None = None,
     ) -> None:
         def answered(answer: Any) -> None:
             if isinstance(answer, Response):
@@ -312,7 +325,7 @@ class NetworkClient:
             self._room.tell()
 
         if broker.connection is not None:
-            broker.connection.send(request, version, answered, timeout_s, expect_response=expect_response)
+            broker.connection.send(request, version, answered, timeout_s, expect_response=expect_response, check=check)
 
     def _heed(self, broker: Broker, answer: Response) -> None:
         """What an answer tells of its broker, whatever it is about."""
@@ -325,14 +338,14 @@ class NetworkClient:
 
     # -- metadata -----------------------------------------------------------------------------------------------------
 
-    async def _ask_for_metadata(self, make: Callable[[], MetadataRequest | None]) -> Asked | None:
+    async def _ask_for_metadata(self, make: Callable[[], MetadataRequest | None], check: Check) -> Asked | None:
         """The request is made when a broker is reached, so that it asks for all topics that came up until then."""
         broker = await self._wait_room(None, self._request_timeout_s, MetadataRequest.__name__)
         request = make()
         if request is None:
             return None
         version = self._version(broker, request)
-        return Asked(await self._exchange(broker, request, version, self._request_timeout_s), version)
+        return Asked(await self._exchange(broker, request, version, self._request_timeout_s, check), version)
 
     def _follow(self) -> None:
         self._brokers.follow()

@@ -1,8 +1,8 @@
 """One connection to a broker: requests out, answers in the same order back, each to its callback.
 
-A connection trusts nothing. A frame that is too large, an answer that nobody waits for, has the wrong correlation id, or
-cannot be read to its last byte: each of these ends the connection, and everybody who waits on it is told. Nothing is ever
-left pending, and no callback is called twice.
+A connection trusts nothing. A frame that is too large, an answer that nobody waits for, has the wrong correlation id,
+cannot be read to its last byte, or is refused by whoever asked (`Check`): each of these ends the connection, and everybody
+who waits on it is told. Nothing is ever left pending, and no callback is called twice.
 
 Requests are written as pieces that are not copied together. There is no task and no future for a request, and one timer
 for all of them, which is never later than the first deadline among them and looks again when it fires.
@@ -22,11 +22,14 @@ from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError
 from aioproducer.protocol.frames import FrameReader, decode_response_header, encode_request
 from aioproducer.protocol.message import Request
 
-__all__ = ["Answered", "Connection", "settle"]
+__all__ = ["Answered", "Check", "Connection", "settle"]
 
 #: Called once: with the response, with the body's bytes where these were asked for, with the error that ended the
 #: connection, or with None when a request that has no answer was written.
 Answered: TypeAlias = Callable[[Any], object]
+
+#: Looks at a response before it counts as one; raises `ProtocolError` for what a broker that is well would not say.
+Check: TypeAlias = Callable[[Any], object]
 
 MAX_FRAME_BEFORE_READY = 64 * 1024
 MAX_FRAME = 16 * 1024 * 1024
@@ -43,6 +46,7 @@ class _Waiting:
     deadline: float
     timeout_s: float
     raw: bool
+    check: Check | None
 
 
 class Connection(asyncio.Protocol):
@@ -88,10 +92,12 @@ class Connection(asyncio.Protocol):
         *,
         expect_response: bool = True,
         raw: bool = False,
+        check: Check | None = None,
     ) -> None:
         """Write a request. ``raw``: the callback gets the bytes behind the header instead of a response.
 
-        On a connection that is closed, the callback is told soon.
+        A response that ``check`` refuses ends the connection. On a connection that is closed, the
+        callback is told soon.
         """
         transport = self._transport
         if self.closed or transport is None or transport.is_closing():
@@ -102,7 +108,7 @@ class Connection(asyncio.Protocol):
         pieces = encode_request(correlation_id, self._client_id, request, version)
         self._correlation_id = correlation_id
         now = self.last_used = self._loop.time()
-        waiting = _Waiting(correlation_id, type(request), version, answered, now + timeout_s, timeout_s, raw)
+        waiting = _Waiting(correlation_id, type(request), version, answered, now + timeout_s, timeout_s, raw, check)
         if self._timer is None or waiting.deadline < self._timer_due:
             self._arm(waiting.deadline)
         if expect_response:
@@ -163,7 +169,7 @@ class Connection(asyncio.Protocol):
             if frames.pending and not self._waiting:
                 raise ProtocolError(f"{frames.pending} byte(s) came, and nothing was asked.")
         except ProtocolError as error:
-            broken = ProtocolError(f"Broker {self.name} sent something that cannot be read: {error}")
+            broken = ProtocolError(f"Broker {self.name} sent something that is of no use: {error}")
             broken.__cause__ = error
             self.abort(broken)
 
@@ -175,6 +181,8 @@ class Connection(asyncio.Protocol):
         if correlation_id != waiting.correlation_id:
             raise ProtocolError(f"answer {correlation_id} came where {waiting.correlation_id} was due.")
         answer: object = bytes(body) if waiting.raw else waiting.request.response_type.decode(waiting.version, body)
+        if waiting.check is not None:
+            waiting.check(answer)
         self._waiting.popleft()
         self.last_used = self._loop.time()
         return waiting, answer

@@ -15,7 +15,7 @@ from aioproducer.net.addresses import Address, Resolver
 from aioproducer.net.connection import Connection, settle
 from aioproducer.net.versions import BrokerVersions, version_to_retry
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
-from aioproducer.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
+from aioproducer.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 
 __all__ = ["Connect", "Connector", "Established"]
 
@@ -54,7 +54,8 @@ class Connector:
         """A connection to the broker that is ready to be used, within ``limit_s`` seconds.
 
         A name's addresses are tried in turn; each ``attempt`` begins with another one. ``on_lost(connection, error)`` is
-        called when the connection ends. Raises `BrokerConnectionError`, `ProtocolError` and `BrokerError`.
+        called when the connection ends. Raises `BrokerConnectionError`, `ProtocolError`, `BrokerError`, and
+        `UnsupportedVersion` for a peer that tells no metadata: nothing could be asked of it.
         Cancellation: what was begun is closed.
         """
         progress = _Progress()
@@ -174,8 +175,10 @@ def _established(connection: Connection, version: int, body: bytes) -> Establish
         raise broker_error(
             response.error_code, f"broker {connection.name} refused ApiVersions v{version}, the first request."
         )
+    versions = BrokerVersions.of(response)
+    versions.best(MetadataRequest, connection.name)  # a KRaft controller, say, would be connected and of no use
     connection.ready()
-    return Established(connection, BrokerVersions.of(response), response.throttle_time_ms / 1000)
+    return Established(connection, versions, response.throttle_time_ms / 1000)
 
 
 def _reason(error: OSError) -> str:

@@ -19,6 +19,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.cluster import ClusterMetadata
 from aioproducer.errors import KafkaError, ProtocolError
+from aioproducer.net.connection import Check
 from aioproducer.net.signal import Signal
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -41,8 +42,8 @@ class Asked(NamedTuple):
     version: int
 
 
-#: Asks any broker what is made when one is reached, or nobody if that is None.
-Ask: TypeAlias = Callable[[Callable[[], MetadataRequest | None]], Awaitable[Asked | None]]
+#: Asks any broker what is made when one is reached, or nobody if that is None; the answer must pass the check.
+Ask: TypeAlias = Callable[[Callable[[], MetadataRequest | None], Check], Awaitable[Asked | None]]
 
 
 class MetadataUpdater:
@@ -133,7 +134,7 @@ class MetadataUpdater:
         may_begin_anew = self._trigger_s is not None and self._metadata.nodes
         try:
             async with asyncio.timeout_at(self._asking_since + (self._trigger_s or 0) if may_begin_anew else None):
-                asked = await self._ask(self._full_request)
+                asked = await self._ask(self._full_request, self._check)
         except KafkaError as error:  # KafkaTimeoutError too: no broker was reached, and this goes on trying
             self._failed(error)
         except TimeoutError:
@@ -159,7 +160,7 @@ class MetadataUpdater:
             while not self._new:
                 await self._wanted.wait(None)
             try:
-                asked = await self._ask(self._partial_request)
+                asked = await self._ask(self._partial_request, self._check)
             except KafkaError as error:
                 self.error = error
                 self._new.clear()
@@ -183,17 +184,21 @@ class MetadataUpdater:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def _take_in(self, asked: Asked, *, is_refresh: bool) -> None:
-        response = asked.response
+    def _check(self, response: MetadataResponse) -> None:
+        """Refuse an answer that is of no use: it costs its broker the connection, and another one is asked."""
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._trigger_s is not None:
-            self._failed(broker_error(response.error_code))
-            self._begin_anew("a broker says that this is not the right cluster any more.")
             return
         if response.error_code != ErrorCode.NONE:
-            self._failed(broker_error(response.error_code))
-            return
+            failed = broker_error(response.error_code)
+            raise ProtocolError(f"no metadata, but {failed}.") from failed
         if not response.brokers:
-            self._failed(ProtocolError("A broker told metadata without any broker in them; it may be starting."))
+            raise ProtocolError("metadata without any broker in them; it may be starting.")
+
+    def _take_in(self, asked: Asked, *, is_refresh: bool) -> None:
+        response = asked.response
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._failed(broker_error(response.error_code))
+            self._begin_anew("a broker says that this is not the right cluster any more.")
             return
         now = self._loop.time()
         is_new = self._metadata.update(

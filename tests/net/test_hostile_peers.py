@@ -16,6 +16,8 @@ import pytest
 from aioproducer.core.cluster import Node
 from aioproducer.errors import BrokerConnectionError, KafkaError, KafkaTimeoutError, ProducerClosed
 from aioproducer.net.addresses import Resolver
+from aioproducer.protocol import ApiKey, ErrorCode
+from aioproducer.protocol.messages import ApiVersion
 from aioproducer.testing import FakeBroker
 from tests.conftest import until
 from tests.net.peers import (
@@ -72,6 +74,30 @@ async def always_error_35(reader: asyncio.StreamReader, writer: asyncio.StreamWr
         writer.write(framed(struct.pack(">ihi", header.correlation_id, 35, 0)))
 
 
+async def metadata_without_brokers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        header, _ = await read_request(reader)
+        writer.write(
+            versions_answer(header) if header.api_key == ApiKey.API_VERSIONS else metadata_answer(header, None)
+        )
+
+
+async def metadata_with_an_error(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        header, _ = await read_request(reader)
+        if header.api_key == ApiKey.API_VERSIONS:
+            writer.write(versions_answer(header))
+        else:
+            writer.write(metadata_answer(header, 9092, error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+
+
+async def no_metadata(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """As a KRaft controller, whose port is mistaken for a broker's."""
+    while True:
+        header, _ = await read_request(reader)
+        writer.write(versions_answer(header, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)]))
+
+
 HOSTILE: dict[str, Serve] = {
     "mute": mute,
     "closes at once": close_at_once,
@@ -84,6 +110,9 @@ HOSTILE: dict[str, Serve] = {
     "wrong correlation id": wrong_correlation_id,
     "closes in mid frame": close_in_mid_frame,
     "error 35 for ever": always_error_35,
+    "metadata without brokers": metadata_without_brokers,
+    "metadata with an error": metadata_with_an_error,
+    "no metadata": no_metadata,
 }
 
 

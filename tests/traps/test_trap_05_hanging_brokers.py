@@ -13,7 +13,9 @@ import pytest
 
 from aioproducer import KafkaTimeoutError, NotWrittenTimeout, Producer
 from aioproducer.errors import DeliveryError, Unknown
-from aioproducer.testing import FakeBroker
+from aioproducer.protocol import ApiKey, ErrorCode
+from aioproducer.protocol.messages import ApiVersionsResponse, MetadataResponse
+from aioproducer.testing import FakeBroker, RequestContext
 from tests.conftest import QUICK, until
 from tests.traps.judge import audited
 
@@ -55,6 +57,48 @@ def hanging_resolver() -> Iterator[str]:
     yield "kafka.hanging.example:9092"
 
 
+def _without_brokers(context: RequestContext) -> MetadataResponse:
+    answer = context.apply()
+    assert isinstance(answer, MetadataResponse)
+    answer.brokers = []
+    return answer
+
+
+def _failed(context: RequestContext) -> MetadataResponse:
+    return MetadataResponse(brokers=[], topics=[], error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _without_metadata(context: RequestContext) -> ApiVersionsResponse:
+    answer = context.apply()
+    assert isinstance(answer, ApiVersionsResponse)
+    answer.api_keys = [each for each in answer.api_keys if each.api_key != ApiKey.METADATA]
+    return answer
+
+
+@contextmanager
+def knows_no_brokers() -> Iterator[str]:
+    """Its metadata are empty, as those of a broker that has just started are."""
+    with FakeBroker() as broker:
+        broker.control("Metadata", _without_brokers, times=None)
+        yield broker.bootstrap_servers
+
+
+@contextmanager
+def fails_at_metadata() -> Iterator[str]:
+    """It answers, each time, that something went wrong."""
+    with FakeBroker() as broker:
+        broker.control("Metadata", _failed, times=None)
+        yield broker.bootstrap_servers
+
+
+@contextmanager
+def speaks_no_metadata() -> Iterator[str]:
+    """It does not know the request, as the port of a KRaft controller does not."""
+    with FakeBroker() as broker:
+        broker.control("ApiVersions", _without_metadata, times=None)
+        yield broker.bootstrap_servers
+
+
 @pytest.fixture(autouse=True)
 def names_hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def getaddrinfo(host: str, *args: Any, **options: Any) -> Any:
@@ -70,7 +114,15 @@ def names_hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     answer.set()
 
 
-DEAD_ENDS = [refused, black_hole, accepts_only, hanging_resolver]
+DEAD_ENDS = [
+    refused,
+    black_hole,
+    accepts_only,
+    hanging_resolver,
+    knows_no_brokers,
+    fails_at_metadata,
+    speaks_no_metadata,
+]
 
 
 @pytest.mark.parametrize("dead_end", DEAD_ENDS)
