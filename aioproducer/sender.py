@@ -42,6 +42,7 @@ from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import (
     InitProducerIdRequest,
+    InitProducerIdResponse,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -382,6 +383,7 @@ class Sender:
                     response = await self._client.request(
                         InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_INT_MAX),
                         timeout_s=self._request_timeout_s,
+                        check=_check_producer_id,
                     )
                 except AuthenticationError as error:
                     self._refuse(error)
@@ -407,3 +409,11 @@ class Sender:
         """Nothing can be numbered: tell those who wait now, and go on asking for those who come."""
         logger.error("No producer id, so nothing can be sent with enable_idempotence=True: %s", error)
         self._accumulator.fail_all(error, self._loop.time())
+
+
+def _check_producer_id(response: InitProducerIdResponse) -> None:
+    """Refuse what brokers do not count under: they take batches of a negative id without looking at their sequences."""
+    if response.error_code == ErrorCode.NONE and (response.producer_id < 0 or response.producer_epoch < 0):
+        raise ProtocolError(
+            f"InitProducerId was answered with producer id {response.producer_id} and epoch {response.producer_epoch}."
+        )

@@ -9,15 +9,16 @@ from typing import cast
 
 import anyio
 import anyio.to_thread
+import pytest
 
 from aioproducer import ProducerConfig
 from aioproducer.core.cluster import ClusterMetadata
 from aioproducer.net.client import NetworkClient
-from aioproducer.protocol.messages import ProduceRequest
+from aioproducer.protocol.messages import InitProducerIdResponse, ProduceRequest
 from aioproducer.record import Codec
 from aioproducer.sender import Sender
-from aioproducer.testing import FakeBroker
-from tests.conftest import opened
+from aioproducer.testing import FakeBroker, RequestContext
+from tests.conftest import opened, until
 from tests.test_accumulator import Rig
 
 
@@ -37,6 +38,33 @@ async def test_compression_does_not_wait_for_the_applications_threads(broker: Fa
             everybody.set()
             await asyncio.gather(*busy)
             limiter.total_tokens = before
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (-5, 0), (7, -1)])
+async def test_a_producer_id_that_is_none_is_asked_for_again_with_pauses(
+    broker: FakeBroker, producer_id: int, epoch: int
+) -> None:
+    """Under a negative id a broker takes batches without looking at their numbers: nothing would be a repeat to it."""
+
+    def answer(context: RequestContext) -> InitProducerIdResponse:
+        return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=epoch)
+
+    broker.control("InitProducerId", answer, times=None)
+    pauses = {"retry_backoff_ms": 50, "retry_backoff_max_ms": 50}
+    async with opened(broker, **pauses) as producer:
+        waiting = asyncio.ensure_future(producer.send("orders", b"value", timeout=5))
+        await until(lambda: broker.count("InitProducerId"))
+        await asyncio.sleep(0.1)
+        asked = broker.count("InitProducerId")
+        broker.clear_faults()
+        await waiting
+
+    assert 2 <= asked <= 4
+    assert len({request.connection for request in broker.requests_of("InitProducerId")}) > 1, (
+        "the broker is not trusted"
+    )
+    (record,) = broker.records("orders")
+    assert (record.producer_id, record.producer_epoch) == (1000, 0)
 
 
 class Client:
