@@ -308,6 +308,8 @@ class Sender:
             batch.possibly_written = True
         error = broker_error(code, answer.error_message)
         self._learn_leader(batch, code, answer, response)
+        if verdict is Verdict.FENCED:
+            self._sequences.fenced(batch)
         if code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written:
             # The broker forgot what would tell a repeat from news: under a new number a lost answer's batch would double.
             self._accumulator.fail(batch, error, now)

@@ -10,7 +10,8 @@ The rules, of which everything else follows:
 4. A sequence is taken back only where the broker certainly did not write its batch, and nothing was numbered after it.
    Where something was, or where nobody knows, the hole is closed by a new epoch, in which the partition counts from 0.
 5. The epoch is bumped by the client itself. The partitions that asked for it renumber what they have; every other one
-   moves over when its batches of the old epoch are all answered.
+   moves over when its batches of the old epoch are all answered. An id that a broker knows under a newer epoch than
+   ours is left for a fresh one in the same way.
 6. A partition is renumbered only from the hole on, when none of its batches is on its way to a broker and those before
    the hole are answered: one of these may be in the log already, and is recognised there only by its old number. Nor
    does the batch behind a lost one get a new number where an attempt of its own may still arrive.
@@ -159,6 +160,7 @@ class Sequences:
         self.bumps = 0
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._attention: dict[TopicPartition, _Partition] = {}  # unresolved, or wanting a bump
+        self._is_fenced = False  # somebody else counts under the producer id, too
         self._limit = MAX_IN_FLIGHT if idempotent else max_unnumbered_in_flight
 
     # -- the producer id ----------------------------------------------------------------------------------------------
@@ -263,6 +265,20 @@ class Sequences:
             state.bump_at(batch.base_sequence)
             self._attention[batch.partition] = state
 
+    def fenced(self, batch: Numbered) -> None:
+        """The broker knows a newer epoch than that of a batch, which will not be sent again: leave the producer id.
+
+        Java counts on in the next epoch of the same id. But a newer epoch that is not ours was used by somebody else, and
+        there our first sequences may be taken for repeats of theirs, and be acknowledged without being written.
+        """
+        state = self._partitions.get(batch.partition)
+        if state is None or not self._is_current(batch, state) or batch.producer_id != self.producer_id:
+            return
+        self._is_fenced = True
+        if not batch.possibly_written:  # else those behind it may be in the log as well: `given_up` leaves it in doubt
+            state.bump_at(batch.base_sequence)
+            self._attention[batch.partition] = state
+
     def split(self, batch: Numbered, parts: Iterable[Numbered]) -> None:
         """Put the parts of a batch that was certainly not written into its place, counting on from its sequence."""
         state = self._partitions.get(batch.partition)
@@ -308,9 +324,10 @@ class Sequences:
 
     def _bump(self, states: list[_Partition]) -> None:
         self.bumps += 1
-        if self.epoch >= MAX_EPOCH:
-            # Epochs are used up. What the partitions still hold counts under the next producer id.
+        if self.epoch >= MAX_EPOCH or self._is_fenced:
+            # There is no further epoch to use. What the partitions still hold counts under the next producer id.
             self.producer_id, self.epoch = NO_PRODUCER_ID, NO_EPOCH
+            self._is_fenced = False
         else:
             self.epoch += 1
         for state in states:

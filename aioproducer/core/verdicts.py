@@ -18,6 +18,7 @@ class Verdict(Enum):
     RETRY = auto()
     SPLIT = auto()
     RENUMBER = auto()  # the broker's view of the sequence differs: core.sequences decides
+    FENCED = auto()  # it fails, and so will all that follow under this producer id
     FAIL = auto()
 
 
@@ -28,6 +29,8 @@ _PRODUCE: Mapping[int, Verdict] = {
     ErrorCode.MESSAGE_TOO_LARGE: Verdict.SPLIT,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict.RENUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID: Verdict.RENUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH: Verdict.FENCED,
+    ErrorCode.PRODUCER_FENCED: Verdict.FENCED,
 }
 
 #: After these the batch may be in the log: the leader appends first, and then waits for its followers or loses its

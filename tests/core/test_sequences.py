@@ -316,6 +316,45 @@ def test_when_the_epochs_are_used_up_a_new_producer_id_is_asked_for(sequences: S
     assert refused.history[-1] == (8, 0, 0)
 
 
+def test_a_fenced_producer_id_is_left_for_a_fresh_one(sequences: Sequences) -> None:
+    warm_up(sequences)
+    warm_up(sequences, OTHERS)
+    refused, behind, other = Batch("refused"), Batch("behind"), Batch("other", OTHERS)
+    drain(sequences, refused, behind, other)
+    for batch in (refused, behind):
+        batch.on_its_way = False
+        sequences.fenced(batch)
+        sequences.given_up(batch)
+    sequences.settle(lambda _: None)
+
+    assert sequences.needs_producer_id
+    acknowledge(sequences, other)
+    sequences.set_producer_id(8, 0)
+    drain(sequences, last := Batch("last"))
+    assert (last.producer_id, last.producer_epoch, last.base_sequence) == (8, 0, 0)
+    sequences.fenced(refused)
+    sequences.settle(lambda _: None)
+    assert not sequences.needs_producer_id, "that was about the old one"
+
+
+def test_behind_a_fenced_batch_that_may_be_written_nothing_is_renumbered(sequences: Sequences) -> None:
+    """The next one may be in the log as well, under its old number."""
+    warm_up(sequences)
+    doubtful, behind = Batch("doubtful", possibly_written=True), Batch("behind", possibly_written=True)
+    drain(sequences, doubtful, behind)
+    doubtful.on_its_way = behind.on_its_way = False
+    sequences.fenced(doubtful)
+    sequences.given_up(doubtful)
+    sequences.settle(lambda _: None)
+
+    assert (behind.producer_id, behind.base_sequence) == (7, 2)
+    assert sequences.may_drain(behind)
+    sequences.fenced(behind)
+    sequences.given_up(behind)
+    sequences.settle(lambda _: None)
+    assert sequences.needs_producer_id
+
+
 def test_sequences_wrap_with_five_in_flight_and_acknowledgements_are_compared_over_the_wrap(
     sequences: Sequences,
 ) -> None:

@@ -23,7 +23,8 @@ from aioproducer.protocol.error_codes import ErrorCode
         (ErrorCode.UNKNOWN_TOPIC_ID, Verdict.RETRY),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Verdict.FAIL),
         (ErrorCode.INVALID_RECORD, Verdict.FAIL),
-        (ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.FAIL),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.FENCED),
+        (ErrorCode.PRODUCER_FENCED, Verdict.FENCED),
         (9999, Verdict.FAIL),
     ],
 )

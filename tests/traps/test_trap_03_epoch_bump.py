@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer.errors import Unknown
 from aioproducer.testing import FakeBroker, LoggedRecord
 from tests.conftest import until
 from tests.traps.judge import Audit, audited
@@ -139,6 +140,43 @@ async def test_an_epoch_bump_closes_the_hole_of_a_batch_that_was_refused_for_goo
 
     check_epochs(broker)
     assert (audit.acknowledged, audit.not_written) == (23, 1)
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+async def test_a_fenced_producer_id_is_left_for_a_fresh_one_and_later_sends_work(
+    broker: FakeBroker, in_flight: int
+) -> None:
+    async with audited(broker, **OPTIONS) as audit:
+        await fill(audit, 3, 2)
+        await audit.all_outcomes()
+        broker.fence(1000)
+        with broker.hold("Produce"):
+            await fill(audit, 1, in_flight)
+        await audit.all_outcomes()
+        await fill(audit, 3, 3)
+
+    check_epochs(broker)
+    assert (audit.acknowledged, audit.not_written) == (6 + 9, in_flight)
+    assert {record.producer_id for record in broker.records("orders", 0)} == {1000, 1001}
+    assert broker.count("InitProducerId") == 2
+
+
+async def test_a_fenced_batch_that_may_be_in_the_log_is_not_followed_by_a_second_copy_of_the_next(
+    broker: FakeBroker,
+) -> None:
+    async with audited(broker, **OPTIONS) as audit:
+        await audit.send()
+        before = broker.count("Produce")
+        with broker.hold("Produce", applied=True):
+            await fill(audit, 1, 2)
+            await until(lambda: broker.count("Produce") == before + 2)
+            await until(lambda: len(broker.records()) == 2)
+            broker.disconnect()
+            broker.fence(1000)
+        await audit.all_outcomes()
+        await audit.send()
+
+    assert (audit.acknowledged, audit.count(Unknown)) == (2, 2)
 
 
 def disown(world: World) -> None:
