@@ -70,7 +70,7 @@ def _cases() -> list[Case]:
         Case("json-lz4", "pipelined, 1 KiB JSON, lz4", pipelined, 200_000, kib, Payload.JSON, codec="lz4"),
         Case("json-zstd", "pipelined, 1 KiB JSON, zstd", pipelined, 200_000, kib, Payload.JSON, codec="zstd"),
         Case("concurrent", "1,000 tasks, each awaiting one record at a time, 100 B", Workload.CONCURRENT, 200_000),
-        Case("lone", "one record at a time, 100 B, default settings", Workload.LONE, 3_000, partitions=1, defaults=True),
+        Case("lone", "one record at a time, 100 B", Workload.LONE, 3_000, partitions=1, defaults=True),
         Case("send-many", "a list of records in one call, 100 B", Workload.BULK, 1_000_000),
         Case("send-table", "an Arrow table in one call, 100 B", Workload.TABLE, 2_000_000),
         *(

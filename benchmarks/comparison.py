@@ -58,7 +58,7 @@ class Comparison:
         return results
 
     def _compare(self, results: Results, kind: str, broker: Broker, case: Case, tell: Callable[[str], None]) -> None:
-        taking_part = [client for client in self.clients if client.can(case)]
+        taking_part = [client for client in self.clients if client.can(case, kind)]
         for number in range(self.rounds):
             # Each round begins with another client, so that none is always the one after the same.
             turn = number % max(len(taking_part), 1)
@@ -90,6 +90,8 @@ class Comparison:
         command = [sys.executable, "-m", "benchmarks.worker", client.name, case.name, "--topic", topic]
         command += ["--bootstrap-servers", broker.servers, "--seconds", str(self.seconds)]
         command += ["--records", str(client.records(case, self.records))]
+        if broker.is_mock:
+            command += ["--mock"]
         if broker.pid is not None:
             command += ["--broker-pid", str(broker.pid)]
         environment = os.environ | client.environment | ({"AIOPRODUCER_PURE": "1"} if self.pure else {})

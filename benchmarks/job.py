@@ -37,6 +37,8 @@ class Job:
     servers: str
     topic: str
     records: int
+    #: Whether the broker is librdkafka's mock cluster, for which some clients need a hint.
+    mock: bool = False
     #: The broker's process, to be paused for the question of memory.
     broker_pid: int | None = None
     #: How long an idle client is watched.
@@ -58,9 +60,14 @@ class Job:
 
     def keys(self, count: int | None = None) -> list[bytes]:
         """A key for each value."""
+        return _repeated(self.different_keys(), self.records if count is None else count)
+
+    @staticmethod
+    def different_keys() -> list[bytes]:
+        """The keys that repeat, in no order."""
         keys = [b"key-%06d" % number for number in range(_DIFFERENT_KEYS)]
         random.Random(2).shuffle(keys)
-        return _repeated(keys, self.records if count is None else count)
+        return keys
 
 
 def payloads(payload: Payload, size: int) -> list[bytes]:

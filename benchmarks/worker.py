@@ -28,7 +28,15 @@ def main() -> None:
     client = CLIENTS[arguments.client]
     case = CASES[arguments.case]
     records = client.records(case) if arguments.records is None else arguments.records
-    job = Job(case, arguments.bootstrap_servers, arguments.topic, records, arguments.broker_pid, arguments.seconds)
+    job = Job(
+        case,
+        arguments.bootstrap_servers,
+        arguments.topic,
+        records,
+        mock=arguments.mock,
+        broker_pid=arguments.broker_pid,
+        seconds=arguments.seconds,
+    )
     print(json.dumps(_work(client.module, job)), flush=True)
 
 
@@ -52,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--records", type=int, help="how many are measured (default: the case's, times the client's share)"
     )
+    parser.add_argument("--mock", action="store_true", help="the broker is librdkafka's mock cluster")
     parser.add_argument("--broker-pid", type=int, help="the process to pause, for the cases about memory")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long to be idle")
     return parser

@@ -17,6 +17,8 @@ class Broker(Protocol):
 
     #: As it is called in reports.
     title: str
+    #: Whether it is one that some clients need a hint for.
+    is_mock: bool
 
     @property
     def servers(self) -> str:

@@ -16,6 +16,8 @@ _PROPERTIES = {"log.segment.delete.delay.ms": "1000", "message.max.bytes": "2097
 class RealKafka:
     """A KRaft controller and a broker on this machine."""
 
+    is_mock = False
+
     def __init__(self) -> None:
         self._cluster = KafkaCluster(properties=_PROPERTIES, heap="1g")
         self.title = f"Apache Kafka {self._cluster.version}, one broker"

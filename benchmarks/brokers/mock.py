@@ -16,6 +16,7 @@ class MockCluster:
     """One mock broker in a process of its own."""
 
     title = "librdkafka's mock cluster"
+    is_mock = True
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(

@@ -35,6 +35,8 @@ class Outcomes:
 def options(job: Job) -> dict[str, Any]:
     """What librdkafka is configured with."""
     found: dict[str, Any] = {"bootstrap.servers": job.servers, "acks": "all", "enable.idempotence": True}
+    if job.case.workload is Workload.LONE:
+        found["linger.ms"] = 0
     if not job.case.defaults:
         found |= {"batch.size": BATCH_SIZE, "linger.ms": LINGER_MS, "compression.type": job.case.codec}
         # 10,000 is its default for this one; 100 B records would not fill a batch.

@@ -1,0 +1,43 @@
+"""confluent-kafka's produce_batch(): a list of dictionaries in one call, with one delivery callback for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from benchmarks.cases import Workload
+from benchmarks.clients.confluent import Outcomes, options
+from benchmarks.job import Job
+from benchmarks.measure import Figures, Stopwatch, throughput
+from benchmarks.unavailable import Unavailable, optional
+
+__all__ = ["WORKLOADS"]
+
+_CHUNK: Final = 10_000
+_WAIT: Final = 0.01
+
+
+def _bulk(job: Job) -> Figures:
+    producer = optional("confluent_kafka").Producer(options(job))
+    if not hasattr(producer, "produce_batch"):
+        raise Unavailable("This version of confluent-kafka has no Producer.produce_batch; 2.13 has it.")
+    _send(producer, job.topic, job.values(job.warm_up))
+    values = job.values()
+    with Stopwatch() as watch:
+        _send(producer, job.topic, values)
+    return throughput(watch, job)
+
+
+def _send(producer: Any, topic: str, values: Sequence[bytes]) -> None:
+    outcomes = Outcomes()
+    for start in range(0, len(values), _CHUNK):
+        # In chunks, so that librdkafka sends while the next dictionaries are made: all at once took longer.
+        producer.produce_batch(
+            topic, [{"value": value} for value in values[start : start + _CHUNK]], on_delivery=outcomes
+        )
+        producer.poll(0)
+    while outcomes.count < len(values):
+        producer.poll(_WAIT)
+
+
+WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {Workload.BULK: _bulk, Workload.TABLE: _bulk}
