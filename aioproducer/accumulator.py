@@ -603,8 +603,9 @@ class RecordAccumulator:
         """The broker found the batch too large: put smaller ones in its place (KIP-126, KAFKA-19479)."""
         queue = self._queues[batch.partition]
         parts, starts = self._divide(batch)
-        self._ratios.reset(batch.partition.topic, 1.0)
-        self._expect(batch.partition.topic)
+        if self.settings.codec is not Codec.NONE and batch.encoded is not None:
+            self._ratios.reset(batch.partition.topic, batch.encoded.size / batch.encoded.uncompressed_size)
+            self._expect(batch.partition.topic)
         self._metrics.batch_split_total += 1
         self.sequences.split(batch, parts)
         # From here on each part owns its share of what the whole had reserved.
@@ -619,6 +620,7 @@ class RecordAccumulator:
             part.flush_waiters = list(batch.flush_waiters) if batch.flush_waiters else None
             self._incomplete[part] = None
             self._insert(queue, part)
+            self._seal_ahead(part)
         batch.flush_waiters = None
         if batch in queue.flying:
             queue.flying.remove(batch)
@@ -629,6 +631,7 @@ class RecordAccumulator:
         self._place(queue, now)
 
     def _divide(self, batch: ProducerBatch) -> tuple[list[ProducerBatch], list[int]]:
+        """The records in batches of half the size: closed, but not compressed yet."""
         assert batch.encoded is not None
         half = batch.encoded.uncompressed_size // 2
         parts: list[ProducerBatch] = []
@@ -640,9 +643,11 @@ class RecordAccumulator:
                 part.ordinal = (*batch.ordinal, len(parts))
                 parts.append(part)
                 starts.append(index)
-            parts[-1].append(record.timestamp_ms, record.key, record.value, record.headers)
+            builder = parts[-1].builder  # not `append`: its Delivery would count as thrown away
+            assert builder is not None
+            builder.append(record.timestamp_ms, record.key, record.value, record.headers)
         for part in parts:
-            part.seal(self.settings.codec, self.settings.compression_level)
+            part.close()
         return parts, starts
 
     def expire(self, now: float) -> list[ProducerBatch]:

@@ -416,6 +416,88 @@ def test_a_batch_that_is_too_large_is_halved_until_it_fits_or_is_one_record(rig:
     assert rig.pool.free == rig.pool.total
 
 
+def test_the_records_of_a_split_batch_that_fails_are_told_to_those_who_look_and_to_nobody_else(rig: Rig) -> None:
+    deliveries = [rig.put() for _ in range(4)]
+    rig.put()  # nobody looks at this one
+    (whole,) = rig.drain()
+
+    rig.accumulator.split(whole, 0.0)
+    rig.accumulator.fail_all(BrokerConnectionError("x"), 0.0)
+
+    assert all(isinstance(delivery.exception(), NotWritten) for delivery in deliveries)
+    assert rig.unobserved_records == 1
+
+
+def test_the_parts_of_a_split_are_compressed_where_large_batches_always_are_and_take_no_more_records() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=250, batch_size=1000)
+    for _ in range(7):
+        rig.put()
+    assert rig.drain() == []
+    (whole,) = rig.accumulator.take_to_seal()
+    rig.accumulator.sealed(whole, encode_batch(whole.close(), Codec.GZIP), 0.0)
+    assert rig.drain() == [whole]
+
+    rig.accumulator.split(whole, 0.0)
+    behind = rig.put()
+
+    assert rig.drain() == [], "no part is compressed here"
+    parts = rig.accumulator.take_to_seal()
+    assert [part.count for part in parts] == [2, 2, 2]
+    for part in parts:
+        rig.accumulator.sealed(part, encode_batch(part.close(), Codec.GZIP), 0.0)
+    for part in parts:
+        assert rig.drain() == [part]
+        before = part.pieces
+        rig.accumulator.retry(part, 0.0)
+        assert rig.drain(50.0) == [part]
+        assert part.pieces == before
+        rig.acknowledge(part)
+    rig.acknowledge(*rig.drain())  # the last record of the whole
+    rig.acknowledge(*rig.drain())
+    assert behind.done()
+    assert rig.pool.free == rig.pool.total
+
+
+def test_after_a_split_no_better_ratio_is_expected_than_the_batch_had() -> None:
+    rig = Rig(codec=Codec.GZIP)
+    rig.accumulator._ratios.observe("t", 0.1)
+    for _ in range(2):
+        rig.accumulator.try_append(rig.topic, 0, 1, None, random.Random(1).randbytes(6), (), 50, 0.0)
+    (whole,) = rig.drain()
+    assert whole.encoded is not None
+    observed = whole.encoded.size / whole.encoded.uncompressed_size
+    assert observed > 1, "what is small and random grows"
+
+    rig.accumulator.split(whole, 0.0)
+
+    assert rig.accumulator._ratios.estimate("t") == observed
+    assert rig.accumulator.lanes["t"].sticky.ratio > observed
+
+
+def test_after_a_split_of_what_compresses_well_no_gain_is_expected() -> None:
+    rig = Rig(codec=Codec.GZIP)
+    for _ in range(5):
+        rig.put()
+    (whole,) = rig.drain()
+    assert rig.accumulator._ratios.estimate("t") < 1
+
+    rig.accumulator.split(whole, 0.0)
+
+    assert rig.accumulator._ratios.estimate("t") == 1
+
+
+def test_the_parts_of_a_split_expire_when_the_whole_would_have(rig: Rig) -> None:
+    deliveries = [rig.put(now=1.0) for _ in range(4)]
+    (whole,) = rig.drain(1.0)
+    rig.accumulator.split(whole, 90.0)
+
+    assert rig.accumulator.expire(TIMEOUT + 0.9) == []
+    for part in rig.accumulator.expire(TIMEOUT + 1.0):
+        rig.accumulator.give_up(part, KafkaTimeoutError("over"), TIMEOUT + 1.0, timed_out=True)
+
+    assert all(isinstance(delivery.exception(), NotWritten) for delivery in deliveries)
+
+
 def test_a_flush_is_done_when_what_was_there_is_done(rig: Rig) -> None:
     done: list[bool] = []
     rig.put(0)
