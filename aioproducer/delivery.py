@@ -1,8 +1,143 @@
-"""The names of the outcome of a record, whichever twin they come from."""
+"""Tells the outcome of a batch to everybody who waits for one of its records, and to nobody twice.
+
+Nobody's failure is lost. A `Delivery` that is thrown away before anybody looked at it leaves its index with the result;
+if the batch then fails, these records go to the producer's error sink. A `Delivery` that is thrown away after its batch
+failed reports itself. Looking means: awaiting to the end, ``result()``, ``exception()``, or a callback.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
 from aioproducer.failure import BatchFailure
-from aioproducer.hot import Delivery, DeliveryCallback, ProduceResult, UnobservedSink
+from aioproducer.hot import Delivery, Outcome
+from aioproducer.types import TopicPartition
 
 __all__ = ["BatchFailure", "Delivery", "DeliveryCallback", "ProduceResult", "UnobservedSink"]
+
+logger = logging.getLogger("aioproducer")
+
+DeliveryCallback: TypeAlias = Callable[[Delivery], object]
+
+
+class UnobservedSink(Protocol):
+    """Where the failures go that nobody looks at, and how callbacks are run."""
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
+        """Run the callback soon, outside the code that completes batches."""
+        ...
+
+    def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
+        """Take the failures of these records of a batch; may be called from any thread, and from a finalizer."""
+        ...
+
+
+class ProduceResult(Outcome):
+    """The outcome of one batch, shared by its records (Java's ProduceRequestResult).
+
+    Moves once from pending to succeeded or failed. A batch that is split forwards to the results of its parts, whose
+    records are the same in the same order (KAFKA-9312: the whole is done only when all parts are).
+    """
+
+    __slots__ = ("_callbacks", "_parts", "_sink", "_starts", "_waiters")
+
+    failure: BatchFailure | None
+
+    def __init__(self, partition: TopicPartition, sink: UnobservedSink) -> None:
+        super().__init__(partition)
+        self._sink = sink
+        # Keyed by the future, so that ten thousand that are cancelled at once are forgotten quickly.
+        self._waiters: dict[asyncio.Future[None], int] | None = None
+        self._callbacks: list[tuple[Delivery, DeliveryCallback]] | None = None
+        self._parts: Sequence[ProduceResult] = ()
+        self._starts: Sequence[int] = ()
+
+    def succeed(self, base_offset: int, log_append_time_ms: int) -> None:
+        """Tell every record that it is in the log; ``base_offset`` -1 where the broker did not tell it."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.succeeded = True
+        self._notify()
+
+    def fail(self, failure: BatchFailure) -> None:
+        """Tell every record why it was given up; those that nobody looks at go to the sink."""
+        self.failure = failure
+        self._notify()
+        abandoned = self.take_abandoned()
+        if abandoned:
+            self._sink.unobserved(failure, abandoned)
+
+    def split(self, parts: Sequence[ProduceResult], starts: Sequence[int]) -> None:
+        """Hand all records over to ``parts``, of which part i begins with record ``starts[i]`` of this one."""
+        self._parts, self._starts = parts, starts
+        self.is_split = True
+        waiters, self._waiters = self._waiters, None
+        for waiter, index in waiters.items() if waiters else ():
+            part, index_there = self.locate(index)
+            part.wait(index_there, waiter)
+        callbacks, self._callbacks = self._callbacks, None
+        for delivery, callback in callbacks or ():
+            delivery.located().listen(delivery, callback)
+        for index in self.take_abandoned():
+            part, index_there = self.locate(index)
+            part.abandon(index_there)
+
+    def locate(self, index: int) -> tuple[ProduceResult, int]:
+        """Which result holds the record now, and as which one."""
+        result = self
+        while result.is_split:
+            at = bisect_right(result._starts, index) - 1
+            result, index = result._parts[at], index - result._starts[at]
+        return result, index
+
+    def wait(self, index: int, waiter: asyncio.Future[None]) -> None:
+        """Wake a future when the outcome is known."""
+        if self._waiters is None:
+            self._waiters = {}
+        self._waiters[waiter] = index
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        """Wake a future no more: who waited was cancelled."""
+        if self._waiters is not None:
+            self._waiters.pop(waiter, None)
+
+    def listen(self, delivery: Delivery, callback: DeliveryCallback) -> None:
+        """Call back soon after the outcome is known, and as often as was asked for."""
+        if self.done:
+            self._call_soon(delivery, callback)
+        elif self._callbacks is None:
+            self._callbacks = [(delivery, callback)]
+        else:
+            self._callbacks.append((delivery, callback))
+
+    def abandon(self, index: int) -> None:
+        """Note that nobody will look at this record's outcome."""
+        if self.succeeded:
+            return
+        if self.failure is not None:
+            self._sink.unobserved(self.failure, (index,))
+        else:
+            self.note_abandoned(index)
+
+    def _notify(self) -> None:
+        callbacks, self._callbacks = self._callbacks, None
+        for delivery, callback in callbacks or ():
+            self._call_soon(delivery, callback)
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():  # behind the callbacks: who awaited it finds its record's callback done
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _call_soon(self, delivery: Delivery, callback: DeliveryCallback) -> None:
+        self._sink.call_soon(_run_callback, callback, delivery)
+
+
+def _run_callback(callback: DeliveryCallback, delivery: Delivery) -> None:
+    try:
+        callback(delivery)
+    except Exception:  # foreign code: one bad callback must not cost the others theirs
+        logger.exception("The delivery callback %r raised for a record of %s", callback, delivery.topic_partition)

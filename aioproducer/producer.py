@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from random import Random
@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 import anyio
 
-from aioproducer.arguments import check_timeout, is_timeout
+from aioproducer.arguments import check_timeout
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.delivery import Delivery, DeliveryCallback
@@ -29,7 +29,7 @@ from aioproducer.errors import (
     ProducerStateError,
     UnknownTimeout,
 )
-from aioproducer.hot import RECORD_COST, Appender
+from aioproducer.hot import RECORD_COST, Appender, ShortWay
 from aioproducer.intake import Intake, SerializedRecord, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.send_many import SendMany, SendManyProgress
@@ -55,7 +55,7 @@ _client_numbers = itertools.count(1)
 _BURST_BYTES = 64 * 1024
 
 
-class Producer:
+class Producer(ShortWay):
     """Sends records to Kafka from one event loop.
 
     ::
@@ -102,7 +102,7 @@ class Producer:
         self._closed = False
 
         self._intake = Intake(config, self._metrics)
-        self._appender = Appender(self._enqueue, _BURST_BYTES)
+        self._appender = Appender(self._enqueue, self._enqueue_nowait, _BURST_BYTES)
 
     @classmethod
     def from_url(cls, url: str, **overrides: Unpack[ProducerOptions]) -> Self:
@@ -331,30 +331,6 @@ class Producer:
         error.topic, error.partition = delivery.topic_partition
         raise error
 
-    def enqueue(
-        self,
-        topic: str | ProducerRecord,
-        value: object = None,
-        *,
-        key: object = None,
-        headers: HeadersInput | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: DeliveryCallback | None = None,
-        timeout: float | None = None,
-    ) -> Coroutine[Any, Any, Delivery]:
-        """Put one record into the buffer and go on; the `Delivery` can be awaited for its acknowledgement.
-
-        Waits only where it must: for the topic's metadata, and for room in ``buffer_memory`` - first come, first served.
-        ``timeout`` is in seconds; None means ``max_block_ms``. ``on_delivery(delivery)`` is called with the outcome.
-
-        Raises `InvalidRecord` for what can never be sent, and `NotWrittenTimeout` when time runs out.
-
-        Cancellation: while it waits, nothing was buffered. It never takes effect after the record was buffered.
-        """
-        enqueue = self._appender.call if timeout is None or is_timeout(timeout) else self._enqueue
-        return enqueue(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
-
     async def _enqueue(
         self,
         topic: str | ProducerRecord,
@@ -394,28 +370,17 @@ class Producer:
             delivery.add_done_callback(on_delivery)
         return delivery
 
-    def enqueue_nowait(
+    def _enqueue_nowait(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
-        *,
-        key: object = None,
-        headers: HeadersInput | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: DeliveryCallback | None = None,
+        value: object,
+        key: object,
+        headers: HeadersInput | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
     ) -> Delivery:
-        """Put one record into the buffer now, or raise: for callers that cannot wait.
-
-        Raises `BufferFull` where there is no room or others wait for it, `MetadataNotReady` while the topic's partitions
-        are not known (they are asked for), and `InvalidRecord` for what can never be sent, or not without waiting: an
-        async serializer or interceptor.
-        """
-        accepted = self._appender.append(topic, value, key, headers, partition, timestamp_ms)
-        if accepted is not None:
-            if on_delivery is not None:
-                accepted.add_done_callback(on_delivery)
-            return accepted
+        """The long way of `enqueue_nowait`."""
         engine = self._usable()
         record: SerializedRecord | None = None
         try:

@@ -66,6 +66,8 @@ class ProducerBatch(OpenBatch):
         "sink",
     )
 
+    result: ProduceResult
+
     def __init__(self, partition: TopicPartition, created_at: float, limit: int, sink: UnobservedSink) -> None:
         super().__init__(ProduceResult(partition, sink), limit)
         self.partition = partition

@@ -13,14 +13,15 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.arguments import is_timeout
 from aioproducer.record import RecordBatchBuilder, partition_for_key, record_size_upper_bound
 
-from ._delivery import Delivery, ProduceResult
+from ._delivery import Delivery, Outcome
 
 if TYPE_CHECKING:
-    from aioproducer.types import Header
+    from aioproducer.types import Header, HeadersInput, ProducerRecord
 
-__all__ = ["RECORD_COST", "Appender", "Budget", "Lane", "OpenBatch", "StickyPartition", "count_fork"]
+__all__ = ["RECORD_COST", "Appender", "Budget", "Lane", "OpenBatch", "ShortWay", "StickyPartition", "count_fork"]
 
 #: Small records cost time, too: this many bytes are added for each to what was appended in one burst.
 RECORD_COST: Final = 256
@@ -59,8 +60,8 @@ class OpenBatch:
     #: Up to which size the batch is filled, in bytes; 0 once it is closed.
     limit: int
 
-    def __init__(self, result: ProduceResult, limit: int) -> None:
-        self.builder = RecordBatchBuilder()
+    def __init__(self, result: Outcome, limit: int) -> None:
+        self.builder = RecordBatchBuilder(limit)
         self.result = result
         self.limit = limit
         self._count = 0
@@ -151,13 +152,12 @@ class Lane:
 class Appender:
     """Puts records into open batches as long as there is nothing to decide.
 
-    It works between `attach` and `detach`, in the event loop and the process of the former. ``enqueue`` is the long way,
-    a coroutine function with the arguments of `call`.
+    It works between `attach` and `detach`, in the event loop and the process of the former. ``enqueue`` and
+    ``enqueue_nowait`` are the long ways, with the arguments of the `ShortWay`, all of them by position.
     """
 
     __slots__ = (
         "_budget",
-        "_enqueue",
         "_filled",
         "_forks",
         "_keys_choose",
@@ -166,14 +166,22 @@ class Appender:
         "_max_burst",
         "_max_size",
         "burst",
+        "enqueue",
+        "enqueue_nowait",
     )
 
     #: Bytes appended since the caller was last asked to let the event loop run.
     burst: int
 
-    def __init__(self, enqueue: Callable[..., Coroutine[Any, Any, Delivery]], max_burst: int) -> None:
+    def __init__(
+        self,
+        enqueue: Callable[..., Coroutine[Any, Any, Delivery]],
+        enqueue_nowait: Callable[..., Delivery],
+        max_burst: int,
+    ) -> None:
         self.burst = 0
-        self._enqueue = enqueue
+        self.enqueue = enqueue
+        self.enqueue_nowait = enqueue_nowait
         self._max_burst = max_burst
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -204,25 +212,6 @@ class Appender:
     def detach(self) -> None:
         """Take no more."""
         self._loop = None
-
-    async def call(
-        self,
-        topic: Any,
-        value: object,
-        key: object,
-        headers: Any,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: Callable[[Delivery], object] | None,
-        timeout: float | None,
-    ) -> Delivery:
-        """What ``Producer.enqueue`` awaits: the short way, or else the long one."""
-        delivery = self.append(topic, value, key, headers, partition, timestamp_ms)
-        if delivery is None:
-            return await self._enqueue(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
-        if on_delivery is not None:
-            delivery.add_done_callback(on_delivery)
-        return delivery
 
     def append(
         self,
@@ -302,3 +291,78 @@ class Appender:
         if is_full:
             self._filled(batch)
         return delivery
+
+
+class ShortWay:
+    """The calls of a producer that mostly end in an open batch."""
+
+    _appender: Appender
+
+    def enqueue(
+        self,
+        topic: str | ProducerRecord,
+        value: object = None,
+        *,
+        key: object = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[Delivery], object] | None = None,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, Delivery]:
+        """Put one record into the buffer and go on; the `Delivery` can be awaited for its acknowledgement.
+
+        Waits only where it must: for the topic's metadata, and for room in ``buffer_memory`` - first come, first served.
+        ``timeout`` is in seconds; None means ``max_block_ms``. ``on_delivery(delivery)`` is called with the outcome.
+
+        Raises `InvalidRecord` for what can never be sent, and `NotWrittenTimeout` when time runs out.
+
+        Cancellation: while it waits, nothing was buffered. It never takes effect after the record was buffered.
+        """
+        return self._enqueue_shortly(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
+
+    async def _enqueue_shortly(
+        self,
+        topic: Any,
+        value: object,
+        key: object,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: Callable[[Delivery], object] | None,
+        timeout: float | None,
+    ) -> Delivery:
+        appender = self._appender
+        if (on_delivery is None or callable(on_delivery)) and (timeout is None or is_timeout(timeout)):
+            delivery = appender.append(topic, value, key, headers, partition, timestamp_ms)
+            if delivery is not None:
+                if on_delivery is not None:
+                    delivery.add_done_callback(on_delivery)
+                return delivery
+        return await appender.enqueue(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
+
+    def enqueue_nowait(
+        self,
+        topic: str | ProducerRecord,
+        value: object = None,
+        *,
+        key: object = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[Delivery], object] | None = None,
+    ) -> Delivery:
+        """Put one record into the buffer now, or raise: for callers that cannot wait.
+
+        Raises `BufferFull` where there is no room or others wait for it, `MetadataNotReady` while the topic's partitions
+        are not known (they are asked for), and `InvalidRecord` for what can never be sent, or not without waiting: an
+        async serializer or interceptor.
+        """
+        appender = self._appender
+        if on_delivery is None or callable(on_delivery):
+            delivery = appender.append(topic, value, key, headers, partition, timestamp_ms)
+            if delivery is not None:
+                if on_delivery is not None:
+                    delivery.add_done_callback(on_delivery)
+                return delivery
+        return appender.enqueue_nowait(topic, value, key, headers, partition, timestamp_ms, on_delivery)

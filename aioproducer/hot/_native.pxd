@@ -1,0 +1,68 @@
+# cython: language_level=3
+"""The hot path for other native modules."""
+
+from aioproducer.record._native cimport RecordBatchBuilder
+
+
+cdef class Outcome:
+    cdef readonly object partition
+    cdef object _topic, _number
+    cdef public object failure
+    cdef public bint succeeded
+    cdef public bint is_split
+    cdef public long long base_offset
+    cdef public long long log_append_time_ms
+    cdef int* _abandoned
+    cdef Py_ssize_t _abandoned_count, _abandoned_room
+
+
+cdef class Delivery:
+    cdef Outcome _result
+    cdef object _error
+    cdef long long _timestamp_ms
+    cdef int _index, _key_size, _value_size
+    cdef bint _observed
+
+    cdef Outcome find(self)
+    cdef object metadata(self)
+    cdef object raise_failure(self)
+
+
+cdef class OpenBatch:
+    cdef public RecordBatchBuilder builder
+    cdef public Outcome result
+    cdef public long long limit
+    cdef int _count
+
+
+cdef class Budget:
+    cdef public long long free
+    cdef public long long line
+
+
+cdef class StickyPartition:
+    cdef public Py_ssize_t partition
+    cdef public double bytes, ratio
+    cdef public long long turn
+
+    cdef bint note(self, Py_ssize_t size, bint batch_is_full)
+
+
+cdef class Lane:
+    cdef public Py_ssize_t partition_count
+    cdef public list open
+    cdef public StickyPartition sticky
+
+
+cdef class Appender:
+    cdef public long long burst
+    cdef readonly object enqueue, enqueue_nowait
+    cdef object _filled, _loop, _kept
+    cdef dict _lanes
+    cdef Budget _budget
+    cdef long long _max_burst, _max_size
+    cdef unsigned int _forks
+    cdef bint _is_attached, _decides, _keys_choose
+
+    cdef bint is_in_its_loop(self) except -1
+    cdef Delivery put(self, object topic, object value, object key, object headers, object partition, object timestamp_ms)

@@ -1,0 +1,756 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
+"""The hot path in native code: the twin of ``_append`` and ``_delivery``, which define what is right.
+
+What is peculiar to it: a `Delivery` is no object of the garbage collector's, so a million of them cost no collection; and
+what ``enqueue()`` answers is a coroutine in all respects but its type, made without a frame.
+"""
+
+import asyncio
+from asyncio import InvalidStateError, _get_running_loop
+
+from aioproducer.types import RecordMetadata, TimestampType
+
+cimport cython
+from cpython.exc cimport PyErr_WarnEx
+from cpython.float cimport PyFloat_CheckExact
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.long cimport PyLong_CheckExact
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+
+from aioproducer.record._native cimport RecordBatchBuilder, murmur2_bytes, upper_bound
+
+cdef extern from "Python.h":
+    ctypedef enum PySendResult:
+        PYGEN_RETURN
+        PYGEN_ERROR
+        PYGEN_NEXT
+    ctypedef PySendResult (*sendfunc)(PyObject*, PyObject*, PyObject**) noexcept
+    ctypedef struct PyAsyncMethods:
+        sendfunc am_send
+    ctypedef struct CTypeObject "PyTypeObject":
+        PyAsyncMethods* tp_as_async
+        PyObject* (*tp_alloc)(PyTypeObject*, Py_ssize_t) except NULL
+    PySendResult PyIter_Send(PyObject* iter, PyObject* arg, PyObject** result) noexcept
+    PyObject* PyObject_CallNoArgs(PyObject* callable) except NULL
+    PyObject* PyDict_GetItemWithError(PyObject* mapping, PyObject* key)
+    PyObject* PyThreadState_GetDict()
+    void Py_DECREF(PyObject*)
+    void Py_XDECREF(PyObject*)
+    int PyBytes_CheckExact(object)
+    char* PyBytes_AS_STRING(object)
+    Py_ssize_t PyBytes_GET_SIZE(object)
+    int PyUnicode_CheckExact(object)
+    int PyUnicode_IS_COMPACT_ASCII(object)
+    void* PyUnicode_DATA(object)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+    PyObject* PyErr_Occurred()
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long long tv_sec
+        long tv_nsec
+    const int TIME_UTC
+    int timespec_get(timespec* ts, int base)
+
+cdef long long RECORD_COST = 256  # as in the twin
+cdef unsigned int forks = 0
+cdef object METADATA = RecordMetadata
+cdef object CREATE_TIME = TimestampType.CREATE_TIME
+cdef object LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+cdef PyObject* get_running_loop = <PyObject*>_get_running_loop
+cdef object RUNNING_LOOP = "__asyncio_running_event_loop__"
+
+
+def count_fork():
+    """Refuse every appender of before: this process is a copy of the one that they work in."""
+    global forks
+    forks += 1
+
+
+# -- what became of a record -----------------------------------------------------------------------------------------------
+
+
+cdef class Outcome:
+    """What became of some records, as far as it is known. Whoever waits, and for what, is a matter of `ProduceResult`."""
+
+    def __init__(self, partition):
+        self.partition = partition
+        self._topic, self._number = partition
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+
+    def __dealloc__(self):
+        PyMem_RawFree(self._abandoned)
+
+    @property
+    def done(self):
+        """Whether the outcome of these records is known."""
+        return self.succeeded or self.failure is not None
+
+    def note_abandoned(self, int index):
+        """Remember that nobody will look at this record's outcome."""
+        cdef Py_ssize_t room
+        cdef int* grown
+        if self._abandoned_count == self._abandoned_room:
+            room = 2 * self._abandoned_room + 16
+            grown = <int*>PyMem_RawRealloc(self._abandoned, room * sizeof(int))
+            if grown is NULL:
+                raise MemoryError
+            self._abandoned, self._abandoned_room = grown, room
+        self._abandoned[self._abandoned_count] = index
+        self._abandoned_count += 1
+
+    def take_abandoned(self):
+        """The records at whose outcome nobody will look; they are the caller's from here on."""
+        cdef Py_ssize_t at
+        taken = [self._abandoned[at] for at in range(self._abandoned_count)]
+        PyMem_RawFree(self._abandoned)
+        self._abandoned = NULL
+        self._abandoned_count = self._abandoned_room = 0
+        return taken
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(4096)
+cdef class Delivery:
+    """The acknowledgement to come of one accepted record.
+
+    Await it for the `RecordMetadata` or the `DeliveryError`, as often and from as many tasks as you like. Cancelling the
+    await does not cancel the delivery. Nobody has to look at it: a failure that nobody looked at goes to the producer's
+    ``on_delivery_error``.
+    """
+
+    def __init__(self, Outcome result not None, int index, long long timestamp_ms, int key_size, int value_size):
+        self._result = result
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+        self._key_size = key_size
+        self._value_size = value_size
+
+    cdef Outcome find(self):
+        if self._result.is_split:
+            self._result, self._index = self._result.locate(self._index)
+        return self._result
+
+    cdef object metadata(self):
+        cdef Outcome result = self._result
+        cdef object offset, timestamp, kind, size
+        cdef PyObject* made = (<CTypeObject*>METADATA).tp_alloc(<PyTypeObject*>METADATA, 7)
+        cdef object metadata = <object>made
+        Py_DECREF(made)
+        # The tuple is garbage-collected from its making on, and must be whole before anything else is made.
+        offset = result.base_offset + self._index if result.base_offset >= 0 else -1
+        if result.log_append_time_ms >= 0:
+            timestamp, kind = result.log_append_time_ms, LOG_APPEND_TIME
+        else:
+            timestamp, kind = self._timestamp_ms, CREATE_TIME
+        put_item(metadata, 0, result._topic)
+        put_item(metadata, 1, result._number)
+        put_item(metadata, 2, offset)
+        put_item(metadata, 3, timestamp)
+        size = self._key_size
+        put_item(metadata, 4, size)
+        size = self._value_size
+        put_item(metadata, 5, size)
+        put_item(metadata, 6, kind)
+        return metadata
+
+    cdef object raise_failure(self):
+        raise self.exception()
+
+    @property
+    def topic_partition(self):
+        """Where the record goes; known from the moment it was accepted."""
+        return self._result.partition
+
+    def done(self):
+        """Whether the outcome is known."""
+        cdef Outcome result = self.find()
+        return result.succeeded or result.failure is not None
+
+    def result(self):
+        """The metadata of the acknowledged record.
+
+        Raises the `DeliveryError` of a failed one, and `asyncio.InvalidStateError` where the outcome is not known yet.
+        """
+        if self.find().succeeded:
+            return self.metadata()
+        return self.raise_failure()
+
+    def exception(self):
+        """The error of a failed record, None for an acknowledged one.
+
+        Raises `asyncio.InvalidStateError` where the outcome is not known yet.
+        """
+        cdef Outcome result = self.find()
+        if result.succeeded:
+            return None
+        if result.failure is None:
+            raise InvalidStateError(f"The outcome of this record for {result.partition} is not known yet.")
+        self._observed = True
+        if self._error is None:
+            self._error = result.failure.error_for(self._index)
+        return self._error
+
+    def add_done_callback(self, callback):
+        """Call ``callback(delivery)`` soon after the outcome is known, in the producer's event loop.
+
+        An exception that the callback raises is logged. With a callback the record counts as looked at. Raises TypeError
+        for what cannot be called.
+        """
+        if not callable(callback):
+            raise TypeError(f"add_done_callback({callback!r}): that cannot be called.")
+        self._observed = True
+        self.watch(callback)
+
+    def mark_observed(self):
+        """Count as looked at: a failure does not go to ``on_delivery_error`` any more."""
+        self._observed = True
+
+    def peek(self):
+        """The outcome as (metadata, error), without counting as looked at: for those who only watch, as interceptors."""
+        cdef bint seen = self._observed
+        self._observed = True
+        try:
+            error = self.exception()
+            return (self.result() if error is None else None), error
+        finally:
+            self._observed = seen
+
+    def watch(self, callback):
+        """Like `add_done_callback`, but a failure still counts as one that nobody looked at."""
+        self.find().listen(self, callback)
+
+    def __await__(self):
+        cdef Outcome result = self.find()
+        cdef Known known
+        if result.succeeded or result.failure is not None:
+            known = Known.__new__(Known)
+            known.delivery = self
+            return known
+        return wait(self)
+
+    def located(self):
+        """The result that holds this record now, after any splits."""
+        return self.find()
+
+    def __dealloc__(self):
+        if self._observed or self._result is None or self._result.succeeded:
+            return
+        if self._result.is_split or self._result.failure is not None:
+            self.find().abandon(self._index)
+        else:
+            self._result.note_abandoned(self._index)
+
+    def __repr__(self):
+        cdef Outcome result = self.find()
+        state = "delivered" if result.succeeded else "failed" if result.failure is not None else "pending"
+        return f"<Delivery to {result.partition} [{state}]>"
+
+
+cdef inline void put_item(object made, Py_ssize_t at, object item):
+    Py_INCREF(item)
+    PyTuple_SET_ITEM(made, at, item)
+
+
+def wait(Delivery delivery):
+    """Waits for an outcome that is not known yet."""
+    waiter = asyncio.get_running_loop().create_future()
+    delivery.find().wait(delivery._index, waiter)
+    try:
+        yield from waiter
+    except BaseException:
+        delivery.find().forget(waiter)
+        raise
+    return delivery.result()
+
+
+@cython.final
+@cython.freelist(8)
+cdef class Known:
+    """Awaits an outcome that is known: answers at once."""
+
+    cdef Delivery delivery
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        raise StopIteration(self.delivery.result())
+
+
+cdef PySendResult send_known(PyObject* self, PyObject* ignored, PyObject** result) noexcept:
+    try:
+        answer = (<Known>self).delivery.result()
+        Py_INCREF(answer)
+        result[0] = <PyObject*>answer
+        return PYGEN_RETURN
+    except BaseException as error:
+        return raised(error, result)
+
+
+cdef extern from *:
+    """
+    static void aioproducer_restore(PyObject *error) {
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    }
+    """
+    void restore "aioproducer_restore"(object error)
+
+
+cdef PySendResult raised(object error, PyObject** result) noexcept:
+    """Leave the exception to whoever asked, as C code does."""
+    result[0] = NULL
+    restore(error)
+    return PYGEN_ERROR
+
+
+# -- where records go ------------------------------------------------------------------------------------------------------
+
+
+cdef class Budget:
+    """The bytes that are free, and whether a newcomer may take of them."""
+
+    def __init__(self, long long free):
+        self.free = free
+
+
+cdef class OpenBatch:
+    """The records of a batch while it takes more, and the outcome that they share."""
+
+    def __init__(self, Outcome result not None, long long limit):
+        self.builder = RecordBatchBuilder(limit)
+        self.result = result
+        self.limit = limit
+
+    @property
+    def count(self):
+        """How many records are in it."""
+        return self._count if self.builder is None else self.builder.count
+
+    def has_room(self, long long size):
+        """Whether a record of at most this size may join; the first one may, whatever its size."""
+        cdef RecordBatchBuilder builder = self.builder
+        return builder is not None and (not builder.count or builder.size + size <= self.limit)
+
+    @property
+    def is_full(self):
+        """Whether no record is expected to fit any more."""
+        return self.builder is None or self.builder.size >= self.limit
+
+    def drop_builder(self):
+        """The bytes are fixed, or gone; the number of records stays."""
+        if self.builder is not None:
+            self._count = self.builder.count
+        self.builder = None
+        self.limit = 0
+
+    def append(self, timestamp_ms, key, value, headers):
+        """Add a record; answers how many bytes it took, and its handle."""
+        cdef RecordBatchBuilder builder = self.builder
+        used = builder.append(timestamp_ms, key, value, headers)
+        return used, Delivery(
+            self.result,
+            builder.count - 1,
+            timestamp_ms,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
+
+
+cdef class StickyPartition:
+    """The partition that records without a key go to now, and how much of its turn is over (KIP-794)."""
+
+    def __init__(self, long long turn):
+        self.partition = -1
+        self.ratio = 1.0
+        self.turn = max(1, turn)
+
+    cdef bint note(self, Py_ssize_t size, bint batch_is_full):
+        self.bytes += size * self.ratio
+        return self.bytes >= self.turn and (batch_is_full or self.bytes >= 2 * self.turn)
+
+    def appended(self, Py_ssize_t size, bint batch_is_full):
+        """Note the bytes of an appended record; answers whether the next one should go elsewhere.
+
+        Switching waits until the batch is full, so that it does not leave a half-filled one behind, but not for ever.
+        """
+        return self.note(size, batch_is_full)
+
+
+cdef class Lane:
+    """What is decided for the records of one topic: the open batch of each partition, and where those without a key go.
+
+    ``open`` holds the last batch of each partition's queue, or None; a closed one takes nothing, so it may stay.
+    """
+
+    def __init__(self, Py_ssize_t partition_count, StickyPartition sticky not None):
+        self.partition_count = partition_count
+        self.open = [None] * partition_count
+        self.sticky = sticky
+
+
+cdef class Appender:
+    """Puts records into open batches as long as there is nothing to decide.
+
+    It works between `attach` and `detach`, in the event loop and the process of the former. ``enqueue`` and
+    ``enqueue_nowait`` are the long ways, with the arguments of the `ShortWay`, all of them by position.
+    """
+
+    def __init__(self, enqueue, enqueue_nowait, long long max_burst):
+        self.enqueue = enqueue
+        self.enqueue_nowait = enqueue_nowait
+        self._max_burst = max_burst
+
+    def attach(
+        self, loop, Budget budget not None, dict lanes not None, filled, *, long long max_size, keys_choose
+    ):
+        """Begin to take records.
+
+        ``filled`` is told of batches that are full. ``max_size`` is the largest record in bytes. ``keys_choose``: whether
+        a key chooses the partition by murmur2; None where neither this nor the sticky choice is to be made here.
+        """
+        self.burst = 0
+        self._loop = loop
+        self._forks = forks
+        self._budget = budget
+        self._lanes = lanes
+        self._filled = filled
+        self._max_size = max_size
+        self._decides = keys_choose is not None
+        self._keys_choose = bool(keys_choose)
+        self._is_attached = True
+
+    def detach(self):
+        """Take no more."""
+        self._is_attached = False
+        self._loop = self._kept = None
+
+    def append(self, topic, value, key, headers, partition, timestamp_ms):
+        """Put the record in, or answer None where it must take the long way; nothing was done then, and nothing raised."""
+        return self.put(topic, value, key, headers, partition, timestamp_ms)
+
+    cdef bint is_in_its_loop(self) except -1:
+        """Whether the attached event loop is running in this thread.
+
+        Up to Python 3.11 asyncio makes a system call to answer that. What it keeps for a thread is another object whenever
+        another loop begins to run there, so that the same one need not be asked about twice.
+        """
+        cdef PyObject* kept = PyDict_GetItemWithError(PyThreadState_GetDict(), <PyObject*>RUNNING_LOOP)
+        if kept is not NULL and kept is <PyObject*>self._kept:
+            return True
+        cdef PyObject* running = PyObject_CallNoArgs(get_running_loop)
+        Py_DECREF(running)  # whoever runs it has it
+        if running is not <PyObject*>self._loop:
+            return False
+        self._kept = <object>kept if kept is not NULL else None
+        return True
+
+    cdef Delivery put(self, object topic, object value, object key, object headers, object partition, object timestamp_ms):
+        cdef Budget budget
+        cdef Lane lane
+        cdef StickyPartition sticky = None
+        cdef OpenBatch batch
+        cdef RecordBatchBuilder builder
+        cdef Delivery delivery
+        cdef PyObject* found
+        cdef const char* value_data = NULL
+        cdef const char* key_data = NULL
+        cdef Py_ssize_t value_length, key_length, number, size, used
+        cdef long long timestamp
+        cdef bint is_full
+        cdef timespec clock
+
+        if not self._is_attached or self._forks != forks or self.burst >= self._max_burst:
+            return None
+        budget = self._budget
+        if budget.line or not PyUnicode_CheckExact(topic):
+            return None
+        if headers is not None and (not isinstance(headers, (dict, tuple, list)) or len(headers)):
+            return None
+        found = PyDict_GetItemWithError(<PyObject*>self._lanes, <PyObject*>topic)
+        if found is NULL:
+            return None
+        lane = <Lane>found
+        if not self.is_in_its_loop():
+            return None
+
+        if PyBytes_CheckExact(value):
+            value_data, value_length = PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
+        elif value is None:
+            value_length = -1
+        elif PyUnicode_CheckExact(value) and PyUnicode_IS_COMPACT_ASCII(value):
+            value_data, value_length = <const char*>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value)
+        else:
+            return None
+        if key is None:
+            key_length = -1
+        elif PyBytes_CheckExact(key):
+            key_data, key_length = PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
+        elif PyUnicode_CheckExact(key) and PyUnicode_IS_COMPACT_ASCII(key):
+            key_data, key_length = <const char*>PyUnicode_DATA(key), PyUnicode_GET_LENGTH(key)
+        else:
+            return None
+
+        if partition is None:
+            if not self._decides:
+                return None
+            if key_length >= 0 and self._keys_choose:
+                number = (murmur2_bytes(<const unsigned char*>key_data, key_length) & 0x7FFFFFFF) % lane.partition_count
+            else:
+                sticky = lane.sticky
+                number = sticky.partition
+        elif PyLong_CheckExact(partition):
+            try:
+                number = partition
+            except OverflowError:
+                return None
+        else:
+            return None
+        if number < 0 or number >= lane.partition_count or number >= PyList_GET_SIZE(lane.open):
+            return None
+        found = <PyObject*>PyList_GET_ITEM(lane.open, number)
+        if found is <PyObject*>None:
+            return None
+        batch = <OpenBatch>found
+        builder = batch.builder
+        if builder is None or not builder.count:
+            return None
+        size = upper_bound(key_length, value_length, ())
+        if builder.size + size > batch.limit or size > budget.free or size > self._max_size:
+            return None
+        if timestamp_ms is None:
+            timespec_get(&clock, TIME_UTC)
+            timestamp = clock.tv_sec * 1000 + clock.tv_nsec // 1_000_000
+        elif PyLong_CheckExact(timestamp_ms):
+            try:
+                timestamp = timestamp_ms
+            except OverflowError:
+                return None
+            if timestamp < 0:
+                return None
+        else:
+            return None
+
+        delivery = Delivery.__new__(Delivery)
+        used = builder.append_fields(timestamp, key_data, key_length, value_data, value_length, None)
+        delivery._result = batch.result
+        delivery._index = builder.count - 1
+        delivery._timestamp_ms = timestamp
+        delivery._key_size = <int>key_length
+        delivery._value_size = <int>value_length
+        budget.free -= used
+        self.burst += used + RECORD_COST
+        is_full = builder.size >= batch.limit
+        if sticky is not None and sticky.note(used, is_full):
+            sticky.partition = -1
+        if is_full:
+            self._filled(batch)
+        return delivery
+
+
+cdef class ShortWay:
+    """The calls of a producer that mostly end in an open batch."""
+
+    cdef public Appender _appender
+
+    @cython.binding(True)
+    def enqueue(
+        self,
+        topic,
+        value=None,
+        *,
+        key=None,
+        headers=None,
+        partition=None,
+        timestamp_ms=None,
+        on_delivery=None,
+        timeout=None,
+    ):
+        cdef Enqueue call = Enqueue.__new__(Enqueue)
+        call.appender = self._appender
+        call.topic = topic
+        call.value = value
+        call.key = key
+        call.headers = headers
+        call.partition = partition
+        call.timestamp_ms = timestamp_ms
+        call.on_delivery = on_delivery
+        call.timeout = timeout
+        return call
+
+    @cython.binding(True)
+    def enqueue_nowait(
+        self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
+    ):
+        cdef Appender appender = self._appender
+        cdef Delivery delivery
+        if on_delivery is None or callable(on_delivery):
+            delivery = appender.put(topic, value, key, headers, partition, timestamp_ms)
+            if delivery is not None:
+                if on_delivery is not None:
+                    delivery.add_done_callback(on_delivery)
+                return delivery
+        return appender.enqueue_nowait(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+
+cdef inline bint is_timeout(object timeout):
+    return timeout is None or (PyFloat_CheckExact(timeout) and 0.0 <= <double>timeout <= 1e9)
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Enqueue:
+    """One call of ``Producer.enqueue``: a coroutine that mostly ends at its first step."""
+
+    cdef Appender appender
+    cdef object topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout
+    cdef object long_way
+    cdef bint has_begun
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value):
+        """As of a coroutine."""
+        cdef PyObject* answer = NULL
+        cdef PySendResult state = send_enqueue(<PyObject*>self, <PyObject*>value, &answer)
+        if state == PYGEN_ERROR:
+            reraise()
+        result = <object>answer
+        Py_DECREF(answer)
+        if state == PYGEN_RETURN:
+            raise StopIteration(result)
+        return result
+
+    def throw(self, kind, value=None, traceback=None):
+        """As of a coroutine."""
+        if self.long_way is not None:
+            if value is None and traceback is None:
+                return self.long_way.throw(kind)
+            return self.long_way.throw(kind, value, traceback)
+        self.has_begun = True
+        self.forget()
+        if isinstance(kind, type):
+            if value is None:
+                value = kind()
+            elif not isinstance(value, kind):
+                value = kind(value)
+        else:
+            value = kind
+        if traceback is not None:
+            value = value.with_traceback(traceback)
+        raise value
+
+    def close(self):
+        """As of a coroutine."""
+        self.has_begun = True
+        self.forget()
+        if self.long_way is not None:
+            self.long_way.close()
+
+    cdef void forget(self):
+        self.topic = self.value = self.key = self.headers = self.partition = self.timestamp_ms = None
+        self.on_delivery = self.timeout = None
+
+    cdef Delivery begin(self):
+        """The delivery, or None where the long way was made ready."""
+        cdef Appender appender = self.appender
+        cdef Delivery delivery = None
+        self.has_begun = True
+        if (self.on_delivery is None or callable(self.on_delivery)) and is_timeout(self.timeout):
+            delivery = appender.put(self.topic, self.value, self.key, self.headers, self.partition, self.timestamp_ms)
+        if delivery is None:
+            self.long_way = appender.enqueue(
+                self.topic,
+                self.value,
+                self.key,
+                self.headers,
+                self.partition,
+                self.timestamp_ms,
+                self.on_delivery,
+                self.timeout,
+            )
+            self.forget()
+        elif self.on_delivery is not None:
+            delivery.add_done_callback(self.on_delivery)
+        return delivery
+
+    @property
+    def cr_await(self):
+        """As of a coroutine: what it waits for."""
+        return None if self.long_way is None else self.long_way.cr_await
+
+    @property
+    def cr_frame(self):
+        """As of a coroutine: where it waits."""
+        return None if self.long_way is None else self.long_way.cr_frame
+
+    @property
+    def cr_running(self):
+        """As of a coroutine."""
+        return False if self.long_way is None else self.long_way.cr_running
+
+    @property
+    def cr_code(self):
+        """As of a coroutine: the code of the long way."""
+        return self.appender.enqueue.__code__
+
+    @property
+    def __name__(self):
+        return "enqueue"
+
+    @property
+    def __qualname__(self):
+        return "Producer.enqueue"
+
+    def __dealloc__(self):
+        if not self.has_begun and self.appender is not None:
+            PyErr_WarnEx(RuntimeWarning, "coroutine 'Producer.enqueue' was never awaited", 1)
+
+    def __repr__(self):
+        return f"<coroutine object Producer.enqueue at {<size_t><PyObject*>self:#x}>"
+
+
+cdef extern from *:
+    """
+    static int aioproducer_reraise(void) { return -1; }
+    """
+    int reraise "aioproducer_reraise"() except -1
+
+
+cdef PySendResult send_enqueue(PyObject* itself, PyObject* value, PyObject** result) noexcept:
+    cdef Enqueue self = <Enqueue>itself
+    cdef Delivery delivery
+    if self.long_way is not None:
+        return PyIter_Send(<PyObject*>self.long_way, value, result)
+    try:
+        if self.has_begun:
+            raise RuntimeError("cannot reuse already awaited coroutine")
+        delivery = self.begin()
+    except BaseException as error:
+        return raised(error, result)
+    if delivery is None:
+        return PyIter_Send(<PyObject*>self.long_way, value, result)
+    Py_INCREF(delivery)
+    result[0] = <PyObject*>delivery
+    return PYGEN_RETURN
+
+
+# Cython has no name for this slot, by which the interpreter (up to 3.11) and the tasks of asyncio take an answer without an
+# exception made to carry it.
+(<CTypeObject*>Enqueue).tp_as_async.am_send = send_enqueue
+(<CTypeObject*>Known).tp_as_async.am_send = send_known
