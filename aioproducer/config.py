@@ -85,8 +85,9 @@ class ProducerConfig(OptionValues):
         """The configuration that a Java producer's properties describe.
 
         ``properties`` is a mapping of Java's dotted keys, the path of a ``.properties`` file, or the text of one: a str
-        is text where it has a line break or an ``=`` in it, and a path otherwise. The format is that of
-        ``java.util.Properties``; a file is read as UTF-8 and, where it is not that, as Java reads it: ISO 8859-1.
+        is text where it has a line break or an ``=`` in it, or begins with a key and ``:`` or a blank, and a path
+        otherwise. The format is that of ``java.util.Properties``; a file is read as UTF-8 and, where it is not that, as
+        Java reads it: ISO 8859-1.
         Options of ours that Java does not have are spelled likewise (``close.timeout.ms``). Keywords win over the
         properties, and what they replace is not looked at.
 
@@ -148,6 +149,8 @@ class ProducerConfig(OptionValues):
         return parse_bootstrap_servers(self.bootstrap_servers)
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_explicit"):  # a traceback shows the locals of the check that refused something
+            return "<ProducerConfig, not complete>"
         shown = ["'" + ",".join(self.bootstrap_servers) + "'"]
         for option in OPTIONS.values():
             value: object = getattr(self, option.name)

@@ -170,11 +170,12 @@ def test_bootstrap_servers_are_read_as_host_and_port(given: Any, addresses: list
         ("::1", r"brackets: \[::1\]:9092"),
         ("[localhost]:1", "no IPv6 address"),
         ("[::1]x:1", "not host:port|several colons"),
-        ("a:0", "port is a number from 1 to 65535"),
+        ("a:0", "the port 0; a port is a number from 1 to 65535"),
         ("a:65536", "port is a number"),
-        ("a:", "port is a number"),
+        ({"bootstrap.servers": "a"}, r"from_properties\(\)"),
+        ("a:", "a port that is no number from 1 to 65535"),
         ("a b", "not host:port"),
-        ("PLAINTEXT://a:9092", "begins with a scheme"),
+        ("PLAINTEXT://a:9092", "begins with the scheme PLAINTEXT://"),
         ("u:p@a:9092", "has an @"),
     ],
 )
@@ -513,8 +514,72 @@ def credentials_among_servers() -> object:
     return parse_bootstrap_servers([f"u:{CANARY}@h", 1])
 
 
+def token_endpoint(url: str) -> ProducerConfig:
+    client = {
+        "sasl_oauthbearer_client_credentials_client_id": "me",
+        "sasl_oauthbearer_client_credentials_client_secret": "s",
+    }
+    return config(**OAUTH, **client, sasl_oauthbearer_token_endpoint_url=url)
+
+
 def credentials_in_the_token_endpoint() -> object:
-    return config(**OAUTH, sasl_oauthbearer_token_endpoint_url=f"https://me:{CANARY}@idp/token")
+    return token_endpoint(f"https://me:{CANARY}@idp/token")
+
+
+def password_with_a_slash_in_the_token_endpoint() -> object:
+    return token_endpoint(f"https://me:p/{CANARY}@idp/token")
+
+
+def properties_with_colons() -> object:
+    return ProducerConfig.from_properties(f"sasl.password: {CANARY}")
+
+
+def properties_with_blanks() -> object:
+    return ProducerConfig.from_properties(f"sasl.password {CANARY}")
+
+
+def url_as_properties() -> object:
+    return ProducerConfig.from_properties(f"kafka+sasl-ssl://u:{CANARY}@h")
+
+
+def url_with_options_as_properties() -> object:
+    return ProducerConfig.from_properties(f"kafka+sasl-ssl://u:{CANARY}@h/?acks=all")
+
+
+def bytes_as_properties() -> object:
+    return ProducerConfig.from_properties(cast("str", f"sasl.password={CANARY}".encode()))
+
+
+def password_beside_the_user_name() -> object:
+    return config(**{**SASL, "sasl_username": ("u", CANARY)})
+
+
+def password_beside_the_mechanism() -> object:
+    return config(**{**SASL, "sasl_mechanism": {"PLAIN": CANARY}})
+
+
+def url_as_server() -> object:
+    return ProducerConfig(f"sasl://u:{CANARY}@h")
+
+
+def comma_in_the_password_of_a_server() -> object:
+    return ProducerConfig(f"sasl://u:{CANARY},x@h")
+
+
+def comma_in_the_password_before_a_server() -> object:
+    return ProducerConfig([f"u:{CANARY},x@h"])
+
+
+def forgotten_at() -> object:
+    return ProducerConfig(f"u:{CANARY}")
+
+
+def two_colons() -> object:
+    return ProducerConfig(f"u:{CANARY}:9092")
+
+
+def scheme_without_an_at() -> object:
+    return ProducerConfig(f"sasl://u:{CANARY}")
 
 
 def token_for_reporters() -> object:
@@ -530,6 +595,20 @@ def latin_password_in_a_url() -> object:
     [
         credentials_among_servers,
         credentials_in_the_token_endpoint,
+        password_with_a_slash_in_the_token_endpoint,
+        properties_with_colons,
+        properties_with_blanks,
+        url_as_properties,
+        url_with_options_as_properties,
+        bytes_as_properties,
+        password_beside_the_user_name,
+        password_beside_the_mechanism,
+        url_as_server,
+        comma_in_the_password_of_a_server,
+        comma_in_the_password_before_a_server,
+        forgotten_at,
+        two_colons,
+        scheme_without_an_at,
         token_for_reporters,
         latin_password_in_a_url,
         wrong_password_type,
@@ -559,6 +638,60 @@ def test_no_error_shows_a_secret(mistake: Callable[[], object]) -> None:
         error = error.__cause__ or error.__context__
     frames = "".join(traceback.format_exception(caught.value))
     assert not leaks(frames)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "way_out"),
+    [
+        (credentials_in_the_token_endpoint, "no user name or password in it; credentials have options of their own"),
+        (password_with_a_slash_in_the_token_endpoint, "no user name or password in it"),
+        (properties_with_colons, "bootstrap_servers is empty"),
+        (properties_with_blanks, "bootstrap_servers is empty"),
+        (url_as_properties, r"pass it to from_url\(\)"),
+        (url_with_options_as_properties, r"pass it to from_url\(\)"),
+        (bytes_as_properties, "of type bytes"),
+        (password_beside_the_user_name, "sasl_username of type tuple is not possible"),
+        (password_beside_the_mechanism, "sasl_mechanism of type dict is not possible"),
+        (url_as_server, "sasl_username and sasl_password"),
+        (comma_in_the_password_of_a_server, "sasl_username and sasl_password"),
+        (comma_in_the_password_before_a_server, "sasl_username and sasl_password"),
+        (forgotten_at, "has a port that is no number from 1 to 65535"),
+        (two_colons, "several colons"),
+        (scheme_without_an_at, "begins with the scheme sasl://"),
+    ],
+)
+def test_an_error_that_hides_a_secret_still_tells_the_way_out(mistake: Callable[[], object], way_out: str) -> None:
+    with pytest.raises(ConfigError, match=way_out):
+        mistake()
+
+
+@pytest.mark.parametrize(
+    "url", ["https://idp", "http://idp:8080/token", "https://[::1]:443/t", "https://idp?x=1", "file:///run/me%40h"]
+)
+def test_the_token_endpoint_may_be_any_url_without_credentials(url: str) -> None:
+    assert token_endpoint(url).sasl_oauthbearer_token_endpoint_url == url
+
+
+def test_what_a_token_endpoint_is_asked_stays_out_of_the_repr() -> None:
+    shown = repr(token_endpoint(f"https://idp/token?client_secret={CANARY}"))
+
+    assert "sasl_oauthbearer_token_endpoint_url='https://idp/token?***'" in shown
+    assert not leaks(shown)
+
+
+def test_a_configuration_that_was_refused_can_still_be_shown() -> None:
+    half_built = ProducerConfig.__new__(ProducerConfig)
+    with pytest.raises(ConfigError):
+        half_built.__init__("localhost", linger_ms=-1)  # type: ignore[misc]
+
+    assert repr(half_built) == "<ProducerConfig, not complete>"
+
+
+def test_a_file_is_told_by_its_path(tmp_path: Path) -> None:
+    for path in (str(tmp_path / "no such.properties"), "C:\\no\\such.properties", "no such.properties"):
+        with pytest.raises(ConfigError, match="cannot be read") as caught:
+            ProducerConfig.from_properties(path)
+        assert repr(path) in str(caught.value)
 
 
 # --- As a value

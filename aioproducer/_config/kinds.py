@@ -155,7 +155,7 @@ class Text(Kind):
 
 
 class Url(Kind):
-    """Where tokens are fetched; never shown in errors, for credentials may stand in it."""
+    """Where tokens are fetched; never shown in errors, for credentials may stand in it, and nowhere with its query."""
 
     optional = True
 
@@ -167,8 +167,13 @@ class Url(Kind):
     def allowed(self) -> str:
         return "a URL that begins with https://, http:// or file:// and has no user name or password in it"
 
+    def show(self, value: object) -> str:
+        where, question_mark, _ = str(value).partition("?")
+        return repr(f"{where}?***") if question_mark else shown(value)
 
-_URL: Final = re.compile(r"(https?://[^\s/?#@]+|file://[^\s/?#@]*/)[^\s]*", re.IGNORECASE)
+
+#: An @ behind the host is refused, too: what stands before it may be a password with a / in it. A path can have %40.
+_URL: Final = re.compile(r"(https?://[^\s/?#@]+([/?#][^\s@]*)?|file://[^\s/?#@]*/[^\s@]*)", re.IGNORECASE)
 
 
 _PEM_FILE = "ssl_cafile, ssl_certfile or ssl_keyfile"

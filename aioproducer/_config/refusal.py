@@ -19,6 +19,11 @@ def shown(value: object) -> str:
 
 
 def refusal(name: str, value: object, allowed: str, nearest: Sequence[str] = ()) -> ConfigError:
-    """The error that says what the value of option ``name`` must be instead."""
+    """The error that says what the value of option ``name`` must be instead.
+
+    Only plain values are shown: anything larger may hold a password beside what it was given for.
+    """
+    is_plain = value is None or isinstance(value, str | int | float)
+    given = f"{name}={shown(value)}" if is_plain else f"{name} of type {type(value).__name__}"
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return ConfigError(f"{name}={shown(value)} is not possible: it must be {allowed}.{hint}")
+    return ConfigError(f"{given} is not possible: it must be {allowed}.{hint}")

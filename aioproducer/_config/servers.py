@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from aioproducer._config.kinds import Kind, members
@@ -52,7 +52,18 @@ class Servers(Kind):
 
 def _split_servers(servers: object) -> list[str]:
     if isinstance(servers, str):
+        if "@" in servers:  # looked for before the text is split: a password may have a comma in it
+            # Not shown: what stands before the @ may be a password.
+            raise ConfigError(
+                "A bootstrap server has an @ in it; credentials go into sasl_username and sasl_password, or into a URL "
+                "for from_url()."
+            )
         return [entry.strip() for entry in servers.split(",") if entry.strip()]
+    if isinstance(servers, Mapping):
+        raise ConfigError(
+            f"bootstrap_servers must be {Servers().allowed()}, and what was given is a mapping; Java's keys go to "
+            f"from_properties(), and options are keywords."
+        )
     entries = members(servers)
     if not all(isinstance(entry, str) for entry in entries):
         # Not shown: it may hold a password, as URLs do.
@@ -67,20 +78,18 @@ _HOST: Final = re.compile(r"[\w.-]+")
 
 
 def _parse_address(entry: str) -> Address:
-    if "@" in entry:
-        # Not shown: what stands before the @ may be a password.
+    scheme, has_scheme, _ = entry.partition("://")
+    if has_scheme:
         raise ConfigError(
-            "A bootstrap server has an @ in it; credentials go into sasl_username and sasl_password, or into a URL for "
-            "from_url()."
-        )
-    if "://" in entry:
-        raise ConfigError(
-            f"bootstrap server {entry!r} begins with a scheme; write host:port and set security_protocol, or pass a "
+            f"A bootstrap server begins with the scheme {scheme}://; write host:port and set security_protocol, or pass a "
             f"URL that begins with kafka:// to from_url()."
         )
     host, port = _split_port(entry)
-    if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65_535):
-        raise ConfigError(f"bootstrap server {entry!r} has the port {port!r}; a port is a number from 1 to 65535.")
+    if port is not None and re.fullmatch(r"[0-9]{1,5}", port) is None:
+        # Not shown: of user:password@host somebody may have left the host out.
+        raise ConfigError(f"The bootstrap server at {host!r} has a port that is no number from 1 to 65535.")
+    if port is not None and not 1 <= int(port) <= 65_535:
+        raise ConfigError(f"The bootstrap server at {host!r} has the port {port}; a port is a number from 1 to 65535.")
     return Address(host, DEFAULT_PORT if port is None else int(port))
 
 
@@ -88,17 +97,17 @@ def _split_port(entry: str) -> tuple[str, str | None]:
     bracketed = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", entry)
     if bracketed is not None:
         if not _is_ipv6(bracketed[1]):
-            raise ConfigError(f"bootstrap server {entry!r} has no IPv6 address in its brackets; write [::1]:9092.")
+            raise ConfigError(
+                f"bootstrap server '[{bracketed[1]}]' has no IPv6 address in its brackets; write [::1]:9092."
+            )
         return bracketed[1], bracketed[2]
     host, colon, port = entry.partition(":")
     if ":" in port:
         raise ConfigError(
-            f"bootstrap server {entry!r} has several colons; write an IPv6 address in brackets: [::1]:9092."
+            f"A bootstrap server has several colons behind {host!r}; write an IPv6 address in brackets: [::1]:9092."
         )
     if _HOST.fullmatch(host) is None:
-        raise ConfigError(
-            f"bootstrap server {entry!r} is not host:port; the name of a host has letters, digits, . - _."
-        )
+        raise ConfigError(f"bootstrap server {host!r} is not host:port; the name of a host has letters, digits, . - _.")
     return host, port if colon else None
 
 
