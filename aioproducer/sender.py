@@ -282,7 +282,7 @@ class Sender:
                 )
                 self._unanswered(batch, missing, now)
             else:
-                self._judge(batch, answer, response, now)
+                self._judge(node, batch, answer, response, now)
 
     def _unanswered(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         """No readable answer: the batch may be in the log; only the same bytes again can tell."""
@@ -294,7 +294,7 @@ class Sender:
             self._accumulator.fail(batch, error, now)
 
     def _judge(
-        self, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse, now: float
+        self, node: int, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse, now: float
     ) -> None:
         code = answer.error_code
         verdict = produce_verdict(code)
@@ -307,7 +307,7 @@ class Sender:
         if may_be_written(code):
             batch.possibly_written = True
         error = broker_error(code, answer.error_message)
-        self._learn_leader(batch, code, answer, response)
+        self._learn_leader(node, batch, code, answer, response)
         if verdict is Verdict.FENCED:
             self._sequences.fenced(batch)
         if code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written:
@@ -332,16 +332,15 @@ class Sender:
             self._accumulator.fail(batch, self._named(batch, error), now, record_errors=record_errors)
 
     def _learn_leader(
-        self, batch: ProducerBatch, code: int, answer: PartitionProduceResponse, response: ProduceResponse
+        self, node: int, batch: ProducerBatch, code: int, answer: PartitionProduceResponse, response: ProduceResponse
     ) -> None:
         """Take the broker's hint who leads now (KIP-951), and ask for the whole picture in any case."""
         if code not in ErrorCode._value2member_map_ or not ErrorCode(code).invalid_metadata:
             return
-        hint = answer.current_leader
+        hint, metadata = answer.current_leader, self._client.metadata
         if hint.leader_id >= 0:
-            self._client.metadata.apply_leader_hint(
-                *batch.partition, hint.leader_id, hint.leader_epoch, response.node_endpoints
-            )
+            metadata.apply_leader_hint(*batch.partition, hint.leader_id, hint.leader_epoch, response.node_endpoints)
+        metadata.distrust_leader(*batch.partition, node)
         self._client.request_update(batch.partition.topic)
 
     def _may_split(self, batch: ProducerBatch) -> bool:

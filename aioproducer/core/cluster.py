@@ -1,7 +1,10 @@
 """What is known of the cluster: its nodes, its topics, and who leads each partition.
 
-Knowledge only ever gets newer: a partition's leader is taken from an answer only if its epoch is not older than the one
-that is known - unless the topic has another id, and so is another topic. What an answer leaves out, or reports with an
+Knowledge gets newer: a partition's leader is taken from an answer only if its epoch is not older than the one that is
+known - unless the topic has another id, and so is another topic, or the leader that is known proved to be none: it refused,
+or cannot be reached. Its epoch may have been nonsense, or that of a topic without an id which was made again meanwhile
+(brokers before Kafka 2.8), and nothing else would ever correct it; while an answer that is out of date costs a request
+that is refused. What an answer leaves out, or reports with an
 error, keeps what is known of it: a gap in the metadata is no reason to fail records, nor to count fewer partitions, which
 would send keys elsewhere. What nobody asked for is not kept.
 """
@@ -41,7 +44,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """A partition and its leader; ``leader`` -1: there is none now."""
+    """A partition and its leader; ``leader`` -1: there is none now, ``leader_epoch`` -1: whatever is told next is news."""
 
     index: int
     leader: int
@@ -72,6 +75,7 @@ class ClusterMetadata:
         self.topics: dict[str, TopicMetadata] = {}
         self.errors: dict[str, int] = {}  # what the last answer said was wrong with a topic
         self.answers: dict[str, int] = {}  # how many answers told of a topic, good or bad
+        self.unreachable: set[int] = set()  # the nodes that could not be connected when it was tried last
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.version = 0
@@ -130,6 +134,7 @@ class ClusterMetadata:
         ``reliable_epochs`` is False for answers before version 9, whose leader epochs may be out of date (KAFKA-9212).
         """
         before = (self.nodes, dict(self.topics), dict(self.errors))
+        reachable = before[0].keys() - self.unreachable
         if response.brokers:
             self.nodes = {
                 broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
@@ -143,7 +148,7 @@ class ClusterMetadata:
                 requested is None or (topic.name in requested and topic.name in self._used_at)
             ):
                 self.answers[topic.name] = self.answers.get(topic.name, 0) + 1
-                self._update_topic(topic.name, topic, reliable_epochs)
+                self._update_topic(topic.name, topic, reliable_epochs, reachable)
         self._keep_leaders(before[0])
         if before == (self.nodes, self.topics, self.errors):
             return False
@@ -157,7 +162,9 @@ class ClusterMetadata:
                 if partition.leader in known and partition.leader not in self.nodes:
                     self.nodes[partition.leader] = known[partition.leader]
 
-    def _update_topic(self, name: str, answer: MetadataResponseTopic, reliable_epochs: bool) -> None:
+    def _update_topic(
+        self, name: str, answer: MetadataResponseTopic, reliable_epochs: bool, reachable: Container[int]
+    ) -> None:
         if answer.error_code != ErrorCode.NONE:
             self.errors[name] = answer.error_code
             return
@@ -177,7 +184,20 @@ class ClusterMetadata:
             self.topics[name] = TopicMetadata(name, topic_id, _newer((), told))
         else:
             known_id = known.topic_id if topic_id == ZERO_UUID else topic_id
-            self.topics[name] = TopicMetadata(name, known_id, _newer(known.partitions, told))
+            believed = [
+                each if each.leader in reachable else replace(each, leader_epoch=-1) for each in known.partitions
+            ]
+            self.topics[name] = TopicMetadata(name, known_id, _newer(believed, told))
+
+    def distrust_leader(self, topic: str, partition: int, leader: int) -> None:
+        """Let the next answer say who leads a partition, however old its epoch: this leader said that it does not."""
+        known = self.topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return
+        if known.partitions[partition].leader == leader:
+            partitions = list(known.partitions)
+            partitions[partition] = replace(partitions[partition], leader_epoch=-1)
+            self.topics[topic] = replace(known, partitions=tuple(partitions))
 
     def apply_leader_hint(
         self, topic: str, partition: int, leader: int, leader_epoch: int, endpoints: Iterable[NodeEndpoint]

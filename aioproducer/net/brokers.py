@@ -168,6 +168,7 @@ class Brokers:
                     raise connection.error
                 else:
                     broker.opened(established, self._loop.time())
+                    self._metadata.unreachable.discard(broker.node.id)
                     if established.throttle_s > 0:
                         self.throttle(broker, established.throttle_s)
         except KafkaError as error:
@@ -179,6 +180,7 @@ class Brokers:
     def _failed(self, broker: Broker, error: KafkaError) -> None:
         logger.debug("%s", error)
         broker.failed(error, self._loop.time())
+        self._metadata.unreachable.add(broker.node.id)
         self._rest(broker)
         self._on_trouble()
 

@@ -70,6 +70,54 @@ def test_an_older_epoch_is_no_news(cluster: ClusterMetadata, epoch: int, leader:
     assert cluster.leader("t", 0) == leader
 
 
+def test_an_older_epoch_is_believed_after_the_leader_refused(cluster: ClusterMetadata) -> None:
+    told = answer(topic(partition(0, 3, 4), partition(1, 3, 4), partition(2, 3, 5)))
+    cluster.distrust_leader("t", 0, 1)
+    cluster.distrust_leader("t", 1, 1)  # that is not the one which is taken for the leader
+
+    cluster.update(told)
+
+    assert cluster.leader("t", 0) == (3, 4)
+    assert cluster.leader("t", 1) == (2, 5)
+
+
+def test_a_leader_that_refused_is_the_leader_until_an_answer_says_otherwise(cluster: ClusterMetadata) -> None:
+    cluster.distrust_leader("t", 0, 1)
+    assert cluster.leader("t", 0) == (1, -1)
+
+    cluster.update(answer(topic(partition(0, 1, 5))))
+    cluster.update(answer(topic(partition(0, 3, 4))))
+
+    assert cluster.leader("t", 0) == (1, 5)
+
+
+@pytest.mark.parametrize(("name", "index"), [("t", -1), ("t", 3), ("u", 0)])
+def test_distrust_of_what_is_not_known_changes_nothing(cluster: ClusterMetadata, name: str, index: int) -> None:
+    cluster.distrust_leader(name, index, 1)
+
+    assert cluster.leader("t", 0) == (1, 5)
+
+
+def test_an_older_epoch_is_believed_while_the_leader_cannot_be_reached(cluster: ClusterMetadata) -> None:
+    cluster.unreachable.add(1)
+
+    cluster.update(answer(topic(partition(0, 3, 4))))
+
+    assert cluster.leader("t", 0) == (3, 4)
+
+
+@pytest.mark.parametrize("leader", [-1, 99])
+@pytest.mark.parametrize("epoch", [6, 2**31 - 1])
+def test_an_older_epoch_is_believed_where_nobody_is_known_to_lead(
+    cluster: ClusterMetadata, leader: int, epoch: int
+) -> None:
+    cluster.update(answer(topic(partition(0, leader, epoch))))
+
+    cluster.update(answer(topic(partition(0, 1, 5))))
+
+    assert cluster.leader("t", 0) == (1, 5)
+
+
 def test_epochs_before_version_9_are_not_compared(cluster: ClusterMetadata) -> None:
     cluster.update(answer(topic(partition(0, 3, 4))), reliable_epochs=False)
 
