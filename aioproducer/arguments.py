@@ -8,9 +8,9 @@ from numbers import Real
 from sys import float_info
 from typing import cast, overload
 
-from aioproducer.errors import KafkaError
+from aioproducer.errors import InvalidRecord, KafkaError
 
-__all__ = ["check_timeout", "is_timeout"]
+__all__ = ["check_hook", "check_timeout", "is_timeout"]
 
 
 def is_timeout(timeout: object) -> bool:
@@ -38,3 +38,9 @@ def check_timeout(timeout: float | None, refusal: Callable[[str], KafkaError]) -
             f"timeout={timeout!r}: a timeout is a number of seconds from 0; None leaves it to the producer's options."
         )
     return float(timeout)
+
+
+def check_hook(name: str, hook: object, call: str) -> None:
+    """Raise `InvalidRecord` where it is neither None nor a callable; ``call`` shows how it would be called."""
+    if hook is not None and not callable(hook):
+        raise InvalidRecord(f"{name}={hook!r} cannot be called; give a function that takes {call}, or None.")

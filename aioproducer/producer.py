@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 import anyio
 
-from aioproducer.arguments import check_timeout
+from aioproducer.arguments import check_hook, check_timeout
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.delivery import Delivery, DeliveryCallback
@@ -32,7 +32,7 @@ from aioproducer.errors import (
 from aioproducer.hot import RECORD_COST, Appender, ShortWay
 from aioproducer.intake import Intake, SerializedRecord, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.send_many import SendMany, SendManyProgress
+from aioproducer.send_many import SendMany, SendManyProgress, check_values
 from aioproducer.types import (
     CloseReport,
     HeadersInput,
@@ -344,6 +344,7 @@ class Producer(ShortWay):
     ) -> Delivery:
         """The long way of `enqueue`, where something must be decided or awaited, or is wrong."""
         timeout = check_timeout(timeout, InvalidRecord)
+        check_hook("on_delivery", on_delivery, "the Delivery")
         engine = self._usable()
         if self._appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task() and engine.sender.is_behind:
             await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
@@ -381,6 +382,7 @@ class Producer(ShortWay):
         on_delivery: DeliveryCallback | None,
     ) -> Delivery:
         """The long way of `enqueue_nowait`."""
+        check_hook("on_delivery", on_delivery, "the Delivery")
         engine = self._usable()
         record: SerializedRecord | None = None
         try:
@@ -423,6 +425,7 @@ class Producer(ShortWay):
 
         Cancellation: no further item is read; what was accepted is delivered all the same.
         """
+        check_values(values, may_be_async=True)
         bulk = SendMany(
             self.enqueue,
             topic,

@@ -8,17 +8,31 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from aioproducer.arguments import check_timeout
+from aioproducer.arguments import check_hook, check_timeout
 from aioproducer.delivery import Delivery
 from aioproducer.errors import DeliveryError, InvalidRecord, KafkaError, NotWritten, SendManyError
 from aioproducer.types import HeadersInput, ProducerRecord, SendManyResult, TopicPartition
 
-__all__ = ["SendMany", "SendManyProgress"]
+__all__ = ["SendMany", "SendManyProgress", "check_values"]
 
 SendManyProgress: TypeAlias = Callable[[SendManyResult], object]
 
 #: How often the progress hook is called, in seconds.
 _PROGRESS_INTERVAL_S = 0.1
+
+
+def check_values(values: object, *, may_be_async: bool = False) -> None:
+    """Raise `InvalidRecord` where there is one value, or nothing to iterate over: a text would send its letters."""
+    kind = type(values).__name__
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise InvalidRecord(
+            f"send_many() sends a record for each item of its values, and one {kind} was given: use send() for that, or "
+            "put it into a list."
+        )
+    if hasattr(values, "__iter__") or hasattr(values, "__getitem__") or (may_be_async and hasattr(values, "__aiter__")):
+        return
+    iterable = "an iterable or an async iterable" if may_be_async else "an iterable"
+    raise InvalidRecord(f"send_many() sends a record for each item of {iterable}; a value of type {kind} is none.")
 
 
 class SendMany:
@@ -40,6 +54,8 @@ class SendMany:
         on_progress: SendManyProgress | None,
         timeout: float | None,
     ) -> None:
+        check_hook("key", key, "an item of the values and answers its key")
+        check_hook("on_progress", on_progress, "the SendManyResult so far")
         self.result = SendManyResult()
         self._enqueue = enqueue
         self._topic = topic

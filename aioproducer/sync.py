@@ -24,7 +24,7 @@ from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.delivery import Delivery
 from aioproducer.errors import ConfigError, DeliveryError, ForkedProcess, NotStarted, ProducerClosed, ProducerStateError
 from aioproducer.producer import Producer
-from aioproducer.send_many import SendMany, SendManyProgress
+from aioproducer.send_many import SendMany, SendManyProgress, check_values
 from aioproducer.types import (
     CloseReport,
     HeadersInput,
@@ -238,6 +238,7 @@ class SyncProducer:
         ``values`` is read in the calling thread, so it may block; what it has yielded does not wait for what it has not.
         ``key`` and ``on_progress`` run in the producer's thread.
         """
+        check_values(values)
         bulk = SendMany(
             self._producer.enqueue,
             topic,

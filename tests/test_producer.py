@@ -374,6 +374,7 @@ BAD_RECORDS = [
     ({"partition": 99}, InvalidRecord, "partition=99: topic 'orders' has 3"),
     ({"timestamp_ms": -5}, InvalidRecord, "timestamp_ms=-5"),
     ({"timestamp_ms": 1.5}, InvalidRecord, "timestamp_ms=1.5"),
+    ({"on_delivery": "print"}, InvalidRecord, "on_delivery='print' cannot be called"),
     ({"value": b"x" * 2_000_000}, RecordTooLarge, "max_request_size=1048576"),
 ]
 
@@ -388,6 +389,46 @@ async def test_a_bad_record_gets_its_own_error_and_a_later_good_one_works(
             await producer.send(**arguments)  # type: ignore[arg-type]
 
         assert (await producer.send("orders", b"good")).offset == 0
+
+
+async def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_buffered(broker: FakeBroker) -> None:
+    nothing: Any = "print"
+    async with opened(broker) as producer:
+        await producer.send("orders", b"first", partition=0)
+        with broker.hold("Produce"):
+            await producer.enqueue("orders", b"opens a batch", partition=0)
+            for send in (producer.enqueue, producer.send):
+                with pytest.raises(InvalidRecord, match="on_delivery='print'"):
+                    await send("orders", b"value", partition=0, on_delivery=nothing)
+            with pytest.raises(InvalidRecord, match="on_delivery='print'"):
+                producer.enqueue_nowait("orders", b"value", partition=0, on_delivery=nothing)
+
+            assert producer.health().pending_records == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"values": "text"}, r"one str was given: use send\(\) for that"),
+        ({"values": b"text"}, "one bytes"),
+        ({"values": bytearray(b"text")}, "one bytearray"),
+        ({"values": memoryview(b"text")}, "one memoryview"),
+        ({"values": 5}, "an iterable or an async iterable; a value of type int is none"),
+        ({"values": None}, "type NoneType is none"),
+        ({"key": "id"}, "key='id' cannot be called"),
+        ({"on_progress": 1}, "on_progress=1 cannot be called"),
+    ],
+)
+async def test_what_send_many_cannot_use_is_refused_before_anything_is_read(
+    broker: FakeBroker, bad: dict[str, object], words: str
+) -> None:
+    values = iter([b"1", b"2"])
+    async with opened(broker) as producer:
+        arguments: dict[str, Any] = {"values": values} | bad
+        with pytest.raises(InvalidRecord, match=words):
+            await producer.send_many("orders", **arguments)
+
+        assert (await producer.send_many("orders", values)).count == 2
 
 
 NO_TIMEOUTS = ["x", "1", float("nan"), -1, -0.001, True, 1j, object(), 10**400]

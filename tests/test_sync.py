@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from math import inf
 from typing import Any
 
@@ -317,3 +317,13 @@ def test_a_timeout_that_is_none_is_refused_and_ends_nothing(broker: FakeBroker, 
 
     assert delivery.result(timeout=inf).offset == 0
     assert len(broker.records("orders")) == 1
+
+
+def test_send_many_refuses_what_is_no_plain_iterable(producer: SyncProducer) -> None:
+    async def numbers() -> AsyncIterator[bytes]:
+        yield b"1"
+
+    for values in ("text", 5, numbers()):
+        bad: Any = values
+        with pytest.raises(InvalidRecord, match="send_many"):
+            producer.send_many("orders", bad)
