@@ -1,7 +1,8 @@
-"""Checks what callers hand over with a call, before anything is done with it."""
+"""Checks what callers hand over, before anything is done with it."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from math import inf
 from numbers import Real
@@ -10,7 +11,7 @@ from typing import cast, overload
 
 from aioproducer.errors import InvalidRecord, KafkaError
 
-__all__ = ["check_hook", "check_timeout", "is_timeout"]
+__all__ = ["check_hook", "check_timeout", "is_async", "is_timeout"]
 
 
 def is_timeout(timeout: object) -> bool:
@@ -44,3 +45,10 @@ def check_hook(name: str, hook: object, call: str) -> None:
     """Raise `InvalidRecord` where it is neither None nor a callable; ``call`` shows how it would be called."""
     if hook is not None and not callable(hook):
         raise InvalidRecord(f"{name}={hook!r} cannot be called; give a function that takes {call}, or None.")
+
+
+def is_async(function: object) -> bool:
+    """Whether calling it would make a coroutine, as far as that can be told before."""
+    if inspect.iscoroutinefunction(function):
+        return True
+    return callable(function) and inspect.iscoroutinefunction(type(function).__call__)

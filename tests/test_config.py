@@ -327,6 +327,30 @@ def test_idempotence_is_never_switched_off_silently(undone: Options, asked: Opti
         ({"retry_backoff_ms": 200, "retry_backoff_max_ms": 100}, "retry_backoff_max_ms=100"),
         ({"reconnect_backoff_ms": 200, "reconnect_backoff_max_ms": 100}, "reconnect_backoff_max_ms=100"),
         ({"partitioner_rack_aware": True}, "client_rack"),
+        (
+            {"partitioner": "round_robin", "partitioner_ignore_keys": True},
+            "partitioner_ignore_keys would not be used with partitioner='round_robin'; leave it out",
+        ),
+        (
+            {"partitioner": "round_robin", "partitioner_rack_aware": True, "client_rack": "a"},
+            "partitioner_rack_aware would not be used with partitioner='round_robin'",
+        ),
+        (
+            {
+                "partitioner": "round_robin",
+                "partitioner_adaptive_partitioning_enable": False,
+                "partitioner_availability_timeout_ms": 1,
+            },
+            "partitioner_adaptive_partitioning_enable, partitioner_availability_timeout_ms would not be used with",
+        ),
+        (
+            {"partitioner": max, "partitioner_ignore_keys": True},
+            "partitioner_ignore_keys would not be used with a partitioner",
+        ),
+        (
+            {"partitioner_adaptive_partitioning_enable": False, "partitioner_availability_timeout_ms": 1},
+            "partitioner_availability_timeout_ms=1 would not be used with partitioner_adaptive_partitioning_enable=False",
+        ),
         ({"ssl_cafile": "ca.pem"}, "security_protocol to SSL"),
         ({"ssl_check_hostname": False}, "ssl_check_hostname would not be used"),
         ({"sasl_mechanism": "PLAIN"}, "security_protocol='PLAINTEXT'"),
@@ -347,6 +371,37 @@ def test_idempotence_is_never_switched_off_silently(undone: Options, asked: Opti
 )
 def test_contradictory_options_are_refused_with_the_way_out(options: Options, sentence: str) -> None:
     assert sentence in refusal(**options)
+
+
+def test_a_partitioner_that_may_leave_the_choice_to_the_default_excludes_nothing_of_that() -> None:
+    shared = config(
+        partitioner=max, partitioner_rack_aware=True, client_rack="a", partitioner_availability_timeout_ms=5
+    )
+
+    assert shared.partitioner is max
+    assert config(partitioner="round_robin", partitioner_ignore_keys=False).partitioner == "round_robin"
+
+
+async def choose_later(*_: object) -> int:
+    return 0
+
+
+class AsyncMethod:
+    async def partition(self, *_: object) -> int:
+        return 0
+
+
+class AsyncCall:
+    async def __call__(self, *_: object) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    "partitioner",
+    [choose_later, functools.partial(choose_later, 1), AsyncMethod(), AsyncMethod().partition, AsyncCall()],
+)
+def test_a_partitioner_cannot_be_async(partitioner: object) -> None:
+    assert "plain function, not async def" in refusal(partitioner=partitioner)
 
 
 def test_a_token_that_lies_in_a_file_needs_no_client() -> None:

@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from aioproducer._config.refusal import refusal, shown
 from aioproducer._config.secret import Secret
+from aioproducer.arguments import is_async
 from aioproducer.errors import ConfigError
 from aioproducer.serializers import (
     IntegerSerializer,
@@ -350,6 +351,14 @@ class PartitionerHook(Hook):
         if isinstance(value, str | bytes | bytearray):  # which have a method partition(), too
             return value == "round_robin"
         return super().fits(value)
+
+    def convert(self, name: str, value: object) -> object:
+        if is_async(value) or is_async(getattr(value, "partition", None)):
+            raise ConfigError(
+                f"{name} must be a plain function, not async def: a record gets its partition in the moment in which it is "
+                f"put into the buffer. What must be waited for belongs into an interceptor's on_send()."
+            )
+        return super().convert(name, value)
 
     def parse(self, name: str, text: str) -> object:
         known = self._names.get(text.strip().rsplit(".", 1)[-1])

@@ -127,6 +127,28 @@ def _no_rack(c: OptionValues) -> str | None:
     return None
 
 
+def _unused_by_partitioner(c: OptionValues) -> str | None:
+    if c.partitioner == "round_robin":
+        unused = _changed(c, "partitioner_")
+        if unused:
+            return (
+                f"{', '.join(unused)} would not be used with partitioner='round_robin'; leave "
+                f"{'it' if len(unused) == 1 else 'them'} out."
+            )
+    elif c.partitioner is not None and c.partitioner_ignore_keys:
+        # The other options hold for the records whose partition it leaves to the default by answering None.
+        return (
+            "partitioner_ignore_keys would not be used with a partitioner of your own, which sees the key and may ignore "
+            "it; leave it out."
+        )
+    if c.partitioner_availability_timeout_ms and not c.partitioner_adaptive_partitioning_enable:
+        return (
+            f"partitioner_availability_timeout_ms={c.partitioner_availability_timeout_ms} would not be used with "
+            f"partitioner_adaptive_partitioning_enable=False, here as in Java; leave out one of them."
+        )
+    return None
+
+
 def _unused_security(c: OptionValues) -> str | None:
     for prefix, used, protocols in (("ssl_", c.uses_tls, "SSL or SASL_SSL"), ("sasl_", c.uses_sasl, "SASL_SSL")):
         given = _changed(c, prefix)
@@ -234,6 +256,7 @@ CONTRADICTIONS: Final[Sequence[Callable[[OptionValues], str | None]]] = (
     _larger_than_memory,
     _backoff_above_its_maximum,
     _no_rack,
+    _unused_by_partitioner,
     _unused_security,
     _contradictory_tls,
     _incomplete_sasl,
