@@ -76,6 +76,9 @@ class Producer(ShortWay):
 
     A ``timeout`` is a number of seconds from 0. Anything else raises before anything is done: `InvalidRecord` where a
     record is sent, `ConfigError` elsewhere.
+
+    Cancellation: an ``async with`` that is cancelled still waits until what was accepted is delivered, for up to
+    ``close_timeout_ms``; cancelled once more meanwhile it gives the rest up and ends at once. No task is left behind.
     """
 
     def __init__(

@@ -625,3 +625,28 @@ async def test_a_lone_record_does_not_linger(broker: FakeBroker) -> None:
         async with asyncio.timeout(5):
             await producer.send("orders", b"value")
             await producer.send("orders", b"value")
+
+
+async def test_a_cancelled_async_with_goes_on_delivering_until_it_is_cancelled_again(broker: FakeBroker) -> None:
+    before = asyncio.all_tasks()
+    producer = Producer(broker.bootstrap_servers, close_timeout_ms=60_000)
+
+    async def use() -> None:
+        async with producer:
+            await producer.partitions_for("orders")
+            await producer.enqueue("orders", b"value")
+            await asyncio.Event().wait()
+
+    with broker.hold("Produce"):
+        task = asyncio.create_task(use())
+        await until(lambda: producer.health().pending_records)
+        task.cancel()
+        await until(lambda: producer.health().status is HealthStatus.CLOSING)
+        assert not task.done()
+        task.cancel()
+        async with asyncio.timeout(2):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    assert producer.health().status is HealthStatus.CLOSED
+    assert asyncio.all_tasks() == before

@@ -336,7 +336,7 @@ class OptionValues:
         300_000, "Time without metadata after which the bootstrap servers are asked again (KIP-1102)"
     )
     metadata_cluster_check_enable: bool = _flag(
-        True, "Notice a broker of another cluster at a known address (KIP-1242)"
+        True, "Notice a broker of another cluster at a known address (KIP-1242); has no effect yet"
     )
     retry_backoff_ms: int = _ms(100, "Pause before the first retry; doubles with each, give or take 20 %")
     retry_backoff_max_ms: int = _ms(1_000, "Longest pause before a retry; at least retry_backoff_ms")
@@ -355,7 +355,9 @@ class OptionValues:
     receive_buffer_bytes: int = _option(
         32_768, Whole(-1, INT_MAX, "bytes"), "SO_RCVBUF; -1: the system's default", java="receive.buffer.bytes"
     )
-    enable_metrics_push: bool = _flag(True, "Push metrics to brokers that subscribe to them (KIP-714)")
+    enable_metrics_push: bool = _flag(
+        True, "Push metrics to brokers that subscribe to them (KIP-714); has no effect yet"
+    )
     metric_reporters: tuple[MetricReporter, ...] = _option(
         (), Hooks("a sequence of objects with a method record()", ("record",)), "Objects that are told of measurements"
     )
