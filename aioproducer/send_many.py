@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -15,10 +16,15 @@ from aioproducer.types import HeadersInput, ProducerRecord, SendManyResult, Topi
 
 __all__ = ["SendMany", "SendManyProgress", "check_values"]
 
+logger = logging.getLogger("aioproducer")
+
 SendManyProgress: TypeAlias = Callable[[SendManyResult], object]
 
 #: How often the progress hook is called, in seconds.
 _PROGRESS_INTERVAL_S = 0.1
+
+#: The line of deliveries is looked through when it is twice as long as after the last time, and at least so long.
+_SWEEP_FROM = 1000
 
 
 def check_values(values: object, *, may_be_async: bool = False) -> None:
@@ -38,8 +44,9 @@ def check_values(values: object, *, may_be_async: bool = False) -> None:
 class SendMany:
     """One bulk of records on its way: `add` as long as there are some and it answers True, then `finish`.
 
-    ``enqueue`` is the producer's. Outcomes are taken in the order of the records; only those that are not known yet are
-    kept, and these are bounded by ``buffer_memory``.
+    ``enqueue`` is the producer's. Of the deliveries about half at least have no outcome yet, and these are bounded by
+    ``buffer_memory``; the others are counted and let go, also behind a partition that is stalled. An exception of
+    ``on_progress`` is logged.
     """
 
     def __init__(
@@ -67,6 +74,8 @@ class SendMany:
         self._timeout = check_timeout(timeout, InvalidRecord)
         self._reported_at = clock()
         self._waiting: deque[Delivery] = deque()
+        self._sweep_at = _SWEEP_FROM
+        self._may_go_on = True
         self._count = self._failed = self._unknown = self._bytes = 0
         self._offsets: dict[TopicPartition, tuple[int, int]] = {}
         self._error: KafkaError | None = None
@@ -77,10 +86,10 @@ class SendMany:
         Raises what ``values`` or the key function raise. Cancellation: what was accepted is delivered all the same.
         """
         for item in values:
-            if self._error is None:
+            if self._may_go_on:
                 await self._accept(item)
                 self._collect()
-            if self._error is not None:
+            if not self._may_go_on:
                 return False
         return True
 
@@ -100,6 +109,7 @@ class SendMany:
             self._waiting.append(await accepted)
         except (DeliveryError, InvalidRecord) as error:
             self._error = error
+            self._may_go_on = False
 
     async def wait(self) -> None:
         """Wait for the outcome of everything that was accepted.
@@ -124,17 +134,34 @@ class SendMany:
         ) from self._error
 
     def _collect(self) -> None:
-        """Take the outcomes that are known at the head of the line."""
+        """Take the outcomes that are known at the head of the line, and now and then those behind it."""
         waiting = self._waiting
         while waiting and waiting[0].done():
             self._count_in(waiting.popleft())
+        if len(waiting) > self._sweep_at:
+            self._sweep()
         if self._on_progress is not None and self._clock() - self._reported_at >= _PROGRESS_INTERVAL_S:
             self._report()
+
+    def _sweep(self) -> None:
+        """Take out what was delivered. What failed stays in line: it is the first of them all that will be told."""
+        left: deque[Delivery] = deque()
+        for delivery in self._waiting:
+            if not delivery.done():
+                left.append(delivery)
+            elif delivery.exception() is None:
+                self._count_in(delivery)
+            else:
+                left.append(delivery)
+                self._may_go_on = False
+        self._waiting = left
+        self._sweep_at = max(_SWEEP_FROM, 2 * len(left))
 
     def _count_in(self, delivery: Delivery) -> None:
         error = delivery.exception()
         if error is not None:
             self._error = self._error or error
+            self._may_go_on = False
             if isinstance(error, NotWritten):
                 self._failed += 1
             else:
@@ -152,4 +179,7 @@ class SendMany:
         self._reported_at = self._clock()
         self.result = SendManyResult(self._count, self._failed, self._unknown, self._bytes, dict(self._offsets))
         if self._on_progress is not None:
-            self._on_progress(self.result)
+            try:
+                self._on_progress(self.result)
+            except Exception:  # foreign code
+                logger.exception("on_progress raised for send_many to %r", self._topic)
