@@ -273,6 +273,8 @@ class RecordAccumulator:
         lane = self.lanes.get(topic.name)
         if lane is None or lane.partition_count != topic.partition_count:
             sticky = StickyPartitions(self.settings.batch_size, self._random_31_bits) if lane is None else lane.sticky
+            if lane is not None:
+                lane.partition_count = 0  # whoever still has it must look for the new one
             lane = self.lanes[topic.name] = Lane(topic.partition_count, sticky)
             self._expect(topic.name)
         return lane

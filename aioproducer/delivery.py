@@ -27,6 +27,10 @@ DeliveryCallback: TypeAlias = Callable[[Delivery], object]
 class UnobservedSink(Protocol):
     """Where the failures go that nobody looks at, and how callbacks are run."""
 
+    def check_waiter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Raise where nobody would ever wake who waits for an outcome in this event loop."""
+        ...
+
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
         """Run the callback soon, outside the code that completes batches."""
         ...
@@ -95,7 +99,8 @@ class ProduceResult(Outcome):
         return result, index
 
     def wait(self, index: int, waiter: asyncio.Future[None]) -> None:
-        """Wake a future when the outcome is known."""
+        """Wake a future when the outcome is known. Raises `WrongEventLoop` for one of another loop than the producer's."""
+        self._sink.check_waiter(waiter.get_loop())
         if self._waiters is None:
             self._waiters = {}
         self._waiters[waiter] = index

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from aioproducer.delivery import BatchFailure
-from aioproducer.errors import DeliveryError
+from aioproducer.errors import DeliveryError, ForkedProcess, WrongEventLoop
 
 __all__ = ["UnobservedFailures"]
 
@@ -37,6 +38,20 @@ class UnobservedFailures:
         self._last: dict[_Fate, BatchFailure] = {}
         self._timers: dict[_Fate, asyncio.TimerHandle] = {}
         self._closed = False
+        self._pid = os.getpid()
+
+    def check_waiter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Refuse to wait for an outcome where it will never be told: in another event loop, or in a fork."""
+        if os.getpid() != self._pid:
+            raise ForkedProcess(
+                f"This record was accepted in process {self._pid}; its fork {os.getpid()} will not hear of its outcome. "
+                "Await the delivery where it was made."
+            )
+        if loop is not self._loop:
+            raise WrongEventLoop(
+                "This record was accepted in another event loop. Await the delivery there, or take SyncProducer to send "
+                "from threads."
+            )
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
         """Run a callback of the user's outside our own code."""

@@ -75,6 +75,9 @@ class Rig:
     def _wake(self) -> None:
         self.woken += 1
 
+    def check_waiter(self, loop: object) -> None:
+        pass
+
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
         return callback(*args)
 

@@ -22,6 +22,9 @@ class Sink:
     def __init__(self) -> None:
         self.unobserved_indexes: list[int] = []
 
+    def check_waiter(self, loop: object) -> None:
+        pass
+
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
         return callback(*args)
 

@@ -16,6 +16,7 @@ import pytest
 from aioproducer import (
     BufferFull,
     ConfigError,
+    Delivery,
     HealthStatus,
     InvalidRecord,
     JsonSerializer,
@@ -521,6 +522,20 @@ async def test_a_partitioner_of_the_users_own_decides(broker: FakeBroker) -> Non
         assert (await producer.send("orders", b"any")).partition in (0, 1, 2)
         with pytest.raises(InvalidRecord, match="chose 17"):
             await producer.send("orders", b"wrong")
+
+
+async def test_a_delivery_is_not_awaited_in_another_loop(broker: FakeBroker) -> None:
+    async def wait(delivery: Delivery) -> object:
+        return await delivery
+
+    async with opened(broker) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce"):
+            delivery = await producer.enqueue("orders", b"value")
+            with pytest.raises(WrongEventLoop, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, wait(delivery))
+        assert (await delivery).offset == 0
+        assert await asyncio.to_thread(asyncio.run, wait(delivery)) == delivery.result(), "known is known everywhere"
 
 
 async def test_a_partitioner_is_asked_once_for_a_record_that_waits_for_room(broker: FakeBroker) -> None:

@@ -138,7 +138,8 @@ class StickyPartition:
 class Lane:
     """What is decided for the records of one topic: the open batch of each partition, and where those without a key go.
 
-    ``open`` holds the last batch of each partition's queue, or None; a closed one takes nothing, so it may stay.
+    ``open`` holds the last batch of each partition's queue, or None; a closed one takes nothing, so it may stay. A lane
+    that another one took the place of has no partitions.
     """
 
     __slots__ = ("open", "partition_count", "sticky")

@@ -15,6 +15,8 @@ cdef class Outcome:
     cdef int* _abandoned
     cdef Py_ssize_t _abandoned_count, _abandoned_room
 
+    cdef int note(self, int index) except -1
+
 
 cdef class Delivery:
     cdef Outcome _result
@@ -25,7 +27,7 @@ cdef class Delivery:
 
     cdef Outcome find(self)
     cdef object metadata(self)
-    cdef object raise_failure(self)
+    cdef object outcome(self)
 
 
 cdef class OpenBatch:
@@ -57,7 +59,8 @@ cdef class Lane:
 cdef class Appender:
     cdef public long long burst
     cdef readonly object enqueue, enqueue_nowait
-    cdef object _filled, _loop, _kept
+    cdef object _filled, _loop, _kept, _topic
+    cdef Lane _lane
     cdef dict _lanes
     cdef Budget _budget
     cdef long long _max_burst, _max_size

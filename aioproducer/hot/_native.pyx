@@ -92,6 +92,9 @@ cdef class Outcome:
 
     def note_abandoned(self, int index):
         """Remember that nobody will look at this record's outcome."""
+        self.note(index)
+
+    cdef int note(self, int index) except -1:
         cdef Py_ssize_t room
         cdef int* grown
         if self._abandoned_count == self._abandoned_room:
@@ -102,6 +105,7 @@ cdef class Outcome:
             self._abandoned, self._abandoned_room = grown, room
         self._abandoned[self._abandoned_count] = index
         self._abandoned_count += 1
+        return 0
 
     def take_abandoned(self):
         """The records at whose outcome nobody will look; they are the caller's from here on."""
@@ -159,7 +163,9 @@ cdef class Delivery:
         put_item(metadata, 6, kind)
         return metadata
 
-    cdef object raise_failure(self):
+    cdef object outcome(self):
+        if self.find().succeeded:
+            return self.metadata()
         raise self.exception()
 
     @property
@@ -177,9 +183,7 @@ cdef class Delivery:
 
         Raises the `DeliveryError` of a failed one, and `asyncio.InvalidStateError` where the outcome is not known yet.
         """
-        if self.find().succeeded:
-            return self.metadata()
-        return self.raise_failure()
+        return self.outcome()
 
     def exception(self):
         """The error of a failed record, None for an acknowledged one.
@@ -244,7 +248,7 @@ cdef class Delivery:
         if self._result.is_split or self._result.failure is not None:
             self.find().abandon(self._index)
         else:
-            self._result.note_abandoned(self._index)
+            self._result.note(self._index)
 
     def __repr__(self):
         cdef Outcome result = self.find()
@@ -283,12 +287,12 @@ cdef class Known:
         return self
 
     def __next__(self):
-        raise StopIteration(self.delivery.result())
+        raise StopIteration(self.delivery.outcome())
 
 
 cdef PySendResult send_known(PyObject* self, PyObject* ignored, PyObject** result) noexcept:
     try:
-        answer = (<Known>self).delivery.result()
+        answer = (<Known>self).delivery.outcome()
         Py_INCREF(answer)
         result[0] = <PyObject*>answer
         return PYGEN_RETURN
@@ -431,7 +435,7 @@ cdef class Appender:
     def detach(self):
         """Take no more."""
         self._is_attached = False
-        self._loop = self._kept = None
+        self._loop = self._kept = self._topic = self._lane = None
 
     def append(self, topic, value, key, headers, partition, timestamp_ms):
         """Put the record in, or answer None where it must take the long way; nothing was done then, and nothing raised."""
@@ -475,10 +479,13 @@ cdef class Appender:
             return None
         if headers is not None and (not isinstance(headers, (dict, tuple, list)) or len(headers)):
             return None
-        found = PyDict_GetItemWithError(<PyObject*>self._lanes, <PyObject*>topic)
-        if found is NULL:
-            return None
-        lane = <Lane>found
+        lane = self._lane
+        if topic is not self._topic or not lane.partition_count:  # most often it is the very same object as last time
+            found = PyDict_GetItemWithError(<PyObject*>self._lanes, <PyObject*>topic)
+            if found is NULL:
+                return None
+            lane = self._lane = <Lane>found
+            self._topic = topic
         if not self.is_in_its_loop():
             return None
 
