@@ -1,0 +1,1012 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: binding=False, embedsignature=False
+"""Encodes the rows of Arrow tables into record batches, straight from the tables' buffers.
+
+A table comes through the Arrow C data interface (the PyCapsule protocol), so that no library of Arrow's is needed. What a
+row's fields are was decided before, in ``column_binding``; this is the twin of ``_columns_pure``, which defines what is
+right, and does what that does without a Python object for a row or a field.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, strerror
+
+from ._native cimport RecordBatchBuilder, murmur2_bytes
+
+from . import column_binding
+from .column_binding import Field
+
+cdef extern from *:
+    # As the specification has it, word for word: https://arrow.apache.org/docs/format/CDataInterface.html
+    """
+    #include <stdint.h>
+
+    #ifndef ARROW_C_DATA_INTERFACE
+    #define ARROW_C_DATA_INTERFACE
+
+    struct ArrowSchema {
+      const char* format;
+      const char* name;
+      const char* metadata;
+      int64_t flags;
+      int64_t n_children;
+      struct ArrowSchema** children;
+      struct ArrowSchema* dictionary;
+      void (*release)(struct ArrowSchema*);
+      void* private_data;
+    };
+
+    struct ArrowArray {
+      int64_t length;
+      int64_t null_count;
+      int64_t offset;
+      int64_t n_buffers;
+      int64_t n_children;
+      const void** buffers;
+      struct ArrowArray** children;
+      struct ArrowArray* dictionary;
+      void (*release)(struct ArrowArray*);
+      void* private_data;
+    };
+    #endif
+
+    #ifndef ARROW_C_STREAM_INTERFACE
+    #define ARROW_C_STREAM_INTERFACE
+
+    struct ArrowArrayStream {
+      int (*get_schema)(struct ArrowArrayStream*, struct ArrowSchema* out);
+      int (*get_next)(struct ArrowArrayStream*, struct ArrowArray* out);
+      const char* (*get_last_error)(struct ArrowArrayStream*);
+      void (*release)(struct ArrowArrayStream*);
+      void* private_data;
+    };
+    #endif
+    """
+    struct ArrowSchema:
+        const char* format
+        const char* name
+        int64_t n_children
+        ArrowSchema** children
+        ArrowSchema* dictionary
+        void (*release)(ArrowSchema*) noexcept nogil
+
+    struct ArrowArray:
+        int64_t length
+        int64_t null_count
+        int64_t offset
+        int64_t n_buffers
+        int64_t n_children
+        const void** buffers
+        ArrowArray** children
+        ArrowArray* dictionary
+        void (*release)(ArrowArray*) noexcept nogil
+
+    struct ArrowArrayStream:
+        int (*get_schema)(ArrowArrayStream*, ArrowSchema*) noexcept nogil
+        int (*get_next)(ArrowArrayStream*, ArrowArray*) noexcept nogil
+        const char* (*get_last_error)(ArrowArrayStream*) noexcept nogil
+        void (*release)(ArrowArrayStream*) noexcept nogil
+
+__all__ = ["ArrowChunk", "ArrowSource", "ColumnEncoder"]
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+#
+# Every call into whoever made the table is made without the GIL: it may wait for threads that need it.
+
+
+cdef class ArrowChunk:
+    """Some rows of a table, given back to who made them when this object goes."""
+
+    cdef ArrowArray array
+
+    def __dealloc__(self):
+        if self.array.release != NULL:
+            with nogil:
+                self.array.release(&self.array)
+
+    @property
+    def num_rows(self):
+        """How many rows these are."""
+        return self.array.length
+
+
+cdef class ArrowSource:
+    """A table to be read once, chunk by chunk: anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
+
+    ``fields`` are its columns. Only one thread may read at a time, but not always the same; ``close`` may be called while
+    one reads, and takes effect when it has.
+    """
+
+    cdef ArrowArrayStream stream
+    cdef ArrowChunk only
+    cdef bint is_reading
+    cdef bint is_closed
+    cdef readonly tuple fields
+
+    def __init__(self, table):
+        open_stream = getattr(table, "__arrow_c_stream__", None)
+        if open_stream is not None:
+            self.open_stream(open_stream())
+        else:
+            schema, array = table.__arrow_c_array__()
+            self.open_array(schema, array)
+
+    cdef int open_stream(self, object capsule) except -1:
+        cdef ArrowArrayStream* given = <ArrowArrayStream*>PyCapsule_GetPointer(capsule, "arrow_array_stream")
+        cdef ArrowSchema schema
+        cdef int code
+        if given.release == NULL:
+            raise ValueError("The table's stream was read already.")
+        self.stream = given[0]
+        given.release = NULL
+        schema.release = NULL
+        with nogil:
+            code = self.stream.get_schema(&self.stream, &schema)
+        if code:
+            raise self.error(code)
+        try:
+            self.fields = columns_of(&schema)
+        finally:
+            release_schema(&schema)
+        return 0
+
+    cdef int open_array(self, object schema_capsule, object array_capsule) except -1:
+        cdef ArrowSchema* schema = <ArrowSchema*>PyCapsule_GetPointer(schema_capsule, "arrow_schema")
+        cdef ArrowArray* array = <ArrowArray*>PyCapsule_GetPointer(array_capsule, "arrow_array")
+        if schema.release == NULL or array.release == NULL:
+            raise ValueError("The table's array was read already.")
+        self.fields = columns_of(schema)  # the capsule owns it, and releases it
+        self.only = ArrowChunk.__new__(ArrowChunk)
+        self.only.array = array[0]
+        array.release = NULL
+        return 0
+
+    def read(self):
+        """The next chunk, or None at the end. Takes the time that whoever made the table takes, without the GIL.
+
+        Raises ``OSError`` where that failed, with its message.
+        """
+        cdef ArrowChunk chunk
+        cdef int code
+        if self.is_closed:
+            return None
+        if self.stream.release == NULL:
+            chunk, self.only = self.only, None
+            return chunk
+        chunk = ArrowChunk.__new__(ArrowChunk)
+        self.is_reading = True
+        with nogil:
+            code = self.stream.get_next(&self.stream, &chunk.array)
+        self.is_reading = False
+        if code:
+            chunk.array.release = NULL  # nothing was made
+            error = self.error(code)
+            self.close()
+            raise error
+        if self.is_closed or chunk.array.release == NULL:
+            self.close()
+            return None
+        return chunk
+
+    def close(self):
+        """Give the table back; no more is read. May be called again."""
+        self.is_closed = True
+        self.only = None
+        if not self.is_reading:
+            self.release()
+
+    def __dealloc__(self):
+        self.release()
+
+    cdef void release(self) noexcept:
+        if self.stream.release != NULL:
+            with nogil:
+                self.stream.release(&self.stream)
+            self.stream.release = NULL
+
+    cdef object error(self, int code):
+        cdef const char* told
+        with nogil:
+            told = self.stream.get_last_error(&self.stream)
+        message = strerror(code) if told == NULL else told
+        return OSError(code, "The table could not be read: " + message.decode("utf-8", "replace"))
+
+
+cdef void release_schema(ArrowSchema* schema) noexcept:
+    if schema.release != NULL:
+        with nogil:
+            schema.release(schema)
+
+
+cdef tuple columns_of(ArrowSchema* schema):
+    top = field_of(schema, 0)
+    if top.format != "+s":
+        raise column_binding.no_table(column_binding.type_name(top))
+    return top.children
+
+
+cdef object field_of(ArrowSchema* schema, int depth):
+    if depth > 64:
+        raise ValueError("The table's types are nested more than 64 deep.")
+    name = "" if schema.name == NULL else (<bytes>schema.name).decode("utf-8", "replace")
+    format = (<bytes>schema.format).decode("utf-8", "replace")
+    children = tuple([field_of(schema.children[index], depth + 1) for index in range(schema.n_children)])
+    return Field(name, format, children, dictionary_of(schema.dictionary, depth))
+
+
+cdef object dictionary_of(ArrowSchema* schema, int depth):
+    return None if schema == NULL else field_of(schema, depth + 1)
+
+
+# -- a column ----------------------------------------------------------------------------------------------------------
+
+
+cdef enum Kind:
+    ALL_NULL
+    OFFSETS_32
+    OFFSETS_64
+    VIEWS
+    FIXED_SIZE
+    DICTIONARY
+    LIST_32
+    LIST_64
+    STRUCT
+    INT_8
+    UINT_8
+    INT_16
+    UINT_16
+    INT_32
+    UINT_32
+    INT_64
+    UINT_64
+
+cdef enum:
+    NULL_FIELD = -1  # as the record format writes the length of a null
+    UNREADABLE = -2
+
+_KINDS = {
+    "n": ALL_NULL,
+    "u": OFFSETS_32,
+    "z": OFFSETS_32,
+    "U": OFFSETS_64,
+    "Z": OFFSETS_64,
+    "vu": VIEWS,
+    "vz": VIEWS,
+    "w": FIXED_SIZE,
+    "+l": LIST_32,
+    "+m": LIST_32,
+    "+L": LIST_64,
+    "+s": STRUCT,
+    "c": INT_8,
+    "C": UINT_8,
+    "s": INT_16,
+    "S": UINT_16,
+    "i": INT_32,
+    "I": UINT_32,
+    "l": INT_64,
+    "L": UINT_64,
+    "tss": INT_64,
+    "tsm": INT_64,
+    "tsu": INT_64,
+    "tsn": INT_64,
+}
+
+#: The buffers of an array of each kind, at least.
+cdef int64_t* BUFFERS = [0, 3, 3, 3, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2, 2]
+
+
+cdef struct Column:
+    int index  # which column of the table it is, or is part of
+    Kind kind
+    Kind index_kind  # of a dictionary's indexes
+    int64_t offset  # of the first row within the buffers
+    int64_t length  # rows, counted from there
+    const uint8_t* validity
+    const void* numbers  # offsets, views, indexes or integers
+    const char* data
+    const void** buffers  # of views: those behind the first two hold what is too long for a view
+    int64_t variadic
+    const int64_t* variadic_lengths
+    int64_t width
+    Column* first  # the dictionary; of a list its items; of a struct its first field
+    Column* second
+
+
+cdef Column* new_column(field, int index) except NULL:
+    cdef Column* column = <Column*>PyMem_Calloc(1, sizeof(Column))
+    if column == NULL:
+        raise MemoryError
+    column.index = index
+    try:
+        name, _, parameter = field.format.partition(":")
+        column.kind = _KINDS[name]
+        if field.dictionary is not None:
+            column.index_kind = column.kind
+            column.kind = DICTIONARY
+            column.first = new_column(field.dictionary, index)
+        elif column.kind == FIXED_SIZE:
+            column.width = int(parameter)
+        elif column.kind == LIST_32 or column.kind == LIST_64:
+            column.first = new_column(field.children[0], index)
+        elif column.kind == STRUCT:
+            column.first = new_column(field.children[0], index)
+            column.second = new_column(field.children[1], index)
+    except BaseException:
+        free_column(column)
+        raise
+    return column
+
+
+cdef void free_column(Column* column) noexcept:
+    if column != NULL:
+        free_column(column.first)
+        free_column(column.second)
+        PyMem_Free(column)
+
+
+cdef bint point(Column* column, ArrowArray* array, int64_t skipped) noexcept:
+    """Read from this array from now on, behind ``skipped`` rows; answers whether it can be what the schema said."""
+    cdef int64_t at
+    if array == NULL or array.n_buffers < BUFFERS[<int>column.kind]:
+        return False
+    column.offset = array.offset + skipped
+    column.length = array.length - skipped
+    column.validity = NULL
+    if column.kind == ALL_NULL:
+        return True
+    if array.null_count != 0:
+        column.validity = <const uint8_t*>array.buffers[0]
+    if column.kind == STRUCT:
+        return (
+            array.n_children == 2
+            and point(column.first, array.children[0], column.offset)
+            and point(column.second, array.children[1], column.offset)
+        )
+    column.numbers = array.buffers[1]
+    column.data = NULL
+    if column.kind == OFFSETS_32 or column.kind == OFFSETS_64:
+        column.data = <const char*>array.buffers[2]
+    elif column.kind == VIEWS:
+        column.buffers = array.buffers
+        column.variadic = array.n_buffers - 3
+        column.variadic_lengths = <const int64_t*>array.buffers[array.n_buffers - 1]
+    elif column.kind == LIST_32 or column.kind == LIST_64:
+        return array.n_children == 1 and point(column.first, array.children[0], 0)
+    elif column.kind == DICTIONARY:
+        return point(column.first, array.dictionary, 0)
+    return True
+
+
+cdef inline bint is_null(const Column* column, int64_t at) noexcept nogil:
+    return column.validity != NULL and not column.validity[at >> 3] >> (at & 7) & 1
+
+
+cdef inline int64_t number(Kind kind, const void* numbers, int64_t at) noexcept nogil:
+    """The integer there; one beyond 2**63 - 1 becomes negative."""
+    if kind == INT_64 or kind == UINT_64:
+        return (<const int64_t*>numbers)[at]
+    if kind == INT_32:
+        return (<const int32_t*>numbers)[at]
+    if kind == UINT_32:
+        return (<const uint32_t*>numbers)[at]
+    if kind == INT_16:
+        return (<const int16_t*>numbers)[at]
+    if kind == UINT_16:
+        return (<const uint16_t*>numbers)[at]
+    if kind == INT_8:
+        return (<const int8_t*>numbers)[at]
+    return (<const uint8_t*>numbers)[at]
+
+
+cdef inline int64_t fetch(const Column* column, int64_t row, const char** data) noexcept nogil:
+    """Point to the row's bytes and answer how many they are, or NULL_FIELD or UNREADABLE."""
+    cdef int64_t at = row + column.offset
+    cdef int64_t begin, end
+    if is_null(column, at):
+        return NULL_FIELD
+    if column.kind == OFFSETS_32:
+        begin = (<const int32_t*>column.numbers)[at]
+        end = (<const int32_t*>column.numbers)[at + 1]
+    elif column.kind == OFFSETS_64:
+        begin = (<const int64_t*>column.numbers)[at]
+        end = (<const int64_t*>column.numbers)[at + 1]
+    else:
+        return fetch_unusual(column, at, data)
+    if begin < 0 or end < begin:
+        return UNREADABLE
+    data[0] = column.data + begin
+    return end - begin
+
+
+cdef int64_t fetch_unusual(const Column* column, int64_t at, const char** data) noexcept nogil:
+    cdef const int32_t* view
+    cdef int64_t length, index
+    if column.kind == VIEWS:
+        view = <const int32_t*>column.numbers + 4 * at
+        length = view[0]
+        if length <= 12:
+            data[0] = <const char*>(view + 1)
+            return length if length >= 0 else UNREADABLE
+        index = view[2]
+        if not 0 <= index < column.variadic or view[3] < 0 or view[3] + length > column.variadic_lengths[index]:
+            return UNREADABLE
+        data[0] = <const char*>column.buffers[2 + index] + view[3]
+        return length
+    if column.kind == FIXED_SIZE:
+        data[0] = <const char*>column.numbers + at * column.width
+        return column.width
+    if column.kind == DICTIONARY:
+        index = number(column.index_kind, column.numbers, at)
+        return fetch(column.first, index, data) if 0 <= index < column.first.length else UNREADABLE
+    return NULL_FIELD  # a column of nulls
+
+
+# -- a record ----------------------------------------------------------------------------------------------------------
+
+cdef enum:
+    BATCH_OVERHEAD = 61
+    MAX_RECORD_OVERHEAD = 36  # as in _pure
+    MAX_HEADER_OVERHEAD = 10
+    MAX_FIELD = 0x7FFFFFFF
+    FIRST_CAPACITY = 512
+    CAPACITIES = 1 << 22  # what the first buffers of all partitions together may take
+    NO_PARTITION = -1
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ (0 - (<uint64_t>value >> 63))
+
+
+cdef inline int64_t varint_size(uint64_t value) noexcept nogil:
+    cdef int64_t size = 1
+    while value > 0x7F:
+        value >>= 7
+        size += 1
+    return size
+
+
+cdef inline char* put_varint(char* at, uint64_t value) noexcept nogil:
+    while value > 0x7F:
+        at[0] = <char>(value & 0x7F | 0x80)
+        at += 1
+        value >>= 7
+    at[0] = <char>value
+    return at + 1
+
+
+cdef inline int64_t field_size(int64_t length) noexcept nogil:
+    return 1 if length < 0 else varint_size(zigzag(length)) + length
+
+
+cdef inline char* put_field(char* at, const char* data, int64_t length) noexcept nogil:
+    at = put_varint(at, zigzag(length))
+    if length > 0:
+        memcpy(at, data, length)
+        at += length
+    return at
+
+
+cdef int make_room(RecordBatchBuilder builder, int64_t length, int64_t at_first) except -1:
+    cdef int64_t capacity = 2 * builder._capacity if builder._capacity else at_first
+    capacity = max(min(capacity, <int64_t>MAX_FIELD), builder._used + length)
+    cdef bytes body = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>capacity)
+    cdef char* data = PyBytes_AS_STRING(body)
+    if builder._used:
+        memcpy(data, builder._data, builder._used)
+    builder._body = body
+    builder._data = data
+    builder._capacity = <Py_ssize_t>capacity
+    return 0
+
+
+cdef inline int64_t put_record(
+    RecordBatchBuilder builder,
+    int64_t timestamp_ms,
+    const char* key,
+    int64_t key_length,
+    const char* value,
+    int64_t value_length,
+    const char* headers,
+    int64_t headers_length,
+    int64_t first_capacity,
+) except -1:
+    """Write a record as ``RecordBatchBuilder.append_fields`` does, with headers that are encoded already."""
+    cdef uint64_t timestamp_delta = zigzag(timestamp_ms - builder.base_timestamp) if builder.count else 0
+    cdef uint64_t offset_delta = zigzag(builder.count)
+    cdef int64_t content = (
+        1
+        + varint_size(timestamp_delta)
+        + varint_size(offset_delta)
+        + field_size(key_length)
+        + field_size(value_length)
+        + headers_length
+    )
+    cdef int64_t length = varint_size(zigzag(content)) + content
+    cdef char* at
+    if length > builder._capacity - builder._used:
+        make_room(builder, length, first_capacity)
+    at = put_varint(builder._data + builder._used, zigzag(content))
+    at[0] = 0
+    at = put_varint(at + 1, timestamp_delta)
+    at = put_varint(at, offset_delta)
+    at = put_field(at, key, key_length)
+    at = put_field(at, value, value_length)
+    memcpy(at, headers, headers_length)
+    if not builder.count:
+        builder.base_timestamp = timestamp_ms
+    if timestamp_ms > builder.max_timestamp:
+        builder.max_timestamp = timestamp_ms
+    builder.count += 1
+    builder._used += length
+    builder.size += length
+    return length
+
+
+# -- the encoder -------------------------------------------------------------------------------------------------------
+
+
+cdef struct HeaderSource:
+    const char* name  # NULL: the column holds lists of headers
+    int64_t name_length
+    const char* constant
+    int64_t constant_length
+    Column* column
+    int index
+
+
+cdef struct Row:
+    const char* key
+    int64_t key_length
+    const char* value
+    int64_t value_length
+    int64_t timestamp_ms
+    int64_t partition
+    int64_t bound  # the most bytes that it can take as a record
+
+
+#: What is wrong with a row.
+cdef enum Problem:
+    NONE = 0
+    ROW_NULL
+    ROW_TOO_LARGE
+    TIMESTAMP_INVALID
+    PARTITION_INVALID
+    HEADER_NULL
+    COLUMN_UNREADABLE
+
+
+@cython.final
+cdef class ColumnEncoder:
+    """Makes records of rows, and fills a batch for each partition with them."""
+
+    cdef tuple fields
+    cdef object binding
+    cdef int64_t largest
+    cdef str largest_option
+    cdef bint ignore_keys
+    cdef int64_t timestamp_factor
+    cdef int64_t timestamp_divisor
+    cdef int64_t fixed_partition
+
+    cdef Column* key
+    cdef Column* value
+    cdef Column* timestamp
+    cdef Column* partition
+    cdef HeaderSource* headers
+    cdef int header_count
+    cdef char* header_bytes
+    cdef int64_t header_capacity
+
+    cdef ArrowChunk chunk
+    cdef const uint8_t* validity
+    cdef int64_t offset
+    cdef int64_t rows
+    cdef int64_t position
+    cdef int64_t checked
+    cdef int64_t rows_before
+    cdef int64_t problem_value
+    cdef int problem_column
+
+    cdef list builders
+    cdef int64_t* payloads
+    cdef int64_t partitions
+    cdef int64_t sticky
+    cdef list full
+
+    def __cinit__(self, fields, binding, *, largest, largest_option, ignore_keys=False):
+        self.fields = tuple(fields)
+        self.binding = binding
+        self.largest = min(largest, MAX_FIELD - BATCH_OVERHEAD)
+        self.largest_option = largest_option
+        self.timestamp_factor = binding.timestamp_factor
+        self.timestamp_divisor = binding.timestamp_divisor
+        self.fixed_partition = binding.fixed_partition
+        self.ignore_keys = ignore_keys
+        self.sticky = NO_PARTITION
+        self.builders = []
+        self.full = []
+        self.value = self.column(binding.value)
+        self.key = self.column(binding.key)
+        self.timestamp = self.column(binding.timestamp)
+        self.partition = self.column(binding.partition)
+        self.make_header_sources(binding.headers)
+        self.reserve_headers(1)
+        self.header_bytes[0] = 0  # no headers
+
+    cdef Column* column(self, index) except? NULL:
+        return NULL if index < 0 else new_column(self.fields[index], index)
+
+    cdef int make_header_sources(self, parts) except -1:
+        cdef HeaderSource* source
+        self.headers = <HeaderSource*>PyMem_Calloc(max(1, len(parts)), sizeof(HeaderSource))
+        if self.headers == NULL:
+            raise MemoryError
+        for part in parts:  # their bytes are kept alive by the binding
+            source = &self.headers[self.header_count]
+            self.header_count += 1
+            source.constant_length = NULL_FIELD
+            if part.name is not None:
+                source.name = PyBytes_AS_STRING(part.name)
+                source.name_length = len(part.name)
+            if part.constant is not None:
+                source.constant = PyBytes_AS_STRING(part.constant)
+                source.constant_length = len(part.constant)
+            else:
+                source.column = self.column(part.column)
+        return 0
+
+    def __dealloc__(self):
+        free_column(self.value)
+        free_column(self.key)
+        free_column(self.timestamp)
+        free_column(self.partition)
+        if self.headers != NULL:
+            for index in range(self.header_count):
+                free_column(self.headers[index].column)
+        PyMem_Free(self.headers)
+        PyMem_Free(self.header_bytes)
+        PyMem_Free(self.payloads)
+
+    # -- rows in -------------------------------------------------------------------------------------------------------
+
+    @property
+    def row(self):
+        """The number of the next row to be encoded, counted over the whole table."""
+        return self.rows_before + self.position
+
+    @property
+    def remaining(self):
+        """How many rows of the chunk are not encoded yet."""
+        return self.rows - self.position
+
+    def load(self, ArrowChunk chunk not None):
+        """Go on with the rows of this chunk; those of the former one are encoded or given up.
+
+        Raises ``ValueError`` where it is not what the table's schema said.
+        """
+        self.rows_before += self.rows
+        self.rows = self.position = self.checked = 0
+        self.chunk = chunk
+        cdef ArrowArray* array = &chunk.array
+        self.offset = array.offset
+        self.validity = NULL
+        if array.null_count != 0 and array.n_buffers > 0:
+            self.validity = <const uint8_t*>array.buffers[0]
+        if array.length == 0:
+            return
+        if array.n_children != len(self.fields):
+            raise ValueError("The table's chunks have other columns than its schema says.")
+        self.attach(self.value)
+        self.attach(self.key)
+        self.attach(self.timestamp)
+        self.attach(self.partition)
+        for index in range(self.header_count):
+            self.attach(self.headers[index].column)
+        self.rows = array.length
+
+    cdef int attach(self, Column* column) except -1:
+        cdef ArrowArray* child
+        if column == NULL:
+            return 0
+        child = self.chunk.array.children[column.index]
+        if not point(column, child, self.offset) or column.length < self.chunk.array.length:
+            raise ValueError(f"Column {self.fields[column.index].name!r} of the table is not what its schema says.")
+        return 0
+
+    def check(self, int64_t limit):
+        """Look at the next rows, as many as may take ``limit`` bytes, and one at least; those can then be encoded.
+
+        Answers the most bytes that they can take as records, and their greatest partition, -1 where none names one. Raises
+        `InvalidRecord` for the first row that can never be sent.
+        """
+        cdef int64_t at = self.position
+        cdef int64_t size = 0
+        cdef int64_t greatest = -1
+        cdef Problem problem
+        cdef Row row
+        self.checked = at
+        while at < self.rows:
+            problem = self.read(at, &row, 0)
+            if problem != NONE:
+                raise self.refusal(at, problem, row.bound)
+            if size + row.bound > limit and at > self.position:
+                break
+            size += row.bound
+            if row.partition > greatest:
+                greatest = row.partition
+            at += 1
+        self.checked = at
+        return size, greatest
+
+    cdef Problem read(self, int64_t at, Row* row, int64_t now_ms) noexcept nogil:
+        """Find the fields of a row."""
+        cdef int64_t bound
+        if self.validity != NULL and not self.validity[(at + self.offset) >> 3] >> ((at + self.offset) & 7) & 1:
+            return ROW_NULL
+        row.value_length = fetch(self.value, at, &row.value)
+        if row.value_length == UNREADABLE:
+            return self.unreadable(self.value)
+        bound = MAX_RECORD_OVERHEAD + (row.value_length if row.value_length > 0 else 0)
+        row.key_length = NULL_FIELD
+        if self.key != NULL:
+            row.key_length = fetch(self.key, at, &row.key)
+            if row.key_length == UNREADABLE:
+                return self.unreadable(self.key)
+            if row.key_length > 0:
+                bound += row.key_length
+        row.timestamp_ms = now_ms
+        if self.timestamp != NULL and not self.read_timestamp(at, row):
+            return TIMESTAMP_INVALID
+        row.partition = NO_PARTITION
+        if self.partition != NULL and not self.read_partition(at, row):
+            return PARTITION_INVALID
+        row.bound = bound
+        if self.header_count:
+            return self.measure_headers(at, row)
+        return ROW_TOO_LARGE if bound + BATCH_OVERHEAD > self.largest else NONE
+
+    cdef inline bint read_timestamp(self, int64_t at, Row* row) noexcept nogil:
+        cdef int64_t value
+        if is_null(self.timestamp, at + self.timestamp.offset):
+            return True
+        value = number(INT_64, self.timestamp.numbers, at + self.timestamp.offset)
+        if value < 0 or value > INT64_MAX // self.timestamp_factor:
+            self.problem_value = value
+            return False
+        row.timestamp_ms = value * self.timestamp_factor // self.timestamp_divisor
+        return True
+
+    cdef inline bint read_partition(self, int64_t at, Row* row) noexcept nogil:
+        if is_null(self.partition, at + self.partition.offset):
+            return True
+        row.partition = number(self.partition.kind, self.partition.numbers, at + self.partition.offset)
+        self.problem_value = row.partition
+        return 0 <= row.partition <= MAX_FIELD
+
+    cdef Problem unreadable(self, const Column* column) noexcept nogil:
+        self.problem_column = column.index
+        return COLUMN_UNREADABLE
+
+    cdef object refusal(self, int64_t at, Problem problem, int64_t bound):
+        """What is wrong with the row, in words."""
+        row = self.rows_before + at
+        if problem == ROW_NULL:
+            return column_binding.null_row(row)
+        if problem == ROW_TOO_LARGE:
+            return column_binding.too_large(row, bound + BATCH_OVERHEAD, self.largest, self.largest_option)
+        if problem == TIMESTAMP_INVALID:
+            return column_binding.invalid_timestamp(row, self.fields[self.timestamp.index].name, self.problem_value)
+        if problem == PARTITION_INVALID:
+            value: object = self.problem_value
+            if self.partition.kind == UINT_64:
+                value = <uint64_t>self.problem_value
+            return column_binding.invalid_partition(row, self.fields[self.partition.index].name, value)
+        column = self.fields[self.problem_column].name
+        return column_binding.null_header(row, column) if problem == HEADER_NULL else column_binding.unreadable(row, column)
+
+    # -- headers -------------------------------------------------------------------------------------------------------
+
+    cdef Problem measure_headers(self, int64_t at, Row* row) noexcept nogil:
+        """Add to the bound of a row the most that its headers can take."""
+        cdef HeaderSource* source
+        cdef const char* data
+        cdef int64_t length
+        cdef Problem problem
+        for index in range(self.header_count):
+            source = &self.headers[index]
+            if source.name == NULL:
+                problem = self.measure_list(source.column, at, row)
+                if problem != NONE:
+                    return problem
+                continue
+            length = source.constant_length if source.column == NULL else fetch(source.column, at, &data)
+            if length == UNREADABLE:
+                return self.unreadable(source.column)
+            row.bound += MAX_HEADER_OVERHEAD + source.name_length + (length if length > 0 else 0)
+        return ROW_TOO_LARGE if row.bound + BATCH_OVERHEAD > self.largest else NONE
+
+    cdef Problem measure_list(self, Column* column, int64_t at, Row* row) noexcept nogil:
+        cdef Column* items = column.first
+        cdef int64_t begin, end, name_length, value_length
+        cdef const char* data
+        if not list_bounds(column, at, &begin, &end):
+            return self.unreadable(column)
+        while begin < end:
+            name_length = fetch(items.first, begin, &data)
+            value_length = fetch(items.second, begin, &data)
+            if name_length == UNREADABLE or value_length == UNREADABLE:
+                return self.unreadable(column)
+            if name_length == NULL_FIELD or is_null(items, begin + items.offset):
+                self.problem_column = column.index
+                return HEADER_NULL
+            row.bound += MAX_HEADER_OVERHEAD + name_length + (value_length if value_length > 0 else 0)
+            begin += 1
+        return NONE
+
+    cdef int64_t encode_headers(self, int64_t at, int64_t bound) except -1:
+        """Write the headers of a row that was measured, as they stand in a record; answers how many bytes they are."""
+        cdef int64_t count = 0
+        cdef int64_t begin, end
+        cdef HeaderSource* source
+        cdef const char* name
+        cdef const char* value
+        cdef int64_t length
+        cdef char* to
+        self.reserve_headers(bound)
+        for index in range(self.header_count):
+            if self.headers[index].name != NULL:
+                count += 1
+            elif list_bounds(self.headers[index].column, at, &begin, &end):
+                count += end - begin
+        to = put_varint(self.header_bytes, zigzag(count))
+        for index in range(self.header_count):
+            source = &self.headers[index]
+            if source.name == NULL:
+                list_bounds(source.column, at, &begin, &end)
+                while begin < end:
+                    length = fetch(source.column.first.first, begin, &name)
+                    to = put_field(to, name, length)
+                    length = fetch(source.column.first.second, begin, &value)
+                    to = put_field(to, value, length)
+                    begin += 1
+                continue
+            value = source.constant
+            length = source.constant_length if source.column == NULL else fetch(source.column, at, &value)
+            to = put_field(to, source.name, source.name_length)
+            to = put_field(to, value, length)
+        return to - self.header_bytes
+
+    cdef int reserve_headers(self, int64_t size) except -1:
+        cdef char* larger
+        if size > self.header_capacity:
+            larger = <char*>PyMem_Realloc(self.header_bytes, size)
+            if larger == NULL:
+                raise MemoryError
+            self.header_bytes = larger
+            self.header_capacity = size
+        return 0
+
+    # -- batches out ---------------------------------------------------------------------------------------------------
+
+    def encode(self, int64_t budget, int64_t batch_size, int64_t partitions, int64_t now_ms, choose):
+        """Put the checked rows into batches, as far as ``budget`` bytes go; answers how many of these were used.
+
+        A batch takes ``batch_size`` bytes, or one record. ``now_ms`` stamps the rows without a timestamp. A row without a
+        partition goes where its key belongs among so many ``partitions`` or, without a key, to the one that
+        ``choose()`` told last; it is called anew where a batch is full.
+        """
+        cdef RecordBatchBuilder builder = None
+        cdef int64_t current = NO_PARTITION
+        cdef int64_t used = 0
+        cdef int64_t headers_length = 1
+        cdef int64_t first_capacity = max(FIRST_CAPACITY, min(batch_size, CAPACITIES // max(1, partitions)) - BATCH_OVERHEAD)
+        cdef int64_t limit = min(batch_size, <int64_t>MAX_FIELD)
+        cdef bint has_room
+        cdef Row row
+        self.reserve_partitions(partitions)
+        while self.position < self.checked:
+            self.read(self.position, &row, now_ms)
+            if row.partition < 0:
+                row.partition = self.partition_of(&row, partitions)
+            if row.partition < 0:
+                if not 0 <= self.sticky < partitions:
+                    self.sticky = choose()
+                    self.reserve_partitions(self.sticky + 1)
+                row.partition = self.sticky
+                if row.partition != current:
+                    current = row.partition
+                    builder = self.builders[current]
+                if builder is not None and builder.size + row.bound > limit:
+                    self.finish(current)
+                    self.sticky = choose()
+                    self.reserve_partitions(self.sticky + 1)
+                    row.partition = current = self.sticky
+                    builder = self.builders[current]
+            elif row.partition != current:
+                self.reserve_partitions(row.partition + 1)
+                current = row.partition
+                builder = self.builders[current]
+            if builder is not None and builder.size + row.bound > limit:
+                self.finish(current)
+                builder = None
+            if used + row.bound + (BATCH_OVERHEAD if builder is None else 0) > budget:
+                break
+            if builder is None:
+                builder = self.builders[current] = RecordBatchBuilder.__new__(RecordBatchBuilder, limit)
+                used += BATCH_OVERHEAD
+            if self.header_count:
+                headers_length = self.encode_headers(self.position, row.bound)
+            used += put_record(
+                builder,
+                row.timestamp_ms,
+                row.key,
+                row.key_length,
+                row.value,
+                row.value_length,
+                self.header_bytes,
+                headers_length,
+                first_capacity,
+            )
+            self.payloads[current] += max(row.key_length, 0) + max(row.value_length, 0)
+            self.position += 1
+        return used
+
+    cdef inline int64_t partition_of(self, const Row* row, int64_t partitions) noexcept nogil:
+        """The partition where it is not a free choice."""
+        if self.fixed_partition >= 0:
+            return self.fixed_partition
+        if row.key_length < 0 or self.ignore_keys:
+            return NO_PARTITION
+        return <int64_t>(murmur2_bytes(<const unsigned char*>row.key, row.key_length) & 0x7FFFFFFF) % partitions
+
+    cdef int reserve_partitions(self, int64_t count) except -1:
+        cdef int64_t* payloads
+        cdef int64_t index
+        if count <= self.partitions:
+            return 0
+        payloads = <int64_t*>PyMem_Realloc(self.payloads, count * sizeof(int64_t))
+        if payloads == NULL:
+            raise MemoryError
+        self.payloads = payloads
+        for index in range(self.partitions, count):
+            payloads[index] = 0
+        self.builders.extend([None] * (count - self.partitions))
+        self.partitions = count
+        return 0
+
+    cdef int finish(self, int64_t partition) except -1:
+        self.full.append((partition, self.builders[partition], self.payloads[partition]))
+        self.builders[partition] = None
+        self.payloads[partition] = 0
+        return 0
+
+    def take_full(self):
+        """The batches that no further record goes into, as (partition, builder, bytes of keys and values)."""
+        full, self.full = self.full, []
+        return full
+
+    def take_all(self):
+        """All batches, full or not."""
+        for partition in range(self.partitions):
+            if self.builders[partition] is not None:
+                self.finish(partition)
+        return self.take_full()
+
+
+cdef inline bint list_bounds(const Column* column, int64_t row, int64_t* begin, int64_t* end) noexcept nogil:
+    """The items of the row's list, none where it is null; answers whether they are where items can be."""
+    cdef int64_t at = row + column.offset
+    begin[0] = end[0] = 0
+    if is_null(column, at):
+        return True
+    if column.kind == LIST_32:
+        begin[0] = (<const int32_t*>column.numbers)[at]
+        end[0] = (<const int32_t*>column.numbers)[at + 1]
+    else:
+        begin[0] = (<const int64_t*>column.numbers)[at]
+        end[0] = (<const int64_t*>column.numbers)[at + 1]
+    return 0 <= begin[0] <= end[0] <= column.first.length
