@@ -25,6 +25,9 @@ class Topic:
         self.unobserved_records = 0
         self._offsets: dict[int, int] = {}
 
+    def check_waiter(self, loop: object) -> None:
+        pass
+
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
         return callback(*args)
 
