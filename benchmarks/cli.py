@@ -8,16 +8,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from benchmarks.about import about
 from benchmarks.cases import CASES, Case
 from benchmarks.clients import CLIENTS
 from benchmarks.comparison import Comparison
+from benchmarks.report import target_table, write_report
 from benchmarks.results import Results
 from benchmarks.tables import case_table
 
 __all__ = ["main"]
 
 _OUT: Final = Path(__file__).parent / "report"
-_QUICK_RECORDS: Final = 20_000
+_QUICK_RECORDS: Final = 50_000
 
 _T = TypeVar("_T")
 
@@ -34,15 +36,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         seconds=1.0 if options.quick else 5.0,
         pure=options.pure,
     )
-    comparison.run(_tell, _print_case)
+    results = Results(about=about(comparison.rounds, comparison.pure))
+
+    def finished(broker: str, case: Case) -> None:
+        print("\n" + case_table(results, broker, case) + "\n", flush=True)
+        write_report(results, options.out)  # so that a run which is cut short has one, too
+
+    comparison.run(results, _tell, finished)
+    print(target_table(results))
+    print(f"\nThe report is {write_report(results, options.out)}.")
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _print_case(results: Results, broker: str, case: Case) -> None:
-    print("\n" + case_table(results, broker, case) + "\n", flush=True)
 
 
 def _chosen(known: Mapping[str, _T], names: str | None) -> list[_T]:
