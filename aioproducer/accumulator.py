@@ -558,9 +558,12 @@ class RecordAccumulator:
     def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
         """The batch is in the log."""
         self.sequences.acknowledged(batch, base_offset)
+        topic = self._metrics.topic(batch.partition.topic)
+        topic.largest_batch = max(topic.largest_batch, batch.size)
+        if batch.whole_in_doubt and self.sequences.idempotent:
+            self._dispel_doubt(batch)
         if not batch.given_up:
             self._metrics.records_delivered += batch.count
-            topic = self._metrics.topic(batch.partition.topic)
             topic.record_send_total += batch.count
             topic.byte_total += batch.size
             self._tell(batch)
@@ -571,6 +574,15 @@ class RecordAccumulator:
             batch.result.succeed(base_offset, log_append_time_ms)
         self._land(batch, now)
         self._finish(batch)
+
+    def _dispel_doubt(self, part: ProducerBatch) -> None:
+        """A part was taken under the sequence of the whole, so the whole is not in the log, nor are the other parts."""
+        for other in self._queues[part.partition].batches:
+            if other.ordinal[0] != part.ordinal[0]:
+                break
+            if other.whole_in_doubt:
+                other.whole_in_doubt = False
+                other.possibly_written = other.attempts > 0
 
     def fail(
         self,
@@ -619,6 +631,7 @@ class RecordAccumulator:
         for waiter in batch.flush_waiters or ():
             waiter.remaining += len(parts) - 1
         for part in parts:
+            part.possibly_written = part.whole_in_doubt = batch.possibly_written
             part.flush_waiters = list(batch.flush_waiters) if batch.flush_waiters else None
             self._incomplete[part] = None
             self._insert(queue, part)

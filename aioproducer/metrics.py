@@ -54,9 +54,10 @@ class Distribution:
 class TopicMetrics:
     """The numbers of one topic (Java's producer-topic-metrics)."""
 
-    __slots__ = ("byte_total", "record_error_total", "record_retry_total", "record_send_total")
+    __slots__ = ("byte_total", "largest_batch", "record_error_total", "record_retry_total", "record_send_total")
 
     def __init__(self) -> None:
+        self.largest_batch = 0  # that was acknowledged, in bytes on the wire
         self.record_send_total = 0
         self.record_error_total = 0
         self.record_retry_total = 0

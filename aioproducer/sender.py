@@ -306,12 +306,17 @@ class Sender:
             return
         if may_be_written(code):
             batch.possibly_written = True
+        elif verdict is Verdict.SPLIT and batch.count == 1 and self._was_always_too_large(batch):
+            batch.possibly_written = False
         error = broker_error(code, answer.error_message)
         self._learn_leader(node, batch, code, answer, response)
         if verdict is Verdict.FENCED:
             self._sequences.fenced(batch)
-        if code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written:
-            # The broker forgot what would tell a repeat from news: under a new number a lost answer's batch would double.
+        if verdict is Verdict.RENUMBER and (
+            batch.whole_in_doubt or (code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written)
+        ):
+            # The broker forgot what would tell a repeat from news, or knows the batch as a part of a larger one only: under
+            # a new number a lost answer's batch would double.
             self._accumulator.fail(batch, error, now)
         elif verdict is Verdict.RENUMBER and self._sequences.idempotent:
             self._sequences.unexpected(batch, code, answer.log_start_offset)
@@ -343,9 +348,16 @@ class Sender:
         metadata.distrust_leader(*batch.partition, node)
         self._client.request_update(batch.partition.topic)
 
+    def _was_always_too_large(self, batch: ProducerBatch) -> bool:
+        """Whether a batch that is refused for its size was refused at every attempt, whatever became of the answers.
+
+        A broker looks at the size first of all, before it looks for a repeat (UnifiedLog.append); so the same bytes were
+        not written earlier either, unless the limit was lowered since. That it was shows where it let as much pass.
+        """
+        return batch.size > self._metrics.topic(batch.partition.topic).largest_batch
+
     def _may_split(self, batch: ProducerBatch) -> bool:
-        # The bytes of a batch that may be in the log are frozen: only the very same ones are recognised as a repeat.
-        return batch.count > 1 and not batch.possibly_written and not batch.given_up
+        return batch.count > 1 and not batch.given_up
 
     def _named(self, batch: ProducerBatch, error: BrokerError) -> KafkaError:
         if error.code == ErrorCode.MESSAGE_TOO_LARGE and not batch.possibly_written:

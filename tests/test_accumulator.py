@@ -501,6 +501,24 @@ def test_the_parts_of_a_split_expire_when_the_whole_would_have(rig: Rig) -> None
     assert all(isinstance(delivery.exception(), NotWritten) for delivery in deliveries)
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_the_parts_of_a_batch_in_doubt_are_in_doubt_until_one_of_them_is_taken_by_its_number(idempotent: bool) -> None:
+    rig = Rig(idempotent=idempotent)
+    deliveries = [rig.put() for _ in range(4)]
+    (whole,) = rig.drain()
+    whole.possibly_written = True
+    rig.accumulator.split(whole, 0.0)
+    rig.put(size=1000)
+
+    (first,) = rig.drain()
+    assert first.whole_in_doubt
+    rig.acknowledge(first)
+    assert deliveries[0].done()
+    rig.accumulator.fail_all(BrokerConnectionError("x"), 0.0)
+
+    assert isinstance(deliveries[-1].exception(), NotWritten if idempotent else Unknown)
+
+
 def test_a_flush_is_done_when_what_was_there_is_done(rig: Rig) -> None:
     done: list[bool] = []
     rig.put(0)

@@ -40,8 +40,9 @@ class ProducerBatch(OpenBatch):
     """Records that travel together.
 
     ``on_its_way``: between the moment its bytes were handed to a connection and the answer. ``possibly_written``: an
-    attempt left this process and was not refused for certain. ``given_up``: its records were told that it failed while
-    it was on its way; it only waits for the answer.
+    attempt left this process and was not refused for certain. ``whole_in_doubt``: so it is, if at all, as a part of the
+    batch that it was split from. ``given_up``: its records were told that it failed while it was on its way; it only
+    waits for the answer.
     """
 
     __slots__ = (
@@ -64,6 +65,7 @@ class ProducerBatch(OpenBatch):
         "producer_id",
         "retry_at",
         "sink",
+        "whole_in_doubt",
     )
 
     result: ProduceResult
@@ -80,6 +82,7 @@ class ProducerBatch(OpenBatch):
         self.leader_epoch = -1
         self.on_its_way = False
         self.possibly_written = False
+        self.whole_in_doubt = False
         self.given_up = False
         self.is_sealing = False
         self.ordinal: tuple[

@@ -176,15 +176,19 @@ async def run_schedule(
     cancel: float = 0.0,
     prepare: Callable[[World], object] = lambda world: None,
     first_sequence: int = 0,
+    size_of_first: int = 0,
     **options: Any,
 ) -> Audit:
     """Send in bursts while faults happen, and have the judge look at what came of it; ``cancel``: how likely a send is
-    cancelled."""
+    cancelled; ``size_of_first``: of a record that each topic takes before anything goes wrong."""
     random = Random(seed)
     with FakeBroker(brokers, topics={"orders": 3, "payments": 2}) as broker:
         async with audited(broker, **{**random_options(random), **options}) as audit:
             world = World(broker, audit, random, [])
             prepare(world)
+            if size_of_first:
+                for topic in broker.cluster.topics:
+                    await audit.send(topic, size=size_of_first)
             if first_sequence:
                 for partition in ALL_PARTITIONS:
                     await _send_until_acknowledged(audit, partition)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioproducer import NotWritten, RecordMetadata, RecordTooLarge
-from aioproducer.errors import UnknownTimeout
+from aioproducer.errors import Unknown, UnknownTimeout
 from aioproducer.testing import FakeBroker, RequestContext, TopicConfig, TopicSpec
 from tests.conftest import until
 from tests.traps.judge import Audit, audited
@@ -158,6 +158,89 @@ async def test_a_split_reaches_callbacks_waiters_and_forgotten_deliveries_alike(
             await until(lambda: len(errors) == 20 and len(called) == 20)
 
 
+#: What leaves open whether the batch was written.
+DOUBTS: dict[str, Callable[[FakeBroker], object]] = {
+    "broken connection": lambda broker: broker.drop_connection("Produce", when="before"),
+    "no answer": lambda broker: broker.swallow("Produce", applied=False),
+    "NOT_LEADER_OR_FOLLOWER": lambda broker: broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER"),
+    "UNKNOWN_TOPIC_OR_PARTITION": lambda broker: broker.fail("Produce", "UNKNOWN_TOPIC_OR_PARTITION"),
+    "REQUEST_TIMED_OUT": lambda broker: broker.fail("Produce", "REQUEST_TIMED_OUT"),
+}
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+async def test_a_split_happens_to_a_batch_whose_first_attempt_had_no_clear_answer(doubt: str) -> None:
+    """The size is looked at first of all, so the same bytes were refused the first time, too."""
+    with limited(1000) as broker:
+        async with audited(broker, **OPTIONS | {"request_timeout_ms": 200}) as audit:
+            await audit.send()
+            DOUBTS[doubt](broker)
+            await fill(audit, 60)
+            await audit.producer.flush(10)
+
+        assert audit.acknowledged == 61
+        assert [record.sequence for record in broker.records()] == list(range(61))
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+async def test_a_split_after_an_unclear_answer_is_not_overtaken_by_what_is_in_flight_behind_it(doubt: str) -> None:
+    with limited(1000) as broker:
+        async with audited(
+            broker, **OPTIONS | {"batch_size": 1500, "linger_ms": 0, "request_timeout_ms": 200}
+        ) as audit:
+            await audit.send()
+            DOUBTS[doubt](broker)
+            for number in range(100):
+                await audit.enqueue(size=90 if number < 60 else 40)
+            await audit.all_outcomes()
+
+        assert audit.acknowledged == 101
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+async def test_a_record_that_is_too_large_is_known_not_to_be_written_whatever_came_before(doubt: str) -> None:
+    with limited(1000) as broker:
+        async with audited(broker, **OPTIONS | {"request_timeout_ms": 200}) as audit:
+            await audit.send()
+            DOUBTS[doubt](broker)
+            refused = await audit.send(size=2000)
+            await audit.send()
+
+        assert isinstance(refused.outcome, NotWritten)
+        assert isinstance(refused.outcome.__cause__, RecordTooLarge)
+        assert audit.acknowledged == 2
+
+
+async def test_the_parts_of_a_batch_that_was_written_before_the_limit_was_lowered_are_not_written_again() -> None:
+    """Its answer was lost; the broker knows it as a whole only."""
+    with limited(100_000) as broker:
+        async with audited(broker, **OPTIONS, retry_backoff_ms=50, retry_backoff_max_ms=50) as audit:
+            await audit.send()
+            broker.drop_connection("Produce", when="after")
+            await fill(audit, 60)
+            await until(lambda: len(broker.records()) > 1)
+            limit_to(broker, 1000)
+            await audit.producer.flush(10)
+            assert audit.metric("batch-split-total") > 0
+            await audit.send()
+
+        assert audit.count(Unknown) == 60
+        assert audit.acknowledged == 2
+
+
+async def test_a_record_that_was_written_before_the_limit_was_lowered_is_not_told_to_be_missing() -> None:
+    with limited(100_000) as broker:
+        async with audited(broker, **OPTIONS, retry_backoff_ms=50, retry_backoff_max_ms=50) as audit:
+            await audit.send(size=3000)  # so much was let pass: that the limit is lower now says nothing of earlier
+            broker.drop_connection("Produce", when="after")
+            attempt = await audit.enqueue(size=2000)
+            await until(lambda: len(broker.records()) > 1)
+            limit_to(broker, 1000)
+            await audit.outcome(attempt)
+
+        assert isinstance(attempt.outcome, Unknown)
+
+
 def shrink_limits(world: World) -> None:
     """A topic takes less, or more again."""
     limit = world.random.choice([200, 400, 1000, 3000, 100_000])
@@ -168,4 +251,4 @@ def shrink_limits(world: World) -> None:
 @a_few_and_many(begin=4000)
 async def test_a_split_in_a_random_schedule_keeps_everything_exact(seed: int) -> None:
     grow: Callable[[World], object] = lambda world: None  # noqa: E731
-    await run_schedule(seed, [*ANY, grow, *[shrink_limits] * 6], batch_size=4000)
+    await run_schedule(seed, [*ANY, grow, *[shrink_limits] * 6], batch_size=4000, size_of_first=900)
