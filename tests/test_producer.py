@@ -339,7 +339,6 @@ def test_use_from_another_event_loop_is_told(broker: FakeBroker) -> None:
     [
         ({"transactional_id": "t"}, "no transactions yet"),
         ({"security_protocol": "SSL"}, "PLAINTEXT only"),
-        ({"client_dns_lookup": "resolve_canonical_bootstrap_servers_only"}, "client_dns_lookup"),
         ({"metric_reporters": [type("Reporter", (), {"record": print})()]}, "metric_reporters"),
         ({"linger": 5}, "linger_ms"),
         ({"acks": 0}, "enable_idempotence=False"),

@@ -6,12 +6,15 @@ import asyncio
 import ipaddress
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from aioproducer.errors import BrokerConnectionError
 
 __all__ = ["Address", "Resolver"]
+
+_T = TypeVar("_T")
 
 
 class Address(NamedTuple):
@@ -35,7 +38,7 @@ class Resolver:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._pending: dict[tuple[str, int], asyncio.Future[list[Address]]] = {}
+        self._pending: dict[tuple[object, str, int], asyncio.Future[Any]] = {}
 
     async def resolve(self, host: str, port: int) -> list[Address]:
         """All addresses of the name, without repeats, in the order in which the system gives them.
@@ -47,28 +50,41 @@ class Resolver:
         numeric = _numeric(host, port)
         if numeric is not None:
             return [numeric]
-        pending = self._pending.get((host, port))
+        return await self._shared(_look_up, host, port)
+
+    async def canonical_names(self, host: str, port: int) -> list[str]:
+        """What the addresses of the name are called themselves, each once (ClientUtils.parseAndValidateAddresses).
+
+        An address that has no name, or whose name has other addresses, stands for itself, as in Java. Raises
+        `BrokerConnectionError`. Cancellation: the look-up goes on in its thread, and nobody waits for it.
+        """
+        return await self._shared(_look_up_canonical, host, port)
+
+    async def _shared(self, look_up: Callable[[str, int], _T], host: str, port: int) -> _T:
+        pending: asyncio.Future[_T] | None = self._pending.get((look_up, host, port))
         if pending is None:
-            pending = self._begin(host, port)
+            pending = self._begin(look_up, host, port)
         return await asyncio.shield(pending)
 
-    def _begin(self, host: str, port: int) -> asyncio.Future[list[Address]]:
-        pending = self._pending[host, port] = self._loop.create_future()
-        pending.add_done_callback(lambda done: self._ended(host, port, done))
+    def _begin(self, look_up: Callable[[str, int], _T], host: str, port: int) -> asyncio.Future[_T]:
+        pending: asyncio.Future[_T] = self._loop.create_future()
+        self._pending[look_up, host, port] = pending
+
+        def ended(done: asyncio.Future[_T]) -> None:
+            del self._pending[look_up, host, port]
+            if not done.cancelled():
+                done.exception()  # whoever asked may have gone
+
+        pending.add_done_callback(ended)
         threading.Thread(
-            target=self._look_up, args=(host, port, pending), name=f"aioproducer looks up {host}", daemon=True
+            target=self._run, args=(look_up, host, port, pending), name=f"aioproducer looks up {host}", daemon=True
         ).start()
         return pending
 
-    def _ended(self, host: str, port: int, done: asyncio.Future[list[Address]]) -> None:
-        del self._pending[host, port]
-        if not done.cancelled():
-            done.exception()  # whoever asked may have gone
-
-    def _look_up(self, host: str, port: int, pending: asyncio.Future[list[Address]]) -> None:
+    def _run(self, look_up: Callable[[str, int], _T], host: str, port: int, pending: asyncio.Future[_T]) -> None:
         """In the thread."""
         try:
-            found: list[Address] | BrokerConnectionError = _look_up(host, port)
+            found: _T | BrokerConnectionError = look_up(host, port)
         except (OSError, ValueError) as error:  # ValueError: a name that cannot even be asked for
             found = BrokerConnectionError(f"The name of broker {host}:{port} cannot be resolved: {error}")
             found.__cause__ = error
@@ -76,7 +92,7 @@ class Resolver:
             self._loop.call_soon_threadsafe(_settle, pending, found)
 
 
-def _settle(pending: asyncio.Future[list[Address]], found: list[Address] | BrokerConnectionError) -> None:
+def _settle(pending: asyncio.Future[_T], found: _T | BrokerConnectionError) -> None:
     if pending.done():
         return
     if isinstance(found, BrokerConnectionError):
@@ -95,6 +111,18 @@ def _look_up(host: str, port: int) -> list[Address]:
     if not addresses:
         raise OSError("the name has no address")
     return list(dict.fromkeys(addresses))
+
+
+def _look_up_canonical(host: str, port: int) -> list[str]:
+    return list(dict.fromkeys(_canonical_name(address) for address in _look_up(host, port)))
+
+
+def _canonical_name(address: Address) -> str:
+    try:
+        name = socket.gethostbyaddr(address.host)[0]
+        return name if address in _look_up(name, address.port) else address.host
+    except (OSError, ValueError):
+        return address.host
 
 
 def _numeric(host: str, port: int) -> Address | None:

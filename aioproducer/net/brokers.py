@@ -20,6 +20,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.cluster import ClusterMetadata, Node
 from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.net.addresses import Resolver
 from aioproducer.net.broker import Broker
 from aioproducer.net.connection import Connection
 from aioproducer.net.connector import Connector
@@ -63,6 +64,9 @@ class Brokers:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._next_try_at = 0.0
         self._max_in_flight = config.max_in_flight_requests_per_connection
+        self._resolver = Resolver()
+        self._wants_canonical_names = config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
+        self._aliases: set[Broker] = set()  # bootstrap servers that stand for those that their names lead to
         self._may_rebootstrap = config.metadata_recovery_strategy == "rebootstrap"
         self._long_s = config.reconnect_backoff_max_ms / 1000
         self._reconnect = ExponentialBackoff(config.reconnect_backoff_ms / 1000, self._long_s)
@@ -155,10 +159,14 @@ class Brokers:
         try:
             with scope:
                 await asyncio.sleep(max(0.0, broker.retry_at - self._loop.time()))
+                limit_s = self._setup.delay(broker.failures, self._random.random())
+                if broker in self._aliases:
+                    await self._put_canonical_names_in_place_of(broker, limit_s)
+                    return
                 established = await self._connector.connect(
                     broker.node,
                     broker.attempts - 1,
-                    self._setup.delay(broker.failures, self._random.random()),
+                    limit_s,
                     lambda connection, error: self._lost(broker, connection, error),
                 )
                 connection = established.connection
@@ -267,6 +275,28 @@ class Brokers:
         self._random.shuffle(addresses)
         for number, (host, port) in enumerate(addresses, start=1):
             self._known[-number] = Broker(Node(-number, host, port))
+        if self._wants_canonical_names:
+            self._aliases = {self._known[-number] for number in range(1, len(addresses) + 1)}
+
+    async def _put_canonical_names_in_place_of(self, broker: Broker, limit_s: float) -> None:
+        """Know the servers behind a bootstrap server's name under their own names, which certificates may be for."""
+        node = broker.node
+        try:
+            async with asyncio.timeout(limit_s):
+                names = await self._resolver.canonical_names(node.host, node.port)
+        except TimeoutError as error:
+            raise BrokerConnectionError(
+                f"The canonical names of broker {node} were not told within {limit_s:.3g} s."
+            ) from error
+        self._aliases.discard(broker)
+        if self._known.get(node.id) is not broker:
+            return
+        del self._known[node.id]
+        known = {other.node.address for other in self._known.values() if other not in self._aliases}
+        for name in names:
+            if (name, node.port) not in known:
+                number = min([0, *self._known]) - 1
+                self._known[number] = Broker(Node(number, name, node.port))
 
     def rebootstrap(self, why: str) -> None:
         """Forget all brokers, and begin again with the bootstrap servers (KIP-1102)."""

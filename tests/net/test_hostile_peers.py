@@ -431,3 +431,89 @@ async def test_numbers_need_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
     (address,) = await Resolver().resolve("::1", 9092)
 
     assert str(address) == "[::1]:9092"
+
+
+# -- canonical names --------------------------------------------------------------------------------------------------
+
+CANONICAL: dict[str, Any] = {"client_dns_lookup": "resolve_canonical_bootstrap_servers_only"}
+
+
+def names_are(monkeypatch: pytest.MonkeyPatch, addresses: dict[str, list[str]], names: dict[str, str]) -> None:
+    """What the system knows: the addresses of each name, and the name of each address."""
+
+    def get_address_info(host: str, port: int, **_: Any) -> Any:
+        if host not in addresses:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in addresses[host]]
+
+    def get_host_by_address(address: str) -> tuple[str, list[str], list[str]]:
+        if address not in names:
+            raise socket.herror(1, "Unknown host")
+        return names[address], [], [address]
+
+    monkeypatch.setattr(socket, "getaddrinfo", get_address_info)
+    monkeypatch.setattr(socket, "gethostbyaddr", get_host_by_address)
+
+
+async def test_canonical_names_are_those_that_lead_back_to_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    names_are(
+        monkeypatch,
+        {
+            "alias.test": ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"],
+            "one.test": ["10.0.0.1", "10.0.0.2"],
+            "elsewhere.test": ["10.9.9.9"],
+        },
+        {
+            "10.0.0.1": "one.test",
+            "10.0.0.2": "one.test",
+            "10.0.0.4": "elsewhere.test",
+            "10.0.0.5": "unknown.test",
+        },
+    )
+
+    names = await Resolver().canonical_names("alias.test", 9092)
+
+    assert names == ["one.test", "10.0.0.3", "10.0.0.4", "10.0.0.5"]
+
+
+async def test_each_canonical_name_becomes_a_bootstrap_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    names_are(
+        monkeypatch,
+        {"alias.test": ["127.0.0.2", "127.0.0.3"], "one.test": ["127.0.0.2"], "two.test": ["127.0.0.3"]},
+        {"127.0.0.2": "one.test", "127.0.0.3": "two.test"},
+    )
+    unreached = {"one.test:1", "two.test:1"}
+
+    async with client_of("alias.test:1", **CANONICAL) as client:
+        waiting = asyncio.create_task(client.wait_ready(soon()))
+        while unreached:
+            error = str(client.last_error)
+            assert "alias.test" not in error
+            unreached -= {name for name in unreached if f"Broker {name} could not be connected" in error}
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+
+
+async def test_a_cluster_is_found_by_canonical_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeBroker() as broker:
+        host, port = broker.addresses[1]
+        names_are(monkeypatch, {"alias.test": [host], "one.test": [host]}, {host: "one.test"})
+        async with client_of(f"alias.test:{port}", **CANONICAL) as client:
+            await client.wait_ready(soon())
+
+            assert client.connected_nodes() == [1]
+            assert client.last_error is None
+
+
+async def test_canonical_names_that_nobody_tells_are_waited_for_no_longer_than_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(socket, "gethostbyaddr", lambda _: go_on.wait(5) and ("", [], []))
+    options = {"socket_connection_setup_timeout_ms": 20, "socket_connection_setup_timeout_max_ms": 20}
+    try:
+        async with client_of("127.0.0.1:1", **CANONICAL, **options) as client:
+            with pytest.raises(KafkaTimeoutError, match=r"canonical names of broker 127\.0\.0\.1:1 were not told"):
+                await client.wait_ready(soon(0.2))
+    finally:
+        go_on.set()
