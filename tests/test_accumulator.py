@@ -6,8 +6,6 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
-from itertools import count
 from typing import Any
 
 import pytest
@@ -738,11 +736,16 @@ def test_records_without_a_key_stick_until_a_batch_is_full_of_compressed_bytes()
     rig.accumulator._ratios.observe("t", 0.5)
     for _ in range(200):  # the estimate falls by 0.005 each time
         rig.accumulator._ratios.observe("t", 0.2)
-    choices = count()
-    rig.accumulator._random = lambda: next(choices) / 1000
+    choices: list[float] = []
+
+    def choose() -> float:
+        choices.append(len(choices) / 1000)
+        return choices[-1]
+
+    rig.accumulator._random = choose
 
     records = 0
-    while next(copy(choices)) < 2 and records < 1000:
+    while len(choices) < 2 and records < 1000:
         rig.put(None)
         records += 1
 
