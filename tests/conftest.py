@@ -52,6 +52,23 @@ async def until(condition: Callable[[], object], timeout: float = 5.0) -> None:
             await asyncio.sleep(0.001)
 
 
+class Clock:
+    """The running event loop's clock, which a test puts forward: no timeout is waited for, and none comes by chance.
+
+    Let a producer have so much time that the busiest machine does not use it up, and take it away where the test says.
+    """
+
+    def __init__(self) -> None:
+        loop: Any = asyncio.get_running_loop()  # not uvloop's, which keeps its clock to itself
+        real: Callable[[], float] = loop.time
+        self._ahead = 0.0
+        loop.time = lambda: real() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time be over at once."""
+        self._ahead += seconds
+
+
 #: The tests of these modules run on every kind of event loop: the usual one, in debug mode, and uvloop.
 _ON_EVERY_LOOP = ("test_producer",)
 

@@ -9,16 +9,16 @@ import pytest
 
 from aioproducer.errors import UnknownTimeout
 from aioproducer.testing import FakeBroker
-from tests.conftest import until
+from tests.conftest import Clock, until
 from tests.traps.judge import audited
 from tests.traps.schedules import a_few_and_many, disconnect, hold_reads, hold_requests, run_schedule, swallow_answer
 
-#: The first attempt is refused and the second comes 100 ms later; so the batch expires while its second request has time.
+#: The first attempt is refused and the second comes 10 s later; so the batch expires while its second request has time.
 SLOW: dict[str, Any] = {
-    "request_timeout_ms": 200,
-    "delivery_timeout_ms": 200,
-    "retry_backoff_ms": 100,
-    "retry_backoff_max_ms": 100,
+    "request_timeout_ms": 20_000,
+    "delivery_timeout_ms": 20_000,
+    "retry_backoff_ms": 10_000,
+    "retry_backoff_max_ms": 10_000,
     "linger_ms": 0,
     "batch_size": 0,
     "send_buffer_bytes": 8192,
@@ -27,15 +27,18 @@ SLOW: dict[str, Any] = {
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 async def test_a_buffer_in_a_socket_is_not_reused_when_its_batch_expires(codec: str) -> None:
-    big = 400_000
+    big, clock = 400_000, Clock()
     options = {"buffer_memory": 600_000, "max_request_size": 500_000, "compression_type": codec}
     with FakeBroker(topics={"orders": 1, "payments": 1}, receive_buffer=4096) as broker:
         async with audited(broker, **SLOW | options) as audit:
             await audit.send("payments")
             broker.fail("Produce", "NOT_ENOUGH_REPLICAS")
             first = await audit.enqueue(size=big)
-            await until(lambda: broker.count("Produce") == 2)
+            await until(lambda: audit.metric("record-retry-total") == 1)
             reads = broker.hold_reads(1)
+            clock.advance(12.5)  # the pause, and its jitter
+            await until(lambda: audit.metric("requests-in-flight") == 1)
+            clock.advance(8)
             await audit.outcome(first)
 
             assert isinstance(first.outcome, UnknownTimeout)
@@ -52,11 +55,14 @@ async def test_a_buffer_in_a_socket_is_not_reused_when_its_batch_expires(codec: 
 
 
 async def test_a_buffer_in_a_socket_is_given_back_when_the_connection_ends() -> None:
+    clock = Clock()
     with FakeBroker(topics={"orders": 1}, receive_buffer=4096) as broker:
         async with audited(broker, **SLOW | {"buffer_memory": 600_000, "max_request_size": 500_000}) as audit:
             await audit.send()
             reads = broker.hold_reads(1)
-            lost = await audit.send(size=400_000)
+            lost = await audit.enqueue(size=400_000)
+            await until(lambda: audit.metric("requests-in-flight") == 1)
+            clock.advance(21)
             await until(lambda: audit.free == audit.total)
             reads.release()
             await audit.send()
@@ -66,7 +72,7 @@ async def test_a_buffer_in_a_socket_is_given_back_when_the_connection_ends() -> 
 
 async def test_a_buffer_in_a_socket_is_not_touched_by_a_new_epoch(broker: FakeBroker) -> None:
     """A batch is numbered anew while the bytes of its first attempt have not all left."""
-    async with audited(broker, **SLOW | {"request_timeout_ms": 50, "delivery_timeout_ms": 5000}) as audit:
+    async with audited(broker, **SLOW | {"request_timeout_ms": 50, "retry_backoff_ms": 50}) as audit:
         await audit.send()
         broker.swallow("Produce", applied=False)
         for _ in range(5):

@@ -10,7 +10,7 @@ import pytest
 from aioproducer import NotWritten, RecordMetadata
 from aioproducer.errors import Unknown, UnknownTimeout
 from aioproducer.testing import FakeBroker, RequestContext
-from tests.conftest import until
+from tests.conftest import Clock, until
 from tests.traps.judge import audited
 from tests.traps.schedules import (
     a_few_and_many,
@@ -27,16 +27,20 @@ from tests.traps.schedules import (
     swallow_request,
 )
 
-#: A batch expires before its first request runs out of time and could be repeated.
-SHORT: dict[str, Any] = {"request_timeout_ms": 60, "delivery_timeout_ms": 60, "linger_ms": 0, "batch_size": 0}
+#: A batch expires before its first request runs out of time and could be repeated, when the clock is put forward.
+SHORT: dict[str, Any] = {"request_timeout_ms": 10_000, "delivery_timeout_ms": 10_000, "linger_ms": 0, "batch_size": 0}
 
 
 @pytest.mark.parametrize("written", [True, False])
 async def test_an_expired_record_of_unknown_fate_costs_no_later_one(broker: FakeBroker, written: bool) -> None:
+    clock = Clock()
     async with audited(broker, **SHORT) as audit:
         await audit.send()
         broker.swallow("Produce", applied=written)
-        lost = await audit.send()
+        lost = await audit.enqueue()
+        await until(lambda: broker.count("Produce") == 2)
+        clock.advance(11)
+        await audit.outcome(lost)
         later = [await audit.send() for _ in range(3)]
 
     assert isinstance(lost.outcome, UnknownTimeout)
@@ -54,11 +58,14 @@ async def test_an_expired_record_of_unknown_fate_at_any_place_in_flight_costs_no
         if broker.count("Produce") == lost_at + 1:
             broker.swallow("Produce", applied=written)
 
-    async with audited(broker, **SHORT | {"delivery_timeout_ms": 90}) as audit:
+    clock = Clock()
+    async with audited(broker, **SHORT | {"delivery_timeout_ms": 15_000}) as audit:
         broker.control("Produce", lose_the_next_but, times=None)
         await audit.send()
         for _ in range(5):
             await audit.enqueue()
+        await until(lambda: broker.count("Produce") >= lost_at + 2)
+        clock.advance(11)
         await audit.all_outcomes()
         later = [await audit.send() for _ in range(3)]
 
@@ -66,6 +73,7 @@ async def test_an_expired_record_of_unknown_fate_at_any_place_in_flight_costs_no
 
 
 async def test_an_unknown_fate_during_a_cancelled_send_costs_no_later_one(broker: FakeBroker) -> None:
+    clock = Clock()
     async with audited(broker, **SHORT) as audit:
         await audit.send()
         broker.swallow("Produce")
@@ -74,6 +82,8 @@ async def test_an_unknown_fate_during_a_cancelled_send_costs_no_later_one(broker
         cancelled.cancel()
         for _ in range(5):
             await audit.enqueue()
+        await until(lambda: broker.count("Produce") >= 6)
+        clock.advance(11)
 
     assert len(broker.records("orders", 0)) >= 6
 
@@ -107,10 +117,14 @@ async def test_an_unknown_fate_is_not_told_as_not_written_when_retries_are_used_
 
 
 async def test_an_unknown_fate_stays_unknown_through_certain_refusals(broker: FakeBroker) -> None:
-    async with audited(broker, **SHORT | {"delivery_timeout_ms": 100}) as audit:
+    clock = Clock()
+    async with audited(broker, **SHORT) as audit:
         broker.drop_connection("Produce", when="after")
         broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=None)
-        lost = await audit.send()
+        lost = await audit.enqueue()
+        await until(lambda: broker.count("Produce") >= 4)
+        clock.advance(11)
+        await audit.outcome(lost)
         broker.clear_faults()
         await audit.send()
 

@@ -11,7 +11,7 @@ import pytest
 from aioproducer import NotWritten, RecordMetadata, RecordTooLarge
 from aioproducer.errors import Unknown, UnknownTimeout
 from aioproducer.testing import FakeBroker, RequestContext, TopicConfig, TopicSpec
-from tests.conftest import until
+from tests.conftest import Clock, until
 from tests.traps.judge import Audit, audited
 from tests.traps.schedules import ANY, World, a_few_and_many, run_schedule
 
@@ -42,7 +42,7 @@ async def test_a_split_goes_on_until_the_parts_fit_and_flush_waits_for_all_of_th
         async with audited(broker, **OPTIONS, compression_type=codec) as audit:
             await audit.send()
             await fill(audit, 120)
-            await audit.producer.flush(10)
+            await audit.producer.flush(30)
             assert all(each.delivery is not None and each.delivery.done() for each in audit.attempts)
             splits = audit.producer.metrics()["batch-split-total"]
 
@@ -56,7 +56,7 @@ async def test_a_split_of_what_compresses_well_goes_by_the_compressed_size() -> 
     with limited(500) as broker:
         async with audited(broker, check=False, **OPTIONS, compression_type="zstd") as audit:
             deliveries = [await audit.producer.enqueue("orders", b"x" * 300 * (n % 3), partition=0) for n in range(200)]
-            await audit.producer.flush(10)
+            await audit.producer.flush(30)
             offsets = [(await delivery).offset for delivery in deliveries]
 
         assert offsets == list(range(200))
@@ -74,7 +74,7 @@ async def test_a_split_goes_on_when_the_limit_shrinks_meanwhile() -> None:
             await audit.send()
             broker.control("Produce", shrink, times=None)
             await fill(audit, 150)
-            await audit.producer.flush(10)
+            await audit.producer.flush(30)
             assert all(each.delivery is not None and each.delivery.done() for each in audit.attempts)
 
         assert audit.acknowledged == 151
@@ -88,7 +88,7 @@ async def test_a_split_leaves_the_one_record_that_is_too_large_alone() -> None:
             with broker.hold("Produce"):
                 for number in range(40):
                     await audit.enqueue(size=2000 if number == 17 else 100)
-            await audit.producer.flush(10)
+            await audit.producer.flush(30)
             await audit.send()
 
         (refused,) = [each for each in audit.attempts if not isinstance(each.outcome, RecordMetadata)]
@@ -99,7 +99,8 @@ async def test_a_split_leaves_the_one_record_that_is_too_large_alone() -> None:
 
 
 async def test_a_split_never_happens_to_a_batch_that_expired() -> None:
-    options: dict[str, Any] = {"request_timeout_ms": 200, "linger_ms": 0, "delivery_timeout_ms": 230}
+    clock = Clock()
+    options: dict[str, Any] = {"request_timeout_ms": 20_000, "linger_ms": 0, "delivery_timeout_ms": 23_000}
     with limited(1000) as broker:
         async with audited(broker, **OPTIONS | options, max_in_flight_requests_per_connection=1) as audit:
             await audit.send()
@@ -108,8 +109,10 @@ async def test_a_split_never_happens_to_a_batch_that_expired() -> None:
             await until(lambda: broker.count("Produce") == 2)
             for _ in range(30):
                 await audit.enqueue()
-            await until(lambda: audit.producer.health().oldest_pending_s > 0.15)
+            clock.advance(15)
             first.release()  # the batch of 30 leaves now, late in its life
+            await until(lambda: broker.count("Produce") == 3)
+            clock.advance(10)
             await audit.all_outcomes()
             assert broker.count("Produce") == 3
             second.release()
@@ -137,7 +140,7 @@ async def test_a_split_happens_to_a_producer_without_idempotence_too() -> None:
         async with audited(broker, **OPTIONS, enable_idempotence=False) as audit:
             await audit.send()
             await fill(audit, 150)
-            await audit.producer.flush(10)
+            await audit.producer.flush(30)
 
         assert audit.acknowledged == 151
 
@@ -154,7 +157,7 @@ async def test_a_split_reaches_callbacks_waiters_and_forgotten_deliveries_alike(
                     delivery = await audit.producer.enqueue("orders", b"x" * 100, partition=0)
                     await audit.producer.enqueue("orders", b"x" * 2000, partition=0)  # nobody looks at it
             await delivery
-            await audit.producer.flush(10)
+            await audit.producer.flush(30)
             await until(lambda: len(errors) == 20 and len(called) == 20)
 
 

@@ -23,7 +23,7 @@ from tests.conftest import QUICK, until
 from tests.traps.judge import Audit, audited, complaints
 from tests.traps.schedules import a_few_and_many
 
-OPTIONS: dict[str, Any] = {**QUICK, "request_timeout_ms": 500, "delivery_timeout_ms": 1500, "close_timeout_ms": 1000}
+OPTIONS: dict[str, Any] = {**QUICK, "request_timeout_ms": 500, "delivery_timeout_ms": 5000, "close_timeout_ms": 1000}
 
 
 def internal_tasks(before: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
@@ -34,9 +34,9 @@ def internal_tasks(before: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
 
 async def check_dead_or_well(producer: Producer, audit: Audit) -> None:
     """Every accepted record has its outcome soon, and the next send either works or says that the producer died."""
-    await audit.all_outcomes(3)
+    await audit.all_outcomes(10)
     try:
-        await producer.send("orders", b"is anybody there?", partition=2, timeout=2)
+        await producer.send("orders", b"is anybody there?", partition=2, timeout=10)
     except ProducerDied:
         assert producer.health().status is HealthStatus.FAILED
     assert producer.health().alive == (producer.health().status is not HealthStatus.FAILED)
@@ -70,11 +70,11 @@ async def test_a_dead_task_of_any_kind_is_told_to_everybody_who_waits(
     await asyncio.sleep(0.005)
     with caplog.at_level(logging.CRITICAL, "aioproducer"):
         next(task for task in internal_tasks(before) if task.get_name() == name).cancel()
-        await until(lambda: producer.health().status is HealthStatus.FAILED, 1)
+        await until(lambda: producer.health().status is HealthStatus.FAILED)
         hold.release()
         if waiting is not None:
             with pytest.raises(ProducerDied):
-                await asyncio.wait_for(waiting, 1)
+                await asyncio.wait_for(waiting, 5)
         await check_dead_or_well(producer, audit)
         with pytest.raises(ProducerDied):
             await producer.flush(1)
@@ -103,7 +103,7 @@ async def test_a_dead_producer_can_be_closed_and_started_again(
     producer = await Producer(broker.bootstrap_servers, **OPTIONS).start()
     await producer.send("orders", b"one", partition=0)
     next(task for task in internal_tasks(before) if task.get_name() == "aioproducer sender").cancel()
-    await until(lambda: producer.health().status is HealthStatus.FAILED, 1)
+    await until(lambda: producer.health().status is HealthStatus.FAILED)
     await producer.close()
 
     async with producer:
@@ -125,7 +125,7 @@ async def test_a_dead_helper_task_stops_nobody_or_is_told(
             if task is not sending and task.get_name() not in NAMES:
                 task.cancel()
         await asyncio.sleep(0.01)
-    await asyncio.wait_for(sending, 3)
+    await asyncio.wait_for(sending, 10)
     await check_dead_or_well(producer, audit)
     await producer.close(timeout=1)
 

@@ -22,7 +22,7 @@ from tests.traps.schedules import (
     swallow_answer,
 )
 
-OPTIONS: dict[str, Any] = {"linger_ms": 0, "batch_size": 0, "request_timeout_ms": 100, "delivery_timeout_ms": 10_000}
+OPTIONS: dict[str, Any] = {"linger_ms": 0, "batch_size": 0, "request_timeout_ms": 2000, "delivery_timeout_ms": 10_000}
 
 
 @pytest.mark.parametrize("lost_at", range(6))

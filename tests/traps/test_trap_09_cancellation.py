@@ -12,6 +12,7 @@ import pytest
 from aioproducer import Delivery, Producer, ProducerRecord
 from aioproducer.errors import Unknown
 from aioproducer.testing import FakeBroker
+from aioproducer.testing.faults import Hold
 from tests.conftest import QUICK, opened, until
 from tests.traps.judge import audited, payload
 
@@ -90,7 +91,7 @@ async def test_a_cancelled_enqueue_buffers_all_or_nothing_at_every_step(state: s
                 hold = broker.hold("Produce")
                 if state == "full":
                     await producer.enqueue("orders", b"x" * 2000, partition=0)
-                    asyncio.get_running_loop().call_later(0.01, hold.release)
+                    releasing = asyncio.ensure_future(_release_when_somebody_waits(producer, hold))
                 else:
                     hold.release()
                 steps = Steps(producer.enqueue("orders", b"y" * 2000, partition=0), at)
@@ -99,6 +100,9 @@ async def test_a_cancelled_enqueue_buffers_all_or_nothing_at_every_step(state: s
                     outcome = await steps
                 except asyncio.CancelledError:
                     assert steps.reached
+                if state == "full":
+                    releasing.cancel()
+                    hold.release()
                 if isinstance(outcome, Delivery):
                     await outcome
                 await producer.flush(5)
@@ -111,6 +115,11 @@ async def test_a_cancelled_enqueue_buffers_all_or_nothing_at_every_step(state: s
             return steps.reached
 
     assert await at_every_step(run) >= {"cold": 3, "known": 2, "full": 3}[state]
+
+
+async def _release_when_somebody_waits(producer: Producer, hold: Hold) -> None:
+    await until(lambda: producer.health().waiting_senders)
+    hold.release()
 
 
 @pytest.mark.parametrize("timeout", [None, 5.0])
@@ -209,8 +218,9 @@ async def test_a_cancelled_send_in_a_storm_of_timeouts_is_delivered_once_or_not_
             attempt = audit.attempt("orders", number % 3)
             value = payload(*attempt.name, size)
             try:
+                timeout = 0.002 * (number % 50) if number % 50 < 49 else None
                 attempt.outcome = await asyncio.wait_for(
-                    audit.producer.send("orders", value, partition=number % 3), 0.002 * (number % 50)
+                    audit.producer.send("orders", value, partition=number % 3), timeout
                 )
             except TimeoutError:
                 late += 1

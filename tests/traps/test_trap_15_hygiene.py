@@ -28,39 +28,43 @@ from tests.traps.schedules import run_schedule
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
 
 
-@pytest.mark.parametrize("codec", ["zstd", "gzip"])
-async def test_the_loop_is_not_blocked_by_the_compression_of_large_batches(
-    broker: FakeBroker, codec: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In debug mode asyncio tells of every callback that takes longer than 50 ms; these batches take several times that."""
-    words = [random.Random(number).randbytes(6).hex().encode() for number in range(2000)]
+async def longest_turn(broker: FakeBroker, codec: str, **options: Any) -> float:
+    """The seconds of processor time that the longest turn of the event loop takes: a busy machine adds nothing to it."""
     chance = random.Random(15)
+    words = [chance.randbytes(6).hex().encode() for _ in range(4)]  # so few that the search for repeats is long
     values = [b" ".join(chance.choices(words, k=80)) for _ in range(1000)]
-    loop = asyncio.get_running_loop()
-    rounds, slow = 0, [""]
-    while not rounds or (slow and rounds < 3):  # the machine may be busy: what our own code takes, it takes every time
-        rounds += 1
-        caplog.clear()
-        async with opened(
-            broker,
-            compression_type=codec,
-            compression_level=9 if codec == "gzip" else 15,
-            batch_size=2**20,
-            max_request_size=2**21,
-            linger_ms=50,
-        ) as producer:
-            await producer.send("orders", b"first", partition=0)
-            loop.set_debug(True)
-            loop.slow_callback_duration = 0.05
-            try:
-                await producer.send_many("orders", values * 4, partition=0)
-            finally:
-                loop.set_debug(False)
-        slow = [record.getMessage() for record in caplog.records if "took" in record.getMessage()]
+    loop: Any = asyncio.get_running_loop()
+    turn = loop._run_once
+    longest = 0.0
 
-    assert slow == []
+    def timed() -> None:
+        nonlocal longest
+        began = time.thread_time()
+        turn()
+        longest = max(longest, time.thread_time() - began)
+
+    level = 9 if codec == "gzip" else 15
+    sizes = {"batch_size": 2**20, "max_request_size": 2**21}
+    async with opened(
+        broker, compression_type=codec, compression_level=level, linger_ms=50, **sizes, **options
+    ) as producer:
+        await producer.send("orders", b"first", partition=0)
+        loop._run_once = timed
+        try:
+            await producer.send_many("orders", values * 4, partition=0)
+        finally:
+            del loop._run_once
+    return longest
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip"])
+async def test_the_loop_is_not_blocked_by_the_compression_of_large_batches(broker: FakeBroker, codec: str) -> None:
+    longest = await longest_turn(broker, codec)
+    in_the_loop = await longest_turn(broker, codec, compression_threshold_bytes=2**30)
+
+    assert longest < in_the_loop / 2
     assert max(len(batch.records) for batch in broker.batches("orders", 0)) > 500, "they were large ones"
-    assert len(broker.records("orders", 0)) == 4001 * rounds
+    assert len(broker.records("orders", 0)) == 2 * 4001
 
 
 FORK = """
@@ -211,8 +215,8 @@ async def test_a_frozen_clock_stops_no_timer(broker: FakeBroker, monkeypatch: py
     now, wall = time.monotonic, time.time()
     monkeypatch.setattr(loop, "time", lambda: now())
     options: dict[str, Any] = {
-        "request_timeout_ms": 100,
-        "delivery_timeout_ms": 150,
+        "request_timeout_ms": 500,
+        "delivery_timeout_ms": 600,
         "linger_ms": 10,
         "metadata_max_age_ms": 30,
     }
@@ -234,7 +238,7 @@ async def test_a_frozen_clock_stops_no_timer(broker: FakeBroker, monkeypatch: py
         monkeypatch.undo()
 
     assert isinstance(late.outcome, UnknownTimeout)
-    assert took < 2
+    assert took < 10
     assert broker.records("orders")[1].timestamp_ms == int(wall * 1000)
 
 
