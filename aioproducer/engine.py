@@ -1,4 +1,4 @@
-"""The running parts of a producer, wired together, and the one task that owns all their tasks.
+"""The running parts of a producer, wired together, and the one task that owns all their tasks but the user's.
 
 An `Engine` lives from a producer's start to its close, in one event loop and one process. If any of its tasks ends
 without being asked to - a bug, a foreign ``task.cancel()`` - the engine *dies*: every record that waits is told, and
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from random import Random
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.sequences import Sequences
 from aioproducer.errors import ForkedProcess, ProducerClosed, ProducerDied, ProducerStateError, WrongEventLoop
+from aioproducer.foreign import ForeignTasks
 from aioproducer.hot import Appender, count_fork
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
@@ -63,15 +64,13 @@ class Engine:
         self.metrics = metrics
         self.died: ProducerDied | None = None
         self.closing = False
+        self.foreign = ForeignTasks(self.loop)
         self.appender = appender
         self._burst_of = 0
         self._waiting: set[asyncio.Timeout] = set()
         self._forks = _forks
         self._pid = os.getpid()
         self._stopping = False
-        self._foreign = 0  # interceptors that have not ended
-        self._foreign_tasks: set[asyncio.Task[Any]] = set()  # those of them that have begun
-        self._foreign_ended: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
 
@@ -195,46 +194,8 @@ class Engine:
         await self.client.close()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run foreign work - an async interceptor - in a task that ends with the engine."""
-        if self._tasks is None:
-            work.close()
-        else:
-            self._foreign += 1
-            self._tasks.start_soon(self._run_foreign, work, name=name)
-
-    async def _run_foreign(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._foreign_tasks.add(task)
-        try:
-            await work
-        except asyncio.CancelledError:
-            # Cancelled or not, it ends here. Going further up, a cancellation that began in the foreign code, of something
-            # that it waited for, would look like one of the producer.
-            logger.debug("Foreign work of the producer was cancelled", exc_info=True)
-        finally:
-            self._forget_foreign(task)
-
-    def _forget_foreign(self, task: asyncio.Task[Any] | None) -> None:
-        if task not in self._foreign_tasks:
-            return
-        self._foreign_tasks.remove(task)
-        self._foreign -= 1
-        if not self._foreign and self._foreign_ended is not None:
-            self._foreign_ended.set()
-
-    def expect_no_end_of_this(self) -> None:
-        """Do not wait for the foreign work that calls this: it waits for the end of the engine."""
-        self._forget_foreign(asyncio.current_task())
-
-    async def wait_foreign(self, deadline: float) -> None:
-        """Wait until all foreign work has ended, or the deadline has come. Cancellation: the work goes on."""
-        if not self._foreign:
-            return
-        self._foreign_ended = asyncio.Event()
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(deadline):
-                await self._foreign_ended.wait()
+        """Run foreign work - an async interceptor - in a task for which closing waits, within its time."""
+        self.foreign.spawn(work, name)
 
     # -- who may use it -----------------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from os import PathLike
 from random import Random
@@ -17,6 +17,7 @@ import anyio
 from aioproducer.arguments import check_hook, check_timeout
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
+from aioproducer.deadline import Deadline
 from aioproducer.delivery import Delivery, DeliveryCallback
 from aioproducer.engine import Engine
 from aioproducer.errors import (
@@ -46,13 +47,11 @@ from aioproducer.types import (
 
 __all__ = ["Producer"]
 
-logger = logging.getLogger("aioproducer")
-
 _T = TypeVar("_T")
 _client_numbers = itertools.count(1)
 
-#: A coroutine that appends without ever having to wait lets the event loop run after this many bytes.
-_BURST_BYTES = 64 * 1024
+#: A coroutine that appends without ever having to wait lets the event loop run after this many bytes: in a millisecond or two.
+_BURST_BYTES = 256 * 1024
 
 
 class Producer(ShortWay):
@@ -102,6 +101,7 @@ class Producer(ShortWay):
         self._random = Random()
         self._engine: Engine | None = None
         self._closing: asyncio.Task[CloseReport] | None = None
+        self._close_by: Deadline | None = None
         self._closed = False
 
         self._intake = Intake(config, self._metrics)
@@ -193,7 +193,8 @@ class Producer(ShortWay):
         ``timeout`` is in seconds; None means ``close_timeout_ms``. When it ends, what is still waiting is given up: its
         deliveries fail as `NotWritten` or `Unknown`, and the report holds the records. Calls that wait for room or
         metadata fail at once with `ProducerClosed`. Later calls return the same report; a call while another one closes
-        waits for that one.
+        waits for that one, which then ends within the shorter of both timeouts. Async interceptors and callbacks that
+        have not ended by then are cancelled.
 
         Cancellation: closing goes on in the background, within its timeout.
         """
@@ -207,29 +208,36 @@ class Producer(ShortWay):
             self._engine = None  # everything of it went with its loop; whoever waited was told
             self._closed = True
             return self._report()
-        engine.expect_no_end_of_this()
+        engine.foreign.excuse_current()
         if self._closing is None or (self._closing.done() and _failed(self._closing)):
             seconds = self.config.close_timeout_ms / 1000 if seconds is None else seconds
-            self._closing = engine.loop.create_task(self._close(engine, seconds), name="aioproducer close")
+            self._close_by = Deadline(engine.loop, seconds)
+            self._closing = engine.loop.create_task(self._close(engine, self._close_by), name="aioproducer close")
+        elif seconds is not None and self._close_by is not None:
+            self._close_by.bring_forward(seconds)
         return await asyncio.shield(self._closing)
 
-    async def _close(self, engine: Engine, timeout: float) -> CloseReport:
-        deadline = engine.loop.time() + timeout
+    async def _close(self, engine: Engine, deadline: Deadline) -> CloseReport:
         engine.close_intake()
         if engine.died is None:
-            await _flushed(engine, deadline)
+            with suppress(TimeoutError):
+                async with deadline.limit():
+                    await _flushed(engine, None)
         left: list[tuple[bool, ProducerBatch]] = [
             (batch.possibly_written or batch.on_its_way, batch) for batch in engine.accumulator.incomplete()
         ]
         readers = [(written, batch.undelivered()) for written, batch in left]
         engine.accumulator.fail_all(
-            ProducerClosed(f"The producer was closed, and {timeout:g} s were not enough to deliver this record."),
+            ProducerClosed(
+                f"The producer was closed, and {deadline.seconds:g} s were not enough to deliver this record."
+            ),
             engine.loop.time(),
         )
         await asyncio.sleep(0)  # the callbacks of the last outcomes run before the tasks that they may need end
-        await engine.wait_foreign(deadline)
+        await engine.foreign.wait(deadline)
+        await engine.foreign.cancel()
         await engine.stop()
-        await self._close_interceptors(deadline)
+        await self._close_interceptors(engine, deadline)
         self._engine = None
         self._closed = True
         return self._report(
@@ -237,15 +245,12 @@ class Producer(ShortWay):
             maybe_written=[record for written, read in readers if written for record in read()],
         )
 
-    async def _close_interceptors(self, deadline: float) -> None:
+    async def _close_interceptors(self, engine: Engine, deadline: Deadline) -> None:
         closing = self._intake.interceptors.close()
-        if closing is None:
-            return
-        try:
-            async with asyncio.timeout_at(deadline):
-                await closing
-        except TimeoutError:
-            logger.warning("An interceptor's close() was cancelled: it took longer than the producer's.")
+        if closing is not None:
+            engine.spawn(closing, "aioproducer interceptors' close")
+            await engine.foreign.wait(deadline)
+            await engine.foreign.cancel()
 
     def _report(
         self, not_written: Sequence[ProducerRecord] = (), maybe_written: Sequence[ProducerRecord] = ()
@@ -260,13 +265,14 @@ class Producer(ShortWay):
 
     async def _abandon(self) -> None:
         """Close without waiting for anybody, so that a cancelled `async with` leaves nothing behind."""
-        engine, closing = self._engine, self._closing
-        if engine is None or closing is None:
+        engine, closing, close_by = self._engine, self._closing, self._close_by
+        if engine is None or closing is None or close_by is None:
             return
         engine.accumulator.fail_all(
             ProducerClosed("The producer was closed by a cancellation before this record was delivered."),
             engine.loop.time(),
         )
+        close_by.bring_forward(0)
         await asyncio.wait([closing])
 
     # -- records ------------------------------------------------------------------------------------------------------

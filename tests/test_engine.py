@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -134,6 +135,117 @@ async def test_closing_ends_in_time_whatever_an_interceptor_does(broker: FakeBro
 
     assert report.delivered == 1
     assert producer.health().status is HealthStatus.CLOSED
+
+
+@pytest.mark.parametrize("swallows_in", ["on_acknowledgement", "close"])
+async def test_closing_ends_in_time_though_an_interceptor_swallows_its_cancellation(
+    broker: FakeBroker, swallows_in: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = asyncio.Event()
+
+    async def swallow(*_: object) -> None:
+        while not ended.is_set():
+            with suppress(asyncio.CancelledError):
+                await ended.wait()
+
+    interceptor = type("Swallowing", (), {swallows_in: staticmethod(swallow)})()
+    before = asyncio.all_tasks()
+    producer = Producer(broker.bootstrap_servers, interceptors=[interceptor])
+    await producer.start()
+    await producer.send("orders", b"value")
+
+    async with asyncio.timeout(2):
+        report = await producer.close(timeout=0.1)
+
+    assert report.delivered == 1
+    assert producer.health().status is HealthStatus.CLOSED
+    assert "left behind: aioproducer interceptor" in caplog.text
+    (left,) = asyncio.all_tasks() - before
+    ended.set()
+    await left
+
+
+async def test_a_later_close_with_less_time_lets_the_closing_that_runs_end_in_that_time(broker: FakeBroker) -> None:
+    producer = Producer(broker.bootstrap_servers)
+    await producer.start()
+    await producer.send("orders", b"value")
+    with broker.hold("Produce"):
+        delivery = await producer.enqueue("orders", b"value")
+        closing = asyncio.create_task(producer.close(timeout=60))
+        await until(lambda: tasks_named("aioproducer close"))
+
+        async with asyncio.timeout(2):
+            assert producer.health().status is HealthStatus.CLOSING
+            longer = asyncio.create_task(producer.close())
+            report = await producer.close(timeout=0.05)
+
+    assert report.unknown == 1
+    assert await closing is report
+    assert await longer is report
+    assert "0.05 s were not enough" in str(delivery.exception())
+
+
+async def test_a_later_close_with_less_time_does_not_wait_for_interceptors_either(broker: FakeBroker) -> None:
+    class Hanging:
+        closed = False
+
+        async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
+            await asyncio.sleep(60)
+
+        async def close(self) -> None:
+            self.closed = True
+            await asyncio.sleep(60)
+
+    hanging = Hanging()
+    producer = Producer(broker.bootstrap_servers, interceptors=[hanging])
+    await producer.start()
+    await producer.send("orders", b"value")
+    closing = asyncio.create_task(producer.close(timeout=60))
+    await asyncio.sleep(0.02)
+
+    async with asyncio.timeout(2):
+        await producer.close(timeout=0.05)
+
+    assert (await closing).delivered == 1
+    assert hanging.closed
+
+
+async def test_leaving_the_block_by_a_cancellation_waits_for_no_interceptor(broker: FakeBroker) -> None:
+    class Hanging:
+        async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
+            await asyncio.sleep(60)
+
+    async def use() -> None:
+        async with Producer(broker.bootstrap_servers, interceptors=[Hanging()]) as producer:
+            await producer.send("orders", b"value")
+
+    before = asyncio.all_tasks()
+    using = asyncio.create_task(use())
+    await until(lambda: tasks_named("aioproducer close"))
+    using.cancel()
+
+    async with asyncio.timeout(2):
+        with pytest.raises(asyncio.CancelledError):
+            await using
+    assert asyncio.all_tasks() == before
+
+
+async def test_interceptors_are_told_of_the_records_that_a_death_has_cost(broker: FakeBroker) -> None:
+    heard: list[object] = []
+
+    class Exporting:
+        async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
+            await asyncio.sleep(0)
+            heard.append(error)
+
+    async with opened(broker, interceptors=[Exporting()]) as producer:
+        await producer.send("orders", b"value")
+        with broker.hold("Produce"):
+            await producer.enqueue("orders", b"value")
+            tasks_named("aioproducer sender")[0].cancel()
+            await until(lambda: len(heard) == 2)
+
+    assert isinstance(heard[1], DeliveryError)
 
 
 async def test_a_closing_that_was_cancelled_from_outside_can_be_done_again(broker: FakeBroker) -> None:

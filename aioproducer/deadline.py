@@ -1,0 +1,39 @@
+"""When something must have ended, whoever decides so last: a moment that can come nearer while others wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+__all__ = ["Deadline"]
+
+
+class Deadline:
+    """A moment on the event loop's clock, ``seconds`` after somebody asked for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self.seconds = seconds
+        self._loop = loop
+        self._at = loop.time() + seconds
+        self._limits: set[asyncio.Timeout] = set()
+
+    def bring_forward(self, seconds: float) -> None:
+        """Let it be in so many seconds from now, unless it is earlier anyway; those who wait already are told."""
+        at = self._loop.time() + seconds
+        if at >= self._at:
+            return
+        self._at, self.seconds = at, seconds
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(at)
+
+    @asynccontextmanager
+    async def limit(self) -> AsyncGenerator[None]:
+        """Raises TimeoutError where what is awaited within has not ended by then."""
+        async with asyncio.timeout_at(self._at) as limit:
+            self._limits.add(limit)
+            try:
+                yield
+            finally:
+                self._limits.discard(limit)
