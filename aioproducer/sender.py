@@ -24,6 +24,7 @@ import anyio.to_thread
 
 from aioproducer.accumulator import RecordAccumulator
 from aioproducer.config import ProducerConfig
+from aioproducer.core.answers import match_answers
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.sequences import Sequences
@@ -204,12 +205,18 @@ class Sender:
         self._metrics.produce_requests += 1
         self._metrics.records_per_request.observe(sum(batch.count for batch in batches))
 
+        names = {topic_id: name for name, topic_id in topic_ids.items() if topic_id != ZERO_UUID}
+        told: list[PartitionProduceResponse] = []
+
+        def check(response: ProduceResponse) -> None:
+            told.extend(match_answers(batches, names, response))
+
         sent_at = time.perf_counter()  # uvloop's clock counts whole milliseconds: enough for deadlines, not for this
 
         def answered(answer: Any) -> None:
             self._metrics.request_latency.observe(time.perf_counter() - sent_at)
             try:
-                self._answered(node, batches, topic_ids, answer)
+                self._answered(node, batches, told, answer)
             except (
                 Exception
             ) as error:  # a bug of ours; raised here it would reach the connection only, and be passed over
@@ -223,6 +230,7 @@ class Sender:
             answered,
             self._request_timeout_s,
             expect_response=self._config.acks != 0,
+            check=check,
         )
 
     def _version_for(self, node: int, batches: Sequence[ProducerBatch]) -> tuple[int, dict[str, Any]]:
@@ -245,10 +253,15 @@ class Sender:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def _answered(self, node: int, batches: Sequence[ProducerBatch], topic_ids: dict[str, Any], answer: Any) -> None:
+    def _answered(
+        self, node: int, batches: Sequence[ProducerBatch], told: Sequence[PartitionProduceResponse], answer: Any
+    ) -> None:
         now = self._loop.time()
         if isinstance(answer, ProduceResponse):
-            self._read(node, batches, topic_ids, answer, now)
+            if answer.throttle_time_ms:
+                self._metrics.throttle_time.observe(answer.throttle_time_ms / 1000)
+            for batch, each in zip(batches, told, strict=True):
+                self._judge(node, batch, each, answer, now)
         elif answer is None:  # acks=0: the bytes are on their way, and more will never be known
             for batch in batches:
                 self._accumulator.complete(batch, -1, -1, now)
@@ -257,32 +270,6 @@ class Sender:
             for batch in batches:
                 self._unanswered(batch, error, now)
         self.wake()
-
-    def _read(
-        self,
-        node: int,
-        batches: Sequence[ProducerBatch],
-        topic_ids: dict[str, Any],
-        response: ProduceResponse,
-        now: float,
-    ) -> None:
-        if response.throttle_time_ms:
-            self._metrics.throttle_time.observe(response.throttle_time_ms / 1000)
-        names = {topic_id: name for name, topic_id in topic_ids.items() if topic_id != ZERO_UUID}
-        answers = {
-            (topic.name or names.get(topic.topic_id, ""), partition.index): partition
-            for topic in response.responses
-            for partition in topic.partition_responses
-        }
-        for batch in batches:
-            answer = answers.get((batch.partition.topic, batch.partition.partition))
-            if answer is None:
-                missing = ProtocolError(
-                    f"Broker {node} answered a Produce request without a word about {batch.partition}."
-                )
-                self._unanswered(batch, missing, now)
-            else:
-                self._judge(node, batch, answer, response, now)
 
     def _unanswered(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         """No readable answer: the batch may be in the log; only the same bytes again can tell."""
