@@ -9,7 +9,6 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -41,7 +40,7 @@ def must_be_native() -> bool:
     return bool(os.environ.get("CI")) and shutil.which(compiler) is not None
 
 
-NATIVE_EXISTS = any(map(was_built, NATIVE_MODULES)) or must_be_native()
+NATIVE_EXISTS = was_built("aioproducer.record._native") or must_be_native()
 needs_native = pytest.mark.skipif(not NATIVE_EXISTS, reason="the native extension was not built here")
 
 
@@ -264,15 +263,19 @@ def test_a_record_that_the_format_cannot_hold_is_refused_before_it_is_copied() -
     assert (builder.count, builder.read_records()) == (1, [Record(0, 1, None, b"v")])
 
 
-@contextmanager
-def no_memory_for(allocation: int) -> Iterator[None]:
-    """Let the so manieth request for memory fail, counted from 0, and only that."""
+def fails_without_memory(allocation: int, append: Callable[..., int], *arguments: object) -> bool:
+    """Whether appending fails where the so manieth request for memory, counted from 0, is refused, and only that."""
     hooks = pytest.importorskip("_testcapi")
+    failed = False
+    # Not a context manager: it would itself need memory between the two calls.
     hooks.set_nomemory(allocation, allocation + 1)
     try:
-        yield
+        append(*arguments)
+    except MemoryError:
+        failed = True
     finally:
         hooks.remove_mem_hooks()
+    return failed
 
 
 @pytest.mark.parametrize("records_before", [0, 4])
@@ -286,12 +289,7 @@ def test_where_memory_ends_a_record_is_there_entirely_or_not_at_all(
         for number in range(records_before):
             builder.append(1000 + number, None, b"v" * 120)
         state = builder.count, builder.size, builder.base_timestamp, builder.max_timestamp, builder.read_records()
-        failed = False
-        with no_memory_for(allocation):
-            try:
-                builder.append(2000, None, value, headers)
-            except MemoryError:
-                failed = True
+        failed = fails_without_memory(allocation, builder.append, 2000, None, value, headers)
         if failed:
             failures += 1
             found = builder.count, builder.size, builder.base_timestamp, builder.max_timestamp, builder.read_records()
