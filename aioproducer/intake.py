@@ -319,6 +319,8 @@ class Intake:
         delivery.watch(acknowledged)
 
     def not_accepted(self, engine: Engine, record: SerializedRecord | None, error: BaseException) -> None:
+        if isinstance(error, KafkaError) and not isinstance(error, (BufferFull, MetadataNotReady)):
+            self._metrics.records_refused += 1  # those two only ask to come again
         if self.interceptors.sees_acknowledgement:
             self._tell_interceptors(engine, None, error, record.headers if record is not None else ())
 

@@ -79,7 +79,8 @@ class ProducerMetrics:
     def __init__(self) -> None:
         self.topics: dict[str, TopicMetrics] = {}
         self.records_delivered = 0
-        self.records_failed = 0  # certainly not written
+        self.records_refused = 0  # never accepted
+        self.records_failed = 0  # accepted, and certainly not written
         self.records_unknown = 0
         self.record_retry_total = 0
         self.batch_split_total = 0
@@ -105,7 +106,7 @@ class ProducerMetrics:
         """Everything, under the names of Java's producer-metrics (and `-p50`, `-p99`, `-p99.9` where Java has none)."""
         out: dict[str, float] = {
             "record-send-total": sum(topic.record_send_total for topic in self.topics.values()),
-            "record-error-total": self.records_failed + self.records_unknown,
+            "record-error-total": self.records_refused + self.records_failed + self.records_unknown,
             "record-delivered-total": self.records_delivered,
             "record-not-written-total": self.records_failed,
             "record-unknown-total": self.records_unknown,

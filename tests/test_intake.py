@@ -1,0 +1,130 @@
+"""How records get in: what is counted when one is refused, who is let run meanwhile, and which options reach the parts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioproducer import BufferFull, InvalidRecord, NotWrittenTimeout, Producer, RecordTooLarge
+from aioproducer.accumulator import AccumulatorSettings
+from aioproducer.record import Codec
+from aioproducer.testing import FakeBroker
+from tests.conftest import opened
+
+
+def settings_of(producer: Producer) -> AccumulatorSettings:
+    engine = producer._engine
+    assert engine is not None
+    return engine.accumulator.settings
+
+
+async def test_a_task_that_enqueues_without_end_lets_the_others_run(broker: FakeBroker) -> None:
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+            await asyncio.sleep(0)
+
+    async with opened(broker, buffer_memory=2**26) as producer:
+        await producer.send("orders", b"first", partition=0)
+        heart = asyncio.create_task(beat())
+        try:
+            with broker.hold("Produce"):
+                for number in range(8000):
+                    await producer.enqueue("orders", b"x" * 1000, partition=number % 3)
+        finally:
+            heart.cancel()
+
+    assert beats >= 40, "8 MB, and a pause after each 64 KiB"
+
+
+async def test_a_record_that_is_refused_counts_as_an_error(broker: FakeBroker) -> None:
+    async with opened(broker, max_request_size=2000) as producer:
+        await producer.send("orders", b"good")
+        with pytest.raises(RecordTooLarge):
+            await producer.send("orders", b"x" * 3000)
+        with pytest.raises(RecordTooLarge):
+            producer.enqueue_nowait("orders", b"x" * 3000)
+        with pytest.raises(InvalidRecord):
+            await producer.send("..", b"no topic")
+        with pytest.raises(NotWrittenTimeout):
+            await producer.enqueue("orders", b"no such partition", partition=7, timeout=0.001)
+        numbers = producer.metrics()
+
+        assert numbers["record-error-total"] == 4
+        assert numbers["record-not-written-total"] == 0, "nothing that was accepted failed"
+        report = await producer.close()
+    assert (report.delivered, report.failed) == (1, 0)
+
+
+async def test_a_record_that_finds_no_room_in_time_counts_as_exhausted_and_as_an_error(broker: FakeBroker) -> None:
+    async with opened(broker, buffer_memory=20_000, max_block_ms=20) as producer:
+        await producer.send("orders", b"first")
+        with broker.hold("Produce"):
+            held = await producer.enqueue("orders", b"x" * 15_000)
+            with pytest.raises(NotWrittenTimeout, match="no room"):
+                await producer.enqueue("orders", b"x" * 15_000)
+            with pytest.raises(BufferFull):
+                producer.enqueue_nowait("orders", b"x" * 15_000)
+            numbers = producer.metrics()
+        await held
+
+    assert numbers["buffer-exhausted-total"] == 1
+    assert numbers["record-error-total"] == 1, "BufferFull only asks to come again"
+    assert numbers["bufferpool-wait-time-ns-total"] >= 15e6
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"adaptive_partitioning": True, "availability_timeout_s": 0.0, "client_rack": None}),
+        ({"partitioner_adaptive_partitioning_enable": False}, {"adaptive_partitioning": False}),
+        ({"partitioner_availability_timeout_ms": 1500}, {"availability_timeout_s": 1.5}),
+        ({"client_rack": "a"}, {"client_rack": None}),
+        ({"client_rack": "a", "partitioner_rack_aware": True}, {"client_rack": "a"}),
+        ({"linger_ms": 7, "batch_size": 999}, {"linger_s": 0.007, "batch_size": 999}),
+        ({"max_request_size": 5000}, {"max_request_size": 5000}),
+        (
+            {"compression_type": "gzip", "compression_level": 3, "compression_threshold_bytes": 77},
+            {"codec": Codec.GZIP, "compression_level": 3, "compression_threshold": 77},
+        ),
+    ],
+)
+async def test_the_options_reach_the_accumulator(
+    broker: FakeBroker, options: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    async with opened(broker, **options) as producer:
+        settings = settings_of(producer)
+
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+async def test_records_without_a_key_go_to_leaders_in_the_clients_rack_where_that_is_wanted() -> None:
+    with FakeBroker(2, topics={"orders": 4}) as broker:
+        for node in broker.cluster.nodes.values():
+            node.rack = f"rack-{node.node_id}"
+        near = {partition for partition in range(4) if broker.leader("orders", partition) == 2}
+        async with opened(broker, client_rack="rack-2", partitioner_rack_aware=True, batch_size=500) as producer:
+            went = {(await producer.send("orders", b"x" * 600)).partition for _ in range(40)}
+
+    assert went == near
+
+
+async def test_a_duplicate_that_the_broker_recognises_is_a_success_whose_offset_nobody_knows(
+    broker: FakeBroker,
+) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"first", partition=0)
+        broker.fail_after_apply("Produce", "DUPLICATE_SEQUENCE_NUMBER")
+        metadata = await producer.send("orders", b"second", partition=0)
+        third = await producer.send("orders", b"third", partition=0)
+        numbers = producer.metrics()
+
+    assert metadata.offset == -1
+    assert third.offset == 2
+    assert numbers["record-retry-total"] == 0
+    assert [record.value for record in broker.records("orders", 0)] == [b"first", b"second", b"third"]
