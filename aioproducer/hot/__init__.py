@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from aioproducer._twin import use_native
 
 from . import _append
-from ._append import RECORD_COST
 
 if TYPE_CHECKING or not use_native("aioproducer.hot._native"):
-    from ._append import Appender, Budget, Lane, OpenBatch, ShortWay, StickyPartition, count_fork
+    from ._append import RECORD_COST, Appender, Budget, Lane, OpenBatch, ShortWay, StickyPartition, count_fork
     from ._delivery import Delivery, Outcome
 else:
     from ._native import (
+        RECORD_COST,
         Appender,
         Budget,
         Delivery,

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RECORD_COST", "Appender", "Budget", "Lane", "OpenBatch", "ShortWay", "StickyPartition", "count_fork"]
 
-#: Small records cost time, too: this many bytes are added for each to what was appended in one burst.
-RECORD_COST: Final = 256
+#: Appending takes its time, too: for each record as much as so many bytes.
+RECORD_COST: Final = 512
 
 _forks = 0
 

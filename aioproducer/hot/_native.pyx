@@ -55,7 +55,10 @@ cdef extern from "<time.h>" nogil:
     const int TIME_UTC
     int timespec_get(timespec* ts, int base)
 
-cdef long long RECORD_COST = 256  # as in the twin
+#: Appending takes its time, too: for each record as much as so many bytes.
+RECORD_COST = 32
+
+cdef long long record_cost = RECORD_COST
 cdef unsigned int forks = 0
 cdef object METADATA = RecordMetadata
 cdef object CREATE_TIME = TimestampType.CREATE_TIME
@@ -554,7 +557,7 @@ cdef class Appender:
         delivery._key_size = <int>key_length
         delivery._value_size = <int>value_length
         budget.free -= used
-        self.burst += used + RECORD_COST
+        self.burst += used + record_cost
         is_full = builder.size >= batch.limit
         if sticky is not None and sticky.note(used, is_full):
             sticky.partition = -1
