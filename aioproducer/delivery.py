@@ -32,7 +32,7 @@ class UnobservedSink(Protocol):
         ...
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
-        """Run the callback soon, outside the code that completes batches."""
+        """Run the callback soon, outside the code that completes batches; a coroutine that it returns is run, too."""
         ...
 
     def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
@@ -141,8 +141,9 @@ class ProduceResult(Outcome):
         self._sink.call_soon(_run_callback, callback, delivery)
 
 
-def _run_callback(callback: DeliveryCallback, delivery: Delivery) -> None:
+def _run_callback(callback: DeliveryCallback, delivery: Delivery) -> object:
     try:
-        callback(delivery)
+        return callback(delivery)
     except Exception:  # foreign code: one bad callback must not cost the others theirs
         logger.exception("The delivery callback %r raised for a record of %s", callback, delivery.topic_partition)
+        return None

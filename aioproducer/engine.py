@@ -83,7 +83,7 @@ class Engine:
         )
         self.client = NetworkClient(config, client_id=client_id, random=random, on_ready=self._wake)
         self.pool = BufferPool(config.buffer_memory, self._under_pressure)
-        self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error)
+        self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign)
         self.accumulator = RecordAccumulator(
             _settings(config, codec),
             self.client.metadata,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeAlias, cast
 
 from aioproducer.delivery import BatchFailure
 from aioproducer.errors import DeliveryError, ForkedProcess, WrongEventLoop
+from aioproducer.foreign import ForeignTasks
 
 __all__ = ["UnobservedFailures"]
 
@@ -30,9 +31,13 @@ class UnobservedFailures:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, on_delivery_error: Callable[[DeliveryError], object] | None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_delivery_error: Callable[[DeliveryError], object] | None,
+        foreign: ForeignTasks,
     ) -> None:
         self._loop = loop
+        self._foreign = foreign
         self._callback = on_delivery_error
         self._counted: dict[_Fate, int] = {}
         self._last: dict[_Fate, BatchFailure] = {}
@@ -54,8 +59,13 @@ class UnobservedFailures:
             )
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
-        """Run a callback of the user's outside our own code."""
-        return self._loop.call_soon(callback, *args)
+        """Run a callback of the user's outside our own code, and what it returns as a task where it is async."""
+        return self._loop.call_soon(self._call, callback, *args)
+
+    def _call(self, callback: Callable[..., object], *args: Any) -> None:
+        work = callback(*args)
+        if work is not None and isinstance(work, Coroutine):
+            self._foreign.spawn(cast("Coroutine[Any, Any, object]", work), "aioproducer delivery callback")
 
     def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
         """Report failed records that nobody looks at; may be called by a finalizer, in any thread."""
@@ -76,9 +86,12 @@ class UnobservedFailures:
             return
         for index in indexes:
             try:
-                self._callback(failure.error_for(index))
+                work = self._callback(failure.error_for(index))
             except Exception:  # foreign code
                 logger.exception("on_delivery_error raised for a record of %s", failure.partition)
+                continue
+            if isinstance(work, Coroutine):
+                self._foreign.spawn(cast("Coroutine[Any, Any, object]", work), "aioproducer on_delivery_error")
 
     def _count(self, failure: BatchFailure, records: int) -> None:
         fate = failure.partition.topic, failure.possibly_written

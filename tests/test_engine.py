@@ -9,9 +9,12 @@ from contextlib import suppress
 import pytest
 
 from aioproducer import (
+    CloseReport,
+    Delivery,
     DeliveryError,
     HealthStatus,
     InvalidRecord,
+    NotWritten,
     NotWrittenTimeout,
     Producer,
     ProducerClosed,
@@ -228,6 +231,74 @@ async def test_leaving_the_block_by_a_cancellation_waits_for_no_interceptor(brok
         with pytest.raises(asyncio.CancelledError):
             await using
     assert asyncio.all_tasks() == before
+
+
+async def test_callbacks_may_be_async_and_closing_waits_for_them(broker: FakeBroker) -> None:
+    told: list[object] = []
+
+    async def store(delivery: Delivery) -> None:
+        await asyncio.sleep(0.02)
+        told.append(delivery.result().offset)
+
+    async def store_error(error: DeliveryError) -> None:
+        await asyncio.sleep(0.02)
+        told.append(type(error))
+
+    async with opened(broker, on_delivery_error=store_error) as producer:
+        await producer.send("orders", b"one", partition=0, on_delivery=store)
+        (await producer.enqueue("orders", b"two", partition=0)).add_done_callback(store)
+        producer.enqueue_nowait("orders", b"three", partition=0, on_delivery=store)
+        await producer.flush()
+        broker.fail("Produce", "INVALID_RECORD", times=1)
+        await producer.enqueue("orders", b"four", partition=0)
+
+    assert told == [0, 1, 2, NotWritten]
+
+
+async def test_what_an_async_callback_raises_is_logged_and_costs_nobody_anything(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(told: object) -> None:
+        raise LookupError("the callback is broken")
+
+    async with opened(broker, on_delivery_error=broken) as producer:
+        await producer.send("orders", b"one", partition=0, on_delivery=broken)
+        broker.fail("Produce", "INVALID_RECORD", times=1)
+        await producer.enqueue("orders", b"two", partition=0)
+        await producer.flush()
+        await until(lambda: caplog.text.count("LookupError: the callback is broken") == 2)
+        await producer.send("orders", b"three", partition=0)
+
+    assert "The task 'aioproducer delivery callback' raised." in caplog.messages
+    assert "The task 'aioproducer on_delivery_error' raised." in caplog.messages
+
+
+async def test_an_async_callback_that_comes_after_the_end_runs_all_the_same(broker: FakeBroker) -> None:
+    told = asyncio.Event()
+
+    async def note(delivery: Delivery) -> None:
+        told.set()
+
+    async with opened(broker) as producer:
+        delivery = await producer.enqueue("orders", b"value")
+    delivery.add_done_callback(note)
+
+    await asyncio.wait_for(told.wait(), 2)
+
+
+async def test_an_async_callback_may_close_the_producer(broker: FakeBroker) -> None:
+    reports: list[CloseReport] = []
+
+    async with opened(broker) as producer:
+
+        async def close(delivery: Delivery) -> None:
+            reports.append(await producer.close(timeout=60))
+
+        async with asyncio.timeout(5):
+            await producer.send("orders", b"value", on_delivery=close)
+            await until(lambda: reports)
+
+    assert reports[0].delivered == 1
 
 
 async def test_interceptors_are_told_of_the_records_that_a_death_has_cost(broker: FakeBroker) -> None:

@@ -10,6 +10,7 @@ import pytest
 from aioproducer import Producer, ProducerRecord
 from aioproducer.delivery import BatchFailure
 from aioproducer.errors import BrokerError, DeliveryError
+from aioproducer.foreign import ForeignTasks
 from aioproducer.testing import FakeBroker
 from aioproducer.types import TopicPartition
 from aioproducer.unobserved import UnobservedFailures
@@ -22,7 +23,7 @@ def failure(topic: str = "orders", *, possibly_written: bool = False) -> BatchFa
 
 
 async def test_an_outage_is_logged_at_once_and_then_summed_up(caplog: pytest.LogCaptureFixture) -> None:
-    failures = UnobservedFailures(asyncio.get_running_loop(), None)
+    failures = UnobservedFailures(asyncio.get_running_loop(), None, ForeignTasks(asyncio.get_running_loop()))
     for _ in range(1000):
         failures.unobserved(failure(), range(10))
     failures.unobserved(failure(possibly_written=True), range(3))
@@ -50,7 +51,7 @@ async def test_a_callback_is_told_every_record_and_may_raise(caplog: pytest.LogC
         told.append(error)
         raise ValueError("never mind")
 
-    failures = UnobservedFailures(asyncio.get_running_loop(), callback)
+    failures = UnobservedFailures(asyncio.get_running_loop(), callback, ForeignTasks(asyncio.get_running_loop()))
     failures.unobserved(failure(), range(4))
     await asyncio.sleep(0)
 
@@ -60,7 +61,7 @@ async def test_a_callback_is_told_every_record_and_may_raise(caplog: pytest.LogC
 
 def test_without_an_event_loop_there_is_still_the_log(caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.new_event_loop()
-    failures = UnobservedFailures(loop, None)
+    failures = UnobservedFailures(loop, None, ForeignTasks(loop))
     loop.close()
 
     failures.unobserved(failure(), range(5))

@@ -315,7 +315,10 @@ class OptionValues:
         java="interceptor.classes",
     )
     on_delivery_error: Callable[[DeliveryError], object] | None = _option(
-        None, Hook("a callable that takes the error"), "Told of every failed record that nobody waits for", ours=True
+        None,
+        Hook("a callable that takes the error"),
+        "Told of every failed record that nobody waits for, plain or async",
+        ours=True,
     )
     close_timeout_ms: int = _option(
         120_000,
