@@ -7,13 +7,14 @@ import asyncio
 import time
 import uuid
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 from aioproducer import BrokerConnectionError, BrokerError, ConfigError, Producer, ProducerConfig
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import loop_factory, require
 from aioproducer.cli.flights import flights
+from aioproducer.cli.opinion import partitions_of
 from aioproducer.cli.readback import ReadBackFailed, read_back
 from aioproducer.cli.sending import NoBroker, Pace, SendReport, send_all
 from aioproducer.cli.summary import Setting, Summary
@@ -110,8 +111,9 @@ def _story(
         return Summary(setting, report, trouble=_what_failed(report, len(records)))
 
     try:
+        homes = _homes_of_keys(out, bootstrap_servers, topic, options.partitions, records)
         began = time.monotonic()
-        verdict = _read_and_judge(out, bootstrap_servers, topic, options.partitions, records, report.places)
+        verdict = _read_and_judge(out, bootstrap_servers, topic, options.partitions, records, report.places, homes)
         return Summary(setting, report, verdict, time.monotonic() - began)
     except ReadBackFailed as error:
         return Summary(setting, report, trouble=str(error))
@@ -134,13 +136,33 @@ def _read_and_judge(
     partitions: int,
     records: Sequence[Content],
     places: Sequence[Place],
+    homes: Mapping[bytes, int],
 ) -> Verdict:
     ends = dict.fromkeys(range(partitions), 0)
     for place in places:
         ends[place.partition] = max(ends[place.partition], place.offset + 1)
     with out.progress("Reading", len(records)) as advance:
         log = read_back(bootstrap_servers, topic, ends, lambda read, _: advance(read, "by confluent-kafka"))
-    return judge(records, places, log)
+    return judge(records, places, log, homes.__getitem__)
+
+
+def _homes_of_keys(
+    out: Console, bootstrap_servers: str, topic: str, partitions: int, records: Sequence[Content]
+) -> Mapping[bytes, int]:
+    """Where another client puts each key, in a topic that is made for that and deleted again."""
+    from aioproducer.testing.kafka import Kafka
+
+    keys = {record.key for record in records if record.key is not None}
+    out.say(
+        f"Asking confluent-kafka's producer to which of {partitions} partitions each of {len(keys):,} keys belongs."
+    )
+    topic = f"{topic}-keys"
+    _create_topic(bootstrap_servers, topic, partitions)
+    try:
+        return partitions_of(keys, bootstrap_servers, topic)
+    finally:
+        with suppress(BrokerConnectionError, BrokerError, TimeoutError):  # it may not be allowed, and does no harm
+            Kafka(bootstrap_servers).delete_topic(topic)
 
 
 def _note(pace: Pace) -> str:
@@ -216,6 +238,10 @@ def _config(bootstrap_servers: str, options: argparse.Namespace) -> ProducerConf
     config = ProducerConfig.from_properties(properties, bootstrap_servers=bootstrap_servers)
     if config.acks == 0:
         raise ConfigError("acks=0: the demo compares what was acknowledged, and with acks=0 nothing is. Use 1 or all.")
+    if config.partitioner is not None or config.partitioner_ignore_keys:
+        raise ConfigError(
+            "The demo compares where keys went with murmur2's choice; leave the partitioner's options out."
+        )
     Producer(config)  # it refuses what this version does not do
     return config
 

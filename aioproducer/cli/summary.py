@@ -77,6 +77,7 @@ class Summary:
             "record_retries": sent.retries,
             "read_back_seconds": round(self.read_back_seconds, 4),
             "read_back": None if self.verdict is None else self.verdict.read,
+            "keys_compared": None if self.verdict is None else self.verdict.keys,
             "faults": {
                 fault.value: 0 if self.verdict is None else self.verdict.counts.get(fault, 0) for fault in Fault
             },
@@ -113,6 +114,13 @@ class Summary:
                     "Read back",
                     f"{self.verdict.read:,} records of {self.verdict.keys:,} keys by confluent-kafka's consumer in "
                     f"{self.read_back_seconds:.2f} s",
+                )
+            )
+            rows.append(
+                (
+                    "Compared",
+                    "content, place and order of each record, and the partition of each key with the choice of "
+                    "confluent-kafka's producer",
                 )
             )
         return rows

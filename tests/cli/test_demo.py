@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Mapping
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from aiokafka.partitioner import murmur2  # type: ignore[import-untyped]
 
 from aioproducer.cli.flights import flights
 from aioproducer.cli.main import main
+from aioproducer.cli.opinion import partitions_of
 from aioproducer.protocol.messages import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -22,6 +23,7 @@ from aioproducer.protocol.messages import (
     TopicProduceResponse,
 )
 from aioproducer.testing import FakeBroker, RequestContext
+from aioproducer.testing.admin import Admin
 
 RECORDS = 2000
 
@@ -84,6 +86,59 @@ def test_a_cluster_that_is_given_is_used_and_keeps_the_topic(
     )
     assert {record.partition for record in written} == {0, 1, 2, 3}
     assert all(record.partition == (murmur2(record.key) & 0x7FFFFFFF) % 4 for record in written if record.key)
+
+
+def test_another_client_is_asked_where_the_keys_belong(broker: FakeBroker) -> None:
+    keys = [f"N{number}".encode() for number in range(100)] + [b"", b"\xff\x00"]
+    broker.create_topic("keys", 7)
+
+    homes = partitions_of(keys, broker.bootstrap_servers, "keys")
+
+    assert homes == {key: (murmur2(key) & 0x7FFFFFFF) % 7 for key in keys}
+
+
+def test_a_producer_that_puts_keys_elsewhere_than_other_clients_is_found_out(
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def differently(keys: Collection[bytes], bootstrap_servers: str, topic: str) -> Mapping[bytes, int]:
+        right = partitions_of(keys, bootstrap_servers, topic)
+        return {key: (partition + 1) % 6 for key, partition in right.items()}
+
+    monkeypatch.setattr("aioproducer.cli.demo.partitions_of", differently)
+
+    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
+
+    assert code == 1
+    assert told["faults"]["misplaced"] == sum(record.key is not None for record in flights(RECORDS))
+
+
+def test_the_topic_of_the_keys_is_gone_afterwards(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers, "--topic", "flights")
+
+    assert code == 0
+    assert told["keys_compared"] == len({record.key for record in flights(RECORDS)} - {None})
+    assert Admin(broker.bootstrap_servers).topics() == {"flights"}
+
+
+def test_keys_that_nobody_else_can_place_make_no_good_verdict(
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(keys: Collection[bytes], bootstrap_servers: str, topic: str) -> Mapping[bytes, int]:
+        broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+        return partitions_of(keys, bootstrap_servers, topic)
+
+    monkeypatch.setattr("aioproducer.cli.demo.partitions_of", refused)
+
+    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
+
+    assert code == 1
+    assert "could not tell where the keys belong" in told["conclusion"]
+
+
+def test_a_partitioner_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--records", "10", "-X", "partitioner.ignore.keys=true"]) == 2
+
+    assert "leave the partitioner's options out" in capsys.readouterr().err
 
 
 def test_a_topic_that_exists_is_left_alone(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,7 @@ def test_wrong_usage_exits_with_2_and_says_why(
         (["-X", "lingering.ms=5"], "linger"),
         (["-X", "acks=0", "-X", "enable_idempotence=false"], "Use 1 or all"),
         (["-X", "security.protocol=SSL"], "PLAINTEXT only"),
-        (["--bootstrap-servers", "localhost:port"], "localhost:port"),
+        (["--bootstrap-servers", "localhost:port"], "'localhost' has a port that is no number"),
         (
             ["--bootstrap-servers", "127.0.0.1:1", "--records", "10"],
             "Start Kafka there, or leave out --bootstrap-servers",
