@@ -310,12 +310,18 @@ class Brokers:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def close_idle(self, before: float) -> None:
-        """Close the connections that were last used before this time and have nothing to answer."""
+    def close_idle(self, now: float, idle_s: float) -> float:
+        """Close the connections that have had nothing to do for so long; answers when another one may have come to that."""
+        look_again = now + idle_s  # one that is busy, or is not there yet, cannot be idle for so long before
         for broker in list(self._known.values()):
             connection = broker.connection
-            if connection is not None and connection.in_flight == 0 and connection.last_used < before:
+            if connection is None or connection.in_flight:
+                continue
+            if connection.last_used + idle_s <= now:
                 broker.disconnect(BrokerConnectionError(f"The connection to broker {broker.node} was idle."))
+            else:
+                look_again = min(look_again, connection.last_used + idle_s)
+        return look_again
 
     def close(self, error: KafkaError) -> None:
         """Close all of them, and connect none any more."""

@@ -43,7 +43,7 @@ __all__ = ["NetworkClient"]
 _HOPELESS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 #: How often it is looked for connections that are idle, at the most, in seconds.
-_LEAST_TIDY_S = 0.01
+_LEAST_TIDY_S = 0.001
 
 _R = TypeVar("_R", bound=Response)
 
@@ -376,8 +376,8 @@ class NetworkClient:
         """Close connections that nobody used for long."""
         idle_s = self._config.connections_max_idle_ms / 1000
         while idle_s >= 0:
-            await asyncio.sleep(max(idle_s / 2, _LEAST_TIDY_S))
-            self._brokers.close_idle(self._loop.time() - idle_s)
+            now = self._loop.time()
+            await asyncio.sleep(max(self._brokers.close_idle(now, idle_s) - now, _LEAST_TIDY_S))
 
     async def close(self) -> None:
         """End every connection now, and fail everybody who waits. May be called again, and not by `run` itself.

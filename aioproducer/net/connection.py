@@ -130,6 +130,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if not self._unwritten or transport is None or transport.get_write_buffer_size() > 0:
             return  # more was written meanwhile: `resume_writing` comes when that has left, too
+        self.last_used = self._loop.time()
         unwritten, self._unwritten = self._unwritten, deque()
         for each in unwritten:
             self._tell(each, None)

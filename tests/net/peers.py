@@ -101,10 +101,10 @@ def versions_answer(header: RequestHeader, **fields: Any) -> bytes:
     return b"".join(bytes(piece) for piece in encode_response(header.correlation_id, response, header.api_version))
 
 
-def metadata_answer(header: RequestHeader, port: int | None, *, host: str = "127.0.0.1", error_code: int = 0) -> bytes:
+def metadata_answer(header: RequestHeader, port: int | None, *, host: str = "127.0.0.1", **fields: Any) -> bytes:
     """Node 1 at this port, or no broker at all."""
     brokers = [] if port is None else [MetadataResponseBroker(node_id=1, host=host, port=port)]
-    response = MetadataResponse(brokers=brokers, topics=[], error_code=error_code)
+    response = MetadataResponse(brokers=brokers, topics=[], **fields)
     return b"".join(bytes(piece) for piece in encode_response(header.correlation_id, response, header.api_version))
 
 
