@@ -140,8 +140,11 @@ class Connection(asyncio.Protocol):
         self._frames.max_frame = MAX_FRAME
 
     def grant(self, seconds: float) -> None:
-        """Give all requests on their way so much more time: the broker said that it will be slow (KIP-219)."""
-        for waiting in self._waiting:
+        """Give all requests on their way so much more time: the broker said that it will be slow (KIP-219).
+
+        That goes for those without an answer as well: meanwhile it does not read what they wait to be written behind.
+        """
+        for waiting in chain(self._waiting, self._unwritten):
             waiting.deadline += seconds
 
     # -- in -----------------------------------------------------------------------------------------------------------

@@ -6,8 +6,11 @@ import asyncio
 
 import pytest
 
-from aioproducer.protocol.messages import InitProducerIdRequest, MetadataRequest
+from aioproducer.errors import BrokerConnectionError
+from aioproducer.protocol import RequestHeader
+from aioproducer.protocol.messages import InitProducerIdRequest, MetadataRequest, ProduceRequest
 from tests.conftest import until
+from tests.net.peers import metadata_answer
 from tests.net.virtual import Wire, run_virtually, virtual_client
 
 INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
@@ -57,5 +60,29 @@ def test_a_connection_may_be_closed_after_no_time_at_all_without_a_storm(idle_ms
             await asyncio.sleep(1)
 
             assert not client.connected_nodes()
+
+    run_virtually(scenario())
+
+
+@pytest.mark.parametrize("throttled", [False, True])
+def test_a_throttle_gives_more_time_to_what_is_not_written_yet(throttled: bool) -> None:
+    """With acks=0 nothing is awaited, but a broker that asks for silence reads nothing meanwhile, either (KIP-219)."""
+    unacknowledged = ProduceRequest(transactional_id=None, acks=0, timeout_ms=1000, topic_data=[])
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        wires: list[Wire] = []
+        async with virtual_client(wires) as client:
+            asked: list[RequestHeader] = []
+            wires[0].respond = asked.append
+            client.send(1, MetadataRequest(topics=[]), 8, lambda _: None, 1)
+            wires[0].stuck = True
+            told: list[object] = []
+            client.send(1, unacknowledged, 8, told.append, 1, expect_response=False)
+            wires[0].say(metadata_answer(asked[0], 9092, throttle_time_ms=5000 if throttled else 0))
+            await until(lambda: told, timeout=60)
+
+            assert isinstance(told[0], BrokerConnectionError)
+            assert loop.time() == pytest.approx(6 if throttled else 1, abs=0.02)
 
     run_virtually(scenario())
