@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from importlib import import_module
+from time import thread_time
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -458,6 +459,26 @@ def test_a_row_that_is_null_as_a_whole_is_named() -> None:
     native = import_module(TWINS[1])
     with pytest.raises(InvalidRecord, match="Row 1 of the table is null as a whole"):
         encoded(native, pa.array([{"v": "a"}, None]), ColumnNames(value="v"))
+
+
+@pytest.mark.skipif(len(TWINS) == 1, reason="the native encoder was not built here")
+def test_a_slice_of_a_mebibyte_takes_the_processor_a_millisecond_or_two() -> None:
+    native: Any = import_module(TWINS[1])
+    table = pa.table(
+        {"v": pa.array([b"x" * 100] * 100_000, pa.binary()), "k": [f"{number}" for number in range(100_000)]}
+    )
+    source = native.ArrowSource(table)
+    binding = bind(source.fields, ColumnNames(key="k", value="v"))
+    encoder = native.ColumnEncoder(source.fields, binding, largest=1 << 20, largest_option="max_request_size")
+    encoder.load(source.read())
+    took: list[float] = []
+    while encoder.remaining:
+        began = thread_time()
+        size, _ = encoder.check(1 << 20)
+        encoder.encode(size + BATCH_OVERHEAD, 16_384, 12, NOW, lambda: 0)
+        took.append(thread_time() - began)
+
+    assert sorted(took)[len(took) // 2] < 0.005
 
 
 # -- both encoders -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,528 @@
+"""Sends the rows of a table as records: in order, in bounded memory, with one result for all of them.
+
+::
+
+    worker thread: source.read() -> chunk
+    event loop:    check a slice - memory? await - metadata? await - encode into a batch a partition - hand full ones over
+
+There is no object of Python's for a row. The event loop runs after every slice, which takes about a millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+
+from aioproducer.accumulator import PoolClosed
+from aioproducer.config import ProducerConfig
+from aioproducer.core.cluster import TopicMetadata
+from aioproducer.delivery import ProduceResult
+from aioproducer.engine import Engine
+from aioproducer.errors import (
+    ConfigError,
+    DeliveryError,
+    InvalidRecord,
+    KafkaError,
+    NotWritten,
+    NotWrittenTimeout,
+    SendManyError,
+)
+from aioproducer.record import BATCH_OVERHEAD, RecordBatchBuilder
+from aioproducer.record.columns import (
+    Binding,
+    ColumnEncoder,
+    ColumnNames,
+    HeaderColumns,
+    TableSource,
+    bind,
+    check_table,
+    open_table,
+)
+from aioproducer.types import SendManyResult, TopicPartition
+
+__all__ = ["HeaderColumns", "SendTableProgress", "ValueFormat", "send_table"]
+
+SendTableProgress: TypeAlias = Callable[[SendManyResult], object]
+ValueFormat: TypeAlias = Literal["json"]
+
+_T = TypeVar("_T")
+
+#: How often the progress hook is called, in seconds.
+_PROGRESS_INTERVAL: Final = 0.1
+
+#: The bytes that are encoded before the event loop runs again.
+_SLICE: Final = 1 << 20
+
+#: How many rows the worker thread reads before it looks whether anybody takes them.
+_READ_AHEAD: Final = 65_536
+
+
+async def send_table(
+    engine: Engine,
+    topic: str,
+    table: object,
+    *,
+    key: str | None = None,
+    value: str | Sequence[str] | None = None,
+    headers: HeaderColumns | None = None,
+    timestamp: str | None = None,
+    partition: str | int | None = None,
+    value_format: ValueFormat | None = None,
+    on_progress: SendTableProgress | None = None,
+    timeout: float | None = None,
+) -> SendManyResult:
+    """What `Producer.send_table` promises; the topic's name and the timeout are checked already."""
+    config = engine.config
+    _refuse_what_sees_records(config, partition)
+    check_table(table)
+    names = ColumnNames(key, value if isinstance(value, str) else None, timestamp, partition, headers)
+    opened = await engine.loop.run_in_executor(None, _open, table, names, value, value_format)
+    bulk = SendTable(
+        engine,
+        topic,
+        opened,
+        on_progress=on_progress,
+        timeout=config.max_block_ms / 1000 if timeout is None else timeout,
+    )
+    return await bulk.run()
+
+
+def _refuse_what_sees_records(config: ProducerConfig, partition: str | int | None) -> None:
+    """There are no records in Python that a serializer, an interceptor or a partitioner could see."""
+    for option in ("key_serializer", "value_serializer", "interceptors"):
+        if getattr(config, option):
+            raise ConfigError(
+                f"send_table() takes keys and values as they stand in the table, and this producer has {option}=: use "
+                "send_many() with it, or a producer without."
+            )
+    if config.partitioner is not None and not isinstance(partition, int):
+        raise ConfigError(
+            f"send_table() cannot ask partitioner={config.partitioner!r} for every row: use send_many(), or a producer "
+            "without it, and name a column with partition= to choose yourself."
+        )
+
+
+class _Opened(NamedTuple):
+    """A table whose columns were found fit; ``parts`` makes what the encoder takes of a chunk."""
+
+    source: TableSource
+    binding: Binding
+    parts: Callable[[Any, int], Iterable[Any]]
+
+
+def _open(table: object, names: ColumnNames, value: object, value_format: object) -> _Opened:
+    """Runs in a worker thread: a table may have to be made first, by a query for instance."""
+    if value_format == "json":
+        return _open_json(table, names, value)
+    if value_format is not None:
+        raise InvalidRecord(f"value_format={value_format!r}: there is 'json', or None for one column as it is.")
+    if value is not None and not isinstance(value, str):
+        raise InvalidRecord(
+            f"value={value!r}: one column is the value. To make an object of several, add value_format='json'."
+        )
+    source = open_table(table)
+    try:
+        return _Opened(source, bind(source.fields, names), _as_it_is)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _as_it_is(chunk: Any, first_row: int) -> Iterable[Any]:
+    return (chunk,)
+
+
+def _open_json(table: object, names: ColumnNames, value: Any) -> _Opened:
+    from aioproducer.record.json_columns import JsonTable
+
+    source = JsonTable(table, names, (value,) if isinstance(value, str) else value)
+    try:
+        return _Opened(source, bind(source.fields, names, source.value), source.parts)
+    except BaseException:
+        source.close()
+        raise
+
+
+class SendTable:
+    """One table on its way."""
+
+    def __init__(
+        self, engine: Engine, topic: str, opened: _Opened, *, on_progress: SendTableProgress | None, timeout: float
+    ) -> None:
+        config = engine.config
+        self._engine = engine
+        self._topic = topic
+        self._parts = opened.parts
+        self._chunks = _Chunks(opened.source, engine.loop)
+        self._fixed_partition = opened.binding.fixed_partition
+        by_memory = config.buffer_memory < config.max_request_size
+        self._encoder = ColumnEncoder(
+            opened.source.fields,
+            opened.binding,
+            largest=config.buffer_memory if by_memory else config.max_request_size,
+            largest_option="buffer_memory" if by_memory else "max_request_size",
+            ignore_keys=config.partitioner_ignore_keys,
+        )
+        self._slice = min(_SLICE, config.buffer_memory // 4)
+        self._timeout = timeout
+        self._outcomes = _Outcomes(engine.loop, on_progress)
+        self._spare = 0  # bytes of the pool that are ours and hold nothing yet
+
+    async def run(self) -> SendManyResult:
+        """Send all rows, and wait for all outcomes; raises `SendManyError` where a row or a batch failed."""
+        failure: Exception | None = None
+        try:
+            try:
+                await self._send_rows()
+            except DeliveryError as error:
+                failure = error
+            except Exception as error:  # foreign code: the table's; or a row that can never be sent
+                self._hand_over_rest()
+                failure = error
+            finally:
+                self._chunks.close()
+                self._give_back()
+            await self._outcomes.wait()
+        except BaseException:
+            self._outcomes.abandon()
+            raise
+        failure = failure or self._outcomes.error
+        result = self._outcomes.result
+        if failure is None:
+            return result
+        if not isinstance(failure, (DeliveryError, InvalidRecord)):
+            raise failure
+        raise SendManyError(
+            f"send_table to {self._topic!r} stopped after {result.count} acknowledged record(s): {failure}",
+            result,
+            failure,
+        ) from failure
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    async def _send_rows(self) -> None:
+        encoder = self._encoder
+        topic = await self._topic_with(self._fixed_partition)
+        while (chunk := await self._next_chunk()) is not None:
+            for part in self._parts(chunk, encoder.row):
+                encoder.load(part)
+                while encoder.remaining:
+                    topic = await self._send_slice(topic)
+                    await asyncio.sleep(0)
+        self._hand_over_rest()
+
+    async def _next_chunk(self) -> Any:
+        """The next chunk; while the table has none for a while, the rows that came before it do not wait for it."""
+        if not await self._chunks.wait_ready(self._engine.config.linger_ms / 1000):
+            self._hand_over_rest()
+        return await self._chunks.next()
+
+    async def _send_slice(self, topic: TopicMetadata) -> TopicMetadata:
+        encoder, engine = self._encoder, self._engine
+        size, greatest_partition = encoder.check(self._slice)
+        await self._reserve(size + BATCH_OVERHEAD)
+        known = engine.client.topic(self._topic)
+        if known is None or greatest_partition >= known.partition_count:
+            known = await self._topic_with(greatest_partition)
+        self._check_usable()
+        # From here on there is no await: a batch is handed over entirely or not at all, whatever is cancelled.
+        self._spare -= encoder.encode(
+            self._spare,
+            engine.config.batch_size,
+            known.partition_count,
+            time.time_ns() // 1_000_000,
+            lambda: engine.accumulator.sticky_partition(known, engine.loop.time()),
+        )
+        self._hand_over(known, encoder.take_full())
+        self._outcomes.collect()
+        if self._outcomes.error is not None:
+            raise self._outcomes.error
+        return known
+
+    def _hand_over(self, topic: TopicMetadata, batches: Iterable[tuple[int, RecordBatchBuilder, int]]) -> None:
+        now = self._engine.loop.time()
+        for partition, builder, payload in batches:
+            count = builder.count
+            result = self._engine.accumulator.append_builder(topic, partition, builder, now)
+            self._outcomes.expect(SentBatch(result, count, payload))
+
+    def _hand_over_rest(self) -> None:
+        """Hand over what is open, full or not."""
+        topic = self._engine.client.topic(self._topic)
+        if topic is not None and self._engine.is_usable:
+            self._hand_over(topic, self._encoder.take_all())
+
+    def _check_usable(self) -> None:
+        if not self._engine.is_usable:
+            raise self._engine.refusal()
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    async def _reserve(self, size: int) -> None:
+        """Have at least so many bytes to encode into.
+
+        Nobody may wait for memory who holds memory that nobody else can set free: before waiting, open batches go out. So
+        that they are not the smaller for it, more is asked for then.
+        """
+        pool = self._engine.pool
+        missing = size - self._spare
+        if missing <= 0:
+            return
+        if pool.try_acquire(missing):
+            self._spare = size
+            return
+        self._hand_over_rest()
+        self._give_back_spare()
+        size = max(size, pool.total // 4)
+        joined = self._engine.loop.time()
+        try:
+            await self._in_time(self._wait_memory(size), "there was no room in buffer_memory")
+        finally:
+            self._engine.metrics.pool_wait_s += self._engine.loop.time() - joined
+
+    async def _wait_memory(self, size: int) -> None:
+        await self._engine.pool.wait(self._engine.pool.join(size))
+        self._spare = size
+
+    def _give_back(self) -> None:
+        """Give back the memory of what was not handed over."""
+        self._spare += sum(builder.size for _, builder, _ in self._encoder.take_all())
+        self._give_back_spare()
+
+    def _give_back_spare(self) -> None:
+        spare, self._spare = self._spare, 0
+        if spare:
+            self._engine.pool.release(spare)
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    async def _topic_with(self, partition: int) -> TopicMetadata:
+        """The topic's metadata, once it has this partition; -1: once there is any."""
+        engine = self._engine
+        known = engine.client.topic(self._topic)
+        if known is not None and partition < known.partition_count:
+            return known
+        self._hand_over_rest()
+        what = (
+            f"the partitions of topic {self._topic!r} were not known"
+            if known is None
+            else f"topic {self._topic!r} has no partition {partition}, only 0 to {known.partition_count - 1}"
+        )
+        deadline = engine.loop.time() + self._timeout
+        return await self._in_time(
+            engine.client.wait_topic(self._topic, None if partition < 0 else partition, deadline), what
+        )
+
+    async def _in_time(self, work: Awaitable[_T], waits_for: str) -> _T:
+        engine = self._engine
+        limit = asyncio.timeout_at(engine.loop.time() + self._timeout)
+        try:
+            async with limit:
+                with engine.interrupting(limit):
+                    return await work
+        except InvalidRecord:
+            raise
+        except (PoolClosed, TimeoutError, KafkaError) as error:
+            if not engine.is_usable:
+                raise engine.refusal() from (error if isinstance(error, KafkaError) else None)
+            refused = self._not_accepted(error, waits_for)
+            raise refused from refused.__cause__
+
+    def _not_accepted(self, error: BaseException, waits_for: str) -> NotWritten:
+        row = f"Row {self._encoder.row} of the table"
+        refused: NotWritten
+        reason: BaseException | None
+        if not isinstance(error, TimeoutError):
+            reason = error
+            refused = NotWritten(f"{row} was not sent: {error}")
+        else:
+            engine = self._engine
+            if "room" in waits_for:
+                engine.metrics.buffer_exhausted_total += 1
+                pool = engine.pool
+                waits_for += f" ({pool.used} of {pool.total} bytes are in use, {pool.waiting} sender(s) wait)"
+            reason = error.__cause__
+            if not isinstance(reason, KafkaError):
+                reason = engine.client.topic_error(self._topic) or engine.client.last_error
+            why = "." if reason is None else f": {reason}"
+            refused = NotWrittenTimeout(f"{row} was not accepted within {self._timeout:g} s, because {waits_for}{why}")
+        refused.topic = self._topic
+        refused.__cause__ = reason
+        return refused
+
+
+# -- the table -----------------------------------------------------------------------------------------------------------
+
+
+class _Chunks:
+    """The chunks of a table, read in a worker thread, a little ahead of the one that asks for them."""
+
+    def __init__(self, source: TableSource, loop: asyncio.AbstractEventLoop) -> None:
+        self._source = source
+        self._loop = loop
+        self._ready: deque[Any] = deque()  # chunks and, behind the last one, None or what the table raised
+        self._has_ended = False
+        self._arrived = asyncio.Event()
+        self._is_awaited = False  # so that nobody is woken for nothing: that takes longer than reading a small chunk
+        self._reading = loop.run_in_executor(None, self._read_ahead)
+
+    async def wait_ready(self, seconds: float | None) -> bool:
+        """Whether the next chunk is at hand, within so much time. Cancellation: the thread reads a little on."""
+        self._arrived.clear()
+        self._is_awaited = True
+        if not self._ready:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._arrived.wait()
+        return bool(self._ready)
+
+    async def next(self) -> Any:
+        """The next chunk, None at the end. Raises what the table raised. Cancellation: as `wait_ready`."""
+        await self.wait_ready(None)
+        chunk = self._ready.popleft()
+        if isinstance(chunk, BaseException):
+            raise chunk
+        if self._reading.done() and not self._has_ended:
+            self._reading = self._loop.run_in_executor(None, self._read_ahead)
+        return chunk
+
+    def close(self) -> None:
+        """Read no more, and give the table back as soon as no thread reads it."""
+        self._source.close()
+
+    def _read_ahead(self) -> None:
+        rows = 0
+        while rows < _READ_AHEAD and not self._has_ended:
+            chunk: Any
+            try:
+                chunk = self._source.read()
+            except Exception as error:  # foreign code; whoever asks next for a chunk gets it
+                chunk = error
+            self._has_ended = chunk is None or isinstance(chunk, Exception)
+            self._ready.append(chunk)
+            if self._is_awaited:
+                self._is_awaited = False
+                with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+                    self._loop.call_soon_threadsafe(self._arrived.set)
+            rows += getattr(chunk, "num_rows", 0)
+
+
+# -- outcomes ------------------------------------------------------------------------------------------------------------
+
+
+class SentBatch:
+    """A batch that was handed over: ``count`` records with ``payload`` bytes of keys and values, and their outcome."""
+
+    __slots__ = ("count", "payload", "result")
+
+    def __init__(self, result: ProduceResult, count: int, payload: int) -> None:
+        self.result = result
+        self.count = count
+        self.payload = payload
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the outcome of every record is known."""
+        if not self.result.is_split:
+            return self.result.done
+        return all(part.done for part, _ in self.parts())
+
+    def parts(self) -> Iterator[tuple[ProduceResult, int]]:
+        """The outcomes that the records share now, and how many share each: one, unless the batch was split."""
+        index = 0
+        while index < self.count:
+            part, _ = self.result.locate(index)
+            end = self._end_of(part, index)
+            yield part, end - index
+            index = end
+
+    def _end_of(self, part: ProduceResult, begin: int) -> int:
+        """The first record behind those of this part."""
+        if part is self.result:
+            return self.count
+
+        def is_behind(index: int) -> bool:
+            return self.result.locate(index)[0] is not part
+
+        return bisect_left(range(self.count), True, lo=begin, key=is_behind)
+
+    async def wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait until some more of the outcome is known. Cancellation: the batch goes on."""
+        for part, _ in self.parts():
+            if not part.done:
+                waiter: asyncio.Future[None] = loop.create_future()
+                part.wait(0, waiter)
+                try:
+                    await waiter
+                finally:
+                    part.forget(waiter)
+                return
+
+
+class _Outcomes:
+    """Counts what became of the batches, in the order in which they were handed over."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_progress: SendTableProgress | None) -> None:
+        self.result = SendManyResult()
+        self.error: DeliveryError | None = None  # the first one
+        self._loop = loop
+        self._on_progress = on_progress
+        self._reported_at = loop.time()
+        self._waiting: deque[SentBatch] = deque()
+        self._count = self._failed = self._unknown = self._bytes = 0
+        self._offsets: dict[TopicPartition, tuple[int, int]] = {}
+
+    def expect(self, batch: SentBatch) -> None:
+        """Take a batch into account."""
+        self._waiting.append(batch)
+
+    def collect(self) -> None:
+        """Count the outcomes that are known at the head of the line."""
+        waiting = self._waiting
+        while waiting and waiting[0].is_done:
+            self._count_in(waiting.popleft())
+        if self._on_progress is not None and self._loop.time() - self._reported_at >= _PROGRESS_INTERVAL:
+            self._report()
+
+    async def wait(self) -> None:
+        """Wait for all outcomes. Cancellation: the batches go on."""
+        while self._waiting:
+            await self._waiting[0].wait(self._loop)
+            self.collect()
+        self._report()
+
+    def abandon(self) -> None:
+        """Nobody will look at what is not known yet: failures go where those of single records go."""
+        for batch in self._waiting:
+            for part, count in batch.parts():
+                for index in range(count):
+                    part.abandon(index)
+        self._waiting.clear()
+
+    def _count_in(self, batch: SentBatch) -> None:
+        for part, count in batch.parts():
+            if part.failure is not None:
+                failure = part.failure
+                self.error = self.error or failure.error_for(min(failure.record_errors, default=0))
+                if failure.possibly_written:
+                    self._unknown += count
+                else:
+                    self._failed += count
+                continue
+            self._count += count
+            self._bytes += batch.payload * count // batch.count  # exact, unless only some parts of a split were written
+            if part.base_offset >= 0:
+                last = part.base_offset + count - 1
+                lowest, highest = self._offsets.get(part.partition, (part.base_offset, last))
+                self._offsets[part.partition] = (min(lowest, part.base_offset), max(highest, last))
+
+    def _report(self) -> None:
+        self._reported_at = self._loop.time()
+        self.result = SendManyResult(self._count, self._failed, self._unknown, self._bytes, dict(self._offsets))
+        if self._on_progress is not None:
+            self._on_progress(self.result)

@@ -1,0 +1,524 @@
+"""Tables into topics: `send_table` from the buffers of a table to the log of a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+
+from aioproducer import (
+    ConfigError,
+    Delivery,
+    InvalidRecord,
+    NotWritten,
+    NotWrittenTimeout,
+    Producer,
+    ProducerClosed,
+    RecordTooLarge,
+    SendManyError,
+    SendManyResult,
+    TopicPartition,
+    Unknown,
+)
+from aioproducer.record import _columns_pure, columns
+from aioproducer.send_table import send_table
+from aioproducer.testing import FakeBroker
+from tests.conftest import opened, until
+from tests.real.conftest import read_log
+
+if TYPE_CHECKING:
+    from aioproducer.testing.kafka import Kafka
+    from aioproducer.testing.plugin import TopicFactory
+
+TWINS = list(dict.fromkeys([columns.ColumnEncoder.__module__, _columns_pure.__name__]))
+
+
+@pytest.fixture(params=TWINS, ids=lambda name: str(name).rpartition(".")[2])
+def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each encoder in turn."""
+    chosen = import_module(request.param)
+    monkeypatch.setattr("aioproducer.send_table.ColumnEncoder", chosen.ColumnEncoder)
+    monkeypatch.setattr(columns, "ArrowSource", chosen.ArrowSource)
+    monkeypatch.setattr("aioproducer.record.json_columns.ArrowSource", chosen.ArrowSource)
+
+
+async def send(producer: Producer, topic: str, table: object, **options: Any) -> SendManyResult:
+    return await send_table(producer._usable(), topic, table, **options)
+
+
+def numbers(count: int) -> pa.Table:
+    values = [b"%08d" % number for number in range(count)]
+    return pa.table({"value": pa.array(values, pa.binary()), "key": [f"key-{number % 50}" for number in range(count)]})
+
+
+def by_partition(broker: FakeBroker, topic: str = "orders") -> dict[int, list[bytes | None]]:
+    found: dict[int, list[bytes | None]] = defaultdict(list)
+    for record in broker.records(topic):
+        found[record.partition].append(record.value)
+    return found
+
+
+def memory_is_back(producer: Producer) -> bool:
+    pool = producer._usable().pool
+    return pool.free == pool.total and pool.waiting == 0
+
+
+# -- what arrives --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("twin")
+async def test_every_row_is_sent_once_and_in_order_in_each_partition(broker: FakeBroker) -> None:
+    async with opened(broker, batch_size=500) as producer:
+        result = await send(producer, "orders", numbers(2000), value="value")
+
+        assert memory_is_back(producer)
+    logged = by_partition(broker)
+    assert all(values == sorted(values, key=bytes) for values in logged.values())  # type: ignore[arg-type]
+    assert sum(map(len, logged.values())) == len({value for values in logged.values() for value in values}) == 2000
+    assert (result.count, result.failed, result.unknown, result.serialized_bytes) == (2000, 0, 0, 16_000)
+    assert result.offsets == {
+        TopicPartition("orders", partition): (0, len(values) - 1) for partition, values in logged.items()
+    }
+    assert set(logged) == {0, 1, 2}
+
+
+@pytest.mark.usefixtures("twin")
+async def test_a_key_goes_where_it_goes_with_send(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await send(producer, "orders", numbers(200), value="value", key="key")
+        sent = [await producer.enqueue("orders", b"", key=f"key-{number}") for number in range(50)]
+        homes = {b"key-%d" % number: (await delivery).partition for number, delivery in enumerate(sent)}
+
+    assert set(homes.values()) == {0, 1, 2}
+    assert all(homes[record.key or b""] == record.partition for record in broker.records("orders"))
+
+
+@pytest.mark.usefixtures("twin")
+async def test_keys_headers_timestamps_partitions_and_tombstones_arrive_as_they_were_named(broker: FakeBroker) -> None:
+    table = pa.table(
+        {
+            "id": ["a", None],
+            "payload": [None, "v"],
+            "at": pa.array([1_700_000_000_000_000, 0], pa.timestamp("us", "UTC")),
+            "to": pa.array([2, 1], pa.int32()),
+            "trace": ["t-1", None],
+        }
+    )
+    async with opened(broker) as producer:
+        result = await send(
+            producer,
+            "orders",
+            table,
+            key="id",
+            value="payload",
+            timestamp="at",
+            partition="to",
+            headers={"trace": "trace", "source": b"test"},
+        )
+
+    assert result.serialized_bytes == 2
+    second, first = broker.records("orders")
+    assert (first.partition, first.key, first.value, first.timestamp_ms) == (2, b"a", None, 1_700_000_000_000)
+    assert first.headers == (("trace", b"t-1"), ("source", b"test"))
+    assert (second.partition, second.key, second.value, second.timestamp_ms) == (1, None, b"v", 0)
+    assert second.headers == (("trace", None), ("source", b"test"))
+
+
+@pytest.mark.usefixtures("twin")
+async def test_all_rows_may_go_to_one_partition(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        result = await send(producer, "orders", numbers(10), value="value", key="key", partition=1)
+
+    assert result.offsets == {TopicPartition("orders", 1): (0, 9)}
+
+
+async def test_the_batches_of_a_table_are_as_large_as_those_of_records(broker: FakeBroker) -> None:
+    async with opened(broker, batch_size=1000) as producer:
+        await send(producer, "orders", numbers(1000), value="value", partition=0)
+
+    counts = [len(batch.records) for batch in broker.batches("orders")]
+    assert len(set(counts[:-1])) <= 2
+    assert min(counts[:-1]) >= 40
+
+
+@pytest.mark.usefixtures("twin")
+async def test_an_empty_table_sends_nothing(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        assert await send(producer, "orders", numbers(0), value="value") == SendManyResult()
+
+
+async def test_polars_and_duckdb_tables_are_sent_as_they_are(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await send(producer, "orders", pl.DataFrame({"v": ["polars"]}), value="v")
+        await send(producer, "orders", duckdb.sql("select 'duckdb' as v"), value="v")
+
+    assert sorted(record.value or b"" for record in broker.records("orders")) == [b"duckdb", b"polars"]
+
+
+@pytest.mark.usefixtures("twin")
+async def test_columns_become_json_objects(broker: FakeBroker) -> None:
+    table = pa.table({"id": ["a", "b"], "n": [1, 2], "ok": [True, None]})
+    async with opened(broker) as producer:
+        await send(producer, "orders", table, key="id", value_format="json", partition=0)
+        await send(producer, "orders", table, value=["n", "id"], value_format="json", partition=0)
+        await send(producer, "orders", table, value="n", value_format="json", partition=0)
+
+    assert [json.loads(record.value or b"") for record in broker.records("orders")] == [
+        {"n": 1, "ok": True},
+        {"n": 2, "ok": None},
+        {"n": 1, "id": "a"},
+        {"n": 2, "id": "b"},
+        {"n": 1},
+        {"n": 2},
+    ]
+    assert [record.key for record in broker.records("orders")][:2] == [b"a", b"b"]
+
+
+async def test_progress_is_told_and_the_last_of_it_is_the_result(broker: FakeBroker) -> None:
+    progress: list[SendManyResult] = []
+    async with opened(broker) as producer:
+        result = await send(producer, "orders", numbers(1000), value="value", on_progress=progress.append)
+
+    assert progress[-1] == result
+    assert result.count == 1000
+
+
+async def test_without_acknowledgements_no_offsets_are_told(broker: FakeBroker) -> None:
+    async with opened(broker, acks=0, enable_idempotence=False) as producer:
+        result = await send(producer, "orders", numbers(100), value="value")
+
+        assert (result.count, result.offsets) == (100, {})
+        await until(lambda: len(broker.records("orders")) == 100)
+
+
+async def test_a_batch_that_the_broker_finds_too_large_is_split_and_counted_as_one(broker: FakeBroker) -> None:
+    async with opened(broker, batch_size=2000) as producer:
+        broker.fail("Produce", "MESSAGE_TOO_LARGE", times=1)
+        result = await send(producer, "orders", numbers(90), value="value", partition=0)
+
+    assert (result.count, result.serialized_bytes) == (90, 720)
+    assert result.offsets == {TopicPartition("orders", 0): (0, 89)}
+    assert [record.value for record in broker.records("orders")] == [b"%08d" % number for number in range(90)]
+
+
+async def test_records_of_send_and_of_tables_share_a_partition_in_order(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        before = await producer.enqueue("orders", b"before", partition=0)
+        await send(producer, "orders", numbers(3), value="value", partition=0)
+        await producer.send("orders", b"behind", partition=0)
+        await before
+
+    assert [record.value for record in broker.records("orders")] == [
+        b"before",
+        b"00000000",
+        b"00000001",
+        b"00000002",
+        b"behind",
+    ]
+
+
+# -- memory and time -----------------------------------------------------------------------------------------------------
+
+TIGHT: dict[str, Any] = {"buffer_memory": 20_000, "max_request_size": 10_000, "batch_size": 2000}
+
+
+@pytest.mark.usefixtures("twin")
+async def test_a_table_many_times_larger_than_the_buffer_memory_is_sent_within_it(broker: FakeBroker) -> None:
+    async with opened(broker, **TIGHT) as producer:
+        result = await send(producer, "orders", numbers(10_000), value="value", key="key")
+
+        assert memory_is_back(producer)
+    assert result.count == 10_000
+
+
+async def test_many_tables_and_senders_share_little_memory_without_standing_in_each_others_way() -> None:
+    with FakeBroker(topics={"wide": 40}) as broker:
+        async with opened(broker, **TIGHT) as producer, asyncio.timeout(30):
+            records = [asyncio.create_task(producer.send("wide", b"x" * 9000, partition=3)) for _ in range(10)]
+            tables = [send(producer, "wide", numbers(1500), value="value", key="key") for _ in range(4)]
+            results = await asyncio.gather(*tables)
+            await asyncio.wait(records)
+
+            assert memory_is_back(producer)
+        assert [result.count for result in results] == [1500] * 4
+        assert len(broker.records("wide")) == 4 * 1500 + 10
+
+
+async def test_a_table_that_finds_no_room_ends_in_its_time_and_says_how_far_it_came(broker: FakeBroker) -> None:
+    async with opened(broker, **TIGHT) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce") as held:
+            sending = asyncio.create_task(send(producer, "orders", numbers(10_000), value="value", timeout=0.05))
+            await until(lambda: producer._usable().metrics.buffer_exhausted_total)
+            held.release()
+            with pytest.raises(SendManyError) as caught:
+                await sending
+
+        assert memory_is_back(producer)
+    assert isinstance(caught.value.error, NotWrittenTimeout)
+    assert "no room in buffer_memory" in str(caught.value)
+    assert caught.value.result.count == len(broker.records("orders")) < 10_000
+    assert f"Row {caught.value.result.count} of the table was not accepted" in str(caught.value.error)
+
+
+async def test_a_topic_that_nobody_knows_ends_in_its_time_and_says_not_written() -> None:
+    async with opened("127.0.0.1:1") as producer:
+        with pytest.raises(
+            SendManyError, match=r"Row 0 .* not accepted within 0\.1 s, because the partitions"
+        ) as caught:
+            await send(producer, "orders", numbers(3), value="value", timeout=0.1)
+
+    assert isinstance(caught.value.error, NotWrittenTimeout)
+
+
+async def test_a_table_that_waits_for_room_ends_with_the_producer(broker: FakeBroker) -> None:
+    async with opened(broker, **TIGHT) as producer:
+        with broker.hold("Produce"):
+            sending = asyncio.create_task(send(producer, "orders", numbers(10_000), value="value"))
+            await until(lambda: producer._usable().pool.waiting)
+            await producer.close(timeout=0.05)
+
+            with pytest.raises(ProducerClosed):
+                await sending
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "value= is missing"),
+        ({"value": "vlaue"}, "Did you mean 'value'?"),
+        ({"value": "value", "key": "id"}, "no such column"),
+        ({"value": ["value"]}, r"value=\['value'\]: one column is the value"),
+        ({"value": "value", "value_format": "avro"}, "value_format='avro': there is 'json'"),
+        ({"value_format": "json"}, "'value' is binary, which JSON has no form for"),
+        ({"value": "value", "partition": -1}, "partition=-1"),
+    ],
+)
+async def test_columns_that_do_not_fit_are_refused_before_anything_is_sent(
+    broker: FakeBroker, options: dict[str, Any], message: str
+) -> None:
+    async with opened(broker) as producer:
+        with pytest.raises(InvalidRecord, match=message):
+            await send(producer, "orders", numbers(10), **options)
+
+        assert memory_is_back(producer)
+    assert broker.count("Produce") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key_serializer": str.encode}, "this producer has key_serializer=: use send_many"),
+        ({"value_serializer": str.encode}, "this producer has value_serializer="),
+        (
+            {"interceptors": [type("Sees", (), {"on_send": lambda self, record: record})()]},
+            "this producer has interceptors=",
+        ),
+        ({"partitioner": "round_robin"}, "cannot ask partitioner='round_robin' for every row: use send_many"),
+    ],
+)
+async def test_a_producer_that_looks_at_every_record_is_pointed_to_send_many(
+    broker: FakeBroker, options: dict[str, Any], message: str
+) -> None:
+    async with opened(broker, **options) as producer:
+        with pytest.raises(ConfigError, match=message):
+            await send(producer, "orders", numbers(10), value="value")
+
+
+async def test_with_a_partitioner_all_rows_may_still_go_to_one_partition(broker: FakeBroker) -> None:
+    async with opened(broker, partitioner="round_robin") as producer:
+        assert (await send(producer, "orders", numbers(10), value="value", partition=2)).count == 10
+
+
+async def test_json_without_its_libraries_says_what_to_install(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "orjson", None)
+    async with opened(broker) as producer:
+        with pytest.raises(ConfigError, match=r"orjson is missing: pip install 'aioproducer\[arrow\]'"):
+            await send(producer, "orders", numbers(1), value_format="json")
+
+
+@pytest.mark.usefixtures("twin")
+async def test_a_row_that_is_too_large_is_named_and_those_of_the_slices_before_it_are_sent(broker: FakeBroker) -> None:
+    table = pa.table({"value": pa.chunked_array([["x"] * 10, ["y", "x" * 20_000, "z"]])})
+    async with opened(broker, **TIGHT) as producer:
+        with pytest.raises(SendManyError, match="Row 11 of the table takes up to 20097 bytes") as caught:
+            await send(producer, "orders", table, value="value")
+
+        assert memory_is_back(producer)
+    assert isinstance(caught.value.error, RecordTooLarge)
+    assert caught.value.result.count == 10
+    assert [record.value for record in broker.records("orders")] == [b"x"] * 10
+
+
+async def test_a_partition_that_the_topic_does_not_have_stops_the_table(broker: FakeBroker) -> None:
+    table = pa.table({"value": ["a", "b"], "to": [0, 7]})
+    async with opened(broker) as producer:
+        with pytest.raises(SendManyError, match="7") as caught:
+            await send(producer, "orders", table, value="value", partition="to")
+        with pytest.raises(SendManyError):
+            await send(producer, "orders", table, value="value", partition=7)
+
+        assert memory_is_back(producer)
+    assert isinstance(caught.value.error, InvalidRecord)
+    assert broker.records("orders") == []
+
+
+async def test_rows_for_a_partition_that_is_new_wait_until_it_is_known(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.partitions_for("orders")
+        broker.add_partitions("orders", 5)
+        result = await send(producer, "orders", pa.table({"value": ["a"], "to": [4]}), value="value", partition="to")
+
+    assert result.offsets == {TopicPartition("orders", 4): (0, 0)}
+
+
+async def test_a_batch_that_is_refused_stops_the_rest_and_is_counted(broker: FakeBroker) -> None:
+    async with opened(broker, **TIGHT) as producer:
+        broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=1)
+        with pytest.raises(SendManyError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
+            await send(producer, "orders", numbers(20_000), value="value", partition=0)
+
+        assert memory_is_back(producer)
+    result = caught.value.result
+    assert isinstance(caught.value.error, NotWritten)
+    assert result.failed > 0
+    assert result.count + result.failed < 20_000
+    assert result.count == len(broker.records("orders"))
+
+
+async def test_a_batch_whose_answer_never_came_is_counted_as_unknown(broker: FakeBroker) -> None:
+    async with opened(broker, delivery_timeout_ms=200, request_timeout_ms=150, linger_ms=0) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce"), pytest.raises(SendManyError) as caught:
+            await send(producer, "orders", numbers(100), value="value", partition=0)
+
+    assert isinstance(caught.value.error, Unknown)
+    assert (caught.value.result.count, caught.value.result.unknown) == (0, 100)
+
+
+@pytest.mark.usefixtures("twin")
+async def test_what_a_table_raises_comes_out_and_the_rows_before_it_are_sent(broker: FakeBroker) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"v": ["a", "b"]})
+        raise RuntimeError("the disk is gone")
+
+    table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.string())]), batches())
+    async with opened(broker) as producer:
+        with pytest.raises(OSError, match="the disk is gone"):
+            await send(producer, "orders", table, value="v")
+
+        assert memory_is_back(producer)
+    assert len(broker.records("orders")) == 2
+
+
+@pytest.mark.usefixtures("twin")
+async def test_rows_do_not_wait_for_a_table_that_is_slow_to_make_more(broker: FakeBroker) -> None:
+    goes_on = threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"v": ["a", "b"]})
+        yield pa.record_batch({"v": ["c"]})
+        assert goes_on.wait(10)
+        yield pa.record_batch({"v": ["d"]})
+
+    table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.string())]), batches())
+    async with opened(broker) as producer:
+        sending = asyncio.create_task(send(producer, "orders", table, value="v"))
+        await until(lambda: len(broker.records("orders")) == 3)
+        assert not sending.done()
+        goes_on.set()
+        assert (await sending).count == 4
+
+
+# -- cancellation --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("twin")
+async def test_cancelled_anywhere_it_leaves_no_memory_behind_and_no_half_of_a_batch(broker: FakeBroker) -> None:
+    async with opened(broker, **TIGHT) as producer:
+        await producer.partitions_for("orders")
+        for steps in range(0, 60, 3):
+            sending = asyncio.create_task(send(producer, "orders", numbers(3000), value="value", partition=0))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            sending.cancel()
+            await asyncio.wait([sending])
+            await producer.flush(5)
+
+            assert sending.cancelled()
+            assert memory_is_back(producer)
+    values = [int(record.value or b"") for record in broker.records("orders")]
+    assert all(b == a + 1 or b == 0 for a, b in itertools.pairwise(values))
+
+
+async def test_what_was_handed_over_before_a_cancellation_is_delivered_all_the_same(broker: FakeBroker) -> None:
+    async with opened(broker, **TIGHT) as producer:
+        with broker.hold("Produce"):
+            sending = asyncio.create_task(send(producer, "orders", numbers(10_000), value="value", partition=0))
+            await until(lambda: producer._usable().pool.waiting)
+            pending = producer._usable().accumulator.pending_records
+            sending.cancel()
+            await asyncio.wait([sending])
+        await producer.flush(5)
+
+    assert len(broker.records("orders")) == pending > 0
+
+
+async def test_a_failure_after_a_cancellation_goes_to_on_delivery_error(broker: FakeBroker) -> None:
+    failures: list[Delivery] = []
+    async with opened(broker, **TIGHT, on_delivery_error=failures.append) as producer:
+        await producer.partitions_for("orders")
+        broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+        with broker.hold("Produce"):
+            sending = asyncio.create_task(send(producer, "orders", numbers(10_000), value="value", partition=0))
+            await until(lambda: producer._usable().pool.waiting)
+            pending = producer._usable().accumulator.pending_records
+            sending.cancel()
+            await asyncio.wait([sending])
+        await producer.flush(5)
+        await until(lambda: len(failures) == pending)
+
+
+# -- real Kafka ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("options", [{}, {"compression_type": "zstd"}, {"batch_size": 900_000}], ids=str)
+async def test_real_kafka_has_every_row_once_and_in_order(
+    kafka: Kafka, kafka_topic: TopicFactory, options: dict[str, Any]
+) -> None:
+    topic = kafka_topic(6)
+    table = numbers(200_000)
+
+    async with opened(kafka.bootstrap_servers, **options) as producer:
+        result = await send(producer, topic, table, value="value", key="key", headers={"source": b"table"})
+
+    log = await asyncio.to_thread(read_log, kafka, topic)
+    assert (
+        result.count
+        == sum(map(len, log.values()))
+        == len({value for found in log.values() for value in found})
+        == 200_000
+    )
+    assert all(found == sorted(found) for found in log.values())
+    assert result.offsets == {
+        TopicPartition(topic, partition): (0, len(found) - 1) for partition, found in log.items() if found
+    }
