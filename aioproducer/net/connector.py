@@ -128,7 +128,7 @@ class Connector:
 
         TLS and SASL have their place before this.
         """
-        version = ApiVersionsRequest.versions[1]
+        version = ApiVersionsRequest.highest_spoken
         while True:
             body = await self._ask_versions(connection, version)
             older = version_to_retry(body)

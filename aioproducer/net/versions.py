@@ -36,7 +36,7 @@ class BrokerVersions:
         The broker's minimum counts only where it is above ours: Kafka 4.0 announces versions of Produce that it does not
         speak, for the sake of old clients (KAFKA-18659).
         """
-        ours_low, ours_high = request.versions
+        ours_low, ours_high = request.versions[0], request.highest_spoken
         found = self.ranges.get(request.api_key)
         if found is None:
             raise UnsupportedVersion(f"Broker {broker} does not know {request.__name__} at all.")

@@ -364,17 +364,28 @@ class _ResponseType:
 
 
 class Request(Message, Generic[ResponseT]):
-    """What a client asks. The response's class gets the api key and the versions from here."""
+    """What a client asks. The response's class gets the api key and the versions from here.
 
+    ``highest_spoken`` is the highest version that a client asks with, where not all that can be encoded are for clients.
+    """
+
+    highest_spoken: ClassVar[int]
     response_type: ClassVar = _ResponseType()
     _response: ClassVar[type[Response]]
 
     def __init_subclass__(
-        cls, *, api_key: int, versions: tuple[int, int], flexible: int = NEVER, **options: Any
+        cls,
+        *,
+        api_key: int,
+        versions: tuple[int, int],
+        flexible: int = NEVER,
+        highest_spoken: int | None = None,
+        **options: Any,
     ) -> None:
         super().__init_subclass__(**options)
         bases: Sequence[Any] = cls.__dict__["__orig_bases__"]
         cls._response = get_args(bases[0])[0]
+        cls.highest_spoken = versions[1] if highest_spoken is None else highest_spoken
         for message in (cls, cls._response):
             message.api_key = api_key
             message.versions = versions

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
 from aioproducer.errors import UnsupportedVersion
 from aioproducer.net.versions import BrokerVersions, version_to_retry
 from aioproducer.protocol import ApiKey
+from aioproducer.protocol.message import Request
 from aioproducer.protocol.messages import (
+    REQUESTS,
+    AddPartitionsToTxnRequest,
     ApiVersion,
     ApiVersionsResponse,
     FinalizedFeatureKey,
+    InitProducerIdRequest,
     MetadataRequest,
     ProduceRequest,
 )
@@ -41,6 +46,24 @@ def test_where_there_is_none_the_error_tells_both_sides(low: int, high: int) -> 
 def test_a_request_that_the_broker_does_not_know_is_told() -> None:
     with pytest.raises(UnsupportedVersion, match=r"k:9092.*does not know ProduceRequest"):
         speaking(0, 9).best(ProduceRequest, "1 (k:9092)")
+
+
+@pytest.mark.parametrize(("request_type", "highest"), [(InitProducerIdRequest, 5), (AddPartitionsToTxnRequest, 3)])
+def test_versions_that_are_not_for_clients_are_not_spoken_by_a_broker_that_offers_them(
+    request_type: type[Request[Any]], highest: int
+) -> None:
+    """InitProducerId 6 is unstable in all releases, AddPartitionsToTxn 4 is for brokers among themselves."""
+    key = ApiVersion(api_key=request_type.api_key, min_version=0, max_version=99)
+    versions = BrokerVersions.of(ApiVersionsResponse(error_code=0, api_keys=[key]))
+
+    assert versions.best(request_type, "1 (k:9092)") == highest
+
+
+@pytest.mark.parametrize("request_type", REQUESTS.values())
+def test_the_highest_version_to_be_spoken_is_one_that_is_declared(request_type: type[Request[Any]]) -> None:
+    low, high = request_type.versions
+
+    assert low <= request_type.highest_spoken <= high
 
 
 def test_finalized_features_are_known_by_their_level() -> None:

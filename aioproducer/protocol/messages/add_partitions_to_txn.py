@@ -79,7 +79,11 @@ class AddPartitionsToTxnResponse(Response):
 
 
 class AddPartitionsToTxnRequest(
-    Request[AddPartitionsToTxnResponse], api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), flexible=3
+    Request[AddPartitionsToTxnResponse],
+    api_key=ApiKey.ADD_PARTITIONS_TO_TXN,
+    versions=(0, 5),
+    flexible=3,
+    highest_spoken=3,
 ):
     """One transaction up to version 3, several from version 4 on."""
 

@@ -20,11 +20,11 @@ class InitProducerIdResponse(Response):
 
 
 class InitProducerIdRequest(
-    Request[InitProducerIdResponse], api_key=ApiKey.INIT_PRODUCER_ID, versions=(0, 6), flexible=2
+    Request[InitProducerIdResponse], api_key=ApiKey.INIT_PRODUCER_ID, versions=(0, 6), flexible=2, highest_spoken=5
 ):
     """From version 3 on with a producer id: asks for the next epoch of that id (KIP-360).
 
-    Version 6 is for two-phase commit (KIP-939); brokers up to 4.4 mark it unstable.
+    Version 6 is for two-phase commit (KIP-939); brokers up to 4.4 mark it unstable, and some offer it all the same.
     """
 
     transactional_id: NullableString
