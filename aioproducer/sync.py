@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -15,11 +16,11 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from aioproducer.arguments import check_timeout
+from aioproducer.arguments import check_hook, check_timeout, is_async
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.delivery import Delivery
 from aioproducer.errors import ConfigError, DeliveryError, ForkedProcess, NotStarted, ProducerClosed, ProducerStateError
@@ -38,6 +39,11 @@ from aioproducer.types import (
 __all__ = ["SyncDelivery", "SyncProducer"]
 
 _T = TypeVar("_T")
+
+logger = logging.getLogger("aioproducer")
+
+#: How long `close` waits for its thread to end when everything of the producer has, in seconds.
+_TO_END_S = 1.0
 
 #: How many items of `send_many` the caller's thread may have read that the event loop's has not taken.
 _READ_AHEAD = 1000
@@ -67,13 +73,37 @@ class SyncDelivery:
         return self._delivery.exception()
 
     def add_done_callback(self, callback: Callable[[SyncDelivery], object]) -> None:
-        """Call ``callback(delivery)`` when the outcome is known, in the producer's thread: it must not block."""
+        """Call ``callback(delivery)`` when the outcome is known, in the producer's thread: it must not block.
+
+        Where the outcome is known already it is called at once, in this thread. An exception that it raises is logged.
+        Raises TypeError for what cannot be called, and for coroutine functions: ``on_delivery=`` takes those.
+        """
+        if not callable(callback):
+            raise TypeError(f"add_done_callback({callback!r}): that cannot be called.")
+        if is_async(callback):
+            raise TypeError(
+                f"add_done_callback({callback!r}): a coroutine function needs the producer's event loop; give it to send() "
+                "or enqueue() as on_delivery=, or give a plain function here."
+            )
         self._delivery.mark_observed()
-        self._known.add_done_callback(lambda _: callback(self))
+        self._known.add_done_callback(lambda _: self._run(callback))
+
+    def _run(self, callback: Callable[[SyncDelivery], object]) -> None:
+        try:
+            callback(self)
+        except Exception:  # foreign code
+            logger.exception("The delivery callback %r raised for %r", callback, self._delivery)
 
     def _wait(self, timeout: float | None) -> None:
         seconds = check_timeout(timeout, ConfigError)
         self._known.result(None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+
+
+#: For deliveries whose outcome is known.
+_KNOWN: concurrent.futures.Future[None] = concurrent.futures.Future()
+_KNOWN.set_result(None)
+
+SyncDeliveryCallback: TypeAlias = Callable[[SyncDelivery], object]
 
 
 class SyncProducer:
@@ -95,8 +125,9 @@ class SyncProducer:
         self._producer = Producer(bootstrap_servers, **options)
         self._portal: BlockingPortal | None = None
         self._thread: int | None = None  # the portal's
-        self._closing = threading.Lock()
         self._exit = ExitStack()
+        self._closing = threading.Condition()  # of the three above, and of:
+        self._closers = 0  # threads that wait in close(); the last of them ends the thread
         self._report: CloseReport | None = None
 
     @classmethod
@@ -111,10 +142,27 @@ class SyncProducer:
         """A producer configured by Java's keys; see `ProducerConfig.from_properties`."""
         return cls(ProducerConfig.from_properties(source, **overrides))
 
+    @classmethod
+    def from_env(
+        cls, prefix: str = "KAFKA_", environ: Mapping[str, str] | None = None, **overrides: Unpack[ProducerOptions]
+    ) -> Self:
+        """A producer configured by environment variables; see `ProducerConfig.from_env`."""
+        return cls(ProducerConfig.from_env(prefix, environ, **overrides))
+
     @property
     def config(self) -> ProducerConfig:
         """The options, checked and complete."""
         return self._producer.config
+
+    @property
+    def client_id(self) -> str:
+        """The name in the brokers' logs and quotas."""
+        return self._producer.client_id
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a fork of the one in which the producer was started."""
+        return self._producer.is_forked
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -152,7 +200,11 @@ class SyncProducer:
         self._call(flush)
 
     def close(self, timeout: float | None = None) -> CloseReport:
-        """Deliver what was accepted, end everything, and tell what became of it; see `Producer.close`."""
+        """Deliver what was accepted, end everything, and tell what became of it; see `Producer.close`.
+
+        Where several threads close, all of them wait for the end, which comes within the shortest of their timeouts.
+        Ctrl-C while this waits gives up what is not delivered, and ends at once.
+        """
         check_timeout(timeout, ConfigError)  # before the thread is ended, whatever comes of it
         if self._producer.is_forked:  # the thread exists in the parent only; so does everything that is to be closed
             self._portal = None
@@ -162,12 +214,33 @@ class SyncProducer:
             portal = self._portal
             if portal is None:
                 return self._report or CloseReport()
-            try:
-                self._report = portal.call(self._producer.close, timeout)
-            finally:
-                self._portal = None
-                self._exit.close()
-            return self._report
+            self._closers += 1
+        try:
+            report = self._report = portal.call(self._producer.close, timeout)
+        except BaseException:  # Ctrl-C: nobody waits any longer
+            with suppress(Exception):
+                self._report = portal.call(self._producer.close, 0)
+            raise
+        finally:
+            with self._closing:
+                self._closers -= 1
+                if self._closers:
+                    self._closing.wait_for(lambda: self._portal is not portal)
+                else:
+                    self._end_thread()
+        return report
+
+    def _end_thread(self) -> None:
+        """In another thread: the end waits for the user's tasks in the event loop, and one may refuse to end."""
+        self._portal = None
+        ending = threading.Thread(target=self._exit.pop_all().close, name="aioproducer end", daemon=True)
+        ending.start()
+        ending.join(_TO_END_S)
+        if ending.is_alive():
+            logger.warning(
+                "The thread of the producer is left behind: some task in its event loop goes on although it was cancelled."
+            )
+        self._closing.notify_all()
 
     # -- records ------------------------------------------------------------------------------------------------------
 
@@ -180,15 +253,22 @@ class SyncProducer:
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        on_delivery: SyncDeliveryCallback | None = None,
         timeout: float | None = None,
     ) -> RecordMetadata:
-        """Send one record and wait for its acknowledgement; see `Producer.send`."""
+        """Send one record and wait for its acknowledgement; see `Producer.send`.
+
+        ``on_delivery(delivery)`` is called with the outcome in the producer's thread: it must not block. An async one
+        runs in the producer's event loop.
+        """
+        check_hook("on_delivery", on_delivery, "the SyncDelivery")
         send = partial(
             self._producer.send,
             key=key,
             headers=headers,
             partition=partition,
             timestamp_ms=timestamp_ms,
+            on_delivery=None if on_delivery is None else partial(_tell_of, on_delivery),
             timeout=timeout,
         )
         return self._call(send, topic, value)
@@ -202,9 +282,14 @@ class SyncProducer:
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        on_delivery: SyncDeliveryCallback | None = None,
         timeout: float | None = None,
     ) -> SyncDelivery:
-        """Put one record into the buffer and go on; waits only for metadata and room. See `Producer.enqueue`."""
+        """Put one record into the buffer and go on; waits only for metadata and room. See `Producer.enqueue`.
+
+        ``on_delivery`` is as in `send`.
+        """
+        check_hook("on_delivery", on_delivery, "the SyncDelivery")
         enqueue = partial(
             self._producer.enqueue,
             key=key,
@@ -213,14 +298,36 @@ class SyncProducer:
             timestamp_ms=timestamp_ms,
             timeout=timeout,
         )
-        known: concurrent.futures.Future[None] = concurrent.futures.Future()
 
-        async def accept() -> Delivery:
-            delivery = await enqueue(topic, value)
-            delivery.watch(lambda _: known.set_result(None))
-            return delivery
+        async def accept() -> SyncDelivery:
+            return _handed_over(await enqueue(topic, value), on_delivery)
 
-        return SyncDelivery(self._call(accept), known)
+        return self._call(accept)
+
+    def enqueue_nowait(
+        self,
+        topic: str | ProducerRecord,
+        value: object = None,
+        *,
+        key: object = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: SyncDeliveryCallback | None = None,
+    ) -> SyncDelivery:
+        """Put one record into the buffer now, or raise; waits for the producer's thread alone, and never for Kafka.
+
+        See `Producer.enqueue_nowait`; ``on_delivery`` is as in `send`.
+        """
+        check_hook("on_delivery", on_delivery, "the SyncDelivery")
+
+        def accept() -> SyncDelivery:
+            delivery = self._producer.enqueue_nowait(
+                topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+            )
+            return _handed_over(delivery, on_delivery)
+
+        return self._running().call(accept)
 
     def send_many(
         self,
@@ -240,7 +347,7 @@ class SyncProducer:
         """
         check_values(values)
         bulk = SendMany(
-            self._producer.enqueue,
+            self._producer,
             topic,
             time.monotonic,
             key=key,
@@ -305,6 +412,24 @@ class SyncProducer:
             )
         self._refuse_own_thread()
         return portal
+
+
+def _handed_over(delivery: Delivery, on_delivery: SyncDeliveryCallback | None) -> SyncDelivery:
+    """The delivery for other threads; made in the producer's, before the outcome can be told."""
+    known: concurrent.futures.Future[None] = concurrent.futures.Future()
+    handed_over = SyncDelivery(delivery, known)
+    delivery.watch(lambda _: known.set_result(None))
+    if on_delivery is not None:
+        delivery.add_done_callback(partial(_tell, on_delivery, handed_over))
+    return handed_over
+
+
+def _tell(callback: SyncDeliveryCallback, handed_over: SyncDelivery, _: Delivery) -> object:
+    return callback(handed_over)
+
+
+def _tell_of(callback: SyncDeliveryCallback, delivery: Delivery) -> object:
+    return callback(SyncDelivery(delivery, _KNOWN))
 
 
 class _Feed:

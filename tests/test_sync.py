@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
+import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from math import inf
 from typing import Any
 
 import pytest
 
 from aioproducer import (
+    BufferFull,
     CloseReport,
     ConfigError,
     DeliveryError,
     ForkedProcess,
+    HealthStatus,
     InvalidRecord,
+    MetadataNotReady,
     NotStarted,
     NotWrittenTimeout,
     Producer,
     ProducerClosed,
     RecordTooLarge,
     SendManyError,
+    SyncDelivery,
     SyncProducer,
 )
 from aioproducer.testing import FakeBroker
@@ -327,3 +334,177 @@ def test_send_many_refuses_what_is_no_plain_iterable(producer: SyncProducer) -> 
         bad: Any = values
         with pytest.raises(InvalidRecord, match="send_many"):
             producer.send_many("orders", bad)
+
+
+def public_names(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def arguments(kind: type, name: str) -> list[tuple[str, object, object]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(getattr(kind, name)).parameters.values()]
+
+
+def test_it_can_do_all_that_the_async_producer_can_with_the_same_arguments() -> None:
+    methods = {name for name in public_names(Producer) if callable(getattr(Producer, name))}
+
+    assert public_names(Producer) <= public_names(SyncProducer)
+    assert {name: arguments(SyncProducer, name) for name in methods} == {
+        name: arguments(Producer, name) for name in methods
+    }
+    assert arguments(SyncProducer, "__init__") == arguments(Producer, "__init__")
+
+
+def test_a_record_is_enqueued_only_where_that_takes_no_waiting(broker: FakeBroker) -> None:
+    options: dict[str, Any] = {"buffer_memory": 3000, "batch_size": 1000, "max_request_size": 2500}
+    with SyncProducer(broker.bootstrap_servers, **options) as producer:
+        with pytest.raises(MetadataNotReady):
+            producer.enqueue_nowait("orders", b"value")
+        producer.partitions_for("orders")
+        assert producer.enqueue_nowait("orders", "value", key="key", partition=1).result(5).partition == 1
+        with broker.hold("Produce"):
+            producer.enqueue_nowait("orders", b"x" * 2000)
+            with pytest.raises(BufferFull):
+                producer.enqueue_nowait("orders", b"x" * 2000)
+
+
+def test_callbacks_are_told_in_the_thread_of_the_producer(broker: FakeBroker) -> None:
+    told: list[tuple[SyncDelivery, int, str]] = []
+
+    def note(delivery: SyncDelivery) -> None:
+        told.append((delivery, delivery.result().offset, threading.current_thread().name))
+
+    with SyncProducer(broker.bootstrap_servers) as producer:
+        producer.send("orders", b"one", partition=0, on_delivery=note)
+        second = producer.enqueue("orders", b"two", partition=0, on_delivery=note)
+        third = producer.enqueue_nowait("orders", b"three", partition=0, on_delivery=note)
+
+    assert [(offset, thread) for _, offset, thread in told] == [(number, "aioproducer") for number in range(3)]
+    assert [delivery for delivery, _, _ in told[1:]] == [second, third]
+
+
+def test_a_callback_for_one_record_may_be_async_and_one_for_another_thread_may_not(broker: FakeBroker) -> None:
+    told: list[int] = []
+
+    async def note(delivery: SyncDelivery) -> None:
+        await asyncio.sleep(0.01)
+        told.append(delivery.result().offset)
+
+    with SyncProducer(broker.bootstrap_servers) as producer:
+        producer.send("orders", b"one", partition=0, on_delivery=note)
+        delivery = producer.enqueue("orders", b"two", partition=0, on_delivery=note)
+        with pytest.raises(TypeError, match="on_delivery="):
+            delivery.add_done_callback(note)
+
+    assert told == [0, 1]
+
+
+@pytest.mark.parametrize("method", ["send", "enqueue", "enqueue_nowait"])
+def test_a_callback_that_is_none_is_refused_before_anything_is_done(
+    broker: FakeBroker, producer: SyncProducer, method: str
+) -> None:
+    producer.partitions_for("orders")
+    with pytest.raises(InvalidRecord, match="on_delivery='print'"):
+        getattr(producer, method)("orders", b"value", on_delivery="print")
+    with pytest.raises(TypeError, match="add_done_callback"):
+        producer.enqueue("orders", b"value").add_done_callback("print")  # type: ignore[arg-type]
+
+    producer.flush()
+    assert len(broker.records("orders")) == 1
+
+
+def test_a_callback_that_raises_is_logged(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(delivery: SyncDelivery) -> None:
+        raise LookupError("the callback is broken")
+
+    with SyncProducer(broker.bootstrap_servers) as producer:
+        producer.send("orders", b"one", on_delivery=broken)
+        producer.enqueue("orders", b"two").add_done_callback(broken)
+        producer.flush()
+
+    assert caplog.text.count("LookupError: the callback is broken") == 2
+
+
+def test_it_is_configured_by_the_environment_and_by_properties(broker: FakeBroker) -> None:
+    servers = broker.bootstrap_servers
+    by_environment = SyncProducer.from_env("APP_", {"APP_BOOTSTRAP_SERVERS": servers, "APP_LINGER_MS": "7"}, acks="all")
+    by_properties = SyncProducer.from_properties({"bootstrap.servers": servers, "linger.ms": "7"}, client_id="mine")
+
+    assert (by_environment.config.linger_ms, by_properties.client_id) == (7, "mine")
+    for producer in (by_environment, by_properties):
+        with producer:
+            producer.send("orders", b"value")
+
+
+def test_a_later_close_with_less_time_lets_the_closing_that_runs_end_in_that_time(broker: FakeBroker) -> None:
+    producer = SyncProducer(broker.bootstrap_servers, **QUICK).start()
+    producer.send("orders", b"value")
+    reports: list[CloseReport] = []
+    with broker.hold("Produce"):
+        producer.enqueue("orders", b"value")
+        first = threading.Thread(target=lambda: reports.append(producer.close(60)))
+        first.start()
+        while producer.health().status is not HealthStatus.CLOSING:
+            time.sleep(0.001)
+        began = time.monotonic()
+
+        reports.append(producer.close(0.05))
+        first.join(5)
+
+    assert time.monotonic() - began < 2
+    assert reports[0].unknown == 1
+    assert reports[0] == reports[1]
+    with pytest.raises(ProducerClosed):
+        producer.send("orders", b"value")
+
+
+def test_a_closing_that_is_interrupted_gives_the_rest_up_and_leaves_nothing_behind(broker: FakeBroker) -> None:
+    before = set(threading.enumerate())
+    producer = SyncProducer(broker.bootstrap_servers, **QUICK).start()
+    producer.send("orders", b"value")
+
+    def interrupt() -> None:
+        while producer.health().status is not HealthStatus.CLOSING:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with broker.hold("Produce"):
+        delivery = producer.enqueue("orders", b"value")
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            producer.close(60)
+        interrupting.join()
+
+    assert time.monotonic() - began < 2
+    assert delivery.exception(0) is not None
+    assert set(threading.enumerate()) <= before
+    assert producer.close().unknown == 1
+
+
+def test_closing_ends_in_time_though_an_interceptor_swallows_its_cancellation(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = threading.Event()
+
+    class Swallowing:
+        async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
+            while not ended.is_set():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.01)
+
+    before = set(threading.enumerate())
+    producer = SyncProducer(broker.bootstrap_servers, interceptors=[Swallowing()])
+    producer.start()
+    producer.send("orders", b"value")
+    began = time.monotonic()
+
+    report = producer.close(0.05)
+
+    assert time.monotonic() - began < 3
+    assert report.delivered == 1
+    assert "thread of the producer is left behind" in caplog.text
+    ended.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+    assert set(threading.enumerate()) <= before
