@@ -197,7 +197,7 @@ def test_send_many_does_not_hold_back_what_a_slow_source_gave(broker: FakeBroker
     def values() -> Iterator[bytes]:
         for number in range(4):
             yield str(number).encode()
-            broker.wait_for(number + 1, timeout=2)
+            broker.wait_for(number + 1, timeout=10)
             arrived.append(number)
 
     with SyncProducer(broker.bootstrap_servers) as producer:

