@@ -10,9 +10,20 @@ from typing import Any
 
 import pytest
 import uvloop
+from hypothesis import HealthCheck, settings
 
 from aioproducer import Producer
 from aioproducer.testing import FakeBroker
+
+# Hypothesis takes what lasts long for a fault; on a busy machine anything may. (In a CI it draws the same data each time.)
+settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test will stay, so that nobody need look through it after each test."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
