@@ -147,7 +147,7 @@ class Sender:
             self._expire(batch, now)
         if self._sequences.idempotent:  # after the expiry: it may leave doubts that nothing else would wake us for
             self._settle_sequences(helpers, now)
-        for topic in accumulator.leaderless_topics():
+        for topic in sorted(accumulator.leaderless_topics()):
             client.request_update(topic)
         for node in accumulator.ready_nodes():
             self._send_to(node, now)

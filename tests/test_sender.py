@@ -12,10 +12,11 @@ import anyio.to_thread
 import pytest
 
 from aioproducer import ProducerConfig
-from aioproducer.core.cluster import ClusterMetadata
+from aioproducer.core.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.messages import InitProducerIdResponse, ProduceRequest
-from aioproducer.record import Codec
+from aioproducer.protocol.wire import ZERO_UUID
+from aioproducer.record import Codec, RecordBatchBuilder
 from aioproducer.sender import Sender
 from aioproducer.testing import FakeBroker, RequestContext
 from tests.conftest import opened, until
@@ -75,6 +76,7 @@ class Client:
     def __init__(self, metadata: ClusterMetadata) -> None:
         self.metadata = metadata
         self.sent: list[ProduceRequest] = []
+        self.updates: list[str | None] = []
 
     def can_send(self, node: int) -> bool:
         return True
@@ -83,16 +85,14 @@ class Client:
         return 9
 
     def request_update(self, topic: str | None = None) -> None:
-        pass
+        self.updates.append(topic)
 
     def send(self, node: int, request: ProduceRequest, *_: object, **__: object) -> None:
         self.sent.append(request)
 
 
-async def test_what_is_behind_an_expired_batch_goes_out_in_the_round_that_finds_it_expired() -> None:
-    rig = Rig(delivery_timeout_s=0.001)
-    client = Client(rig.metadata)
-    sender = Sender(
+def sender_of(rig: Rig, client: Client) -> Sender:
+    return Sender(
         ProducerConfig.create("localhost:9092"),
         rig.accumulator,
         cast("NetworkClient", client),
@@ -101,6 +101,28 @@ async def test_what_is_behind_an_expired_batch_goes_out_in_the_round_that_finds_
         codec=Codec.NONE,
         random=lambda: 0.0,
     )
+
+
+async def test_topics_without_leaders_are_asked_for_in_the_same_order_in_each_run() -> None:
+    """Or the schedule of a test that fails could not be had again."""
+    rig = Rig()
+    client = Client(rig.metadata)
+    names = [f"topic {number:02}" for number in range(20)]
+    now = asyncio.get_running_loop().time()
+    for name in reversed(names):
+        topic = TopicMetadata(name, ZERO_UUID, (PartitionMetadata(0, -1, 0),))
+        rig.accumulator.append_builder(topic, 0, RecordBatchBuilder(), now)
+
+    async with anyio.create_task_group() as helpers:
+        sender_of(rig, client)._round(helpers)
+
+    assert client.updates == names
+
+
+async def test_what_is_behind_an_expired_batch_goes_out_in_the_round_that_finds_it_expired() -> None:
+    rig = Rig(delivery_timeout_s=0.001)
+    client = Client(rig.metadata)
+    sender = sender_of(rig, client)
     now = asyncio.get_running_loop().time()
     rig.put(now=now)
     rig.acknowledge(*rig.drain(now), now=now)
