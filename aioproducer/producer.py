@@ -50,7 +50,7 @@ __all__ = ["Producer"]
 _T = TypeVar("_T")
 _client_numbers = itertools.count(1)
 
-#: A coroutine that appends without ever having to wait lets the event loop run after this many bytes: in a millisecond or two.
+#: A coroutine that appends without ever having to wait lets the event loop run after this many bytes: a millisecond or two.
 _BURST_BYTES = 256 * 1024
 
 
@@ -105,7 +105,7 @@ class Producer(ShortWay):
         self._closed = False
 
         self._intake = Intake(config, self._metrics)
-        self._appender = Appender(self._enqueue, self._enqueue_nowait, _BURST_BYTES)
+        self.appender = Appender(self._enqueue, self._enqueue_nowait, _BURST_BYTES)
 
     @classmethod
     def from_url(cls, url: str, **overrides: Unpack[ProducerOptions]) -> Self:
@@ -139,7 +139,7 @@ class Producer(ShortWay):
             )
         self._closed = False
         self._closing = None
-        self._engine = Engine(self.config, self.client_id, self._metrics, self._random, self._appender)
+        self._engine = Engine(self.config, self.client_id, self._metrics, self._random, self.appender)
         self._engine.start()
         if self._intake.is_plain:
             self._engine.open_short_way(self._intake.keys_choose)
@@ -355,7 +355,7 @@ class Producer(ShortWay):
         timeout = check_timeout(timeout, InvalidRecord)
         check_hook("on_delivery", on_delivery, "the Delivery")
         engine = self._usable()
-        if self._appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task() and engine.sender.is_behind:
+        if self.appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task() and engine.sender.is_behind:
             await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
         record: SerializedRecord | None = None
         began: float | None = None
@@ -373,7 +373,7 @@ class Producer(ShortWay):
         except (KafkaError, asyncio.CancelledError) as error:
             self._intake.not_accepted(engine, record, error)
             raise
-        self._appender.burst += record.size + RECORD_COST
+        self.appender.burst += record.size + RECORD_COST
         if not self._intake.is_plain:
             self._intake.watch(engine, delivery, record.headers)
         if on_delivery is not None:
@@ -436,7 +436,7 @@ class Producer(ShortWay):
         """
         check_values(values, may_be_async=True)
         bulk = SendMany(
-            self.enqueue,
+            self,
             topic,
             self._usable().loop.time,
             key=key,

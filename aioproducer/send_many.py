@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from aioproducer.arguments import check_hook, check_timeout
-from aioproducer.delivery import Delivery
-from aioproducer.errors import DeliveryError, InvalidRecord, KafkaError, NotWritten, SendManyError
+from aioproducer.errors import DeliveryError, InvalidRecord, KafkaError, SendManyError
+from aioproducer.hot import Delivery, Outcome, ShortWay
 from aioproducer.types import HeadersInput, ProducerRecord, SendManyResult, TopicPartition
 
 __all__ = ["SendMany", "SendManyProgress", "check_values"]
@@ -41,17 +41,41 @@ def check_values(values: object, *, may_be_async: bool = False) -> None:
     raise InvalidRecord(f"send_many() sends a record for each item of {iterable}; a value of type {kind} is none.")
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records that follow one another in one batch, from the one with this ``index`` on; ``size``: of their content."""
+
+    outcome: Outcome
+    index: int
+    count: int
+    size: int
+
+    def pieces(self) -> list[Run]:
+        """The same records where they are after the batch was split."""
+        if not self.outcome.is_split:
+            return [self]
+        pieces: list[Run] = []
+        for at in range(self.index, self.index + self.count):
+            outcome, index = self.outcome.locate(at)
+            if pieces and pieces[-1].outcome is outcome:
+                pieces[-1] = replace(pieces[-1], count=pieces[-1].count + 1)
+            else:
+                pieces.append(Run(outcome, index, 1, 0))
+        pieces[0] = replace(pieces[0], size=self.size)  # where in the run the bytes were nobody will ask
+        return pieces
+
+
 class SendMany:
     """One bulk of records on its way: `add` as long as there are some and it answers True, then `finish`.
 
-    ``enqueue`` is the producer's. Of the deliveries about half at least have no outcome yet, and these are bounded by
-    ``buffer_memory``; the others are counted and let go, also behind a partition that is stalled. An exception of
-    ``on_progress`` is logged.
+    Of what waits in line about half at least has no outcome yet, and
+    that is bounded by ``buffer_memory``; the rest is counted and let go, also behind a partition that is stalled. An
+    exception of ``on_progress`` is logged.
     """
 
     def __init__(
         self,
-        enqueue: Callable[..., Awaitable[Delivery]],
+        producer: ShortWay,
         topic: str,
         clock: Callable[[], float],
         *,
@@ -64,7 +88,8 @@ class SendMany:
         check_hook("key", key, "an item of the values and answers its key")
         check_hook("on_progress", on_progress, "the SendManyResult so far")
         self.result = SendManyResult()
-        self._enqueue = enqueue
+        self._enqueue: Callable[..., Awaitable[Delivery]] = producer.enqueue
+        self._append_run = producer.appender.append_run
         self._topic = topic
         self._clock = clock
         self._key = key
@@ -73,7 +98,7 @@ class SendMany:
         self._on_progress = on_progress
         self._timeout = check_timeout(timeout, InvalidRecord)
         self._reported_at = clock()
-        self._waiting: deque[Delivery] = deque()
+        self._waiting: deque[Run] = deque()
         self._sweep_at = _SWEEP_FROM
         self._may_go_on = True
         self._count = self._failed = self._unknown = self._bytes = 0
@@ -85,6 +110,8 @@ class SendMany:
 
         Raises what ``values`` or the key function raise. Cancellation: what was accepted is delivered all the same.
         """
+        if isinstance(values, (list, tuple)) and self._key is None:
+            return await self._add_list(values)
         for item in values:
             if self._may_go_on:
                 await self._accept(item)
@@ -92,6 +119,21 @@ class SendMany:
             if not self._may_go_on:
                 return False
         return True
+
+    async def _add_list(self, values: list[object] | tuple[object, ...]) -> bool:
+        """Accept as many at a time as go into a batch."""
+        at = 0
+        while at < len(values) and self._may_go_on:
+            run = self._append_run(self._topic, values, at, self._headers, self._partition)
+            if run is None:
+                await self._accept(values[at])
+                at += 1
+            else:
+                count, outcome, index, size = run
+                self._waiting.append(Run(outcome, index, count, size))
+                at += count
+            self._collect()
+        return self._may_go_on
 
     async def _accept(self, item: object) -> None:
         if isinstance(item, ProducerRecord):
@@ -106,10 +148,13 @@ class SendMany:
                 timeout=self._timeout,
             )
         try:
-            self._waiting.append(await accepted)
+            delivery = await accepted
         except (DeliveryError, InvalidRecord) as error:
             self._error = error
             self._may_go_on = False
+            return
+        delivery.mark_observed()
+        self._waiting.append(Run(delivery.located(), delivery.index, 1, delivery.serialized_size))
 
     async def wait(self) -> None:
         """Wait for the outcome of everything that was accepted.
@@ -117,10 +162,20 @@ class SendMany:
         Cancellation: what was accepted is delivered all the same.
         """
         while self._waiting:
-            with suppress(DeliveryError):  # it is counted below
-                await self._waiting[0]
+            first = self._waiting[0]
+            if not first.outcome.done and not first.outcome.is_split:
+                await self._settled(first)
             self._collect()
         self._report()
+
+    async def _settled(self, run: Run) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        run.outcome.wait(run.index, waiter)
+        try:
+            await waiter
+        except BaseException:
+            run.outcome.locate(run.index)[0].forget(waiter)
+            raise
 
     async def finish(self) -> SendManyResult:
         """Wait for all outcomes, and answer the result; raises `SendManyError` where a record failed."""
@@ -136,8 +191,12 @@ class SendMany:
     def _collect(self) -> None:
         """Take the outcomes that are known at the head of the line, and now and then those behind it."""
         waiting = self._waiting
-        while waiting and waiting[0].done():
-            self._count_in(waiting.popleft())
+        while waiting and (waiting[0].outcome.done or waiting[0].outcome.is_split):
+            run = waiting.popleft()
+            if run.outcome.is_split:
+                waiting.extendleft(reversed(run.pieces()))
+            else:
+                self._count_in(run)
         if len(waiting) > self._sweep_at:
             self._sweep()
         if self._on_progress is not None and self._clock() - self._reported_at >= _PROGRESS_INTERVAL_S:
@@ -145,35 +204,34 @@ class SendMany:
 
     def _sweep(self) -> None:
         """Take out what was delivered. What failed stays in line: it is the first of them all that will be told."""
-        left: deque[Delivery] = deque()
-        for delivery in self._waiting:
-            if not delivery.done():
-                left.append(delivery)
-            elif delivery.exception() is None:
-                self._count_in(delivery)
+        left: deque[Run] = deque()
+        for run in (piece for each in self._waiting for piece in each.pieces()):
+            if run.outcome.succeeded:
+                self._count_in(run)
             else:
-                left.append(delivery)
-                self._may_go_on = False
+                left.append(run)
+                self._may_go_on = self._may_go_on and not run.outcome.done
         self._waiting = left
         self._sweep_at = max(_SWEEP_FROM, 2 * len(left))
 
-    def _count_in(self, delivery: Delivery) -> None:
-        error = delivery.exception()
-        if error is not None:
-            self._error = self._error or error
+    def _count_in(self, run: Run) -> None:
+        outcome = run.outcome
+        failure = outcome.failure
+        if failure is not None:
+            self._error = self._error or failure.error_for(run.index)
             self._may_go_on = False
-            if isinstance(error, NotWritten):
-                self._failed += 1
+            if failure.possibly_written:
+                self._unknown += run.count
             else:
-                self._unknown += 1
+                self._failed += run.count
             return
-        metadata = delivery.result()
-        self._count += 1
-        self._bytes += max(0, metadata.serialized_key_size) + max(0, metadata.serialized_value_size)
-        if metadata.offset >= 0:
-            partition = metadata.topic_partition
-            first, last = self._offsets.get(partition, (metadata.offset, metadata.offset))
-            self._offsets[partition] = (min(first, metadata.offset), max(last, metadata.offset))
+        self._count += run.count
+        self._bytes += run.size
+        if outcome.base_offset >= 0:
+            begin = outcome.base_offset + run.index
+            end = begin + run.count - 1
+            first, last = self._offsets.get(outcome.partition, (begin, end))
+            self._offsets[outcome.partition] = (min(first, begin), max(last, end))
 
     def _report(self) -> None:
         self._reported_at = self._clock()

@@ -31,6 +31,7 @@ from aioproducer import (
     SendManyError,
     SendManyResult,
     SerializationError,
+    TopicPartition,
     Unknown,
     UnknownTimeout,
     WrongEventLoop,
@@ -664,3 +665,30 @@ async def test_a_cancelled_async_with_goes_on_delivering_until_it_is_cancelled_a
 
     assert producer.health().status is HealthStatus.CLOSED
     assert asyncio.all_tasks() == before
+
+
+async def test_a_list_is_taken_in_by_the_batch(broker: FakeBroker) -> None:
+    values = [b"%d" % number for number in range(5000)]
+    async with opened(broker, batch_size=2000) as producer:
+        result = await producer.send_many("orders", values, partition=1, headers={"trace": b"1"})
+        spread = await producer.send_many("orders", tuple(values))
+
+    assert (result.count, result.serialized_bytes) == (5000, sum(map(len, values)))
+    assert result.offsets == {TopicPartition("orders", 1): (0, 4999)}
+    there = broker.records("orders", 1)[:5000]
+    assert [record.value for record in there] == values
+    assert {tuple(record.headers) for record in there} == {(("trace", b"1"),)}
+    assert spread.count == 5000
+    assert len(spread.offsets) == 3
+    assert len(broker.records("orders")) == 10_000
+
+
+async def test_a_list_in_a_batch_that_is_split_is_counted_record_by_record(broker: FakeBroker) -> None:
+    broker.fail("Produce", "MESSAGE_TOO_LARGE")
+    async with opened(broker) as producer:
+        result = await producer.send_many("orders", [b"x" * 100] * 50, partition=0)
+
+    assert producer.metrics()["batch-split-total"] >= 1
+    assert (result.count, result.serialized_bytes) == (50, 5000)
+    assert result.offsets == {TopicPartition("orders", 0): (0, 49)}
+    assert len(broker.records("orders", 0)) == 50

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.arguments import is_timeout
 from aioproducer.record import RecordBatchBuilder, partition_for_key, record_size_upper_bound
+from aioproducer.serializers import normalize_headers
 
 from ._delivery import Delivery, Outcome
 
@@ -225,7 +226,7 @@ class Appender:
     ) -> Delivery | None:
         """Put the record in, or answer None where it must take the long way; nothing was done then, and nothing raised."""
         loop = self._loop
-        if loop is None or self._forks != _forks or headers or self.burst >= self._max_burst:
+        if loop is None or self._forks != _forks or self.burst >= self._max_burst:
             return None
         budget = self._budget
         if budget.line or type(topic) is not str:
@@ -233,6 +234,10 @@ class Appender:
         lane = self._lanes.get(topic)
         if lane is None or asyncio._get_running_loop() is not loop:
             return None
+        if headers is not None:
+            headers = _plain_headers(headers)
+            if headers is None:
+                return None
 
         if type(value) is not bytes:
             if type(value) is str and value.isascii():
@@ -262,7 +267,7 @@ class Appender:
         if batch is None:
             return None
         builder = batch.builder
-        size = record_size_upper_bound(key, value)
+        size = record_size_upper_bound(key, value, headers or ())
         if (
             builder is None
             or builder.size + size > batch.limit
@@ -276,7 +281,7 @@ class Appender:
         elif type(timestamp_ms) is not int or not 0 <= timestamp_ms < 1 << 63:
             return None
 
-        used = builder.append(timestamp_ms, key, value)
+        used = builder.append(timestamp_ms, key, value, headers or ())
         budget.free -= used
         self.burst += used + RECORD_COST
         delivery = Delivery(
@@ -293,11 +298,47 @@ class Appender:
             self._filled(batch)
         return delivery
 
+    def append_run(
+        self, topic: str, values: list[Any] | tuple[Any, ...], at: int, headers: Any, partition: int | None
+    ) -> tuple[int, Outcome, int, int] | None:
+        """Put in what can be of a list or tuple of values without keys, from ``values[at]`` on, into one batch.
+
+        Answers how many records that were, the outcome that they share, as which ones, and the bytes of their values; or
+        None, where the first one must take the long way.
+        """
+        began, content = at, 0
+        first: Delivery | None = None
+        while at < len(values):
+            delivery = self.append(topic, values[at], None, headers, partition, None)
+            if delivery is None:
+                break
+            if first is None:
+                first = delivery
+            at += 1
+            content += delivery.serialized_size
+            delivery.mark_observed()
+        if first is None:
+            return None
+        return at - began, first.located(), first.index, content
+
+
+def _plain_headers(headers: Any) -> Sequence[Header] | None:
+    """The headers as the encoder takes them, or None where the long way must look at them."""
+    if not isinstance(headers, (dict, tuple, list)):
+        return None
+    if not headers:
+        return ()
+    try:
+        return normalize_headers(headers)
+    except Exception:  # the long way says what is wrong
+        return None
+
 
 class ShortWay:
     """The calls of a producer that mostly end in an open batch."""
 
-    _appender: Appender
+    #: The short way itself; not for users.
+    appender: Appender
 
     def enqueue(
         self,
@@ -333,7 +374,7 @@ class ShortWay:
         on_delivery: Callable[[Delivery], object] | None,
         timeout: float | None,
     ) -> Delivery:
-        appender = self._appender
+        appender = self.appender
         if (on_delivery is None or callable(on_delivery)) and (timeout is None or is_timeout(timeout)):
             delivery = appender.append(topic, value, key, headers, partition, timestamp_ms)
             if delivery is not None:
@@ -359,7 +400,7 @@ class ShortWay:
         are not known (they are asked for), and `InvalidRecord` for what can never be sent, or not without waiting: an
         async serializer or interceptor.
         """
-        appender = self._appender
+        appender = self.appender
         if on_delivery is None or callable(on_delivery):
             delivery = appender.append(topic, value, key, headers, partition, timestamp_ms)
             if delivery is not None:

@@ -21,6 +21,11 @@ __all__ = ["Delivery", "Outcome"]
 class Failure(Protocol):
     """Why the records failed."""
 
+    @property
+    def possibly_written(self) -> bool:
+        """Whether they may be in the log all the same."""
+        ...
+
     def error_for(self, index: int) -> DeliveryError:
         """The exception for one of them."""
         ...
@@ -109,6 +114,16 @@ class Delivery:
     def topic_partition(self) -> TopicPartition:
         """Where the record goes; known from the moment it was accepted."""
         return self._result.partition
+
+    @property
+    def index(self) -> int:
+        """As which record of ``located()`` it is."""
+        return self._index
+
+    @property
+    def serialized_size(self) -> int:
+        """The bytes of key and value."""
+        return max(0, self._key_size) + max(0, self._value_size)
 
     def done(self) -> bool:
         """Whether the outcome is known."""

@@ -8,6 +8,7 @@ what ``enqueue()`` answers is a coroutine in all respects but its type, made wit
 import asyncio
 from asyncio import InvalidStateError, _get_running_loop
 
+from aioproducer.serializers import normalize_headers
 from aioproducer.types import RecordMetadata, TimestampType
 
 cimport cython
@@ -175,6 +176,16 @@ cdef class Delivery:
     def topic_partition(self):
         """Where the record goes; known from the moment it was accepted."""
         return self._result.partition
+
+    @property
+    def index(self):
+        """As which record of ``located()`` it is."""
+        return self._index
+
+    @property
+    def serialized_size(self):
+        """The bytes of key and value."""
+        return max(0, self._key_size) + max(0, self._value_size)
 
     def done(self):
         """Whether the outcome is known."""
@@ -480,8 +491,10 @@ cdef class Appender:
         budget = self._budget
         if budget.line or not PyUnicode_CheckExact(topic):
             return None
-        if headers is not None and (not isinstance(headers, (dict, tuple, list)) or len(headers)):
-            return None
+        if headers is not None:
+            headers = plain_headers(headers)
+            if headers is None:
+                return None
         lane = self._lane
         if topic is not self._topic or not lane.partition_count:  # most often it is the very same object as last time
             found = PyDict_GetItemWithError(<PyObject*>self._lanes, <PyObject*>topic)
@@ -533,7 +546,7 @@ cdef class Appender:
         builder = batch.builder
         if builder is None or not builder.count:
             return None
-        size = upper_bound(key_length, value_length, ())
+        size = upper_bound(key_length, value_length, headers if headers is not None else ())
         if builder.size + size > batch.limit or size > budget.free or size > self._max_size:
             return None
         if timestamp_ms is None:
@@ -550,7 +563,7 @@ cdef class Appender:
             return None
 
         delivery = Delivery.__new__(Delivery)
-        used = builder.append_fields(timestamp, key_data, key_length, value_data, value_length, None)
+        used = builder.append_fields(timestamp, key_data, key_length, value_data, value_length, headers)
         delivery._result = batch.result
         delivery._index = builder.count - 1
         delivery._timestamp_ms = timestamp
@@ -566,10 +579,103 @@ cdef class Appender:
         return delivery
 
 
+    def append_run(self, topic, values, Py_ssize_t at, headers, partition):
+        """Put in what can be of a list or tuple of values without keys, from ``values[at]`` on, into one batch.
+
+        Answers how many records that were, the outcome that they share, as which ones, and the bytes of their values; or
+        None, where the first one must take the long way.
+        """
+        cdef Budget budget
+        cdef Lane lane
+        cdef StickyPartition sticky = None
+        cdef OpenBatch batch
+        cdef RecordBatchBuilder builder
+        cdef Outcome result
+        cdef const char* data = NULL
+        cdef Py_ssize_t length, number, size, used, first, began = at
+        cdef Py_ssize_t end = len(values)
+        cdef long long content = 0
+        cdef timespec clock
+        cdef bint is_full
+
+        if not self._is_attached or self._forks != forks or not self.is_in_its_loop():
+            return None
+        budget = self._budget
+        found = self._lanes.get(topic)
+        if found is None or budget.line:
+            return None
+        lane = found
+        if headers is not None:
+            headers = plain_headers(headers)
+            if headers is None:
+                return None
+        if partition is None:
+            if not self._decides:
+                return None
+            sticky = lane.sticky
+            number = sticky.partition
+        elif PyLong_CheckExact(partition) and 0 <= partition < lane.partition_count:
+            number = partition
+        else:
+            return None
+        if number < 0 or number >= lane.partition_count or lane.open[number] is None:
+            return None
+        batch = lane.open[number]
+        builder = batch.builder
+        if builder is None or not builder.count:
+            return None
+        result = batch.result
+        first = builder.count
+        timespec_get(&clock, TIME_UTC)
+        while at < end and self.burst < self._max_burst:
+            value = values[at]
+            if PyBytes_CheckExact(value):
+                data, length = PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
+            elif value is None:
+                length = -1
+            elif PyUnicode_CheckExact(value) and PyUnicode_IS_COMPACT_ASCII(value):
+                data, length = <const char*>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value)
+            else:
+                break
+            size = upper_bound(-1, length, headers if headers is not None else ())
+            if builder.size + size > batch.limit or size > budget.free or size > self._max_size:
+                break
+            used = builder.append_fields(
+                clock.tv_sec * 1000 + clock.tv_nsec // 1_000_000, NULL, -1, data, length, headers
+            )
+            at += 1
+            if length > 0:
+                content += length
+            budget.free -= used
+            self.burst += used + record_cost // 2
+            is_full = builder.size >= batch.limit
+            if sticky is not None and sticky.note(used, is_full):
+                sticky.partition = -1
+                end = at
+            if is_full:
+                self._filled(batch)
+                end = at
+        if at == began:
+            return None
+        return at - began, result, first, content
+
+
+cdef object plain_headers(object headers):
+    """The headers as the encoder takes them, or None where the long way must look at them."""
+    if not isinstance(headers, (dict, tuple, list)):
+        return None
+    if not headers:
+        return ()
+    try:
+        return normalize_headers(headers)
+    except Exception:  # the long way says what is wrong
+        return None
+
+
 cdef class ShortWay:
     """The calls of a producer that mostly end in an open batch."""
 
-    cdef public Appender _appender
+    cdef public Appender appender
 
     @cython.binding(True)
     def enqueue(
@@ -585,7 +691,7 @@ cdef class ShortWay:
         timeout=None,
     ):
         cdef Enqueue call = Enqueue.__new__(Enqueue)
-        call.appender = self._appender
+        call.appender = self.appender
         call.topic = topic
         call.value = value
         call.key = key
@@ -600,7 +706,7 @@ cdef class ShortWay:
     def enqueue_nowait(
         self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
     ):
-        cdef Appender appender = self._appender
+        cdef Appender appender = self.appender
         cdef Delivery delivery
         if on_delivery is None or callable(on_delivery):
             delivery = appender.put(topic, value, key, headers, partition, timestamp_ms)
