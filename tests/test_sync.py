@@ -336,8 +336,8 @@ def test_send_many_refuses_what_is_no_plain_iterable(producer: SyncProducer) -> 
             producer.send_many("orders", bad)
 
 
-def public_names(kind: type) -> set[str]:
-    return {name for name in dir(kind) if not name.startswith("_")}
+def methods(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
 
 
 def arguments(kind: type, name: str) -> list[tuple[str, object, object]]:
@@ -345,13 +345,9 @@ def arguments(kind: type, name: str) -> list[tuple[str, object, object]]:
 
 
 def test_it_can_do_all_that_the_async_producer_can_with_the_same_arguments() -> None:
-    methods = {name for name in public_names(Producer) if callable(getattr(Producer, name))}
-
-    assert public_names(Producer) <= public_names(SyncProducer)
-    assert {name: arguments(SyncProducer, name) for name in methods} == {
-        name: arguments(Producer, name) for name in methods
-    }
-    assert arguments(SyncProducer, "__init__") == arguments(Producer, "__init__")
+    assert methods(SyncProducer) == methods(Producer)
+    for name in ("__init__", *methods(Producer)):
+        assert arguments(SyncProducer, name) == arguments(Producer, name), name
 
 
 def test_a_record_is_enqueued_only_where_that_takes_no_waiting(broker: FakeBroker) -> None:
