@@ -25,7 +25,8 @@ class Topic(ShortWay):
         self.accepted = 0
         self.unobserved_records = 0
         self._offsets: dict[int, int] = {}
-        self.appender = Appender(self.enqueue, self.enqueue, 1)  # detached: every record takes the long way
+        # Detached: every record takes the long way.
+        self.appender = Appender(self.enqueue, self.enqueue, 1)  # type: ignore[arg-type]
 
     def check_waiter(self, loop: object) -> None:
         pass
