@@ -453,7 +453,7 @@ cdef enum:
     MAX_HEADER_OVERHEAD = 10
     MAX_FIELD = 0x7FFFFFFF
     FIRST_CAPACITY = 512
-    CAPACITIES = 1 << 22  # what the first buffers of all partitions together may take
+    CAPACITIES = 1 << 22  # what the first bodies of all partitions together may take
     NO_PARTITION = -1
 
 
@@ -491,8 +491,12 @@ cdef inline char* put_field(char* at, const char* data, int64_t length) noexcept
 
 
 cdef int make_room(RecordBatchBuilder builder, int64_t length, int64_t at_first) except -1:
-    cdef int64_t capacity = 2 * builder._capacity if builder._capacity else at_first
-    capacity = max(min(capacity, <int64_t>MAX_FIELD), builder._used + length)
+    """Move the records into a larger body, which is as large as a full batch in the end and not larger.
+
+    Bodies of one size are what malloc can use again and again; larger ones it would have from the kernel each time.
+    """
+    cdef int64_t capacity = 4 * builder._capacity if builder._capacity else at_first
+    capacity = max(min(capacity, <int64_t>builder._expected), builder._used + length)
     cdef bytes body = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>capacity)
     cdef char* data = PyBytes_AS_STRING(body)
     if builder._used:
@@ -588,6 +592,7 @@ cdef class ColumnEncoder:
     cdef int64_t largest
     cdef str largest_option
     cdef bint ignore_keys
+    cdef bint spreads
     cdef int64_t timestamp_factor
     cdef int64_t timestamp_divisor
     cdef int64_t fixed_partition
@@ -626,6 +631,7 @@ cdef class ColumnEncoder:
         self.timestamp_divisor = binding.timestamp_divisor
         self.fixed_partition = binding.fixed_partition
         self.ignore_keys = ignore_keys
+        self.spreads = binding.partition >= 0 or (binding.key >= 0 and binding.fixed_partition < 0 and not ignore_keys)
         self.sticky = NO_PARTITION
         self.builders = []
         self.full = []
@@ -903,8 +909,8 @@ cdef class ColumnEncoder:
         cdef int64_t current = NO_PARTITION
         cdef int64_t used = 0
         cdef int64_t headers_length = 1
-        cdef int64_t first_capacity = max(FIRST_CAPACITY, min(batch_size, CAPACITIES // max(1, partitions)) - BATCH_OVERHEAD)
         cdef int64_t limit = min(batch_size, <int64_t>MAX_FIELD)
+        cdef int64_t first_capacity = max(FIRST_CAPACITY, CAPACITIES // max(1, partitions if self.spreads else 1))
         cdef bint has_room
         cdef Row row
         self.reserve_partitions(partitions)
