@@ -73,6 +73,7 @@ def _cases() -> list[Case]:
         Case("lone", "one record at a time, 100 B", Workload.LONE, 3_000, partitions=1, defaults=True),
         Case("send-many", "a list of records in one call, 100 B", Workload.BULK, 1_000_000),
         Case("send-table", "an Arrow table in one call, 100 B", Workload.TABLE, 2_000_000),
+        Case("send-table-keyed", "an Arrow table in one call, 100 B, keyed", Workload.TABLE, 1_000_000, keyed=True),
         *(
             Case(
                 f"partitions-{count}", f"pipelined, 100 B, unkeyed, {count:,} partitions", pipelined, 500_000,

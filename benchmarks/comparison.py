@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from benchmarks import CHECKOUT
 from benchmarks.brokers import BROKERS, Broker, count_records
 from benchmarks.cases import CASES, Case
 from benchmarks.clients import CLIENTS, Client
@@ -107,7 +108,7 @@ class Comparison:
         environment = os.environ | client.environment | ({"AIOPRODUCER_PURE": "1"} if self.pure else {})
         try:
             done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+                command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False
             )
         except subprocess.TimeoutExpired as error:
             raise Unavailable(f"It took longer than {_TIMEOUT:g} s.") from error

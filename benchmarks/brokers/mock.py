@@ -7,6 +7,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
+from benchmarks import CHECKOUT
 from benchmarks.unavailable import Unavailable
 
 __all__ = ["MockCluster"]
@@ -21,6 +22,7 @@ class MockCluster:
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.brokers.mock_process"],
+            cwd=CHECKOUT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

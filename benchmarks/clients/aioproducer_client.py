@@ -15,7 +15,7 @@ from benchmarks.clients.loops import blocking
 from benchmarks.job import BATCH_SIZE, BUFFER_MEMORY, CONCURRENCY, LINGER_MS, Job
 from benchmarks.measure import Figures, Stopwatch, concurrently, heartbeat, idleness, lone, throughput
 from benchmarks.memory import broker_paused, encoded_bytes, growth, resident_bytes
-from benchmarks.unavailable import Unavailable
+from benchmarks.unavailable import Unavailable, optional
 
 __all__ = ["WORKLOADS"]
 
@@ -90,13 +90,14 @@ async def _table(job: Job) -> Figures:
     send_table: Callable[..., Any] | None = getattr(Producer, "send_table", None)
     if send_table is None:
         raise Unavailable("This version of aioproducer has no Producer.send_table yet.")
-    import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
-    table = pyarrow.table({"value": pyarrow.array(job.values(), pyarrow.binary())})
+    pyarrow = optional("pyarrow")
+    columns = {"value": job.values()} | ({"key": job.keys()} if job.case.keyed else {})
+    table = pyarrow.table({name: pyarrow.array(column, pyarrow.binary()) for name, column in columns.items()})
+    names = {name: name for name in columns}
     async with _producer(job) as producer:
-        await send_table(producer, job.topic, table.slice(0, job.warm_up), value="value")
+        await send_table(producer, job.topic, table.slice(0, job.warm_up), **names)
         with Stopwatch() as watch:
-            await send_table(producer, job.topic, table, value="value")
+            await send_table(producer, job.topic, table, **names)
     return throughput(watch, job)
 
 

@@ -6,6 +6,7 @@ alone costs.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -42,15 +43,16 @@ class _Socket:
         self._sequences = dict.fromkeys(range(job.case.partitions), 0)
         self._encoded = 0
 
-    def requests(self, values: Sequence[bytes], batch_size: int) -> Iterator[bytes]:
+    def requests(self, count: int, batch_size: int) -> Iterator[bytes]:
         """Frames of one batch each, for one partition after the other."""
         now = int(time.time() * 1000)
+        keys = self._job.keys(count) if self._job.case.keyed else itertools.repeat(None, count)
         builder = RecordBatchBuilder()
-        for value in values:
+        for key, value in zip(keys, self._job.values(count), strict=True):
             if builder.count and builder.size + len(value) > batch_size:
                 yield self._request(builder)
                 builder = RecordBatchBuilder()
-            builder.append(now, None, value)
+            builder.append(now, key, value)
         yield self._request(builder)
 
     def _request(self, builder: RecordBatchBuilder) -> bytes:
@@ -84,7 +86,7 @@ def _check(answers: Sequence[bytes]) -> None:
 
 def _lone(job: Job) -> Figures:
     connection = _Socket(job)
-    requests = iter(list(connection.requests(job.values(job.sent), batch_size=1)))
+    requests = iter(list(connection.requests(job.sent, batch_size=1)))
     answers: list[bytes] = []
 
     def one() -> None:
@@ -99,8 +101,8 @@ def _lone(job: Job) -> Figures:
 
 def _bulk(job: Job) -> Figures:
     connection = _Socket(job)
-    _check(connection.send(list(connection.requests(job.values(job.warm_up), BATCH_SIZE))))
-    requests = list(connection.requests(job.values(), BATCH_SIZE))
+    _check(connection.send(list(connection.requests(job.warm_up, BATCH_SIZE))))
+    requests = list(connection.requests(job.records, BATCH_SIZE))
     with Stopwatch() as watch:
         answers = connection.send(requests)
     _check(answers)

@@ -21,23 +21,29 @@ def _bulk(job: Job) -> Figures:
     producer = optional("confluent_kafka").Producer(options(job))
     if not hasattr(producer, "produce_batch"):
         raise Unavailable("This version of confluent-kafka has no Producer.produce_batch; 2.13 has it.")
-    _send(producer, job.topic, job.values(job.warm_up))
-    values = job.values()
+    _send(producer, job, job.warm_up)
     with Stopwatch() as watch:
-        _send(producer, job.topic, values)
+        _send(producer, job, job.records)
     return throughput(watch, job)
 
 
-def _send(producer: Any, topic: str, values: Sequence[bytes]) -> None:
+def _send(producer: Any, job: Job, count: int) -> None:
     outcomes = Outcomes()
-    for start in range(0, len(values), _CHUNK):
+    values = job.values(count)
+    keys = job.keys(count) if job.case.keyed else None
+    for start in range(0, count, _CHUNK):
         # In chunks, so that librdkafka sends while the next dictionaries are made: all at once took longer.
-        producer.produce_batch(
-            topic, [{"value": value} for value in values[start : start + _CHUNK]], on_delivery=outcomes
-        )
+        chunk = slice(start, start + _CHUNK)
+        producer.produce_batch(job.topic, _messages(values[chunk], keys and keys[chunk]), on_delivery=outcomes)
         producer.poll(0)
-    while outcomes.count < len(values):
+    while outcomes.count < count:
         producer.poll(_WAIT)
+
+
+def _messages(values: Sequence[bytes], keys: Sequence[bytes] | None) -> list[dict[str, bytes]]:
+    if keys is None:
+        return [{"value": value} for value in values]
+    return [{"value": value, "key": key} for key, value in zip(keys, values, strict=True)]
 
 
 WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {Workload.BULK: _bulk, Workload.TABLE: _bulk}

@@ -32,7 +32,7 @@ _OPTIONS: Final = (
     f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}",
 )
 _TIMEOUT: Final = 120.0
-_RATE: Final = re.compile(r"(\d+) records sent, ([\d.]+) records/sec")
+_RATE: Final = re.compile(r"\d+(?: steady state)? records sent, ([\d.]+) records/sec")
 
 
 def _pipelined(job: Job) -> Figures:
@@ -75,7 +75,7 @@ def _perf_test(jars: KafkaJars, job: Job, values: Path, records: int, warm_up: i
 
 def steady_rate(output: str) -> float:
     """The records a second of the last summary: with a warm-up, that is the one of the steady state."""
-    return float(_RATE.findall(output)[-1][1])
+    return float(_RATE.findall(output)[-1])
 
 
 def _properties(job: Job) -> list[str]:
