@@ -474,6 +474,7 @@ class Producer(ShortWay):
     def metrics(self, topic: str | None = None) -> Mapping[str, float]:
         """The numbers of the producer under the names of Java's producer-metrics, or those of one topic.
 
+        To be called in the producer's event loop; a `SyncProducer` answers in any thread.
         Totals count from the first start; times are in milliseconds, sizes in bytes.
         """
         if topic is not None:
@@ -493,7 +494,11 @@ class Producer(ShortWay):
         return numbers
 
     def health(self) -> Health:
-        """The producer's state in a few numbers, for liveness and readiness probes; costs little, waits for nothing."""
+        """The producer's state in a few numbers, for liveness and readiness probes; costs little, waits for nothing.
+
+        To be called in the producer's event loop, where such a probe proves that this runs, too; a `SyncProducer` answers
+        in any thread.
+        """
         engine = self._engine
         if engine is None:
             return Health(HealthStatus.CLOSED if self._closed else HealthStatus.CREATED)

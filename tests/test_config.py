@@ -134,6 +134,15 @@ def test_every_option_is_documented_once_in_the_table() -> None:
     assert OPTIONS["close_timeout_ms"].java_key is None
 
 
+def test_the_readme_names_the_options_that_have_no_effect() -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    (told,) = re.findall(r"options have no effect here[^:]*:(.*?)\.\n", readme, re.DOTALL)
+
+    idle = {option.name for option in OPTIONS.values() if "no effect" in option.doc}
+    assert set(re.findall(r"`(\w+)`", told)) == idle
+    assert "bootstrap_resolve_timeout_ms" in idle
+
+
 def test_create_is_the_same_as_calling_the_class() -> None:
     assert ProducerConfig.create("a", linger_ms=1) == ProducerConfig("a", linger_ms=1)
 

@@ -422,6 +422,39 @@ async def test_a_partitioner_sees_the_partitions_as_they_are_now(broker: FakeBro
     assert seen[-1] == (0, 1, 2, 3, 4)
 
 
+async def test_health_tells_that_no_broker_is_connected_any_more_and_recovers(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"one")
+        assert producer.health().status is HealthStatus.READY
+
+        broker.stop_node(next(iter(broker.addresses)))
+        delivery = await producer.enqueue("orders", b"two")
+        await until(lambda: producer.health().status is HealthStatus.DEGRADED)
+        degraded = producer.health()
+        broker.start_node(next(iter(broker.addresses)))
+        await delivery
+
+        assert not degraded.ready
+        assert (degraded.connected_brokers, degraded.pending_records) == ([], 1)
+        assert degraded.error is not None
+        assert producer.health().status is HealthStatus.READY
+
+
+async def test_a_producer_is_configured_by_a_url_by_properties_and_by_the_environment(broker: FakeBroker) -> None:
+    servers = broker.bootstrap_servers
+    for producer in (
+        Producer.from_url(f"kafka://{servers}/?linger_ms=7", client_id="mine"),
+        Producer.from_properties({"bootstrap.servers": servers, "linger.ms": "7"}, client_id="mine"),
+        Producer.from_properties(f"bootstrap.servers={servers}\nlinger.ms: 7", client_id="mine"),
+        Producer.from_env("APP_", {"APP_BOOTSTRAP_SERVERS": servers, "APP_LINGER_MS": "7"}, client_id="mine"),
+    ):
+        assert (producer.config.linger_ms, producer.client_id) == (7, "mine")
+        async with producer:
+            await producer.send("orders", b"value")
+
+    assert len(broker.records("orders")) == 4
+
+
 async def test_an_interceptor_may_close_the_producer(broker: FakeBroker) -> None:
     class Closing:
         async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:

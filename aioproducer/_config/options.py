@@ -243,7 +243,7 @@ class OptionValues:
         "How the names of brokers become addresses",
     )
     bootstrap_resolve_timeout_ms: int = _ms(
-        0, "How long to go on resolving the bootstrap servers; 0: one try (KIP-909)"
+        0, "Has no effect: names are looked up in the background, for as long as anything waits (Java: KIP-909)"
     )
     client_id: str = _option("", Text(empty=True), "Name in the brokers' logs and quotas; '': the producer makes one")
     client_rack: str = _option("", Text(empty=True), "Rack of this client, for partitioner_rack_aware (KIP-1123)")
