@@ -21,6 +21,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 from aioproducer.buffer_pool import BufferPool, PoolClosed
 from aioproducer.core.backoff import ExponentialBackoff
@@ -58,6 +59,18 @@ class AccumulatorSettings:
     adaptive_partitioning: bool = True
     availability_timeout_s: float = 0.0
     client_rack: str | None = None  # set where the partitioner prefers leaders in this rack
+
+
+class _Candidates(NamedTuple):
+    """The partitions for records without a key, as of this version of the metadata.
+
+    ``led`` have a leader; ``near`` are those of them whose leader is in this client's rack, or all where none is.
+    """
+
+    topic: TopicMetadata
+    version: int
+    led: Sequence[int]
+    near: Sequence[int]
 
 
 class PartitionQueue:
@@ -120,7 +133,7 @@ class RecordAccumulator:
         self._expiries: list[tuple[float, int, PartitionQueue]] = []
         self._ordinals = count()
         self._to_seal: list[ProducerBatch] = []
-        self._candidates: dict[str, tuple[TopicMetadata, int, list[int]]] = {}  # as of this version of the metadata
+        self._candidates: dict[str, _Candidates] = {}
         self._loads: dict[str, tuple[float, PartitionLoad | None]] = {}
         self._slow_since: dict[int, float] = {}  # nodes that have batches ready and take none
 
@@ -311,38 +324,42 @@ class RecordAccumulator:
         assert isinstance(sticky, StickyPartitions)
         known = self._candidates.get(topic.name)
         if known is None or known[0] is not topic or known[1] != self._metadata.version:
-            known = self._candidates[topic.name] = (topic, self._metadata.version, self._find_candidates(topic))
-        led = known[2]
-        return sticky.switch(led or range(topic.partition_count), self._load(topic, led, now) if led else None)
+            known = self._candidates[topic.name] = self._find_candidates(topic)
+        load = self._load(known, now) if self.settings.adaptive_partitioning and known.led else None
+        return sticky.switch(known.near or range(topic.partition_count), load)
 
-    def _find_candidates(self, topic: TopicMetadata) -> list[int]:
-        """The partitions that have a leader, in this client's rack where one is."""
-        led = [partition for partition in topic.partitions if partition.leader >= 0]
-        rack = self.settings.client_rack
+    def _find_candidates(self, topic: TopicMetadata) -> _Candidates:
+        led = near = [partition.index for partition in topic.partitions if partition.leader >= 0]
+        rack, nodes = self.settings.client_rack, self._metadata.nodes
         if rack is not None:
-            nodes = self._metadata.nodes
-            led = [at for at in led if at.leader in nodes and nodes[at.leader].rack == rack] or led
-        return [partition.index for partition in led]
+            leaders = [(index, nodes.get(topic.partitions[index].leader)) for index in led]
+            near = [index for index, leader in leaders if leader is not None and leader.rack == rack] or led
+        return _Candidates(topic, self._metadata.version, led, near)
 
-    def _load(self, topic: TopicMetadata, candidates: Sequence[int], now: float) -> PartitionLoad | None:
+    def _load(self, candidates: _Candidates, now: float) -> PartitionLoad | None:
         """The weights of the candidates (KIP-794); None while some partition was never used, as in Java."""
-        if not self.settings.adaptive_partitioning:
-            return None
+        topic, _, led, near = candidates
         known = self._loads.get(topic.name)
-        if known is not None and now - known[0] < _LOAD_MAX_AGE_S * (1 + len(candidates) / 1000):
+        if known is not None and now - known[0] < _LOAD_MAX_AGE_S * (1 + len(near) / 1000):
             return known[1]
         load: PartitionLoad | None = None
-        waiting: list[tuple[int, int]] = []
-        for index in candidates:
-            queue = self._queues.get(TopicPartition(topic.name, index))
-            if queue is None:
-                break
-            if not self._is_slow(topic.partitions[index].leader, now):
-                waiting.append((index, len(queue.batches)))
-        else:
-            load = PartitionLoad.of(waiting, some_left_out=len(waiting) < len(candidates))
+        if all(TopicPartition(topic.name, index) in self._queues for index in near):
+            usable = self._usable(topic, near, now)
+            if not usable:  # rather far away than to leaders that take nothing (KIP-1123)
+                usable, near = self._usable(topic, led, now), led
+            load = PartitionLoad.of(usable, some_left_out=len(usable) < len(near))
         self._loads[topic.name] = (now, load)
         return load
+
+    def _usable(self, topic: TopicMetadata, candidates: Sequence[int], now: float) -> list[tuple[int, int]]:
+        """The partitions whose leaders are not slow, and how many batches wait in each."""
+        slow = {node for node in self._slow_since if self._is_slow(node, now)}
+        queues = (
+            (index, self._queues.get(TopicPartition(topic.name, index)))
+            for index in candidates
+            if topic.partitions[index].leader not in slow
+        )
+        return [(index, 0 if queue is None else len(queue.batches)) for index, queue in queues]
 
     def _is_slow(self, node: int, now: float) -> bool:
         timeout = self.settings.availability_timeout_s

@@ -618,6 +618,36 @@ def test_a_broker_that_takes_nothing_for_long_gets_no_more_records_without_a_key
     assert chosen == {0, 2}, "the partitions that node 1 leads"
 
 
+def test_when_all_brokers_of_the_clients_rack_take_nothing_for_long_the_others_get_the_records_without_a_key() -> None:
+    rig = Rig(partitions=4, nodes=2, client_rack="b", availability_timeout_s=1.0)
+    rig.accumulator._random = random.Random(5).random
+    for node, rack in ((1, "a"), (2, "b")):
+        rig.metadata.nodes[node] = rig.metadata.nodes[node]._replace(rack=rack)
+    for partition in (1, 3):
+        rig.put(partition)
+    rig.accumulator.not_taken(2, 0.0)
+
+    chosen = {rig.put(None, now=5.0 + number, size=900).topic_partition.partition for number in range(40)}
+    assert chosen == {0, 2}, "those that node 1 leads"
+
+    rig.acknowledge(*rig.drain(50.0, node=2), now=50.0)
+    went = [rig.put(None, now=60.0 + number, size=1000).topic_partition.partition for number in range(40)]
+    assert set(went[1:]) == {1, 3}, "node 2 takes again"
+
+
+def test_partitions_that_compress_well_are_filled_up_to_what_a_request_takes_and_no_further() -> None:
+    rig = Rig(codec=Codec.GZIP, max_request_size=3000)
+    for _ in range(200):
+        rig.accumulator._ratios.observe("t", 0.01)
+
+    for _ in range(60):
+        rig.put()
+
+    (batch,) = rig.accumulator.drain(1, MIB, 0.0)
+    assert batch.encoded is not None
+    assert 2800 < batch.encoded.uncompressed_size <= 3000
+
+
 def test_without_idempotence_a_partition_has_one_batch_on_its_way() -> None:
     rig = Rig(idempotent=False)
     for _ in range(30):
