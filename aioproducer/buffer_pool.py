@@ -18,6 +18,9 @@ from aioproducer.hot import Budget
 
 __all__ = ["BufferPool", "PoolClosed", "Ticket"]
 
+#: So many tickets that were given up may stay in the queue, however few others there are.
+_SPARE_TICKETS = 64
+
 #: A closed pool has a line in front of every newcomer that never gets shorter.
 _CLOSED = 1 << 32
 
@@ -110,6 +113,8 @@ class BufferPool(Budget):
             self.release(ticket.size)
         else:
             ticket.granted.cancel()
+            if len(self._queue) > 2 * self.line + _SPARE_TICKETS:
+                self._queue = deque(each for each in self._queue if not each.granted.done())
         self._grant()
 
     def release(self, size: int) -> None:

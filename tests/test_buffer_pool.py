@@ -160,6 +160,29 @@ async def test_pressure_is_told_when_somebody_begins_to_wait() -> None:
     await asyncio.gather(*waiters, return_exceptions=True)
 
 
+async def test_waiters_that_gave_up_behind_a_large_one_do_not_pile_up() -> None:
+    pool = BufferPool(100)
+    assert pool.try_acquire(100)
+    served: list[int] = []
+    large = asyncio.create_task(take(pool, 100, served, 0))
+    await asyncio.sleep(0)
+    last: list[asyncio.Task[None]] = []
+    for name in range(10_000):
+        ticket = pool.join(1)
+        if name % 1000 == 999:
+            last.append(asyncio.create_task(take(pool, 1, served, name)))
+            await asyncio.sleep(0)
+        pool.leave(ticket)
+        assert len(pool._queue) < 200
+
+    pool.release(100)
+    await large
+    pool.release(100)
+    await asyncio.gather(*last)
+    assert served == [0, *range(999, 10_000, 1000)]
+    assert (pool.free, pool.waiting) == (90, 0)
+
+
 async def cancel_at_every_step(make: Callable[[], Awaitable[object]], check: Callable[[], None]) -> None:
     """Run make() again and again, cancelling it one step of the event loop later each time; check() after each."""
     for steps in range(1000):
