@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ from aioproducer.protocol.messages import (
     MetadataResponseTopic,
 )
 from aioproducer.record import Codec, encode_batch
+from aioproducer.types import TopicPartition
 
 LINGER = 5.0
 TIMEOUT = 100.0
@@ -723,6 +726,162 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
     assert all(delivery.done() for delivery in deliveries)
     assert rig.pool.free == rig.pool.total
     assert rig.accumulator.pending_records == 0
+
+
+class Life:
+    """Records that are put in by many tasks, some of which are cancelled, while batches come and go."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.now = 0.0
+        self.tasks: list[asyncio.Task[Delivery]] = []
+        self.flying: list[ProducerBatch] = []
+        self.taken: dict[tuple[int, ...], list[int]] = {}  # the records of acknowledged batches, by place
+        self.keyless: set[int] = set()  # those that chose their partition when there was room
+        self._numbers = count()
+
+    async def put(self, number: int) -> None:
+        """A record waits for room, or is put in at once."""
+        name, partition = next(self._numbers), number % 3 or None
+        value = str(name).encode().ljust(number * 20)
+        if partition is None:
+            self.keyless.add(name)
+        size = len(value) + 30
+        made = self.rig.accumulator.try_append(self.rig.topic, partition, 1, None, value, (), size, self.now)
+        if made is None:
+            append = self.rig.accumulator.append(self.rig.topic, partition, 1, None, value, (), size, lambda: self.now)
+            self.tasks.append(asyncio.create_task(append))
+            await asyncio.sleep(0)
+
+    def answer(self, batch: ProducerBatch, how: str) -> None:
+        accumulator, error = self.rig.accumulator, BrokerError(1, "X", "x")
+        if how == "ack":
+            assert batch.encoded is not None
+            self.taken[batch.partition.partition, *batch.ordinal] = [
+                int(record.value or b"") for record in batch.read_records()
+            ]
+            accumulator.complete(batch, 0, -1, self.now)
+        elif batch.given_up or how == "refuse":
+            accumulator.fail(batch, error, self.now)
+        elif how == "too large" and batch.count > 1:
+            accumulator.split(batch, self.now)
+        else:
+            batch.possibly_written = True
+            accumulator.retry(batch, self.now)
+
+    def expire(self) -> None:
+        for batch in self.rig.accumulator.expire(self.now):
+            self.rig.accumulator.give_up(batch, KafkaTimeoutError("x"), self.now, timed_out=True)
+
+    def compress(self) -> None:
+        for batch in self.rig.accumulator.take_to_seal():
+            self.rig.accumulator.sealed(batch, encode_batch(batch.close(), Codec.GZIP), self.now)
+
+    async def run(self, rounds: int = 3) -> None:
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+
+    async def quiet(self) -> None:
+        """Everything is answered well from here on, until nothing is left."""
+        for _ in range(500):
+            self.now += 20.0
+            for batch in self.flying:
+                self.answer(batch, "ack")
+            self.rig.settle(self.now)
+            self.compress()
+            self.flying = self.rig.drain(self.now)
+            await self.run()
+            if not self.flying and not self.rig.accumulator.has_incomplete and all(t.done() for t in self.tasks):
+                return
+        raise AssertionError("it never got quiet")
+
+    def check(self) -> None:
+        """Free, held by batches, or granted to somebody who has not run yet: nothing else."""
+        rig = self.rig
+        held = sum(batch.reserved for batch in {*rig.accumulator.incomplete(), *self.flying})
+        assert rig.pool.used >= held
+        if not rig.pool.line:
+            assert rig.pool.used == held
+
+
+_ACTIONS = {
+    "put": 30,
+    "cancel": 6,
+    "run": 6,
+    "drain": 12,
+    "ack": 12,
+    "lose": 4,
+    "refuse": 2,
+    "too large": 6,
+    "expire": 1,
+}
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("seed", range(25))
+async def test_after_quiet_all_memory_is_free_although_senders_waited_and_gave_up(seed: int, codec: Codec) -> None:
+    """Random life with waiters and cancellations among splits, retries and expiries; each partition keeps its order."""
+    chance = random.Random(seed)
+    life = Life(Rig(memory=4000, batch_size=1000, codec=codec, compression_threshold=300))
+    for action in chance.choices(list(_ACTIONS), list(_ACTIONS.values()), k=200):
+        number = chance.randrange(30)
+        life.now += 0.5
+        if action == "put":
+            await life.put(number)
+        elif action == "cancel":
+            waiting = [task for task in life.tasks if not task.done()]
+            for task in waiting[number % 4 : number % 4 + 1]:
+                task.cancel()
+        elif action == "run":
+            await life.run(number % 4)
+        elif action == "drain":
+            life.compress()
+            life.flying += life.rig.drain(life.now)
+        elif action == "expire":
+            life.now += number * 4
+            life.expire()
+        elif life.flying:
+            life.answer(life.flying.pop(number % len(life.flying)), action)
+        life.rig.settle(life.now)
+        life.check()
+    await life.quiet()
+
+    pool = life.rig.pool
+    assert (pool.free, pool.waiting) == (pool.total, 0)
+    for task in life.tasks:
+        assert task.cancelled() or task.result().done()
+    for partition in range(3):
+        order = [number for place, numbers in sorted(life.taken.items()) if place[0] == partition for number in numbers]
+        kept = [number for number in order if number not in life.keyless]
+        assert kept == sorted(kept)
+
+
+async def test_who_finds_room_at_once_does_not_overtake_who_was_granted_room_and_has_not_run_yet() -> None:
+    """Memory alone would let the second one pass: what it asks for is free. The partition's lock keeps the order."""
+    rig = Rig(memory=1000)
+    rig.put(0, size=700)
+
+    async def append(value: bytes) -> Delivery:
+        return await rig.accumulator.append(rig.topic, 1, 1, None, value, (), 250, lambda: 0.0)
+
+    def lock() -> asyncio.Lock | None:
+        return rig.accumulator._queue(TopicPartition("t", 1)).lock
+
+    assert lock() is None, "nobody had to wait yet"
+    first = asyncio.create_task(append(b"first"))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(append(b"second"))  # begins in the next round, before the first one goes on
+
+    rig.acknowledge(*rig.drain())
+    assert rig.accumulator.try_append(rig.topic, 1, 1, None, b"newcomer", (), 50, 0.0) is None
+    await asyncio.gather(first, second)
+
+    made = lock()
+    assert made is not None
+    assert not made.locked()
+    (batch,) = rig.drain()
+    assert [record.value for record in batch.read_records()] == [b"first", b"second"]
+    assert rig.accumulator.try_append(rig.topic, 1, 1, None, b"newcomer", (), 50, 0.0) is not None
 
 
 def test_a_node_that_is_only_busy_is_not_slow_when_there_is_nothing_more_for_it() -> None:
