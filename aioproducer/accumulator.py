@@ -259,6 +259,37 @@ class RecordAccumulator:
             self._switch(topic, lane.sticky, now)
         return delivery
 
+    def begin(self, topic: TopicMetadata, partition: int | None, size: int, now: float) -> ProducerBatch | None:
+        """A batch that has room for a record of this size, or None where somebody must wait; the caller appends at once.
+
+        ``partition`` None: wherever records without a key go now. The caller takes the record's bytes from the pool; a
+        new batch has those of its header. Where it then cannot append, `undo` must follow.
+        """
+        if size + BATCH_OVERHEAD > self.pool.free or self.pool.line:
+            return None
+        queue = self._queue_for(topic, partition, size, now)
+        if queue.lock is not None and queue.lock.locked():
+            return None
+        lane = self._lane(topic)
+        batch = queue.batches[-1] if queue.batches else None
+        if batch is not None and batch.has_room(size):
+            lane.open[queue.partition.partition] = batch
+            return batch
+        batch = self._new_batch(queue, lane, now)
+        self.pool.free -= BATCH_OVERHEAD
+        self._place(queue, now)
+        self._wake_sender()
+        return batch
+
+    def undo(self, batch: ProducerBatch) -> None:
+        """Take back a batch that `begin` made, and that stayed empty."""
+        queue = self._queues[batch.partition]
+        queue.batches.remove(batch)
+        del self._incomplete[batch]
+        batch.drop_bytes()
+        self._place(queue, batch.created_at)
+        self.pool.release(BATCH_OVERHEAD)
+
     def filled(self, batch: OpenBatch) -> None:
         """The batch became full on the short way, which looks after nothing else."""
         assert isinstance(batch, ProducerBatch)

@@ -25,7 +25,7 @@ from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.sequences import Sequences
 from aioproducer.errors import ForkedProcess, ProducerClosed, ProducerDied, ProducerStateError, WrongEventLoop
 from aioproducer.foreign import ForeignTasks
-from aioproducer.hot import Appender, count_fork
+from aioproducer.hot import Appender, Lane, OpenBatch, count_fork
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
@@ -239,9 +239,18 @@ class Engine:
             self.pool,
             self.accumulator.lanes,
             self.accumulator.filled,
+            self._begin,
+            self.accumulator.undo,
             max_size=self.config.max_request_size - BATCH_OVERHEAD,
             keys_choose=keys_choose,
         )
+
+    def _begin(self, topic: str, lane: Lane, partition: int, size: int) -> OpenBatch | None:
+        """A batch for a record that took the short way, where that needs nobody to wait; partition -1: any."""
+        known = self.client.topic(topic)
+        if known is None or known.partition_count != lane.partition_count:
+            return None
+        return self.accumulator.begin(known, None if partition < 0 else partition, size, self.loop.time())
 
     def is_burst_of_one_task(self) -> bool:
         """Begin a new burst; answers whether one task alone made the old one, and the one before that ended with it.

@@ -159,6 +159,7 @@ class Appender:
     """
 
     __slots__ = (
+        "_begin",
         "_budget",
         "_filled",
         "_forks",
@@ -167,6 +168,7 @@ class Appender:
         "_loop",
         "_max_burst",
         "_max_size",
+        "_undo",
         "burst",
         "enqueue",
         "enqueue_nowait",
@@ -193,14 +195,19 @@ class Appender:
         budget: Budget,
         lanes: dict[str, Lane],
         filled: Callable[[OpenBatch], object],
+        begin: Callable[[str, Lane, int, int], OpenBatch | None],
+        undo: Callable[[Any], object],
         *,
         max_size: int,
         keys_choose: bool | None,
     ) -> None:
         """Begin to take records.
 
-        ``filled`` is told of batches that are full. ``max_size`` is the largest record in bytes. ``keys_choose``: whether
-        a key chooses the partition by murmur2; None where neither this nor the sticky choice is to be made here.
+        ``filled(batch)`` is told of batches that are full. ``begin(topic, lane, partition, size)`` answers a batch with
+        room for a record, begins one, or answers None where that is to be decided the long way; partition -1: the next
+        one to stick to. ``undo(batch)`` takes a batch back that stayed empty. ``max_size`` is the largest record in
+        bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None where neither this nor the sticky
+        choice is to be made here.
         """
         self.burst = 0
         self._loop = loop
@@ -208,6 +215,8 @@ class Appender:
         self._budget = budget
         self._lanes = lanes
         self._filled = filled
+        self._begin = begin
+        self._undo = undo
         self._max_size = max_size
         self._keys_choose = keys_choose
 
@@ -259,29 +268,26 @@ class Appender:
             else:
                 sticky = lane.sticky
                 partition = sticky.partition
-                if partition < 0:
-                    return None
         elif type(partition) is not int or not 0 <= partition < lane.partition_count:
             return None
-        batch = lane.open[partition]
-        if batch is None:
-            return None
-        builder = batch.builder
         size = record_size_upper_bound(key, value, headers or ())
-        if (
-            builder is None
-            or builder.size + size > batch.limit
-            or not builder.count
-            or size > budget.free
-            or size > self._max_size
-        ):
+        if partition >= lane.partition_count or size > budget.free or size > self._max_size:
             return None
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         elif type(timestamp_ms) is not int or not 0 <= timestamp_ms < 1 << 63:
             return None
 
-        used = builder.append(timestamp_ms, key, value, headers or ())
+        batch = self._find_room(topic, lane, partition, size)
+        builder = None if batch is None else batch.builder
+        if batch is None or builder is None:
+            return None
+        try:
+            used = builder.append(timestamp_ms, key, value, headers or ())
+        except BaseException:
+            if not builder.count:
+                self._undo(batch)
+            raise
         budget.free -= used
         self.burst += used + RECORD_COST
         delivery = Delivery(
@@ -297,6 +303,15 @@ class Appender:
         if is_full:
             self._filled(batch)
         return delivery
+
+    def _find_room(self, topic: str, lane: Lane, partition: int, size: int) -> OpenBatch | None:
+        """The open batch of the partition (-1: of the one to stick to next), or a new one, or None."""
+        batch = lane.open[partition] if partition >= 0 else None
+        if batch is not None:
+            builder = batch.builder
+            if builder is not None and builder.count and builder.size + size <= batch.limit:
+                return batch
+        return self._begin(topic, lane, partition, size)
 
     def append_run(
         self, topic: str, values: list[Any] | tuple[Any, ...], at: int, headers: Any, partition: int | None

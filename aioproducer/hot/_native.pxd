@@ -59,7 +59,7 @@ cdef class Lane:
 cdef class Appender:
     cdef public long long burst
     cdef readonly object enqueue, enqueue_nowait
-    cdef object _filled, _loop, _kept, _topic
+    cdef object _filled, _begin, _undo, _loop, _kept, _topic
     cdef Lane _lane
     cdef dict _lanes
     cdef Budget _budget
@@ -68,4 +68,5 @@ cdef class Appender:
     cdef bint _is_attached, _decides, _keys_choose
 
     cdef bint is_in_its_loop(self) except -1
+    cdef OpenBatch find_room(self, object topic, Lane lane, Py_ssize_t number, Py_ssize_t size)
     cdef Delivery put(self, object topic, object value, object key, object headers, object partition, object timestamp_ms)

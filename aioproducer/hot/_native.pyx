@@ -428,12 +428,15 @@ cdef class Appender:
         self._max_burst = max_burst
 
     def attach(
-        self, loop, Budget budget not None, dict lanes not None, filled, *, long long max_size, keys_choose
+        self, loop, Budget budget not None, dict lanes not None, filled, begin, undo, *, long long max_size, keys_choose
     ):
         """Begin to take records.
 
-        ``filled`` is told of batches that are full. ``max_size`` is the largest record in bytes. ``keys_choose``: whether
-        a key chooses the partition by murmur2; None where neither this nor the sticky choice is to be made here.
+        ``filled(batch)`` is told of batches that are full. ``begin(topic, lane, partition, size)`` answers a batch with
+        room for a record, begins one, or answers None where that is to be decided the long way; partition -1: the next
+        one to stick to. ``undo(batch)`` takes a batch back that stayed empty. ``max_size`` is the largest record in
+        bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None where neither this nor the sticky
+        choice is to be made here.
         """
         self.burst = 0
         self._loop = loop
@@ -441,6 +444,8 @@ cdef class Appender:
         self._budget = budget
         self._lanes = lanes
         self._filled = filled
+        self._begin = begin
+        self._undo = undo
         self._max_size = max_size
         self._decides = keys_choose is not None
         self._keys_choose = bool(keys_choose)
@@ -537,17 +542,10 @@ cdef class Appender:
                 return None
         else:
             return None
-        if number < 0 or number >= lane.partition_count or number >= PyList_GET_SIZE(lane.open):
-            return None
-        found = <PyObject*>PyList_GET_ITEM(lane.open, number)
-        if found is <PyObject*>None:
-            return None
-        batch = <OpenBatch>found
-        builder = batch.builder
-        if builder is None or not builder.count:
+        if number >= lane.partition_count or (number < 0 and sticky is None):
             return None
         size = upper_bound(key_length, value_length, headers if headers is not None else ())
-        if builder.size + size > batch.limit or size > budget.free or size > self._max_size:
+        if size > budget.free or size > self._max_size:
             return None
         if timestamp_ms is None:
             timespec_get(&clock, TIME_UTC)
@@ -562,8 +560,17 @@ cdef class Appender:
         else:
             return None
 
+        batch = self.find_room(topic, lane, number, size)
+        if batch is None:
+            return None
+        builder = batch.builder
         delivery = Delivery.__new__(Delivery)
-        used = builder.append_fields(timestamp, key_data, key_length, value_data, value_length, headers)
+        try:
+            used = builder.append_fields(timestamp, key_data, key_length, value_data, value_length, headers)
+        except BaseException:
+            if not builder.count:
+                self._undo(batch)
+            raise
         delivery._result = batch.result
         delivery._index = builder.count - 1
         delivery._timestamp_ms = timestamp
@@ -578,6 +585,19 @@ cdef class Appender:
             self._filled(batch)
         return delivery
 
+
+    cdef OpenBatch find_room(self, object topic, Lane lane, Py_ssize_t number, Py_ssize_t size):
+        """The open batch of the partition (-1: of the one to stick to next), or a new one, or None."""
+        cdef OpenBatch batch
+        cdef PyObject* found
+        if 0 <= number < PyList_GET_SIZE(lane.open):
+            found = <PyObject*>PyList_GET_ITEM(lane.open, number)
+            if found is not <PyObject*>None:
+                batch = <OpenBatch>found
+                if batch.builder is not None and batch.builder.count and batch.builder.size + size <= batch.limit:
+                    return batch
+        batch = self._begin(topic, lane, number, size)
+        return batch if batch is not None and batch.builder is not None else None
 
     def append_run(self, topic, values, Py_ssize_t at, headers, partition):
         """Put in what can be of a list or tuple of values without keys, from ``values[at]`` on, into one batch.
@@ -618,14 +638,9 @@ cdef class Appender:
             number = partition
         else:
             return None
-        if number < 0 or number >= lane.partition_count or lane.open[number] is None:
+        if number >= lane.partition_count or (number < 0 and sticky is None):
             return None
-        batch = lane.open[number]
-        builder = batch.builder
-        if builder is None or not builder.count:
-            return None
-        result = batch.result
-        first = builder.count
+        batch = None
         timespec_get(&clock, TIME_UTC)
         while at < end and self.burst < self._max_burst:
             value = values[at]
@@ -638,11 +653,25 @@ cdef class Appender:
             else:
                 break
             size = upper_bound(-1, length, headers if headers is not None else ())
-            if builder.size + size > batch.limit or size > budget.free or size > self._max_size:
+            if size > budget.free or size > self._max_size:
                 break
-            used = builder.append_fields(
-                clock.tv_sec * 1000 + clock.tv_nsec // 1_000_000, NULL, -1, data, length, headers
-            )
+            if batch is None:
+                batch = self.find_room(topic, lane, number, size)
+                if batch is None:
+                    break
+                builder = batch.builder
+                result = batch.result
+                first = builder.count
+            elif builder.size + size > batch.limit:
+                break
+            try:
+                used = builder.append_fields(
+                    clock.tv_sec * 1000 + clock.tv_nsec // 1_000_000, NULL, -1, data, length, headers
+                )
+            except BaseException:
+                if not builder.count:
+                    self._undo(batch)
+                raise
             at += 1
             if length > 0:
                 content += length
