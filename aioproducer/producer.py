@@ -34,6 +34,7 @@ from aioproducer.hot import RECORD_COST, Appender, ShortWay
 from aioproducer.intake import Intake, SerializedRecord, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.send_many import SendMany, SendManyProgress, check_values
+from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat, send_table
 from aioproducer.types import (
     CloseReport,
     HeadersInput,
@@ -456,6 +457,57 @@ class Producer(ShortWay):
             await bulk.wait()
             raise
         return await bulk.finish()
+
+    async def send_table(
+        self,
+        topic: str,
+        table: object,
+        *,
+        key: str | None = None,
+        value: str | Sequence[str] | None = None,
+        headers: HeaderColumns | None = None,
+        timestamp: str | None = None,
+        partition: str | int | None = None,
+        value_format: ValueFormat | None = None,
+        on_progress: SendTableProgress | None = None,
+        timeout: float | None = None,
+    ) -> SendManyResult:
+        """Send each row of a table as a record, in order and in bounded memory, and wait for all acknowledgements.
+
+        ``table`` is anything with the Arrow PyCapsule interface: pyarrow, polars, duckdb, pandas, nanoarrow; streams are
+        read chunk by chunk, in a worker thread. ``key``, ``value`` and ``timestamp`` name columns: text or bytes of any
+        kind (a null value is a tombstone), and a timestamp or int64 milliseconds (null: now). ``partition`` names a column
+        of integers, where null leaves the choice to the key, or is one number for all. ``headers`` maps the names of
+        headers to columns, or to bytes that are the same in every record; or it names a column of maps or of lists of
+        (name, value); or it is a sequence of these. With ``value_format="json"`` the value is a JSON object of the columns
+        that ``value`` lists, or of all that are nothing else; that needs ``aioproducer[arrow]``.
+
+        ``on_progress`` gets the result so far, about ten times a second and at the end. ``timeout``, in seconds, bounds
+        each wait for metadata and room; None means ``max_block_ms``.
+
+        Raises `InvalidRecord` for columns that do not fit, and `ConfigError` where serializers, interceptors or a
+        partitioner would have to see each record (`send_many` is the way then); nothing was sent. A row that can never be
+        sent, or a batch that fails, stops the rest: what was accepted still gets its outcome, and then `SendManyError`
+        tells how far it came. What the table raises comes out as it is, after the same wait.
+
+        Cancellation: no further row is sent; the batches that were handed over are delivered all the same, and failures
+        go to ``on_delivery_error``.
+        """
+        engine = self._usable()
+        self._intake.check_topic(topic)
+        return await send_table(
+            engine,
+            topic,
+            table,
+            key=key,
+            value=value,
+            headers=headers,
+            timestamp=timestamp,
+            partition=partition,
+            value_format=value_format,
+            on_progress=on_progress,
+            timeout=check_timeout(timeout, InvalidRecord),
+        )
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic in the order of their numbers, and who leads them.

@@ -26,6 +26,7 @@ from aioproducer.delivery import Delivery
 from aioproducer.errors import ConfigError, DeliveryError, ForkedProcess, NotStarted, ProducerClosed, ProducerStateError
 from aioproducer.producer import Producer
 from aioproducer.send_many import SendMany, SendManyProgress, check_values
+from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat
 from aioproducer.types import (
     CloseReport,
     HeadersInput,
@@ -368,6 +369,40 @@ class SyncProducer:
             self._call(bulk.wait)
             raise
         return self._call(bulk.finish)
+
+    def send_table(
+        self,
+        topic: str,
+        table: object,
+        *,
+        key: str | None = None,
+        value: str | Sequence[str] | None = None,
+        headers: HeaderColumns | None = None,
+        timestamp: str | None = None,
+        partition: str | int | None = None,
+        value_format: ValueFormat | None = None,
+        on_progress: SendTableProgress | None = None,
+        timeout: float | None = None,
+    ) -> SendManyResult:
+        """Send each row of a table as a record, and wait for all acknowledgements; see `Producer.send_table`.
+
+        ``on_progress`` runs in the producer's thread.
+        """
+        return self._call(
+            partial(
+                self._producer.send_table,
+                topic,
+                table,
+                key=key,
+                value=value,
+                headers=headers,
+                timestamp=timestamp,
+                partition=partition,
+                value_format=value_format,
+                on_progress=on_progress,
+                timeout=timeout,
+            )
+        )
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic; see `Producer.partitions_for`."""

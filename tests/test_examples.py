@@ -25,6 +25,7 @@ SAYS: Mapping[str, tuple[str, ...]] = {
     "script.py": ("order 0 is in orders-", "order 2 is in orders-"),
     "pipelined.py": ("20,000 records acknowledged in",),
     "bulk.py": ("50,000 of 50,000 acknowledged", "measurements-2: offsets 0 to"),
+    "send_table.py": ("100,000 of 100,000 acknowledged", "measurements-2: offsets 0 to"),
     "web_service.py": ("POST /orders: 201", 'GET /ready: 200 {"status": "ready"', "POST /clicks:", "GET /nothing: 404"),
     "threads.py": ("100 jobs sent by 8 threads", "the last one is at", "5,000 more"),
     "on_error.py": (

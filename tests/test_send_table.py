@@ -32,7 +32,6 @@ from aioproducer import (
     Unknown,
 )
 from aioproducer.record import _columns_pure, columns
-from aioproducer.send_table import send_table
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened, until
 from tests.real.conftest import read_log
@@ -54,7 +53,7 @@ def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def send(producer: Producer, topic: str, table: object, **options: Any) -> SendManyResult:
-    return await send_table(producer._usable(), topic, table, **options)
+    return await producer.send_table(topic, table, **options)
 
 
 def numbers(count: int) -> pa.Table:
