@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
@@ -88,6 +88,11 @@ class PartitionQueue:
         self.timer = 0.0  # when the pending entry in the timers is due; later entries are stale
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in it, on its way, or waiting to get in."""
+        return not self.batches and not self.flying and (self.lock is None or not self.lock.locked())
+
+    @property
     def oldest(self) -> ProducerBatch | None:
         """The batch that will expire first, if its records were not told yet."""
         untold = [batch for batch in self.flying if not batch.given_up]
@@ -122,6 +127,7 @@ class RecordAccumulator:
         self._random = random
         self._ratios = CompressionRatios()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._topics: set[str] = set()  # those of the queues
         self._incomplete: dict[ProducerBatch, None] = {}
         self.lanes: dict[str, Lane] = {}
 
@@ -332,6 +338,7 @@ class RecordAccumulator:
         queue = self._queues.get(partition)
         if queue is None:
             queue = self._queues[partition] = PartitionQueue(partition)
+            self._topics.add(partition.topic)
         return queue
 
     # -- the partition of a record without a key ------------------------------------------------------------------------
@@ -458,13 +465,37 @@ class RecordAccumulator:
         self._wake_sender()
 
     def reroute(self, now: float) -> None:
-        """Place by the metadata that has just changed whatever depends on who leads."""
+        """Place by the metadata that has just changed whatever depends on who leads, and forget the topics that they do."""
+        forgotten = self._topics - self._metadata.topics.keys()
+        if forgotten:
+            self._forget_idle(forgotten)
         for queue in [
             *(queue for ready in self._ready.values() for queue in ready),
             *self._leaderless,
             *(queue for queue in self._waiting if queue.batches and queue.batches[0].retry_at),
         ]:
             self._place(queue, now)
+
+    def _forget_idle(self, topics: Set[str]) -> None:
+        """Drop what is known of topics that nobody used for ``metadata_max_idle_ms``, and of which nothing is under way.
+
+        What `Sequences` must know to go on in their partitions stays.
+        """
+        queues = [queue for queue in self._queues.values() if queue.partition.topic in topics]
+        idle = topics - {queue.partition.topic for queue in queues if not queue.is_idle}
+        for queue in queues:
+            if queue.partition.topic in idle:
+                del self._queues[queue.partition]
+                self.sequences.forget(queue.partition)
+        for topic in idle:
+            lane = self.lanes.pop(topic, None)
+            if lane is not None:
+                lane.partition_count = 0  # whoever still has it must look for the new one
+            self._candidates.pop(topic, None)
+            self._loads.pop(topic, None)
+            self._ratios.forget(topic)
+            self._metrics.forget(topic)
+            self._topics.discard(topic)
 
     def unblock(self, now: float) -> None:
         """Place the blocked queues again: there is a producer id to number with."""

@@ -45,6 +45,10 @@ _T = TypeVar("_T")
 _LEGAL_TOPIC = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}\Z")
 
 
+#: Of so many topics it is remembered what was found out, so that it need not be done for each record.
+_MAX_KEPT = 10_000
+
+
 class SerializedRecord(NamedTuple):
     """A record as it will be encoded; ``size`` is an upper bound of that in bytes."""
 
@@ -159,7 +163,7 @@ class Intake:
                 f"topic={topic!r}: a topic's name is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
                 "and neither '.' nor '..'."
             )
-        if len(self._legal_topics) < 10_000:
+        if len(self._legal_topics) < _MAX_KEPT:
             self._legal_topics.add(topic)
 
     def _too_large(self, topic: str, size: int) -> RecordTooLarge:
@@ -303,6 +307,8 @@ class Intake:
         """Made once for each state of the topic, and not for each record."""
         known = self._partition_ids.get(topic.name)
         if known is None or known[0] is not topic:
+            if len(self._partition_ids) >= _MAX_KEPT:
+                self._partition_ids.clear()
             known = self._partition_ids[topic.name] = (topic, PartitionIds.of(topic))
         return known[1]
 

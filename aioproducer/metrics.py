@@ -78,6 +78,7 @@ class ProducerMetrics:
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicMetrics] = {}
+        self._forgotten = TopicMetrics()  # the sums of those that are not kept any more
         self.records_delivered = 0
         self.records_refused = 0  # never accepted
         self.records_failed = 0  # accepted, and certainly not written
@@ -102,16 +103,24 @@ class ProducerMetrics:
             found = self.topics[name] = TopicMetrics()
         return found
 
+    def forget(self, topic: str) -> None:
+        """Keep no numbers of a topic that is not in use any more; the producer's totals stay as they are."""
+        gone = self.topics.pop(topic, None)
+        if gone is not None:
+            self._forgotten.record_send_total += gone.record_send_total
+            self._forgotten.byte_total += gone.byte_total
+
     def as_mapping(self) -> dict[str, float]:
         """Everything, under the names of Java's producer-metrics (and `-p50`, `-p99`, `-p99.9` where Java has none)."""
+        topics = (*self.topics.values(), self._forgotten)
         out: dict[str, float] = {
-            "record-send-total": sum(topic.record_send_total for topic in self.topics.values()),
+            "record-send-total": sum(topic.record_send_total for topic in topics),
             "record-error-total": self.records_refused + self.records_failed + self.records_unknown,
             "record-delivered-total": self.records_delivered,
             "record-not-written-total": self.records_failed,
             "record-unknown-total": self.records_unknown,
             "record-retry-total": self.record_retry_total,
-            "byte-total": sum(topic.byte_total for topic in self.topics.values()),
+            "byte-total": sum(topic.byte_total for topic in topics),
             "batch-split-total": self.batch_split_total,
             "buffer-exhausted-total": self.buffer_exhausted_total,
             "bufferpool-wait-time-ns-total": self.pool_wait_s * 1e9,

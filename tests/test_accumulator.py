@@ -961,6 +961,94 @@ def test_a_retried_batch_that_flies_behind_a_younger_one_expires_at_its_own_time
     assert not third.given_up
 
 
+def forget(rig: Rig, now: float = 1000.0) -> None:
+    """Nobody used the topic for long, and the metadata drop it."""
+    rig.metadata.touch("t", 0.0)
+    rig.metadata.forget_idle(now, 300.0)
+    rig.accumulator.reroute(now)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_nothing_is_kept_of_a_topic_that_was_idle_for_long_but_its_sequences(codec: Codec) -> None:
+    rig = Rig(codec=codec)
+    for partition in (0, 1, None):
+        rig.put(partition)
+        rig.acknowledge(*rig.drain())
+    before = rig.metrics.as_mapping()
+    lane = rig.accumulator.lanes["t"]
+
+    forget(rig)
+
+    accumulator = rig.accumulator
+    for state in (
+        accumulator._queues,
+        accumulator.lanes,
+        accumulator._topics,
+        accumulator._candidates,
+        accumulator._loads,
+        accumulator._ratios._ratios,
+        rig.metrics.topics,
+    ):
+        assert not state
+    assert rig.metrics.as_mapping() == before
+    assert lane.partition_count == 0, "who took the short way cannot put anything into it any more"
+
+    rig.lead(dict.fromkeys(range(3), 1))
+    rig.put(0)
+    (batch,) = rig.drain(2000.0)
+    assert batch.base_sequence >= 1, "where the broker expects it to go on"
+    rig.acknowledge(batch)
+    assert rig.pool.free == rig.pool.total
+
+
+@pytest.mark.parametrize("why", ["waiting", "on its way", "retried"])
+def test_a_topic_is_not_forgotten_while_a_batch_of_it_is_under_way(why: str, rig: Rig) -> None:
+    delivery = rig.put(1)
+    if why != "waiting":
+        (batch,) = rig.drain()
+    if why == "retried":
+        rig.accumulator.retry(batch, 999.0)
+
+    forget(rig)
+    rig.lead(dict.fromkeys(range(3), 1))
+    rig.accumulator.reroute(1001.0)
+    for expired in rig.drain(1001.0):
+        batch = expired
+    rig.acknowledge(batch, now=1002.0)
+
+    assert delivery.done()
+    forget(rig, now=2000.0)
+    assert not rig.accumulator._queues
+
+
+async def test_a_topic_is_not_forgotten_while_somebody_waits_for_room() -> None:
+    rig = Rig(memory=1000)
+    hog = rig.pool.join(1000)
+    await rig.pool.wait(hog)
+    task = asyncio.create_task(rig.accumulator.append(rig.topic, 1, 1, None, b"x", (), 100, lambda: 0.0))
+    await asyncio.sleep(0)
+
+    forget(rig)
+    assert rig.accumulator._queues
+    rig.pool.release(1000)
+    delivery = await task
+    rig.lead(dict.fromkeys(range(3), 1))
+    rig.accumulator.reroute(1001.0)
+    rig.acknowledge(*rig.drain(1001.0))
+
+    assert delivery.done()
+
+
+def test_without_numbers_nothing_at_all_is_kept_of_an_idle_topic() -> None:
+    rig = Rig(idempotent=False)
+    rig.put(0)
+    rig.acknowledge(*rig.drain())
+
+    forget(rig)
+
+    assert not rig.sequences._partitions
+
+
 def test_flushes_that_ran_out_of_time_do_not_pile_up(rig: Rig) -> None:
     rig.put()
     for _ in range(100):

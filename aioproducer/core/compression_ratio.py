@@ -42,3 +42,7 @@ class CompressionRatios:
     def reset(self, topic: str, ratio: float) -> None:
         """Expect no better than this from now on: the broker refused a batch as too large."""
         self._ratios[topic] = max(1.0, ratio)
+
+    def forget(self, topic: str) -> None:
+        """Begin anew with the topic, if it ever comes again."""
+        self._ratios.pop(topic, None)

@@ -348,6 +348,17 @@ class Sequences:
         state = self._partitions.get(partition)
         return 0 if state is None else len(state.numbered)
 
+    def forget(self, partition: TopicPartition) -> None:
+        """Drop the numbers of a partition that is not in use, unless it must go on from them.
+
+        It need not where it would begin anew anyhow: after a change of the producer id or the epoch, or without numbers.
+        """
+        state = self._partitions.get(partition)
+        if state is None or state.numbered or partition in self._attention:
+            return
+        if not self.idempotent or (state.producer_id, state.epoch) != (self.producer_id, self.epoch):
+            del self._partitions[partition]
+
     def _forget(self, batch: Numbered) -> _Partition | None:
         state = self._partitions.get(batch.partition)
         if state is None or batch not in state.numbered:
