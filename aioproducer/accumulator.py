@@ -219,7 +219,7 @@ class RecordAccumulator:
         batch = self._new_batch(queue, self._lane(topic), now)
         batch.builder = builder
         batch.limit = 0
-        self._place(queue, now)
+        self._hasten(queue, now)
         self._wake_sender()
         return batch.result
 
@@ -259,7 +259,7 @@ class RecordAccumulator:
             raise
         self.pool.release(size - used if is_new else acquired - used)
         if is_new or batch.is_full:
-            self._place(queue, now)
+            self._hasten(queue, now)
             self._wake_sender()
         if sticky and lane.sticky.appended(used, batch.is_full):
             self._switch(topic, lane.sticky, now)
@@ -283,7 +283,7 @@ class RecordAccumulator:
             return batch
         batch = self._new_batch(queue, lane, now)
         self.pool.free -= BATCH_OVERHEAD
-        self._place(queue, now)
+        self._hasten(queue, now)
         self._wake_sender()
         return batch
 
@@ -418,6 +418,12 @@ class RecordAccumulator:
             queue.place = place
             if place is not None:
                 place[queue] = None
+
+    def _hasten(self, queue: PartitionQueue, now: float) -> None:
+        """`_place`, where what happened can only have brought the queue nearer to its turn: one that is ready stays so."""
+        place = queue.place
+        if place is None or place is self._waiting or place is self._blocked or place is self._leaderless:
+            self._place(queue, now)
 
     def _place_of(self, queue: PartitionQueue, now: float) -> OrderedDict[PartitionQueue, None] | None:
         if not queue.batches:
@@ -651,7 +657,11 @@ class RecordAccumulator:
                 # stamps the records of the topic (UnifiedLog: the timestamp of the duplicate).
                 log_append_time_ms = -1
             batch.result.succeed(base_offset, log_append_time_ms)
-        self._land(batch, now)
+        queue = self._queues[batch.partition]
+        if batch in queue.flying:
+            queue.flying.remove(batch)
+        batch.on_its_way = False
+        self._hasten(queue, now)
         self._finish(batch)
 
     def _dispel_doubt(self, part: ProducerBatch) -> None:
