@@ -339,7 +339,7 @@ class OptionValues:
         300_000, "Time without metadata after which the bootstrap servers are asked again (KIP-1102)"
     )
     metadata_cluster_check_enable: bool = _flag(
-        True, "Notice a broker of another cluster at a known address (KIP-1242); has no effect yet"
+        True, "Have brokers (from 4.4 on) check that they are meant; else begin again at bootstrap_servers (KIP-1242)"
     )
     retry_backoff_ms: int = _ms(100, "Pause before the first retry; doubles with each, give or take 20 %")
     retry_backoff_max_ms: int = _ms(1_000, "Longest pause before a retry; at least retry_backoff_ms")

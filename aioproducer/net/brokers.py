@@ -19,11 +19,12 @@ import anyio.abc
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.cluster import ClusterMetadata, Node
-from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError
 from aioproducer.net.addresses import Resolver
 from aioproducer.net.broker import Broker
 from aioproducer.net.connection import Connection
 from aioproducer.net.connector import Connector
+from aioproducer.protocol.error_codes import ErrorCode
 
 __all__ = ["Brokers"]
 
@@ -68,6 +69,8 @@ class Brokers:
         self._wants_canonical_names = config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
         self._aliases: set[Broker] = set()  # bootstrap servers that stand for those that their names lead to
         self._may_rebootstrap = config.metadata_recovery_strategy == "rebootstrap"
+        self._checks_cluster = self._may_rebootstrap and config.metadata_cluster_check_enable
+        self._next_rebootstrap_at = 0.0
         self._long_s = config.reconnect_backoff_max_ms / 1000
         self._reconnect = ExponentialBackoff(config.reconnect_backoff_ms / 1000, self._long_s)
         self._setup = ExponentialBackoff(
@@ -168,6 +171,7 @@ class Brokers:
                     broker.attempts - 1,
                     limit_s,
                     lambda connection, error: self._lost(broker, connection, error),
+                    self._metadata.cluster_id if self._checks_cluster and broker.node.id >= 0 else None,
                 )
                 connection = established.connection
                 if scope.cancel_called:
@@ -191,6 +195,18 @@ class Brokers:
         self._metadata.unreachable.add(broker.node.id)
         self._rest(broker)
         self._on_trouble()
+        if isinstance(error, BrokerError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._misrouted(broker)
+
+    def _misrouted(self, broker: Broker) -> None:
+        """Another broker, or another cluster, is where this one should be (KIP-1242): nothing that is known can be trusted.
+
+        The bootstrap servers may send us to the same place again, and all connections go with each attempt.
+        """
+        now = self._loop.time()
+        if now >= self._next_rebootstrap_at:
+            self._next_rebootstrap_at = now + self._long_s
+            self.rebootstrap(f"somebody else answers where broker {broker.node} should be.")
 
     def _lost(self, broker: Broker, connection: Connection, error: KafkaError) -> None:
         if broker.connection is not connection:

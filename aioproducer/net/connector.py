@@ -14,12 +14,14 @@ from aioproducer.errors import BrokerConnectionError, ConfigError, KafkaError, P
 from aioproducer.net.addresses import Address, Resolver
 from aioproducer.net.connection import Connection, settle
 from aioproducer.net.versions import BrokerVersions, version_to_retry
+from aioproducer.protocol.api_key import ApiKey
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 
 __all__ = ["Connect", "Connector", "Established"]
 
 _SOFTWARE_NAME = "aioproducer"
+_FIRST_VERSION_WITH_CHECK = 5
 
 #: Opens a connection to an address: (make the protocol, where) -> the protocol, connected.
 Connect: TypeAlias = Callable[[Callable[[], Connection], Address], Awaitable[Connection]]
@@ -49,13 +51,17 @@ class Connector:
         self._loop = asyncio.get_running_loop()
         self._resolver = Resolver()
         self._open: dict[Connection, None] = {}
+        self._can_check = False  # whether the last broker that was connected is new enough
 
-    async def connect(self, node: Node, attempt: int, limit_s: float, on_lost: Lost) -> Established:
+    async def connect(
+        self, node: Node, attempt: int, limit_s: float, on_lost: Lost, cluster_id: str | None = None
+    ) -> Established:
         """A connection to the broker that is ready to be used, within ``limit_s`` seconds.
 
-        A name's addresses are tried in turn; each ``attempt`` begins with another one. ``on_lost(connection, error)`` is
-        called when the connection ends. Raises `BrokerConnectionError`, `ProtocolError`, `BrokerError`, and
-        `UnsupportedVersion` for a peer that tells no metadata: nothing could be asked of it.
+        A name's addresses are tried in turn; each ``attempt`` begins with another one. With a ``cluster_id``, brokers that
+        can (from Kafka 4.4 on) check that it is them who are meant. ``on_lost(connection, error)`` is called when the
+        connection ends. Raises `BrokerConnectionError`, `ProtocolError`, `BrokerError`, and `UnsupportedVersion` for a
+        peer that tells no metadata: nothing could be asked of it.
         Cancellation: what was begun is closed.
         """
         progress = _Progress()
@@ -67,7 +73,7 @@ class Connector:
                 until = limit.when() or self._loop.time()
                 await self._reach(node, addresses[first:] + addresses[:first], until, on_lost, progress)
                 progress.stage = "it took the connection, and did not answer ApiVersions"
-                return await self._negotiate(progress.reached())
+                return await self._negotiate(progress.reached(), cluster_id, node.id)
         except BaseException as error:
             late = isinstance(error, TimeoutError)
             why = f"Broker {node} could not be connected within {limit_s:.3g} s: {progress.stage}."
@@ -123,21 +129,32 @@ class Connector:
         _, connection = await self._loop.create_connection(make, address.host, address.port, family=address.family)
         return connection
 
-    async def _negotiate(self, connection: Connection) -> Established:
+    async def _negotiate(self, connection: Connection, cluster_id: str | None, node_id: int) -> Established:
         """Ask for the versions, with an older question where the broker does not understand ours (KIP-511).
 
-        TLS and SASL have their place before this.
+        TLS and SASL have their place before this. The newest question is only good for the check, and costs another round
+        where the broker does not know it: so it is asked only where there is something to check, and somebody who can.
         """
-        version = ApiVersionsRequest.highest_spoken
+        question = ApiVersionsRequest(
+            client_software_name=_SOFTWARE_NAME,
+            client_software_version=__version__,
+            cluster_id=cluster_id,
+            node_id=-1 if cluster_id is None else node_id,
+        )
+        checks = cluster_id is not None and self._can_check
+        version = ApiVersionsRequest.highest_spoken if checks else _FIRST_VERSION_WITH_CHECK - 1
         while True:
-            body = await self._ask_versions(connection, version)
+            body = await self._ask_versions(connection, question, version)
             older = version_to_retry(body)
             if older is None or older >= version:
-                return _established(connection, version, body)
+                break
             version = older
+        established = _established(connection, version, body)
+        spoken = established.versions.ranges.get(ApiKey.API_VERSIONS, (0, 0))
+        self._can_check = spoken[1] >= _FIRST_VERSION_WITH_CHECK
+        return established
 
-    async def _ask_versions(self, connection: Connection, version: int) -> bytes:
-        question = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=__version__)
+    async def _ask_versions(self, connection: Connection, question: ApiVersionsRequest, version: int) -> bytes:
         done: asyncio.Future[Any] = self._loop.create_future()
         connection.send(question, version, partial(settle, done), self._config.request_timeout_ms / 1000, raw=True)
         answer = await done

@@ -32,7 +32,7 @@ from aioproducer.protocol.wire import ZERO_UUID
 MessagesOf: TypeAlias = Callable[[type[Message], int], SearchStrategy[Message]]
 
 #: What kio 0.6 does not know yet.
-UNKNOWN_TO_KIO = {("TxnOffsetCommit", 6)}
+UNKNOWN_TO_KIO = {("TxnOffsetCommit", 6), ("ApiVersions", 5)}
 
 #: Fields that kio names differently, beside those that it makes a time or a duration.
 RENAMED = {"generation_id": "generation_id_or_member_epoch", "enable2_pc": "enable_2pc"}

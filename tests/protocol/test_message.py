@@ -254,3 +254,14 @@ def test_unsigned_varints_are_read_as_they_were_written(value: int) -> None:
     write_uvarint(buffer, value)
 
     assert read_uvarint(bytes(buffer) + b"behind", 6) == (value, len(buffer))
+
+
+def test_api_versions_5_tells_whom_the_connection_is_meant_for() -> None:
+    """By hand, as kio does not know this version yet: ``ClusterId`` (nullable) and ``NodeId`` behind the software."""
+    meant = ApiVersionsRequest(
+        client_software_name="a", client_software_version="1", cluster_id="xyz", node_id=258
+    ).encode(5)
+    anybody = ApiVersionsRequest(client_software_name="a", client_software_version="1").encode(5)
+
+    assert meant == b"\x02a\x021\x04xyz\x00\x00\x01\x02\x00"
+    assert anybody == b"\x02a\x021\x00\xff\xff\xff\xff\x00"

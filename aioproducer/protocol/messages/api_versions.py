@@ -9,6 +9,7 @@ from aioproducer.protocol.message import (
     Int16,
     Int32,
     Int64,
+    NullableString,
     Request,
     Response,
     String,
@@ -62,8 +63,13 @@ class ApiVersionsResponse(Response):
     zk_migration_ready: Bool = tagged(3, since=3, default=False)
 
 
-class ApiVersionsRequest(Request[ApiVersionsResponse], api_key=ApiKey.API_VERSIONS, versions=(0, 4), flexible=3):
-    """The name and version must look like ``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?``; else INVALID_REQUEST."""
+class ApiVersionsRequest(Request[ApiVersionsResponse], api_key=ApiKey.API_VERSIONS, versions=(0, 5), flexible=3):
+    """The name and version must look like ``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?``; else INVALID_REQUEST.
+
+    With a cluster id, a broker that is not this node of this cluster answers REBOOTSTRAP_REQUIRED (KIP-1242).
+    """
 
     client_software_name: String = since(3, default="")
     client_software_version: String = since(3, default="")
+    cluster_id: NullableString = since(5, default=None)
+    node_id: Int32 = since(5, default=-1)

@@ -2,7 +2,7 @@
 
 Every version is answered: one that the node does not know gets UNSUPPORTED_VERSION in the form of version 0, because the
 client cannot know better yet; since 2.4 with the range of ApiVersions itself in it (KIP-511). Version 3 brings the name
-and version of the client, which must look like one.
+and version of the client, which must look like one, and version 5 whom the client takes this node for (KIP-1242).
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
     named = (request.client_software_name, request.client_software_version)
     if context.version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in named):
         return refuse(context, request, ErrorCode.INVALID_REQUEST)
+    meant_for = (request.cluster_id, request.node_id)
+    if request.cluster_id is not None and meant_for != (context.cluster.cluster_id, context.node.node_id):
+        return refuse(context, request, ErrorCode.REBOOTSTRAP_REQUIRED)
     return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=context.cluster.api_versions(context.node))
 
 
