@@ -116,7 +116,9 @@ class RecordAccumulator:
         *,
         wake_sender: Callable[[], object],
         random: Callable[[], float],
+        on_late: Callable[[TopicPartition, int], object] = lambda partition, records: None,
     ) -> None:
+        """``on_late`` is told of records that are acknowledged after they were given up."""
         self.settings = settings
         self.pool = pool
         self.sequences = sequences
@@ -125,6 +127,7 @@ class RecordAccumulator:
         self._sink = sink
         self._wake_sender = wake_sender
         self._random = random
+        self._on_late = on_late
         self._ratios = CompressionRatios()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._topics: set[str] = set()  # those of the queues
@@ -647,7 +650,9 @@ class RecordAccumulator:
         topic.largest_batch = max(topic.largest_batch, batch.size)
         if batch.whole_in_doubt and self.sequences.idempotent:
             self._dispel_doubt(batch)
-        if not batch.given_up:
+        if batch.given_up:
+            self._on_late(batch.partition, batch.count)
+        else:
             self._metrics.records_delivered += batch.count
             topic.record_send_total += batch.count
             topic.byte_total += batch.size

@@ -93,6 +93,7 @@ class Engine:
             self.unobserved,
             wake_sender=self._wake,
             random=random.random,
+            on_late=self.unobserved.acknowledged_late,
         )
         self.sender = Sender(
             config, self.accumulator, self.client, self.sequences, metrics, codec=codec, random=random.random

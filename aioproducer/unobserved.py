@@ -1,4 +1,7 @@
-"""Tells the failures that nobody looks at: to ``on_delivery_error``, or else, summed up, to the log."""
+"""Tells what nobody would hear of otherwise: failures that nobody looks at, and successes that come too late.
+
+Failures go to ``on_delivery_error``, or else, summed up, to the log; late successes to the log.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,25 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 from aioproducer.delivery import BatchFailure
 from aioproducer.errors import DeliveryError, ForkedProcess, WrongEventLoop
 from aioproducer.foreign import ForeignTasks
+from aioproducer.types import TopicPartition
 
 __all__ = ["UnobservedFailures"]
 
 logger = logging.getLogger("aioproducer")
 
-#: A topic, and whether its records may be in the log.
-_Fate: TypeAlias = tuple[str, bool]
+
+class _Fate(NamedTuple):
+    """What became of records of a topic, and how bad that is."""
+
+    topic: str
+    what: str
+    level: int
+
 
 #: While an outage lasts, each topic is told once in so many seconds.
 _PAUSE_S = 1.0
@@ -40,7 +50,7 @@ class UnobservedFailures:
         self._foreign = foreign
         self._callback = on_delivery_error
         self._counted: dict[_Fate, int] = {}
-        self._last: dict[_Fate, BatchFailure] = {}
+        self._causes: dict[_Fate, str] = {}
         self._timers: dict[_Fate, asyncio.TimerHandle] = {}
         self._closed = False
         self._pid = os.getpid()
@@ -72,7 +82,12 @@ class UnobservedFailures:
         try:
             self._loop.call_soon_threadsafe(self._report, failure, tuple(indexes))
         except RuntimeError:  # the loop is closed: there is only the log left
-            _log(len(indexes), failure)
+            _log(_fate(failure), len(indexes), str(failure.cause))
+
+    def acknowledged_late(self, partition: TopicPartition, records: int) -> None:
+        """Report records that are in the log, although they were given up when their time was over."""
+        what = "that were given up as Unknown were acknowledged later: they are in the log"
+        self._count(_Fate(partition.topic, what, logging.WARNING), records, "")
 
     def close(self) -> None:
         """Log what is counted by now; what comes later is logged at once."""
@@ -82,7 +97,7 @@ class UnobservedFailures:
 
     def _report(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
         if self._callback is None:
-            self._count(failure, len(indexes))
+            self._count(_fate(failure), len(indexes), str(failure.cause))
             return
         for index in indexes:
             try:
@@ -93,32 +108,31 @@ class UnobservedFailures:
             if isinstance(work, Coroutine):
                 self._foreign.spawn(cast("Coroutine[Any, Any, object]", work), "aioproducer on_delivery_error")
 
-    def _count(self, failure: BatchFailure, records: int) -> None:
-        fate = failure.partition.topic, failure.possibly_written
+    def _count(self, fate: _Fate, records: int, cause: str) -> None:
         if self._closed:
-            _log(records, failure)
+            _log(fate, records, cause)
         elif fate in self._timers:
             self._counted[fate] = self._counted.get(fate, 0) + records
-            self._last[fate] = failure
+            self._causes[fate] = cause
         else:
-            _log(records, failure)
+            _log(fate, records, cause)
             self._timers[fate] = self._loop.call_later(_PAUSE_S, self._sum_up, fate)
 
     def _sum_up(self, fate: _Fate) -> None:
         self._timers.pop(fate).cancel()
-        records, failure = self._counted.pop(fate, 0), self._last.pop(fate, None)
-        if failure is not None:
-            _log(records, failure)
+        records, cause = self._counted.pop(fate, 0), self._causes.pop(fate, "")
+        if records:
+            _log(fate, records, cause)
             if not self._closed:
                 self._timers[fate] = self._loop.call_later(_PAUSE_S, self._sum_up, fate)
 
 
-def _log(records: int, failure: BatchFailure) -> None:
+def _fate(failure: BatchFailure) -> _Fate:
     fate = "may or may not be in the log" if failure.possibly_written else "are not in the log"
-    logger.error(
-        "%d record(s) for topic %r that nobody waited for %s: %s",
-        records,
-        failure.partition.topic,
-        fate,
-        failure.cause,
+    return _Fate(failure.partition.topic, f"that nobody waited for {fate}", logging.ERROR)
+
+
+def _log(fate: _Fate, records: int, cause: str) -> None:
+    logger.log(
+        fate.level, "%d record(s) for topic %r %s%s", records, fate.topic, fate.what, f": {cause}" if cause else ""
     )

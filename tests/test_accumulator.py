@@ -46,6 +46,7 @@ class Rig:
         self.metadata = ClusterMetadata()
         self.woken = 0
         self.unobserved_records = 0
+        self.late: list[tuple[TopicPartition, int]] = []
         self.pool = BufferPool(memory)
         self.metrics = ProducerMetrics()
         self.sequences = Sequences(idempotent=idempotent)
@@ -70,6 +71,7 @@ class Rig:
             self,
             wake_sender=self._wake,
             random=lambda: 0.0,
+            on_late=lambda partition, records: self.late.append((partition, records)),
         )
         self.lead({partition: 1 + partition % nodes for partition in range(partitions)}, nodes)
 
@@ -367,7 +369,9 @@ def test_a_record_on_its_way_expires_as_unknown_and_keeps_its_memory_until_it_is
 
     assert isinstance(delivery.exception(), Unknown)
     assert rig.pool.free < rig.pool.total
+    assert rig.late == []
     rig.accumulator.complete(batch, 0, -1, TIMEOUT + 1)
+    assert rig.late == [(("t", 0), 1)]
     assert rig.pool.free == rig.pool.total
     assert isinstance(delivery.exception(), Unknown), "what was told is told"
     assert rig.metrics.records_delivered == 0

@@ -9,7 +9,7 @@ import pytest
 
 from aioproducer import Producer, ProducerRecord
 from aioproducer.delivery import BatchFailure
-from aioproducer.errors import BrokerError, DeliveryError
+from aioproducer.errors import BrokerError, DeliveryError, UnknownTimeout
 from aioproducer.foreign import ForeignTasks
 from aioproducer.testing import FakeBroker
 from aioproducer.types import TopicPartition
@@ -81,6 +81,41 @@ async def test_records_that_nobody_waits_for_are_logged_when_they_fail(
         await until(lambda: "TOPIC_AUTHORIZATION_FAILED" in caplog.text)
 
     assert "are not in the log" in caplog.text
+
+
+async def test_records_that_are_acknowledged_after_their_time_was_over_are_logged_and_summed_up(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"request_timeout_ms": 300, "delivery_timeout_ms": 330, "linger_ms": 0}
+    async with opened(broker, **options, max_in_flight_requests_per_connection=1) as producer:
+        await producer.send("orders", b"first", partition=0)
+        before, late = broker.hold("Produce", times=1), broker.hold("Produce")
+        held = await producer.enqueue("orders", b"held", partition=0)
+        await until(lambda: broker.count("Produce") == 2)
+        delivery = await producer.enqueue("orders", b"late", partition=1)
+        await until(lambda: producer.health().oldest_pending_s > 0.2)
+        before.release()
+        await held
+        with pytest.raises(UnknownTimeout):  # it left late in its life, and its request has time left
+            await delivery
+        late.release()
+        await until(lambda: "acknowledged later" in caplog.text)
+
+    assert "1 record(s) for topic 'orders' that were given up as Unknown were acknowledged later" in caplog.text
+
+
+async def test_late_successes_are_summed_up(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.get_running_loop()
+    failures = UnobservedFailures(loop, None, ForeignTasks(loop))
+    for partition in range(500):
+        failures.acknowledged_late(TopicPartition("orders", partition), 2)
+
+    failures.close()
+
+    assert [line.split(" that")[0] for line in caplog.messages] == [
+        "2 record(s) for topic 'orders'",
+        "998 record(s) for topic 'orders'",
+    ]
 
 
 async def test_an_interceptor_hears_of_a_send_that_was_cancelled_while_it_waited() -> None:
