@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import random
@@ -11,7 +12,7 @@ from typing import Final
 
 from benchmarks.cases import Case, Payload
 
-__all__ = ["BATCH_SIZE", "BUFFER_MEMORY", "CONCURRENCY", "LINGER_MS", "Job", "payloads"]
+__all__ = ["BATCH_SIZE", "BUFFER_MEMORY", "CONCURRENCY", "LINGER_MS", "Job", "different_keys", "payloads"]
 
 #: What batches may grow to where a case does not ask for the defaults: librdkafka's and franz-go's own limit, so that
 #: it is the clients that are compared and not 16 KiB (Java's default) with 1 MB.
@@ -54,20 +55,22 @@ class Job:
         """How many records the topic holds in the end."""
         return self.warm_up + self.records
 
+    def prepare(self) -> None:
+        """Make all values and keys now, so that nobody's stopwatch runs meanwhile."""
+        for count in (1, self.warm_up, self.records, self.sent):
+            self.values(count)
+            self.keys(count)
+
     def values(self, count: int | None = None) -> list[bytes]:
-        """So many values (all that are measured, if not said otherwise), of which many are one and the same object."""
-        return _repeated(payloads(self.case.payload, self.case.value_size), self.records if count is None else count)
+        """So many values (all that are measured, if not said otherwise), of which many are one and the same object.
+
+        The list is made once; it is not to be changed.
+        """
+        return _values(self.case.payload, self.case.value_size, self.records if count is None else count)
 
     def keys(self, count: int | None = None) -> list[bytes]:
         """A key for each value."""
-        return _repeated(self.different_keys(), self.records if count is None else count)
-
-    @staticmethod
-    def different_keys() -> list[bytes]:
-        """The keys that repeat, in no order."""
-        keys = [b"key-%06d" % number for number in range(_DIFFERENT_KEYS)]
-        random.Random(2).shuffle(keys)
-        return keys
+        return _keys(self.records if count is None else count)
 
 
 def payloads(payload: Payload, size: int) -> list[bytes]:
@@ -101,6 +104,23 @@ def _json(source: random.Random, size: int) -> bytes:
     words = ("please", "leave", "the", "parcel", "with", "neighbours", "or", "ring", "twice", "thank", "you", "gift")
     event["note"] = " ".join(source.choices(words, k=missing))[:missing]
     return json.dumps(event).encode()
+
+
+@functools.cache
+def _values(payload: Payload, size: int, count: int) -> list[bytes]:
+    return _repeated(payloads(payload, size), count)
+
+
+def different_keys() -> list[bytes]:
+    """The keys that repeat, in no order."""
+    keys = [b"key-%06d" % number for number in range(_DIFFERENT_KEYS)]
+    random.Random(2).shuffle(keys)
+    return keys
+
+
+@functools.cache
+def _keys(count: int) -> list[bytes]:
+    return _repeated(different_keys(), count)
 
 
 def _repeated(pool: list[bytes], count: int) -> list[bytes]:

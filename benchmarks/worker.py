@@ -43,6 +43,7 @@ def main() -> None:
 def _work(module: str, job: Job) -> Mapping[str, Any]:
     workloads: Mapping[Workload, Callable[[Job], Figures]]
     workloads = importlib.import_module(f"benchmarks.clients.{module}").WORKLOADS
+    job.prepare()
     try:
         return {"sent": job.sent, **workloads[job.case.workload](job)}
     except Unavailable as error:

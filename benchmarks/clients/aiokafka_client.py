@@ -28,16 +28,18 @@ async def _producer(job: Job) -> AsyncIterator[Any]:
         yield producer
 
 
-async def _burst(producer: Any, job: Job, count: int) -> None:
+async def _buffered(producer: Any, job: Job, count: int) -> list[Any]:
     topic, values, send = job.topic, job.values(count), producer.send
     if job.case.keyed:
-        futures = [await send(topic, value, key=key) for key, value in zip(job.keys(count), values, strict=True)]
-    elif job.case.spread:
+        return [await send(topic, value, key=key) for key, value in zip(job.keys(count), values, strict=True)]
+    if job.case.spread:
         partitions = itertools.cycle(range(job.case.partitions))
-        futures = [await send(topic, value, partition=next(partitions)) for value in values]
-    else:
-        futures = [await send(topic, value) for value in values]
-    for future in futures:
+        return [await send(topic, value, partition=next(partitions)) for value in values]
+    return [await send(topic, value) for value in values]
+
+
+async def _burst(producer: Any, job: Job, count: int) -> None:
+    for future in await _buffered(producer, job, count):
         await future
 
 
@@ -54,7 +56,10 @@ async def _heartbeat(job: Job) -> Figures:
         await _burst(producer, job, job.warm_up)
         async with heartbeat() as heart:
             with Stopwatch() as watch:
-                await _burst(producer, job, job.records)
+                futures = await _buffered(producer, job, job.records)
+                await producer.flush()
+        for future in futures:
+            await future
     return throughput(watch, job) | heart.figures()
 
 

@@ -28,17 +28,18 @@ def _producer(job: Job) -> Producer:
     return Producer(job.servers, **options)
 
 
-async def _burst(producer: Producer, job: Job, count: int) -> None:
+async def _enqueued(producer: Producer, job: Job, count: int) -> list[Delivery]:
     topic, values, enqueue = job.topic, job.values(count), producer.enqueue
-    deliveries: list[Delivery]
     if job.case.keyed:
-        deliveries = [await enqueue(topic, value, key=key) for key, value in zip(job.keys(count), values, strict=True)]
-    elif job.case.spread:
+        return [await enqueue(topic, value, key=key) for key, value in zip(job.keys(count), values, strict=True)]
+    if job.case.spread:
         partitions = itertools.cycle(range(job.case.partitions))
-        deliveries = [await enqueue(topic, value, partition=next(partitions)) for value in values]
-    else:
-        deliveries = [await enqueue(topic, value) for value in values]
-    for delivery in deliveries:
+        return [await enqueue(topic, value, partition=next(partitions)) for value in values]
+    return [await enqueue(topic, value) for value in values]
+
+
+async def _burst(producer: Producer, job: Job, count: int) -> None:
+    for delivery in await _enqueued(producer, job, count):
         await delivery
 
 
@@ -55,7 +56,10 @@ async def _heartbeat(job: Job) -> Figures:
         await _burst(producer, job, job.warm_up)
         async with heartbeat() as heart:
             with Stopwatch() as watch:
-                await _burst(producer, job, job.records)
+                deliveries = await _enqueued(producer, job, job.records)
+                await producer.flush()
+        for delivery in deliveries:  # not while the heart beats: this loop is the caller's own
+            await delivery
     return throughput(watch, job) | heart.figures()
 
 

@@ -28,15 +28,18 @@ async def _producer(job: Job) -> AsyncIterator[Any]:
         yield producer
 
 
-async def _burst(producer: Any, job: Job, count: int) -> None:
+async def _buffered(producer: Any, job: Job, count: int) -> list[Any]:
     topic, values, produce = job.topic, job.values(count), producer.produce
     if job.case.keyed:
-        futures = [await produce(topic, value, key=key) for key, value in zip(job.keys(count), values, strict=True)]
-    elif job.case.spread:
+        return [await produce(topic, value, key=key) for key, value in zip(job.keys(count), values, strict=True)]
+    if job.case.spread:
         partitions = itertools.cycle(range(job.case.partitions))
-        futures = [await produce(topic, value, partition=next(partitions)) for value in values]
-    else:
-        futures = [await produce(topic, value) for value in values]
+        return [await produce(topic, value, partition=next(partitions)) for value in values]
+    return [await produce(topic, value) for value in values]
+
+
+async def _burst(producer: Any, job: Job, count: int) -> None:
+    futures = await _buffered(producer, job, count)
     await producer.flush()  # it sends a thousand at a time; the rest would wait for a second
     for future in futures:
         await future
@@ -55,7 +58,10 @@ async def _heartbeat(job: Job) -> Figures:
         await _burst(producer, job, job.warm_up)
         async with heartbeat() as heart:
             with Stopwatch() as watch:
-                await _burst(producer, job, job.records)
+                futures = await _buffered(producer, job, job.records)
+                await producer.flush()
+        for future in futures:
+            await future
     return throughput(watch, job) | heart.figures()
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from aioproducer.testing.kafka_jars import cache_directory
 from benchmarks.cases import Workload
-from benchmarks.job import BATCH_SIZE, CONCURRENCY, LINGER_MS, Job, payloads
+from benchmarks.job import BATCH_SIZE, CONCURRENCY, LINGER_MS, Job, different_keys, payloads
 from benchmarks.measure import Figures
 from benchmarks.unavailable import Unavailable
 
@@ -30,7 +30,7 @@ def _run(job: Job) -> Figures:
     with tempfile.TemporaryDirectory() as directory:
         values, keys = Path(directory) / "values", Path(directory) / "keys"
         values.write_bytes(b"\n".join(payloads(job.case.payload, job.case.value_size)))
-        keys.write_bytes(b"\n".join(job.different_keys()))
+        keys.write_bytes(b"\n".join(different_keys()))
         settings = {
             "servers": job.servers,
             "topic": job.topic,

@@ -16,10 +16,8 @@ def test_one_command_compares_clients_and_writes_a_report(tmp_path: Path, capsys
     cases = "pipelined-100b,concurrent,lone,idle"
     clients = ["aioproducer", "confluent", "aiokafka", "socket"]
 
-    main(
-        ["--quick", "--records", "500", "--broker", "mock", "--out", str(tmp_path)]
-        + ["--cases", cases, "--clients", ",".join(clients)]
-    )
+    options = ["--quick", "--records", "500", "--broker", "mock", "--out", str(tmp_path)]
+    main([*options, "--cases", cases, "--clients", ",".join(clients)])
 
     results = Results.load(tmp_path / "results.json")
     assert results.missing == []
