@@ -671,6 +671,7 @@ async def test_a_list_is_taken_in_by_the_batch(broker: FakeBroker) -> None:
     values = [b"%d" % number for number in range(5000)]
     async with opened(broker, batch_size=2000) as producer:
         result = await producer.send_many("orders", values, partition=1, headers={"trace": b"1"})
+        assert len(broker.records("orders", 1)) == 5000, "nothing is told before it is there"
         spread = await producer.send_many("orders", tuple(values))
 
     assert (result.count, result.serialized_bytes) == (5000, sum(map(len, values)))

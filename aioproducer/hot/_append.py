@@ -168,6 +168,7 @@ class Appender:
         "_loop",
         "_max_burst",
         "_max_size",
+        "_may_begin",
         "_undo",
         "burst",
         "enqueue",
@@ -187,6 +188,7 @@ class Appender:
         self.enqueue = enqueue
         self.enqueue_nowait = enqueue_nowait
         self._max_burst = max_burst
+        self._may_begin = True
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def attach(
@@ -311,7 +313,7 @@ class Appender:
             builder = batch.builder
             if builder is not None and builder.count and builder.size + size <= batch.limit:
                 return batch
-        return self._begin(topic, lane, partition, size)
+        return self._begin(topic, lane, partition, size) if self._may_begin else None
 
     def append_run(
         self, topic: str, values: list[Any] | tuple[Any, ...], at: int, headers: Any, partition: int | None
@@ -323,15 +325,19 @@ class Appender:
         """
         began, content = at, 0
         first: Delivery | None = None
-        while at < len(values):
-            delivery = self.append(topic, values[at], None, headers, partition, None)
-            if delivery is None:
-                break
-            if first is None:
-                first = delivery
-            at += 1
-            content += delivery.serialized_size
-            delivery.mark_observed()
+        try:
+            while at < len(values):
+                delivery = self.append(topic, values[at], None, headers, partition, None)
+                if delivery is None:
+                    break
+                if first is None:
+                    first = delivery
+                    self._may_begin = False  # the next batch has another outcome
+                at += 1
+                content += delivery.serialized_size
+                delivery.mark_observed()
+        finally:
+            self._may_begin = True
         if first is None:
             return None
         return at - began, first.located(), first.index, content

@@ -664,14 +664,9 @@ cdef class Appender:
                 first = builder.count
             elif builder.size + size > batch.limit:
                 break
-            try:
-                used = builder.append_fields(
-                    clock.tv_sec * 1000 + clock.tv_nsec // 1_000_000, NULL, -1, data, length, headers
-                )
-            except BaseException:
-                if not builder.count:
-                    self._undo(batch)
-                raise
+            used = builder.append_fields(
+                clock.tv_sec * 1000 + clock.tv_nsec // 1_000_000, NULL, -1, data, length, headers
+            )
             at += 1
             if length > 0:
                 content += length
