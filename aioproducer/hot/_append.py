@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.arguments import is_timeout
 from aioproducer.record import RecordBatchBuilder, partition_for_key, record_size_upper_bound
@@ -350,7 +350,7 @@ def _plain_headers(headers: Any) -> Sequence[Header] | None:
     if not headers:
         return ()
     try:
-        return normalize_headers(headers)
+        return normalize_headers(cast("object", headers))
     except Exception:  # the long way says what is wrong
         return None
 

@@ -10,25 +10,12 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import Any
 
 from aioproducer.errors import DeliveryError
 from aioproducer.types import RecordMetadata, TimestampType, TopicPartition
 
 __all__ = ["Delivery", "Outcome"]
-
-
-class Failure(Protocol):
-    """Why the records failed."""
-
-    @property
-    def possibly_written(self) -> bool:
-        """Whether they may be in the log all the same."""
-        ...
-
-    def error_for(self, index: int) -> DeliveryError:
-        """The exception for one of them."""
-        ...
 
 
 class Outcome:
@@ -46,7 +33,7 @@ class Outcome:
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.succeeded = False
-        self.failure: Failure | None = None
+        self.failure: Any = None  # a BatchFailure, which has more to say
         self.is_split = False
         self.base_offset = -1
         self.log_append_time_ms = -1
