@@ -16,6 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import anyio
@@ -90,6 +91,8 @@ class Sender:
         # Not the application's: where its threads wait for their deliveries, there would be none left to compress in.
         self._workers = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
         self._wakeup: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._rings_at = inf
         self._awake = False  # somebody called `wake` since the last round began
         self._failure: Exception | None = None  # what went wrong outside of `run`, which ends with it
         self._metadata_version = -1
@@ -115,26 +118,43 @@ class Sender:
 
         Cancellation: ends at once; batches on their way stay with the client until it is closed.
         """
-        async with anyio.create_task_group() as helpers:
-            while True:
-                self._awake = False
-                if self._failure is not None:
-                    raise self._failure
-                self._round(helpers)
-                await self._sleep(self._accumulator.next_deadline())
+        try:
+            async with anyio.create_task_group() as helpers:
+                while True:
+                    self._awake = False
+                    if self._failure is not None:
+                        raise self._failure
+                    self._round(helpers)
+                    await self._sleep(self._accumulator.next_deadline())
+        finally:
+            self._stop_alarm()
 
     async def _sleep(self, deadline: float | None) -> None:
         if self._awake:
             await asyncio.sleep(0)
             return
+        if deadline is not None and deadline < self._rings_at:
+            self._set_alarm(deadline)
         waiter = self._wakeup = self._loop.create_future()
-        timer = None if deadline is None else self._loop.call_at(deadline, self.wake)
         try:
             await waiter
         finally:
             self._wakeup = None
-            if timer is not None:
-                timer.cancel()
+
+    def _set_alarm(self, at: float) -> None:
+        """Wake at this time at the latest. The alarm stays set while rounds come and go: most deadlines are never met."""
+        self._stop_alarm()
+        self._rings_at = at
+        self._alarm = self._loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._stop_alarm()
+        self.wake()
+
+    def _stop_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._rings_at = None, inf
 
     def _round(self, helpers: anyio.abc.TaskGroup) -> None:
         now = self._loop.time()
