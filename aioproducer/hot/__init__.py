@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import sys
 from typing import TYPE_CHECKING
 
 from aioproducer._twin import use_native
@@ -26,7 +29,13 @@ else:
     )
 
     for name in ("enqueue", "enqueue_nowait"):  # what a user reads is written once
-        getattr(ShortWay, name).__doc__ = getattr(_append.ShortWay, name).__doc__
+        for attribute in ("__annotations__", "__doc__", "__qualname__"):
+            setattr(getattr(ShortWay, name), attribute, getattr(getattr(_append.ShortWay, name), attribute))
+    # Whoever looks before calling - mocks, decorators that retry - must be told what it answers.
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(ShortWay.enqueue)
+    else:
+        ShortWay.enqueue._is_coroutine = asyncio.coroutines._is_coroutine
 
 __all__ = [
     "RECORD_COST",

@@ -168,7 +168,6 @@ class Appender:
         "_loop",
         "_max_burst",
         "_max_size",
-        "_may_begin",
         "_undo",
         "burst",
         "enqueue",
@@ -188,7 +187,6 @@ class Appender:
         self.enqueue = enqueue
         self.enqueue_nowait = enqueue_nowait
         self._max_burst = max_burst
-        self._may_begin = True
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def attach(
@@ -236,84 +234,35 @@ class Appender:
         timestamp_ms: int | None,
     ) -> Delivery | None:
         """Put the record in, or answer None where it must take the long way; nothing was done then, and nothing raised."""
-        loop = self._loop
-        if loop is None or self._forks != _forks or self.burst >= self._max_burst:
+        plain_headers = _plain_headers(headers)  # first, as it may run code of the caller's
+        lane = self._lane_of(topic)
+        if lane is None or plain_headers is None:
             return None
-        budget = self._budget
-        if budget.line or type(topic) is not str:
+        plain_value, plain_key = _plain_bytes(value), _plain_bytes(key)
+        if plain_value is _NOT_PLAIN or plain_key is _NOT_PLAIN:
             return None
-        lane = self._lanes.get(topic)
-        if lane is None or asyncio._get_running_loop() is not loop:
-            return None
-        if headers is not None:
-            headers = _plain_headers(headers)
-            if headers is None:
-                return None
-
-        if type(value) is not bytes:
-            if type(value) is str and value.isascii():
-                value = value.encode()
-            elif value is not None:
-                return None
-        if type(key) is not bytes:
-            if type(key) is str and key.isascii():
-                key = key.encode()
-            elif key is not None:
-                return None
-
         sticky: StickyPartition | None = None
         if partition is None:
             if self._keys_choose is None:
                 return None
-            if key is not None and self._keys_choose:
-                partition = partition_for_key(key, lane.partition_count)
+            if plain_key is not None and self._keys_choose:
+                partition = partition_for_key(plain_key, lane.partition_count)
             else:
                 sticky = lane.sticky
                 partition = sticky.partition
         elif type(partition) is not int or not 0 <= partition < lane.partition_count:
             return None
-        size = record_size_upper_bound(key, value, headers or ())
-        if partition >= lane.partition_count or size > budget.free or size > self._max_size:
+        size = record_size_upper_bound(plain_key, plain_value, plain_headers)
+        if partition >= lane.partition_count or size > self._budget.free or size > self._max_size:
             return None
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         elif type(timestamp_ms) is not int or not 0 <= timestamp_ms < 1 << 63:
             return None
-
-        batch = self._find_room(topic, lane, partition, size)
-        builder = None if batch is None else batch.builder
-        if batch is None or builder is None:
+        batch = self._find_room(topic, lane, partition, sticky, size)
+        if batch is None:
             return None
-        try:
-            used = builder.append(timestamp_ms, key, value, headers or ())
-        except BaseException:
-            if not builder.count:
-                self._undo(batch)
-            raise
-        budget.free -= used
-        self.burst += used + RECORD_COST
-        delivery = Delivery(
-            batch.result,
-            builder.count - 1,
-            timestamp_ms,
-            -1 if key is None else len(key),
-            -1 if value is None else len(value),
-        )
-        is_full = builder.size >= batch.limit
-        if sticky is not None and sticky.appended(used, is_full):
-            sticky.partition = -1
-        if is_full:
-            self._filled(batch)
-        return delivery
-
-    def _find_room(self, topic: str, lane: Lane, partition: int, size: int) -> OpenBatch | None:
-        """The open batch of the partition (-1: of the one to stick to next), or a new one, or None."""
-        batch = lane.open[partition] if partition >= 0 else None
-        if batch is not None:
-            builder = batch.builder
-            if builder is not None and builder.count and builder.size + size <= batch.limit:
-                return batch
-        return self._begin(topic, lane, partition, size) if self._may_begin else None
+        return self._put(batch, sticky, timestamp_ms, plain_key, plain_value, plain_headers, RECORD_COST)
 
     def append_run(
         self, topic: str, values: list[Any] | tuple[Any, ...], at: int, headers: Any, partition: int | None
@@ -323,36 +272,117 @@ class Appender:
         Answers how many records that were, the outcome that they share, as which ones, and the bytes of their values; or
         None, where the first one must take the long way.
         """
-        began, content = at, 0
-        first: Delivery | None = None
-        try:
-            while at < len(values):
-                delivery = self.append(topic, values[at], None, headers, partition, None)
-                if delivery is None:
-                    break
-                if first is None:
-                    first = delivery
-                    self._may_begin = False  # the next batch has another outcome
-                at += 1
-                content += delivery.serialized_size
-                delivery.mark_observed()
-        finally:
-            self._may_begin = True
-        if first is None:
+        if type(values) is not list and type(values) is not tuple:  # nothing of the caller's may run in between
             return None
-        return at - began, first.located(), first.index, content
+        plain_headers = _plain_headers(headers)
+        lane = self._lane_of(topic)
+        if lane is None or plain_headers is None:
+            return None
+        sticky: StickyPartition | None = None
+        if partition is None:
+            if self._keys_choose is None:
+                return None
+            sticky = lane.sticky
+            partition = sticky.partition
+        elif type(partition) is not int or not 0 <= partition < lane.partition_count:
+            return None
+        if partition >= lane.partition_count:
+            return None
+        batch: OpenBatch | None = None
+        began, first, content = at, 0, 0
+        timestamp_ms = time.time_ns() // 1_000_000
+        goes_on = True
+        while goes_on and at < len(values) and self.burst < self._max_burst:
+            value = _plain_bytes(values[at])
+            if value is _NOT_PLAIN:
+                break
+            size = record_size_upper_bound(None, value, plain_headers)
+            if size > self._budget.free or size > self._max_size:
+                break
+            if batch is None:
+                batch = self._find_room(topic, lane, partition, sticky, size)
+                if batch is None:
+                    break
+                first = batch.count
+            elif not batch.has_room(size):
+                break
+            delivery = self._put(batch, sticky, timestamp_ms, None, value, plain_headers, RECORD_COST // 2)
+            delivery.mark_observed()
+            at += 1
+            content += delivery.serialized_size
+            goes_on = not batch.is_full and (sticky is None or sticky.partition >= 0)
+        return None if batch is None or at == began else (at - began, batch.result, first, content)
+
+    def _lane_of(self, topic: Any) -> Lane | None:
+        """The lane of the topic, or None where nothing may be appended now."""
+        loop = self._loop
+        if loop is None or self._forks != _forks or self.burst >= self._max_burst or self._budget.line:
+            return None
+        lane = self._lanes.get(topic) if type(topic) is str else None
+        if lane is None or lane.partition_count <= 0 or asyncio._get_running_loop() is not loop:
+            return None
+        return lane
+
+    def _find_room(
+        self, topic: str, lane: Lane, partition: int, sticky: StickyPartition | None, size: int
+    ) -> OpenBatch | None:
+        """The open batch of the partition (-1: of the one to stick to next), or a new one, or None."""
+        batch = lane.open[partition] if partition >= 0 else None
+        if batch is None or not batch.count or not batch.has_room(size):
+            batch = self._begin(topic, lane, partition if sticky is None else -1, size)
+        return None if batch is None or batch.builder is None else batch
+
+    def _put(
+        self,
+        batch: OpenBatch,
+        sticky: StickyPartition | None,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        cost: int,
+    ) -> Delivery:
+        try:
+            used, delivery = batch.append(timestamp_ms, key, value, headers)
+        except BaseException:
+            if not batch.count:
+                self._undo(batch)
+            raise
+        self._budget.free -= used
+        self.burst += used + cost
+        is_full = batch.is_full
+        if sticky is not None and sticky.appended(used, is_full):
+            sticky.partition = -1
+        if is_full:
+            self._filled(batch)
+        return delivery
+
+
+_NOT_PLAIN: Final[Any] = object()
+
+
+def _plain_bytes(content: object) -> Any:
+    """The bytes of a key or a value, None for none, or `_NOT_PLAIN` where the long way must look at it."""
+    if content is None or type(content) is bytes:
+        return content
+    return content.encode() if type(content) is str and content.isascii() else _NOT_PLAIN
 
 
 def _plain_headers(headers: Any) -> Sequence[Header] | None:
     """The headers as the encoder takes them, or None where the long way must look at them."""
+    if headers is None:
+        return ()
     if not isinstance(headers, (dict, tuple, list)):
         return None
-    if not headers:
-        return ()
     try:
-        return normalize_headers(cast("object", headers))
+        if not headers:
+            return ()
+        plain = normalize_headers(cast("object", headers))
+        for name, _ in plain:
+            name.encode()  # a lone surrogate would not do
     except Exception:  # the long way says what is wrong
         return None
+    return plain
 
 
 class ShortWay:
@@ -361,7 +391,7 @@ class ShortWay:
     #: The short way itself; not for users.
     appender: Appender
 
-    def enqueue(
+    async def enqueue(
         self,
         topic: str | ProducerRecord,
         value: object = None,
@@ -372,7 +402,7 @@ class ShortWay:
         timestamp_ms: int | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
         timeout: float | None = None,
-    ) -> Coroutine[Any, Any, Delivery]:
+    ) -> Delivery:
         """Put one record into the buffer and go on; the `Delivery` can be awaited for its acknowledgement.
 
         Waits only where it must: for the topic's metadata, and for room in ``buffer_memory`` - first come, first served.
@@ -382,19 +412,6 @@ class ShortWay:
 
         Cancellation: while it waits, nothing was buffered. It never takes effect after the record was buffered.
         """
-        return self._enqueue_shortly(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
-
-    async def _enqueue_shortly(
-        self,
-        topic: Any,
-        value: object,
-        key: object,
-        headers: Any,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: Callable[[Delivery], object] | None,
-        timeout: float | None,
-    ) -> Delivery:
         appender = self.appender
         if (on_delivery is None or callable(on_delivery)) and (timeout is None or is_timeout(timeout)):
             delivery = appender.append(topic, value, key, headers, partition, timestamp_ms)
@@ -429,3 +446,6 @@ class ShortWay:
                     delivery.add_done_callback(on_delivery)
                 return delivery
         return appender.enqueue_nowait(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+
+ShortWay.enqueue.__qualname__ = "Producer.enqueue"  # as which it is known to who reads a warning

@@ -8,6 +8,7 @@ nobody waits for.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from array import array
 from collections.abc import Callable, Generator
 from typing import Any
@@ -95,7 +96,7 @@ class Delivery:
         self._key_size = key_size
         self._value_size = value_size
         self._observed = False
-        self._error: DeliveryError | None = None
+        self._error: weakref.ref[DeliveryError] | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -148,9 +149,11 @@ class Delivery:
         if result.failure is None:
             raise asyncio.InvalidStateError(f"The outcome of this record for {result.partition} is not known yet.")
         self._observed = True
-        if self._error is None:
-            self._error = result.failure.error_for(self._index)
-        return self._error
+        error = None if self._error is None else self._error()
+        if error is None:
+            error = result.failure.error_for(self._index)
+            self._error = weakref.ref(error)  # for the native twin, which is no object of the collector's
+        return error
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Call ``callback(delivery)`` soon after the outcome is known, in the producer's event loop.

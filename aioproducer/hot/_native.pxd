@@ -20,7 +20,7 @@ cdef class Outcome:
 
 cdef class Delivery:
     cdef Outcome _result
-    cdef object _error
+    cdef object _error  # a weak reference
     cdef long long _timestamp_ms
     cdef int _index, _key_size, _value_size
     cdef bint _observed
@@ -32,7 +32,7 @@ cdef class Delivery:
 
 cdef class OpenBatch:
     cdef public RecordBatchBuilder builder
-    cdef public Outcome result
+    cdef readonly Outcome result
     cdef public long long limit
     cdef int _count
 
@@ -52,7 +52,7 @@ cdef class StickyPartition:
 
 cdef class Lane:
     cdef public Py_ssize_t partition_count
-    cdef public list open
+    cdef readonly list open
     cdef public StickyPartition sticky
 
 
@@ -68,5 +68,16 @@ cdef class Appender:
     cdef bint _is_attached, _decides, _keys_choose
 
     cdef bint is_in_its_loop(self) except -1
-    cdef OpenBatch find_room(self, object topic, Lane lane, Py_ssize_t number, Py_ssize_t size)
+    cdef Lane lane_of(self, object topic)
+    cdef OpenBatch find_room(self, object topic, Lane lane, Py_ssize_t number, bint is_sticky, Py_ssize_t size)
+    cdef Py_ssize_t put_first(
+        self,
+        OpenBatch batch,
+        long long timestamp,
+        const char* key,
+        Py_ssize_t key_length,
+        const char* value,
+        Py_ssize_t value_length,
+        object headers,
+    ) except -1
     cdef Delivery put(self, object topic, object value, object key, object headers, object partition, object timestamp_ms)

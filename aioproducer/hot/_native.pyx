@@ -1,13 +1,20 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
+# cython: nonecheck=True, auto_pickle=False
 """The hot path in native code: the twin of ``_append`` and ``_delivery``, which define what is right.
 
 What is peculiar to it: a `Delivery` is no object of the garbage collector's, so a million of them cost no collection; and
 what ``enqueue()`` answers is a coroutine in all respects but its type, made without a frame.
+
+Wherever Python code may run - the collector's finalizers, too, as soon as an object of its is made - anything may have
+changed afterwards. So headers are read before anything else is looked at, and what an attribute held is kept until its
+new value is in place, for Cython drops it before.
 """
 
 import asyncio
 from asyncio import InvalidStateError, _get_running_loop
+from weakref import ref
 
+from aioproducer.arguments import is_timeout
 from aioproducer.serializers import normalize_headers
 from aioproducer.types import RecordMetadata, TimestampType
 
@@ -114,10 +121,14 @@ cdef class Outcome:
     def take_abandoned(self):
         """The records at whose outcome nobody will look; they are the caller's from here on."""
         cdef Py_ssize_t at
-        taken = [self._abandoned[at] for at in range(self._abandoned_count)]
-        PyMem_RawFree(self._abandoned)
-        self._abandoned = NULL
+        cdef int* abandoned = self._abandoned
+        cdef Py_ssize_t count = self._abandoned_count
+        self._abandoned = NULL  # now: making the list may bring in the next one
         self._abandoned_count = self._abandoned_room = 0
+        try:
+            taken = [abandoned[at] for at in range(count)]
+        finally:
+            PyMem_RawFree(abandoned)
         return taken
 
 
@@ -140,8 +151,9 @@ cdef class Delivery:
         self._value_size = value_size
 
     cdef Outcome find(self):
-        if self._result.is_split:
-            self._result, self._index = self._result.locate(self._index)
+        cdef Outcome whole = self._result
+        if whole.is_split:
+            self._result, self._index = whole.locate(self._index)
         return self._result
 
     cdef object metadata(self):
@@ -151,7 +163,8 @@ cdef class Delivery:
         cdef object metadata = <object>made
         Py_DECREF(made)
         # The tuple is garbage-collected from its making on, and must be whole before anything else is made.
-        offset = result.base_offset + self._index if result.base_offset >= 0 else -1
+        # Unsigned: whatever a broker tells for an offset, it stays a number.
+        offset = <unsigned long long>result.base_offset + <unsigned int>self._index if result.base_offset >= 0 else -1
         if result.log_append_time_ms >= 0:
             timestamp, kind = result.log_append_time_ms, LOG_APPEND_TIME
         else:
@@ -210,9 +223,12 @@ cdef class Delivery:
         if result.failure is None:
             raise InvalidStateError(f"The outcome of this record for {result.partition} is not known yet.")
         self._observed = True
-        if self._error is None:
-            self._error = result.failure.error_for(self._index)
-        return self._error
+        error = None if self._error is None else self._error()
+        if error is None:
+            error = result.failure.error_for(self._index)
+            # Weakly: its traceback leads back to who awaited it, and so to this object, where the collector never looks.
+            self._error = ref(error)
+        return error
 
     def add_done_callback(self, callback):
         """Call ``callback(delivery)`` soon after the outcome is known, in the producer's event loop.
@@ -277,13 +293,14 @@ cdef inline void put_item(object made, Py_ssize_t at, object item):
 
 def wait(Delivery delivery):
     """Waits for an outcome that is not known yet."""
-    waiter = asyncio.get_running_loop().create_future()
-    delivery.find().wait(delivery._index, waiter)
-    try:
-        yield from waiter
-    except BaseException:
-        delivery.find().forget(waiter)
-        raise
+    if not delivery.done():
+        waiter = asyncio.get_running_loop().create_future()
+        delivery.find().wait(delivery._index, waiter)
+        try:
+            yield from waiter
+        except BaseException:
+            delivery.find().forget(waiter)
+            raise
     return delivery.result()
 
 
@@ -438,6 +455,7 @@ cdef class Appender:
         bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None where neither this nor the sticky
         choice is to be made here.
         """
+        self.detach()
         self.burst = 0
         self._loop = loop
         self._forks = forks
@@ -453,6 +471,7 @@ cdef class Appender:
 
     def detach(self):
         """Take no more."""
+        kept = self._loop, self._kept, self._topic, self._lane
         self._is_attached = False
         self._loop = self._kept = self._topic = self._lane = None
 
@@ -464,17 +483,40 @@ cdef class Appender:
         """Whether the attached event loop is running in this thread.
 
         Up to Python 3.11 asyncio makes a system call to answer that. What it keeps for a thread is another object whenever
-        another loop begins to run there, so that the same one need not be asked about twice.
+        another loop begins to run there, so that the same one need not be asked about twice. (Later it may also be None.)
         """
-        cdef PyObject* kept = PyDict_GetItemWithError(PyThreadState_GetDict(), <PyObject*>RUNNING_LOOP)
-        if kept is not NULL and kept is <PyObject*>self._kept:
+        cdef PyObject* threads = PyThreadState_GetDict()
+        cdef PyObject* kept = NULL if threads is NULL else PyDict_GetItemWithError(threads, <PyObject*>RUNNING_LOOP)
+        if kept is <PyObject*>self._kept and self._kept is not None:
             return True
         cdef PyObject* running = PyObject_CallNoArgs(get_running_loop)
         Py_DECREF(running)  # whoever runs it has it
         if running is not <PyObject*>self._loop:
             return False
+        before = self._kept
         self._kept = <object>kept if kept is not NULL else None
         return True
+
+    cdef Lane lane_of(self, object topic):
+        """The lane of the topic, or None where nothing may be appended now."""
+        cdef Lane lane
+        cdef PyObject* found
+        if not self._is_attached or self._forks != forks or self.burst >= self._max_burst or self._budget.line:
+            return None
+        if not PyUnicode_CheckExact(topic):
+            return None
+        lane = self._lane
+        if topic is not self._topic or not lane.partition_count:  # most often it is the very same object as last time
+            found = PyDict_GetItemWithError(<PyObject*>self._lanes, <PyObject*>topic)
+            if found is NULL:
+                return None
+            lane = <object>found
+            if lane.partition_count <= 0:
+                return None
+            before = self._lane, self._topic
+            self._lane = lane
+            self._topic = topic
+        return lane if self.is_in_its_loop() else None
 
     cdef Delivery put(self, object topic, object value, object key, object headers, object partition, object timestamp_ms):
         cdef Budget budget
@@ -483,7 +525,6 @@ cdef class Appender:
         cdef OpenBatch batch
         cdef RecordBatchBuilder builder
         cdef Delivery delivery
-        cdef PyObject* found
         cdef const char* value_data = NULL
         cdef const char* key_data = NULL
         cdef Py_ssize_t value_length, key_length, number, size, used
@@ -491,24 +532,14 @@ cdef class Appender:
         cdef bint is_full
         cdef timespec clock
 
-        if not self._is_attached or self._forks != forks or self.burst >= self._max_burst:
-            return None
-        budget = self._budget
-        if budget.line or not PyUnicode_CheckExact(topic):
-            return None
         if headers is not None:
             headers = plain_headers(headers)
             if headers is None:
                 return None
-        lane = self._lane
-        if topic is not self._topic or not lane.partition_count:  # most often it is the very same object as last time
-            found = PyDict_GetItemWithError(<PyObject*>self._lanes, <PyObject*>topic)
-            if found is NULL:
-                return None
-            lane = self._lane = <Lane>found
-            self._topic = topic
-        if not self.is_in_its_loop():
+        lane = self.lane_of(topic)
+        if lane is None:
             return None
+        budget = self._budget
 
         if PyBytes_CheckExact(value):
             value_data, value_length = PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
@@ -560,17 +591,15 @@ cdef class Appender:
         else:
             return None
 
-        batch = self.find_room(topic, lane, number, size)
+        delivery = Delivery.__new__(Delivery)
+        batch = self.find_room(topic, lane, number, sticky is not None, size)
         if batch is None:
             return None
         builder = batch.builder
-        delivery = Delivery.__new__(Delivery)
-        try:
+        if builder.count:
             used = builder.append_fields(timestamp, key_data, key_length, value_data, value_length, headers)
-        except BaseException:
-            if not builder.count:
-                self._undo(batch)
-            raise
+        else:
+            used = self.put_first(batch, timestamp, key_data, key_length, value_data, value_length, headers)
         delivery._result = batch.result
         delivery._index = builder.count - 1
         delivery._timestamp_ms = timestamp
@@ -585,20 +614,39 @@ cdef class Appender:
             self._filled(batch)
         return delivery
 
-
-    cdef OpenBatch find_room(self, object topic, Lane lane, Py_ssize_t number, Py_ssize_t size):
+    cdef OpenBatch find_room(self, object topic, Lane lane, Py_ssize_t number, bint is_sticky, Py_ssize_t size):
         """The open batch of the partition (-1: of the one to stick to next), or a new one, or None."""
         cdef OpenBatch batch
-        cdef PyObject* found
-        if 0 <= number < PyList_GET_SIZE(lane.open):
-            found = <PyObject*>PyList_GET_ITEM(lane.open, number)
-            if found is not <PyObject*>None:
-                batch = <OpenBatch>found
-                if batch.builder is not None and batch.builder.count and batch.builder.size + size <= batch.limit:
+        cdef RecordBatchBuilder builder
+        cdef list opened = lane.open
+        if opened is not None and 0 <= number < PyList_GET_SIZE(opened):
+            batch = <object>PyList_GET_ITEM(opened, number)
+            if batch is not None:
+                builder = batch.builder
+                if builder is not None and builder.count and builder.size + size <= batch.limit:
                     return batch
-        batch = self._begin(topic, lane, number, size)
+        batch = self._begin(topic, lane, -1 if is_sticky else number, size)
         return batch if batch is not None and batch.builder is not None else None
 
+    cdef Py_ssize_t put_first(
+        self,
+        OpenBatch batch,
+        long long timestamp,
+        const char* key,
+        Py_ssize_t key_length,
+        const char* value,
+        Py_ssize_t value_length,
+        object headers,
+    ) except -1:
+        """Put in the first record of a batch, without which there is none."""
+        cdef RecordBatchBuilder builder = batch.builder
+        try:
+            return builder.append_fields(timestamp, key, key_length, value, value_length, headers)
+        except BaseException:
+            self._undo(batch)
+            raise
+
+    @cython.boundscheck(True)
     def append_run(self, topic, values, Py_ssize_t at, headers, partition):
         """Put in what can be of a list or tuple of values without keys, from ``values[at]`` on, into one batch.
 
@@ -613,22 +661,22 @@ cdef class Appender:
         cdef Outcome result
         cdef const char* data = NULL
         cdef Py_ssize_t length, number, size, used, first, began = at
-        cdef Py_ssize_t end = len(values)
-        cdef long long content = 0
+        cdef Py_ssize_t end
+        cdef long long timestamp, content = 0
         cdef timespec clock
         cdef bint is_full
 
-        if not self._is_attached or self._forks != forks or not self.is_in_its_loop():
+        if type(values) is not list and type(values) is not tuple:  # nothing of the caller's may run in between
             return None
-        budget = self._budget
-        found = self._lanes.get(topic)
-        if found is None or budget.line:
-            return None
-        lane = found
         if headers is not None:
             headers = plain_headers(headers)
             if headers is None:
                 return None
+        lane = self.lane_of(topic)
+        if lane is None:
+            return None
+        budget = self._budget
+        end = len(values)
         if partition is None:
             if not self._decides:
                 return None
@@ -642,6 +690,7 @@ cdef class Appender:
             return None
         batch = None
         timespec_get(&clock, TIME_UTC)
+        timestamp = clock.tv_sec * 1000 + clock.tv_nsec // 1_000_000
         while at < end and self.burst < self._max_burst:
             value = values[at]
             if PyBytes_CheckExact(value):
@@ -656,7 +705,7 @@ cdef class Appender:
             if size > budget.free or size > self._max_size:
                 break
             if batch is None:
-                batch = self.find_room(topic, lane, number, size)
+                batch = self.find_room(topic, lane, number, sticky is not None, size)
                 if batch is None:
                     break
                 builder = batch.builder
@@ -664,9 +713,10 @@ cdef class Appender:
                 first = builder.count
             elif builder.size + size > batch.limit:
                 break
-            used = builder.append_fields(
-                clock.tv_sec * 1000 + clock.tv_nsec // 1_000_000, NULL, -1, data, length, headers
-            )
+            if builder.count:
+                used = builder.append_fields(timestamp, NULL, -1, data, length, headers)
+            else:
+                used = self.put_first(batch, timestamp, NULL, -1, data, length, headers)
             at += 1
             if length > 0:
                 content += length
@@ -688,12 +738,16 @@ cdef object plain_headers(object headers):
     """The headers as the encoder takes them, or None where the long way must look at them."""
     if not isinstance(headers, (dict, tuple, list)):
         return None
-    if not headers:
-        return ()
     try:
-        return normalize_headers(headers)
+        if not headers:
+            return ()
+        plain = normalize_headers(headers)
+        for name, _ in plain:
+            if not PyUnicode_IS_COMPACT_ASCII(name):
+                name.encode()  # a lone surrogate would not do
     except Exception:  # the long way says what is wrong
         return None
+    return plain
 
 
 cdef class ShortWay:
@@ -741,8 +795,13 @@ cdef class ShortWay:
         return appender.enqueue_nowait(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
 
-cdef inline bint is_timeout(object timeout):
-    return timeout is None or (PyFloat_CheckExact(timeout) and 0.0 <= <double>timeout <= 1e9)
+cdef inline bint may_be_timeout(object timeout) except -1:
+    if PyFloat_CheckExact(timeout):
+        return <double>timeout >= 0.0
+    return timeout is None or is_timeout(timeout)
+
+
+cdef str REUSED = "cannot reuse already awaited coroutine"
 
 
 @cython.final
@@ -756,6 +815,8 @@ cdef class Enqueue:
     cdef bint has_begun
 
     def __await__(self):
+        if self.long_way is not None and self.long_way.cr_await is not None:
+            raise RuntimeError("coroutine is being awaited already")
         return self
 
     def __iter__(self):
@@ -778,55 +839,59 @@ cdef class Enqueue:
 
     def throw(self, kind, value=None, traceback=None):
         """As of a coroutine."""
-        if self.long_way is not None:
-            if value is None and traceback is None:
-                return self.long_way.throw(kind)
-            return self.long_way.throw(kind, value, traceback)
-        self.has_begun = True
-        self.forget()
-        if isinstance(kind, type):
-            if value is None:
-                value = kind()
-            elif not isinstance(value, kind):
-                value = kind(value)
-        else:
-            value = kind
-        if traceback is not None:
-            value = value.with_traceback(traceback)
-        raise value
+        if self.long_way is None:
+            if self.has_begun:
+                raise RuntimeError(REUSED)
+            self.take_long_way()  # to its first line, from where it raises
+        if value is None and traceback is None:
+            return self.long_way.throw(kind)
+        return self.long_way.throw(kind, value, traceback)
 
     def close(self):
         """As of a coroutine."""
         self.has_begun = True
-        self.forget()
         if self.long_way is not None:
             self.long_way.close()
+        else:
+            self.forget()
 
-    cdef void forget(self):
+    cdef int forget(self) except -1:
+        """Let go of what the call was given."""
+        kept = (
+            self.topic, self.value, self.key, self.headers, self.partition, self.timestamp_ms, self.on_delivery, self.timeout
+        )
         self.topic = self.value = self.key = self.headers = self.partition = self.timestamp_ms = None
         self.on_delivery = self.timeout = None
+        return 0
+
+    cdef int take_long_way(self) except -1:
+        self.has_begun = True
+        self.long_way = self.appender.enqueue(
+            self.topic,
+            self.value,
+            self.key,
+            self.headers,
+            self.partition,
+            self.timestamp_ms,
+            self.on_delivery,
+            self.timeout,
+        )
+        return self.forget()
 
     cdef Delivery begin(self):
         """The delivery, or None where the long way was made ready."""
-        cdef Appender appender = self.appender
         cdef Delivery delivery = None
         self.has_begun = True
-        if (self.on_delivery is None or callable(self.on_delivery)) and is_timeout(self.timeout):
-            delivery = appender.put(self.topic, self.value, self.key, self.headers, self.partition, self.timestamp_ms)
-        if delivery is None:
-            self.long_way = appender.enqueue(
-                self.topic,
-                self.value,
-                self.key,
-                self.headers,
-                self.partition,
-                self.timestamp_ms,
-                self.on_delivery,
-                self.timeout,
+        if (self.on_delivery is None or callable(self.on_delivery)) and may_be_timeout(self.timeout):
+            delivery = self.appender.put(
+                self.topic, self.value, self.key, self.headers, self.partition, self.timestamp_ms
             )
-            self.forget()
-        elif self.on_delivery is not None:
+        if delivery is None:
+            self.take_long_way()
+            return None
+        if self.on_delivery is not None:
             delivery.add_done_callback(self.on_delivery)
+        self.value = None  # which may be large, and a task keeps its coroutine
         return delivery
 
     @property
@@ -845,6 +910,16 @@ cdef class Enqueue:
         return False if self.long_way is None else self.long_way.cr_running
 
     @property
+    def cr_suspended(self):
+        """As of a coroutine."""
+        return False if self.long_way is None else self.long_way.cr_suspended
+
+    @property
+    def cr_origin(self):
+        """As of a coroutine: nobody noted where it was made."""
+        return None
+
+    @property
     def cr_code(self):
         """As of a coroutine: the code of the long way."""
         return self.appender.enqueue.__code__
@@ -858,7 +933,7 @@ cdef class Enqueue:
         return "Producer.enqueue"
 
     def __dealloc__(self):
-        if not self.has_begun and self.appender is not None:
+        if not self.has_begun:
             PyErr_WarnEx(RuntimeWarning, "coroutine 'Producer.enqueue' was never awaited", 1)
 
     def __repr__(self):
@@ -879,7 +954,9 @@ cdef PySendResult send_enqueue(PyObject* itself, PyObject* value, PyObject** res
         return PyIter_Send(<PyObject*>self.long_way, value, result)
     try:
         if self.has_begun:
-            raise RuntimeError("cannot reuse already awaited coroutine")
+            raise RuntimeError(REUSED)
+        if value is not <PyObject*>None:
+            raise TypeError("can't send non-None value to a just-started coroutine")
         delivery = self.begin()
     except BaseException as error:
         return raised(error, result)

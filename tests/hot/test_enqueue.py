@@ -1,0 +1,555 @@
+"""What ``enqueue()`` answers is a coroutine, whichever twin made it: to await, to run as a task, to cancel, to forget."""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import gc
+import inspect
+import sys
+import traceback
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import create_autospec
+
+import anyio
+import pytest
+
+from aioproducer import Producer
+from tests.hot.twins import PLENTY, Twin, World, each_twin
+
+
+class Waiting(World):
+    """A world in which the long way waits for a gate, and then buffers the record in its own way."""
+
+    def __init__(self, twin: Twin) -> None:
+        super().__init__(twin)
+        self.attach(asyncio.get_running_loop())
+        self.gate = asyncio.Event()
+        self.buffered: list[object] = []
+        self.long = twin.short_way()
+        self.long.appender = twin.appender(self.long_way, self.long_way, PLENTY)
+
+    async def long_way(self, topic: object, value: object, *rest: object) -> object:
+        if value == b"bad":
+            raise ValueError("bad")
+        await self.gate.wait()
+        self.buffered.append(value)
+        return value
+
+    def shortly(self, value: bytes = b"x") -> Any:
+        """A call that does not wait."""
+        return self.short_way.enqueue("orders", value, partition=0)
+
+    def slowly(self, value: bytes = b"x") -> Any:
+        """A call that waits for the gate."""
+        return self.long.enqueue("unknown", value)
+
+    @property
+    def count(self) -> int:
+        """Records in open batches."""
+        return sum(batch.count for _, _, batch in self.batches())
+
+
+async def pause() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+# -- to await ----------------------------------------------------------------------------------------------------------
+
+
+async def _in_a_task_group(work: Coroutine[Any, Any, object]) -> object:
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(work)
+    return task.result()
+
+
+async def _in_a_timeout(work: Awaitable[object]) -> object:
+    async with asyncio.timeout(60):
+        return await work
+
+
+async def _in_a_shield(work: Awaitable[object]) -> object:
+    return await asyncio.shield(work)
+
+
+async def _gathered(work: Awaitable[object]) -> object:
+    [answer] = await asyncio.gather(work)
+    return answer
+
+
+async def _in_anyio(work: Awaitable[object]) -> object:
+    answers: list[object] = []
+
+    async def run() -> None:
+        answers.append(await work)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+    return answers[0]
+
+
+async def _from_another_awaitable(work: Awaitable[object]) -> object:
+    class Wrapped:
+        def __await__(self) -> Any:
+            return (yield from work.__await__())
+
+    return await Wrapped()
+
+
+async def _by_hand(work: Any) -> object:
+    await asyncio.sleep(0)
+    return await asyncio.ensure_future(work)
+
+
+WAYS: dict[str, Callable[[Any], Awaitable[object]]] = {
+    "await": lambda work: _in_a_timeout(work),
+    "create_task": lambda work: asyncio.create_task(work),
+    "ensure_future": _by_hand,
+    "gather": _gathered,
+    "shield": _in_a_shield,
+    "wait_for": lambda work: asyncio.wait_for(work, 60),
+    "TaskGroup": _in_a_task_group,
+    "anyio": _in_anyio,
+    "__await__": _from_another_awaitable,
+    "run_coroutine_threadsafe": lambda work: asyncio.wrap_future(
+        asyncio.run_coroutine_threadsafe(work, asyncio.get_running_loop())
+    ),
+}
+
+each_way = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
+
+
+@each_twin
+@each_way
+async def test_a_call_that_need_not_wait_answers_the_delivery(twin: Twin, way: Callable[[Any], Any]) -> None:
+    world = Waiting(twin)
+
+    first = await way(world.shortly())
+    second = await way(world.shortly())
+
+    assert isinstance(first, twin.delivery)
+    assert (first.index, second.index, world.count) == (0, 1, 2)
+
+
+@each_twin
+@each_way
+async def test_a_call_that_waits_answers_when_it_may_go_on(twin: Twin, way: Callable[[Any], Any]) -> None:
+    world = Waiting(twin)
+
+    waiting = asyncio.ensure_future(way(world.slowly()))
+    await pause()
+    assert not waiting.done()
+    world.gate.set()
+
+    assert await waiting == b"x"
+
+
+@each_twin
+@each_way
+async def test_an_error_comes_out_as_it_is_with_the_place_where_it_was_raised(
+    twin: Twin, way: Callable[[Any], Any]
+) -> None:
+    world = Waiting(twin)
+
+    try:
+        await way(world.slowly(b"bad"))
+    except Exception as raised:
+        error: Exception = raised
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+
+    assert repr(error) == "ValueError('bad')"
+    assert "long_way" in [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+@each_twin
+async def test_anyio_starts_it_as_a_task(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: world.shortly())
+        tasks.start_soon(lambda: world.shortly())
+
+    assert world.count == 2
+
+
+@each_twin
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+async def test_it_runs_as_an_eager_task(twin: Twin) -> None:
+    world = Waiting(twin)
+    loop: Any = asyncio.get_running_loop()
+    loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009
+
+    short, slow = asyncio.ensure_future(world.shortly()), asyncio.ensure_future(world.slowly())
+    assert short.done()
+    world.gate.set()
+
+    assert await slow == b"x"
+
+
+@each_twin
+async def test_nothing_happens_before_it_is_awaited(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    call = world.shortly()
+    assert world.count == 0
+    await call
+
+    assert world.count == 1
+
+
+# -- to cancel ---------------------------------------------------------------------------------------------------------
+
+
+@each_twin
+@pytest.mark.parametrize("slow", [False, True])
+async def test_cancelled_before_its_first_step_it_buffers_nothing(twin: Twin, slow: bool) -> None:
+    world = Waiting(twin)
+
+    task: asyncio.Task[object] = asyncio.create_task(world.slowly() if slow else world.shortly())
+    task.cancel()
+    [cancelled] = await asyncio.gather(task, return_exceptions=True)
+    world.gate.set()
+    await pause()
+
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert (world.count, world.buffered) == (0, [])
+
+
+@each_twin
+async def test_cancelled_while_it_waits_it_buffers_nothing(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    task: asyncio.Task[object] = asyncio.create_task(world.slowly())
+    await pause()
+    task.cancel()
+    [cancelled] = await asyncio.gather(task, return_exceptions=True)
+    world.gate.set()
+    await pause()
+
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert (world.count, world.buffered) == (0, [])
+
+
+@each_twin
+async def test_a_timeout_ends_the_wait(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(world.slowly(), 0)
+    with anyio.move_on_after(0) as scope:
+        await world.slowly()
+    world.gate.set()
+    await pause()
+
+    assert scope.cancelled_caught
+    assert world.buffered == []
+
+
+# -- as a generator has it ---------------------------------------------------------------------------------------------
+
+
+@each_twin
+async def test_it_is_awaited_once(twin: Twin) -> None:
+    world = Waiting(twin)
+    world.gate.set()
+
+    for call in (world.shortly(), world.slowly()):
+        await call
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+            await call
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+            call.send(None)
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+            call.throw(ValueError)
+        call.close()
+
+    assert world.count == 1
+
+
+@each_twin
+async def test_it_is_awaited_by_one_at_a_time(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.slowly()
+    task = asyncio.create_task(call)
+    await pause()
+
+    with pytest.raises(RuntimeError, match="coroutine is being awaited already"):
+        await call
+    world.gate.set()
+
+    assert await task == b"x"
+
+
+@each_twin
+async def test_a_value_cannot_be_sent_before_it_began(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.shortly()
+
+    with pytest.raises(TypeError, match="can't send non-None value to a just-started coroutine"):
+        call.send(1)
+
+    await call
+    assert world.count == 1
+
+
+@each_twin
+@pytest.mark.parametrize("slow", [False, True])
+async def test_what_is_thrown_in_before_it_began_comes_out_and_ends_it(twin: Twin, slow: bool) -> None:
+    world = Waiting(twin)
+    for thrown in ((KeyError,), (KeyError("x"),), (KeyError, KeyError("x")), (KeyError, "x"), (KeyError, None, None)):
+        call = world.slowly() if slow else world.shortly()
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of three arguments, from Python 3.12 on
+            with pytest.raises(KeyError):
+                call.throw(*thrown)
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+            call.send(None)
+
+    assert world.count == 0
+
+
+@each_twin
+async def test_what_is_thrown_in_while_it_waits_comes_out_and_ends_it(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.slowly()
+    call.send(None)
+
+    with pytest.raises(KeyError):
+        call.throw(KeyError("x"))
+
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+        call.send(None)
+
+
+@each_twin
+async def test_what_is_no_exception_cannot_be_thrown_in(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.slowly()
+    call.send(None)
+
+    with pytest.raises(TypeError):
+        call.throw(5)
+    call.close()
+
+
+@each_twin
+async def test_closed_it_buffers_nothing_and_warns_of_nothing(twin: Twin) -> None:
+    world = Waiting(twin)
+    begun = world.slowly()
+    begun.send(None)
+
+    for call in (world.shortly(), world.slowly(), begun):
+        call.close()
+        call.close()
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+            call.send(None)
+    world.gate.set()
+    await pause()
+    del call, begun
+    gc.collect()
+
+    assert (world.count, world.buffered) == (0, [])
+
+
+@each_twin
+async def test_a_close_that_closes_it_again_does_no_harm(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    class Closing:
+        call: Any = None
+
+        def __call__(self, delivery: object) -> None: ...
+
+        def __del__(self) -> None:
+            closing.append(self.call)
+            self.call.close()
+
+    closing: list[Any] = []
+    callback = Closing()
+    call = callback.call = world.long.enqueue("unknown", on_delivery=callback)
+    del callback
+
+    call.close()
+    closing.clear()
+    del call
+    gc.collect()
+
+
+# -- to forget ---------------------------------------------------------------------------------------------------------
+
+
+@each_twin
+async def test_never_awaited_it_warns_and_buffers_nothing(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    for make in (world.shortly, world.slowly):
+        with pytest.warns(RuntimeWarning, match=r"coroutine 'Producer\.enqueue' was never awaited") as warned:
+            make()
+        assert [each.filename for each in warned] == [__file__]
+
+    assert world.count == 0
+
+
+@each_twin
+async def test_never_awaited_it_warns_also_where_only_the_collector_finds_it(twin: Twin) -> None:
+    world = Waiting(twin)
+    value: list[Any] = []
+    value.append(world.short_way.enqueue("orders", value))
+    del value
+
+    with pytest.warns(RuntimeWarning, match=r"coroutine 'Producer\.enqueue' was never awaited"):
+        gc.collect()
+
+
+@each_twin
+@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_warning_that_is_an_error_is_told_and_goes_no_further(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Waiting(twin)
+    told: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: told.append(unraisable.exc_type))
+
+    world.shortly()
+    gc.collect()
+
+    assert told == [RuntimeWarning]
+
+
+# -- to look at --------------------------------------------------------------------------------------------------------
+
+
+@each_twin
+async def test_everybody_takes_it_for_a_coroutine(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.slowly()
+
+    assert [isinstance(call, kind) for kind in (Coroutine, Awaitable)] == [True, True]
+    assert [is_one(call) for is_one in (inspect.isawaitable, asyncio.iscoroutine)] == [True, True]
+    assert "coroutine object Producer.enqueue at 0x" in repr(call)
+    assert (call.__name__, call.__qualname__) == ("enqueue", "Producer.enqueue")
+    assert call.cr_code.co_filename
+    assert (call.cr_await, call.cr_running, call.cr_suspended, call.cr_origin) == (None, False, False, None)
+    task = asyncio.create_task(call)
+    await pause()
+    assert call.cr_await is not None
+    assert call.cr_frame.f_lineno
+    assert inspect.getcoroutinestate(call) == inspect.CORO_SUSPENDED
+    world.gate.set()
+    await task
+    assert call.cr_await is None
+    assert inspect.getcoroutinestate(call) == inspect.CORO_CLOSED
+
+
+@each_twin
+async def test_a_task_shows_where_it_waits(twin: Twin) -> None:
+    world = Waiting(twin)
+    task = asyncio.create_task(world.slowly())
+    assert "coro=<Producer.enqueue()" in repr(task)
+    await pause()
+
+    assert "coro=<Producer.enqueue() running at " in repr(task)
+    assert [frame.f_code.co_name for frame in task.get_stack()][-1] in {"long_way", "enqueue"}
+    world.gate.set()
+    await task
+    assert "coro=<Producer.enqueue() done, defined at " in repr(task)
+    assert task.get_stack() == []
+
+
+def test_the_method_is_known_to_answer_a_coroutine() -> None:
+    parameters = inspect.signature(Producer.enqueue).parameters
+
+    assert asyncio.iscoroutinefunction(Producer.enqueue)
+    assert sys.version_info < (3, 12) or inspect.iscoroutinefunction(Producer.enqueue)
+    assert not asyncio.iscoroutinefunction(Producer.enqueue_nowait)
+    assert list(parameters)[:3] == ["self", "topic", "value"]
+    assert all(each.annotation is not inspect.Parameter.empty for each in list(parameters.values())[1:])
+    assert "timeout" in parameters
+    assert (Producer.enqueue.__doc__ or "").startswith("Put one record into the buffer")
+
+
+async def test_a_mock_of_a_producer_can_be_awaited() -> None:
+    producer = create_autospec(Producer, instance=True)
+    producer.enqueue.return_value = "delivery"
+
+    assert await producer.enqueue("orders", b"x") == "delivery"
+
+
+# -- with a debugger or a profiler -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def traced() -> Iterator[None]:
+    before = sys.gettrace()
+
+    def trace(*_: object) -> Any:
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@contextmanager
+def profiled() -> Iterator[None]:
+    before = sys.getprofile()
+    profile = cProfile.Profile()
+    try:
+        profile.enable()
+    except ValueError:  # from Python 3.12 on there may be one at a time
+        pytest.skip("another profiler is at work")
+    try:
+        yield
+    finally:
+        profile.disable()
+        sys.setprofile(before)
+
+
+@each_twin
+@pytest.mark.parametrize("watched", [traced, profiled])
+async def test_who_watches_every_step_changes_nothing(twin: Twin, watched: Callable[[], Any]) -> None:
+    world = Waiting(twin)
+    world.gate.set()
+    calls = [world.shortly(), world.shortly()]
+
+    with watched():
+        delivery = await calls[0]
+        task = asyncio.create_task(calls[1])
+        slow = await world.slowly()
+        with pytest.raises(ValueError, match="bad"):
+            await world.slowly(b"bad")
+        delivery.located().succeed(5)
+        metadata = await delivery
+        again = await (await task)
+
+    assert isinstance(delivery, twin.delivery)
+    assert (slow, metadata.offset, again.offset) == (b"x", 5, 6)
+
+
+@each_twin
+async def test_debug_mode_changes_nothing(twin: Twin) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_debug(True)
+    loop.slow_callback_duration = 60
+    try:
+        world = Waiting(twin)
+        world.gate.set()
+        delivery = await asyncio.create_task(world.shortly())
+        assert await asyncio.create_task(world.slowly()) == b"x"
+        waiting = asyncio.ensure_future(delivery)
+        await pause()
+        delivery.located().succeed(5)
+        assert (await waiting).offset == 5
+        with pytest.warns(RuntimeWarning, match=r"coroutine 'Producer\.enqueue' was never awaited"):
+            world.shortly()
+    finally:
+        loop.set_debug(False)

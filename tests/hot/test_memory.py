@@ -1,0 +1,344 @@
+"""Neither twin keeps what nobody needs, nor touches what is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer.errors import NotWritten
+from aioproducer.types import TopicPartition
+from tests.hot.twins import TWINS, Twin, World, each_twin, needs_native, result_class
+
+ORDERS = TopicPartition("orders", 0)
+ROOT = Path(__file__).parents[2]
+
+
+class Failure:
+    """Why the records failed."""
+
+    def error_for(self, index: int) -> NotWritten:
+        return NotWritten(f"record {index}")
+
+
+def counts(*objects: object) -> list[int]:
+    gc.collect()
+    return [sys.getrefcount(each) for each in objects]
+
+
+async def rounds(world: World, count: int) -> None:
+    """Enqueue and await in every way there is."""
+    key, value, headers = b"key" * 10, b"value" * 10, [("trace", b"1")]
+    new_result = result_class(world.twin)
+    for number in range(count):
+        call = world.short_way.enqueue("orders", value, key=key, headers=headers, timestamp_ms=10**12 + number)
+        delivery = await call
+        delivery.mark_observed()
+        world.short_way.enqueue_nowait("orders", value).mark_observed()
+        await world.short_way.enqueue("unknown", value, key=key, headers=headers)
+        world.short_way.enqueue("orders", value, headers=headers).close()
+        world.appender.append_run("orders", [value, None, "text"], 0, headers, None)
+        outcome = delivery.located()
+        if number % 3 == 0:
+            outcome.succeed()
+            await delivery
+            delivery.result()
+        elif number % 3 == 1:
+            outcome.failure = Failure()
+            delivery.exception()
+            with pytest.raises(NotWritten):
+                await delivery
+        else:
+            part = new_result(ORDERS)
+            outcome.parts = [part] * 10
+            outcome.is_split = True
+            assert delivery.located() is part
+            part.failure = Failure()
+            with pytest.raises(NotWritten):
+                delivery.result()
+        for _, _, batch in world.batches():
+            world.close(batch)
+        world.results.clear()
+        world.told.clear()
+
+
+@each_twin
+async def test_everything_that_was_taken_is_let_go(twin: Twin) -> None:
+    world = World(twin)
+    loop, topic, value, key = asyncio.get_running_loop(), "orders", b"value", b"key"
+    result = result_class(twin)(ORDERS)
+    headers = [("trace", b"1")]
+    world.attach(loop)
+    await rounds(world, 5)
+    before = counts(result, loop, topic, value, key, headers, world, ORDERS)
+
+    for state in ("dropped", "failed", "delivered", "observed", "split"):
+        for _ in range(50):
+            result = result_class(twin)(ORDERS)
+            batch = twin.open_batch(result, 1000)
+            world.lanes["orders"].open[0] = batch
+            call = world.short_way.enqueue(topic, value, key=key, headers=headers, partition=0, on_delivery=None)
+            delivery = await call
+            if state == "split":
+                part = result_class(twin)(ORDERS)
+                result.parts, result.is_split = [part], True
+            elif state == "failed":
+                result.failure = Failure()
+                str(delivery.exception())
+            elif state == "delivered":
+                result.succeed()
+                await delivery
+            elif state == "observed":
+                delivery.mark_observed()
+            del call, delivery, batch
+    world.lanes["orders"].open[0] = None
+    world.told.clear()
+    world.results.clear()
+    result = result_class(twin)(ORDERS)
+    part = None
+
+    assert counts(result, loop, topic, value, key, headers, world, ORDERS) == before
+
+
+@each_twin
+def test_an_appender_that_is_detached_has_let_go_of_its_loop(twin: Twin) -> None:
+    class Loop:
+        pass
+
+    world = World(twin)
+    loop = Loop()
+    gone = weakref.ref(loop)
+    world.attach(loop)
+    asyncio.events._set_running_loop(loop)  # type: ignore[arg-type]  # anything will do
+    try:
+        world.appender.append("orders", b"x", None, None, 0, 5).mark_observed()
+    finally:
+        asyncio.events._set_running_loop(None)
+
+    world.appender.detach()
+    del loop
+    gc.collect()
+
+    assert gone() is None
+
+
+@each_twin
+async def test_a_task_that_is_over_does_not_keep_the_value(twin: Twin) -> None:
+    world = World(twin)
+    world.attach(asyncio.get_running_loop())
+    value = b"x" * 100
+    before = counts(value)
+
+    tasks = [asyncio.create_task(world.short_way.enqueue(topic, value)) for topic in ("orders", "unknown")]
+    await asyncio.gather(*tasks)
+    world.told.clear()
+
+    assert counts(value) == before
+
+
+@each_twin
+async def test_the_error_of_a_failed_record_goes_with_who_looked_at_it(twin: Twin) -> None:
+    """Its traceback holds the frames that awaited it, and these the Delivery, which the native twin keeps uncollected."""
+    result = result_class(twin)(ORDERS)
+    frames: list[weakref.ref[Any]] = []
+
+    class Local:
+        pass
+
+    async def send() -> None:
+        delivery, local = twin.delivery(result, 0, 0, -1, -1), Local()
+        frames.append(weakref.ref(local))
+        await delivery
+
+    tasks = [asyncio.ensure_future(send()) for _ in range(3)]
+    await asyncio.sleep(0)
+    result.failure = Failure()
+    for waiter in result.waiters:
+        waiter.set_result(None)
+    assert [type(each) for each in await asyncio.gather(*tasks, return_exceptions=True)] == [NotWritten] * 3
+    del tasks
+    await asyncio.sleep(0)
+    result.waiters.clear()
+    gc.collect()
+
+    assert [frame() for frame in frames] == [None] * 3
+
+
+@each_twin
+def test_the_error_of_a_failed_record_is_the_same_as_long_as_somebody_has_it(twin: Twin) -> None:
+    result = result_class(twin)(ORDERS)
+    delivery = twin.delivery(result, 3, 0, -1, -1)
+    result.failure = Failure()
+
+    first, second = delivery.exception(), delivery.exception()
+
+    assert first is second
+    assert delivery.peek()[1] is first
+    with pytest.raises(NotWritten) as raised:
+        delivery.result()
+    assert raised.value is first
+
+
+@each_twin
+def test_deliveries_that_are_dropped_leave_their_index_or_tell(twin: Twin) -> None:
+    result = result_class(twin)(ORDERS)
+    observed, pending, failed, called = (twin.delivery(result, index, 0, -1, -1) for index in range(4))
+    observed.mark_observed()
+    called.add_done_callback(print)
+    result.callbacks.clear()
+
+    del observed, pending, called
+    assert result.take_abandoned() == [1]
+    assert result.take_abandoned() == []
+    result.failure = Failure()
+    del failed
+    assert result.gone == [2]
+    for index in (3, 5, 4):
+        result.note_abandoned(index)
+
+    assert result.take_abandoned() == [3, 5, 4]
+
+
+@each_twin
+def test_many_deliveries_may_be_dropped_in_many_threads(twin: Twin) -> None:
+    result = result_class(twin)(ORDERS)
+    deliveries = [[twin.delivery(result, index, 0, -1, -1) for index in range(at, 40_000, 4)] for at in range(4)]
+    threads = [threading.Thread(target=each.clear) for each in deliveries]
+
+    for thread in threads:
+        thread.start()
+    taken = result.take_abandoned()
+    for thread in threads:
+        thread.join()
+    taken += result.take_abandoned()
+
+    assert sorted(taken) == list(range(40_000))
+
+
+@each_twin
+def test_a_delivery_outlives_its_loop(twin: Twin) -> None:
+    world = World(twin)
+
+    async def enqueue() -> Any:
+        world.attach(asyncio.get_running_loop())
+        return await world.short_way.enqueue("orders", b"x")
+
+    delivery = asyncio.run(enqueue())
+    assert not delivery.done()
+    with pytest.raises(asyncio.InvalidStateError):
+        delivery.result()
+    delivery.located().succeed(41)
+
+    async def wait() -> Any:
+        return await delivery
+
+    assert asyncio.run(wait()).offset == 41
+    assert world.appender.append("orders", b"x", None, None, None, None) is None
+
+
+@each_twin
+async def test_an_outcome_that_is_told_between_asking_and_waiting_is_not_missed(twin: Twin) -> None:
+    result = result_class(twin)(ORDERS)
+    delivery = twin.delivery(result, 0, 0, -1, -1)
+    waiting = delivery.__await__()
+
+    result.succeed(5)
+
+    with pytest.raises(StopIteration) as done:
+        next(waiting)
+    assert done.value.value.offset == 5
+
+
+@each_twin
+def test_whatever_a_broker_tells_for_an_offset_is_a_number(twin: Twin) -> None:
+    result = result_class(twin)(ORDERS)
+    delivery = twin.delivery(result, 2**31 - 1, 2**63 - 1, 2**31 - 1, 2**31 - 1)
+
+    result.succeed(2**63 - 1)
+    metadata = delivery.result()
+
+    assert metadata.offset == 2**63 + 2**31 - 2
+    assert metadata[3:6] == (2**63 - 1, 2**31 - 1, 2**31 - 1)
+    assert delivery.serialized_size == 2**32 - 2
+
+
+@needs_native
+@pytest.mark.parametrize("make", ["open_batch", "delivery", "lane"])
+def test_what_the_native_twin_holds_cannot_be_copied(make: str) -> None:
+    """A copy of a Delivery would tell of a failure a second time."""
+    twin = TWINS["native"]
+    result = twin.outcome(ORDERS)
+    things = {
+        "open_batch": twin.open_batch(result, 5),
+        "delivery": twin.delivery(result, 0, 0, 0, 0),
+        "lane": twin.lane(1, twin.sticky_partition(5)),
+    }
+
+    with pytest.raises(TypeError, match="pickle"):
+        things[make].__reduce_ex__(4)
+    things["delivery"].mark_observed()
+
+
+def test_no_native_module_claims_to_do_without_the_interpreters_lock() -> None:
+    for source in (ROOT / "aioproducer").rglob("*.pyx"):
+        assert "freethreading_compatible" not in source.read_text(), source
+
+
+# -- a process of its own ----------------------------------------------------------------------------------------------
+
+_ROUNDS = """
+import asyncio, gc, sys
+from pathlib import Path
+from tests.hot.test_memory import rounds
+from tests.hot.twins import TWINS, World
+
+def resident():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+async def main(twin, warm, count):
+    world = World(TWINS[twin])
+    world.attach(asyncio.get_running_loop())
+    await rounds(world, warm)
+    before = resident()
+    await rounds(world, count)
+    print(resident() - before)
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+"""
+
+
+def run_rounds(twin: str, warm: int, count: int, **environment: str) -> int:
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", _ROUNDS, twin, str(warm), str(count)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("twin", list(TWINS))
+def test_with_memory_that_is_checked_nothing_is_touched_that_is_gone(twin: str) -> None:
+    run_rounds(twin, 10, 200, PYTHONMALLOC="debug")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells how much memory a process has")
+@pytest.mark.parametrize(("twin", "count"), [(twin, 150_000 if twin == "native" else 20_000) for twin in TWINS])
+def test_a_million_records_leave_nothing_behind(twin: str, count: int) -> None:
+    """Seven calls in each round."""
+    assert run_rounds(twin, 5000, count) < 1_000_000
