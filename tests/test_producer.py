@@ -581,12 +581,12 @@ async def test_every_codec_arrives(broker: FakeBroker, codec: str) -> None:
 
 
 async def test_a_record_that_may_be_in_the_log_is_not_sent_under_a_new_number(broker: FakeBroker) -> None:
-    async with opened(broker, retry_backoff_ms=300, retry_backoff_max_ms=300) as producer:
+    async with opened(broker) as producer:
         await producer.send("orders", b"first", partition=0)
         broker.drop_connection("Produce", when="after")
+        from_the_next_on = partial(broker.fail, "Produce", "UNKNOWN_PRODUCER_ID", times=None)
+        broker.control("Produce", lambda _: from_the_next_on())
         delivery = await producer.enqueue("orders", b"second", partition=0)
-        await until(lambda: len(broker.records("orders")) == 2)
-        broker.fail("Produce", "UNKNOWN_PRODUCER_ID", times=None)
         with pytest.raises(Unknown):
             await delivery
         broker.clear_faults()
@@ -620,7 +620,7 @@ async def test_a_topic_that_is_not_there_is_told() -> None:
     with FakeBroker(auto_create_topics=False) as broker:
         async with opened(broker) as producer:
             with pytest.raises(NotWrittenTimeout, match="UNKNOWN_TOPIC_OR_PARTITION"):
-                await producer.send("nowhere", b"value", timeout=0.3)
+                await producer.send("nowhere", b"value", timeout=1)
 
 
 async def test_metrics_carry_javas_names(broker: FakeBroker) -> None:
