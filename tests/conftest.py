@@ -56,7 +56,7 @@ def open_producer() -> Callable[..., Any]:
     return opened
 
 
-async def until(condition: Callable[[], object], timeout: float = 5.0) -> None:
+async def until(condition: Callable[[], object], timeout: float = 10.0) -> None:
     """Let the event loop run until the condition holds."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 - the condition may be another thread's: nobody sets an event

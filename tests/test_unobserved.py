@@ -14,7 +14,7 @@ from aioproducer.foreign import ForeignTasks
 from aioproducer.testing import FakeBroker
 from aioproducer.types import TopicPartition
 from aioproducer.unobserved import UnobservedFailures
-from tests.conftest import opened, until
+from tests.conftest import Clock, opened, until
 
 
 def failure(topic: str = "orders", *, possibly_written: bool = False) -> BatchFailure:
@@ -86,16 +86,19 @@ async def test_records_that_nobody_waits_for_are_logged_when_they_fail(
 async def test_records_that_are_acknowledged_after_their_time_was_over_are_logged_and_summed_up(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = {"request_timeout_ms": 300, "delivery_timeout_ms": 330, "linger_ms": 0}
+    clock = Clock()
+    options = {"request_timeout_ms": 30_000, "delivery_timeout_ms": 33_000, "linger_ms": 0}
     async with opened(broker, **options, max_in_flight_requests_per_connection=1) as producer:
         await producer.send("orders", b"first", partition=0)
         before, late = broker.hold("Produce", times=1), broker.hold("Produce")
         held = await producer.enqueue("orders", b"held", partition=0)
         await until(lambda: broker.count("Produce") == 2)
         delivery = await producer.enqueue("orders", b"late", partition=1)
-        await until(lambda: producer.health().oldest_pending_s > 0.2)
+        clock.advance(20)
         before.release()
         await held
+        await until(lambda: broker.count("Produce") == 3)
+        clock.advance(15)
         with pytest.raises(UnknownTimeout):  # it left late in its life, and its request has time left
             await delivery
         late.release()

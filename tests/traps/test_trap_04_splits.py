@@ -27,6 +27,11 @@ def limit_to(broker: FakeBroker, limit: int) -> None:
         partition.log.config = replace(partition.log.config, max_message_bytes=limit)
 
 
+def limit_from_the_next_on(broker: FakeBroker, limit: int) -> None:
+    """Take the next request as before, and lower the limit when the one behind it comes."""
+    broker.control("Produce", lambda _: broker.control("Produce", lambda _: limit_to(broker, limit)))
+
+
 async def fill(audit: Audit, count: int, size: int = 100) -> None:
     """One record travels, so that the others become a batch."""
     with audit.broker.hold("Produce"):
@@ -179,7 +184,7 @@ async def test_a_split_happens_to_a_batch_whose_first_attempt_had_no_clear_answe
             await audit.send()
             DOUBTS[doubt](broker)
             await fill(audit, 60)
-            await audit.producer.flush(10)
+            await audit.producer.flush(30)
 
         assert audit.acknowledged == 61
         assert [record.sequence for record in broker.records()] == list(range(61))
@@ -217,13 +222,12 @@ async def test_a_record_that_is_too_large_is_known_not_to_be_written_whatever_ca
 async def test_the_parts_of_a_batch_that_was_written_before_the_limit_was_lowered_are_not_written_again() -> None:
     """Its answer was lost; the broker knows it as a whole only."""
     with limited(100_000) as broker:
-        async with audited(broker, **OPTIONS, retry_backoff_ms=50, retry_backoff_max_ms=50) as audit:
+        async with audited(broker, **OPTIONS) as audit:
             await audit.send()
             broker.drop_connection("Produce", when="after")
+            limit_from_the_next_on(broker, 1000)
             await fill(audit, 60)
-            await until(lambda: len(broker.records()) > 1)
-            limit_to(broker, 1000)
-            await audit.producer.flush(10)
+            await audit.producer.flush(30)
             assert audit.metric("batch-split-total") > 0
             await audit.send()
 
@@ -233,13 +237,11 @@ async def test_the_parts_of_a_batch_that_was_written_before_the_limit_was_lowere
 
 async def test_a_record_that_was_written_before_the_limit_was_lowered_is_not_told_to_be_missing() -> None:
     with limited(100_000) as broker:
-        async with audited(broker, **OPTIONS, retry_backoff_ms=50, retry_backoff_max_ms=50) as audit:
+        async with audited(broker, **OPTIONS) as audit:
             await audit.send(size=3000)  # so much was let pass: that the limit is lower now says nothing of earlier
             broker.drop_connection("Produce", when="after")
-            attempt = await audit.enqueue(size=2000)
-            await until(lambda: len(broker.records()) > 1)
-            limit_to(broker, 1000)
-            await audit.outcome(attempt)
+            limit_from_the_next_on(broker, 1000)
+            attempt = await audit.send(size=2000)
 
         assert isinstance(attempt.outcome, Unknown)
 

@@ -218,7 +218,8 @@ async def test_a_cancelled_send_in_a_storm_of_timeouts_is_delivered_once_or_not_
             attempt = audit.attempt("orders", number % 3)
             value = payload(*attempt.name, size)
             try:
-                timeout = 0.002 * (number % 50) if number % 50 < 49 else 3600  # None would go ahead, in no task of its own
+                # None would go ahead, in no task of its own.
+                timeout = 0.002 * (number % 50) if number % 50 < 49 else 3600
                 attempt.outcome = await asyncio.wait_for(
                     audit.producer.send("orders", value, partition=number % 3), timeout
                 )

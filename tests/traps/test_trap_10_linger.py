@@ -139,7 +139,7 @@ async def test_linger_is_the_longest_that_a_record_waits_behind_one_on_its_way(b
                 clock.advance(1)
                 await asyncio.sleep(0)
             await asyncio.sleep(0.01)
-            assert audit.metric("requests-in-flight") == 1
+            assert audit.metric("request-total") == 2
             clock.advance(10)
             await until(lambda: broker.count("Produce") == 3)
 
