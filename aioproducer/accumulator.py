@@ -117,8 +117,12 @@ class RecordAccumulator:
         wake_sender: Callable[[], object],
         random: Callable[[], float],
         on_late: Callable[[TopicPartition, int], object] = lambda partition, records: None,
+        is_waited_for: Callable[[str], bool] = lambda topic: False,
     ) -> None:
-        """``on_late`` is told of records that are acknowledged after they were given up."""
+        """``on_late`` is told of records that are acknowledged after they were given up.
+
+        ``is_waited_for`` says whether records wait for a topic's metadata that no newcomer may overtake.
+        """
         self.settings = settings
         self.pool = pool
         self.sequences = sequences
@@ -128,6 +132,7 @@ class RecordAccumulator:
         self._wake_sender = wake_sender
         self._random = random
         self._on_late = on_late
+        self._is_waited_for = is_waited_for
         self._ratios = CompressionRatios()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._topics: set[str] = set()  # those of the queues
@@ -323,12 +328,14 @@ class RecordAccumulator:
         return batch
 
     def _lane(self, topic: TopicMetadata) -> Lane:
+        """The lane of the topic; one without partitions, which lets nobody pass, as long as some wait for its metadata."""
         lane = self.lanes.get(topic.name)
         if lane is None or lane.partition_count != topic.partition_count:
             sticky = StickyPartitions(self.settings.batch_size, self._random_31_bits) if lane is None else lane.sticky
             if lane is not None:
                 lane.partition_count = 0  # whoever still has it must look for the new one
-            lane = self.lanes[topic.name] = Lane(topic.partition_count, sticky)
+            partition_count = 0 if self._is_waited_for(topic.name) else topic.partition_count
+            lane = self.lanes[topic.name] = Lane(partition_count, sticky)
             self._expect(topic.name)
         return lane
 
@@ -496,10 +503,10 @@ class RecordAccumulator:
             if queue.partition.topic in idle:
                 del self._queues[queue.partition]
                 self.sequences.forget(queue.partition)
+        for topic in topics & self.lanes.keys():
+            self.lanes[topic].partition_count = 0  # whoever comes must wait for the topic, behind those who do
         for topic in idle:
-            lane = self.lanes.pop(topic, None)
-            if lane is not None:
-                lane.partition_count = 0  # whoever still has it must look for the new one
+            self.lanes.pop(topic, None)
             self._candidates.pop(topic, None)
             self._loads.pop(topic, None)
             self._ratios.forget(topic)

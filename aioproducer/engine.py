@@ -94,6 +94,7 @@ class Engine:
             wake_sender=self._wake,
             random=random.random,
             on_late=self.unobserved.acknowledged_late,
+            is_waited_for=lambda topic: self.client.topic(topic) is None,
         )
         self.sender = Sender(
             config, self.accumulator, self.client, self.sequences, metrics, codec=codec, random=random.random

@@ -1012,8 +1012,10 @@ def test_a_topic_is_not_forgotten_while_a_batch_of_it_is_under_way(why: str, rig
         (batch,) = rig.drain()
     if why == "retried":
         rig.accumulator.retry(batch, 999.0)
+    lane = rig.accumulator.lanes["t"]
 
     forget(rig)
+    assert lane.partition_count == 0, "nobody takes the short way past those who wait for the topic"
     rig.lead(dict.fromkeys(range(3), 1))
     rig.accumulator.reroute(1001.0)
     for expired in rig.drain(1001.0):

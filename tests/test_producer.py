@@ -243,6 +243,25 @@ async def test_a_full_buffer_makes_senders_wait_and_serves_them_in_order(broker:
     assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"] == 5000
 
 
+async def test_nobody_overtakes_those_who_wait_for_a_topic(broker: FakeBroker) -> None:
+    """Not even by the short way into the batch that the first of them has opened."""
+    async with opened(broker) as producer:
+
+        async def send_two() -> None:
+            await producer.enqueue("orders", b"first", partition=0)
+            await producer.enqueue("orders", b"last", partition=0)
+
+        with broker.hold("Metadata"):
+            tasks = [
+                asyncio.create_task(send_two()),
+                asyncio.create_task(producer.enqueue("orders", b"second", partition=0)),
+            ]
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+
+    assert [record.value for record in broker.records("orders", 0)] == [b"first", b"second", b"last"]
+
+
 async def test_waiting_for_room_ends_in_its_time(broker: FakeBroker) -> None:
     async with opened(broker, buffer_memory=2000, batch_size=1000, max_request_size=2000) as producer:
         await producer.partitions_for("orders")
