@@ -76,13 +76,14 @@ class _Candidates(NamedTuple):
 class PartitionQueue:
     """The batches of one partition: those that wait, in order, and those on their way."""
 
-    __slots__ = ("batches", "expiry_armed", "flying", "lock", "partition", "place", "timer")
+    __slots__ = ("batches", "expiry_armed", "flying", "lock", "partition", "place", "timer", "waiting")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.batches: deque[ProducerBatch] = deque()
         self.flying: list[ProducerBatch] = []
         self.lock: asyncio.Lock | None = None  # made when somebody must wait for memory
+        self.waiting = 0  # how many hold the lock or wait for it; between two of them it is not locked
         self.place: OrderedDict[PartitionQueue, None] | None = None
         self.expiry_armed = False  # one entry in the expiries at most, due no later than the oldest batch expires
         self.timer = 0.0  # when the pending entry in the timers is due; later entries are stale
@@ -90,7 +91,7 @@ class PartitionQueue:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in it, on its way, or waiting to get in."""
-        return not self.batches and not self.flying and (self.lock is None or not self.lock.locked())
+        return not self.batches and not self.flying and not self.waiting
 
     @property
     def oldest(self) -> ProducerBatch | None:
@@ -205,16 +206,20 @@ class RecordAccumulator:
         lock = queue.lock
         if lock is None:
             lock = queue.lock = asyncio.Lock()
+        queue.waiting += 1
         try:
-            await lock.acquire()
-        except BaseException:
-            self.pool.leave(ticket)
-            raise
-        try:
-            await self.pool.wait(ticket)
-            return self._append(queue, timestamp_ms, key, value, headers, size, False, topic, clock())
+            try:
+                await lock.acquire()
+            except BaseException:
+                self.pool.leave(ticket)
+                raise
+            try:
+                await self.pool.wait(ticket)
+                return self._append(queue, timestamp_ms, key, value, headers, size, False, topic, clock())
+            finally:
+                lock.release()
         finally:
-            lock.release()
+            queue.waiting -= 1
 
     def append_builder(
         self, topic: TopicMetadata, partition: int, builder: RecordBatchBuilder, now: float

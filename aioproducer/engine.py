@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import weakref
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from random import Random
@@ -39,6 +40,10 @@ logger = logging.getLogger("aioproducer")
 _forks = 0
 
 
+def _nobody() -> None:
+    return None
+
+
 def _count_fork() -> None:
     global _forks
     _forks += 1
@@ -66,7 +71,7 @@ class Engine:
         self.closing = False
         self.foreign = ForeignTasks(self.loop)
         self.appender = appender
-        self._burst_of = 0
+        self._burst_of: Callable[[], asyncio.Task[Any] | None] = _nobody
         self._waiting: set[asyncio.Timeout] = set()
         self._forks = _forks
         self._pid = os.getpid()
@@ -261,8 +266,9 @@ class Engine:
         themselves, and a pause would change their order.
         """
         self.appender.burst = 0
-        before, self._burst_of = self._burst_of, id(asyncio.current_task())
-        return before == self._burst_of
+        task = asyncio.current_task()
+        before, self._burst_of = self._burst_of(), weakref.ref(task) if task is not None else _nobody
+        return task is not None and before is task
 
     # -- what the parts tell ------------------------------------------------------------------------------------------
 

@@ -356,7 +356,7 @@ class Producer(ShortWay):
         timeout = check_timeout(timeout, InvalidRecord)
         check_hook("on_delivery", on_delivery, "the Delivery")
         engine = self._usable()
-        if self.appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task() and engine.sender.is_behind:
+        if self.appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task():
             await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
         record: SerializedRecord | None = None
         began: float | None = None
@@ -394,6 +394,7 @@ class Producer(ShortWay):
         """The long way of `enqueue_nowait`."""
         check_hook("on_delivery", on_delivery, "the Delivery")
         engine = self._usable()
+        self.appender.burst = 0  # who cannot wait cannot pause either
         record: SerializedRecord | None = None
         try:
             if self._intake.is_plain:
@@ -431,9 +432,11 @@ class Producer(ShortWay):
         far, about ten times a second and at the end. ``timeout`` is each record's, as in `enqueue`.
 
         Reading stops at the first record that fails; the rest that was accepted still gets its outcome, and then
-        `SendManyError` tells how far it came. What ``values`` or ``key`` raise comes out as it is, after the same wait.
+        `SendManyError` tells how far it came. What ``values`` or ``key`` raise comes out as it is, after the same wait;
+        what ``on_progress`` raises is logged.
 
-        Cancellation: no further item is read; what was accepted is delivered all the same.
+        Cancellation: no further item is read; what was accepted is delivered all the same, and failures go to
+        ``on_delivery_error``.
         """
         check_values(values, may_be_async=True)
         bulk = SendMany(
@@ -446,17 +449,18 @@ class Producer(ShortWay):
             on_progress=on_progress,
             timeout=timeout,
         )
-        try:
-            if isinstance(values, AsyncIterable):
-                async for item in values:
-                    if not await bulk.add((item,)):
-                        break
-            else:
-                await bulk.add(values)
-        except Exception:
-            await bulk.wait()
-            raise
-        return await bulk.finish()
+        with bulk:
+            try:
+                if isinstance(values, AsyncIterable):
+                    async for item in values:
+                        if not await bulk.add((item,)):
+                            break
+                else:
+                    await bulk.add(values)
+            except Exception:
+                await bulk.wait()
+                raise
+            return await bulk.finish()
 
     async def send_table(
         self,

@@ -7,7 +7,8 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from types import TracebackType
+from typing import Any, Self, TypeAlias
 
 from aioproducer.arguments import check_hook, check_timeout
 from aioproducer.errors import DeliveryError, InvalidRecord, KafkaError, SendManyError
@@ -99,11 +100,26 @@ class SendMany:
         self._timeout = check_timeout(timeout, InvalidRecord)
         self._reported_at = clock()
         self._waiting: deque[Run] = deque()
+        self._failures: list[Run] = []
         self._sweep_at = _SWEEP_FROM
         self._may_go_on = True
         self._count = self._failed = self._unknown = self._bytes = 0
         self._offsets: dict[TopicPartition, tuple[int, int]] = {}
         self._error: KafkaError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Where it ends without an answer, tell the failures as those of records that nobody awaits."""
+        if error is None or isinstance(error, SendManyError):
+            return
+        for run in (*self._failures, *self._waiting):
+            for piece in run.pieces():
+                for index in range(piece.index, piece.index + piece.count):
+                    piece.outcome.abandon(index)
 
     async def add(self, values: Iterable[object]) -> bool:
         """Accept some more; answers whether even more may come, which ends with the first record that failed.
@@ -219,6 +235,7 @@ class SendMany:
         failure = outcome.failure
         if failure is not None:
             self._error = self._error or failure.error_for(run.index)
+            self._failures.append(run)
             self._may_go_on = False
             if failure.possibly_written:
                 self._unknown += run.count

@@ -357,18 +357,19 @@ class SyncProducer:
             on_progress=on_progress,
             timeout=timeout,
         )
-        feed = _Feed(self._running(), bulk.add)
-        try:
-            for item in values:
-                if not feed.put(item):
-                    break
-            feed.wait()
-        except Exception:
-            with suppress(Exception):  # of a record that failed, or a key: the first trouble is the one to tell
+        with bulk:
+            feed = _Feed(self._running(), bulk.add)
+            try:
+                for item in values:
+                    if not feed.put(item):
+                        break
                 feed.wait()
-            self._call(bulk.wait)
-            raise
-        return self._call(bulk.finish)
+            except Exception:
+                with suppress(Exception):  # of a record that failed, or a key: the first trouble is the one to tell
+                    feed.wait()
+                self._call(bulk.wait)
+                raise
+            return self._call(bulk.finish)
 
     def send_table(
         self,
