@@ -177,18 +177,19 @@ async def test_anyio_starts_it_as_a_task(twin: Twin) -> None:
     assert world.count == 2
 
 
-@each_twin
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
-async def test_it_runs_as_an_eager_task(twin: Twin) -> None:
-    world = Waiting(twin)
-    loop: Any = asyncio.get_running_loop()
-    loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009
+if sys.version_info >= (3, 12):  # eager tasks came with it
 
-    short, slow = asyncio.ensure_future(world.shortly()), asyncio.ensure_future(world.slowly())
-    assert short.done()
-    world.gate.set()
+    @each_twin
+    async def test_it_runs_as_an_eager_task(twin: Twin) -> None:
+        world = Waiting(twin)
+        loop: Any = asyncio.get_running_loop()
+        loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009
 
-    assert await slow == b"x"
+        short, slow = asyncio.ensure_future(world.shortly()), asyncio.ensure_future(world.slowly())
+        assert short.done()
+        world.gate.set()
+
+        assert await slow == b"x"
 
 
 @each_twin
