@@ -11,6 +11,7 @@ There is no object of Python's for a row. The event loop runs after every slice,
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from bisect import bisect_left
 from collections import deque
@@ -58,7 +59,7 @@ _PROGRESS_INTERVAL: Final = 0.1
 #: The bytes that are encoded before the event loop runs again.
 _SLICE: Final = 1 << 20
 
-#: How many rows the worker thread reads before it looks whether anybody takes them.
+#: How many rows may wait for the event loop before the worker thread reads no further.
 _READ_AHEAD: Final = 65_536
 
 
@@ -220,7 +221,8 @@ class SendTable:
         """The next chunk; while the table has none for a while, the rows that came before it do not wait for it."""
         if not await self._chunks.wait_ready(self._engine.config.linger_ms / 1000):
             self._hand_over_rest()
-        return await self._chunks.next()
+            await self._chunks.wait_ready(None)
+        return self._chunks.take()
 
     async def _send_slice(self, topic: TopicMetadata) -> TopicMetadata:
         encoder, engine = self._encoder, self._engine
@@ -365,51 +367,89 @@ class _Chunks:
     def __init__(self, source: TableSource, loop: asyncio.AbstractEventLoop) -> None:
         self._source = source
         self._loop = loop
-        self._ready: deque[Any] = deque()  # chunks and, behind the last one, None or what the table raised
-        self._has_ended = False
         self._arrived = asyncio.Event()
+        self._lock = threading.Lock()  # over all that follows: nobody sees a chunk and a reader that is just about to end
+        self._ready: deque[Any] = deque()  # chunks and, behind the last one, None or what the table raised
+        self._rows_ready = 0
+        self._is_reading = False
+        self._has_ended = False
         self._is_awaited = False  # so that nobody is woken for nothing: that takes longer than reading a small chunk
-        self._reading = loop.run_in_executor(None, self._read_ahead)
+        self._read_on()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to `take`."""
+        return bool(self._ready)
 
     async def wait_ready(self, seconds: float | None) -> bool:
         """Whether the next chunk is at hand, within so much time. Cancellation: the thread reads a little on."""
-        self._arrived.clear()
-        self._is_awaited = True
-        if not self._ready:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+        if not self._is_missing():
+            return True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._is_missing():
                     await self._arrived.wait()
         return bool(self._ready)
 
-    async def next(self) -> Any:
-        """The next chunk, None at the end. Raises what the table raised. Cancellation: as `wait_ready`."""
-        await self.wait_ready(None)
-        chunk = self._ready.popleft()
+    def _is_missing(self) -> bool:
+        """Whether there is no chunk yet; then the one that comes next sets the event."""
+        with self._lock:
+            if self._ready:
+                return False
+            self._arrived.clear()
+            self._is_awaited = True
+        self._read_on()
+        return True
+
+    def take(self) -> Any:
+        """The next chunk, None at the end; only where `is_ready`. Raises what the table raised."""
+        with self._lock:
+            chunk = self._ready.popleft()
+            self._rows_ready -= _rows_of(chunk)
         if isinstance(chunk, BaseException):
             raise chunk
-        if self._reading.done() and not self._has_ended:
-            self._reading = self._loop.run_in_executor(None, self._read_ahead)
+        self._read_on()
         return chunk
 
     def close(self) -> None:
         """Read no more, and give the table back as soon as no thread reads it."""
         self._source.close()
 
+    def _read_on(self) -> None:
+        """Have the thread read, unless it does, or has read enough."""
+        with self._lock:
+            if self._is_reading or self._has_ended or self._rows_ready >= _READ_AHEAD:
+                return
+            self._is_reading = True
+        self._loop.run_in_executor(None, self._read_ahead)
+
     def _read_ahead(self) -> None:
-        rows = 0
-        while rows < _READ_AHEAD and not self._has_ended:
+        goes_on = True
+        while goes_on:
             chunk: Any
             try:
                 chunk = self._source.read()
-            except Exception as error:  # foreign code; whoever asks next for a chunk gets it
+            except BaseException as error:  # foreign code (a panic of Rust's is no Exception); who asks next gets it
                 chunk = error
-            self._has_ended = chunk is None or isinstance(chunk, Exception)
+            goes_on = self._put(chunk)
+
+    def _put(self, chunk: Any) -> bool:
+        """Let the event loop have the chunk; answers whether more are to be read now."""
+        with self._lock:
             self._ready.append(chunk)
-            if self._is_awaited:
-                self._is_awaited = False
-                with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
-                    self._loop.call_soon_threadsafe(self._arrived.set)
-            rows += getattr(chunk, "num_rows", 0)
+            self._rows_ready += _rows_of(chunk)
+            self._has_ended = chunk is None or isinstance(chunk, BaseException)
+            goes_on = self._is_reading = not self._has_ended and self._rows_ready < _READ_AHEAD
+            is_awaited, self._is_awaited = self._is_awaited, False
+        if is_awaited:
+            with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._arrived.set)
+        return goes_on
+
+
+def _rows_of(chunk: Any) -> int:
+    """What a chunk counts in the read-ahead: one without rows takes memory, too."""
+    return max(1, getattr(chunk, "num_rows", 0))
 
 
 # -- outcomes ------------------------------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ import json
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 import polars as pl
@@ -32,6 +33,7 @@ from aioproducer import (
     Unknown,
 )
 from aioproducer.record import _columns_pure, columns
+from aioproducer.send_table import _Chunks
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened, until
 from tests.real.conftest import read_log
@@ -225,6 +227,106 @@ async def test_records_of_send_and_of_tables_share_a_partition_in_order(broker: 
         b"00000002",
         b"behind",
     ]
+
+
+# -- the worker thread ---------------------------------------------------------------------------------------------------
+
+
+class Chunk(NamedTuple):
+    num_rows: int
+
+
+class GatedSource:
+    """A table whose every chunk must be let through."""
+
+    fields = ()
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.asked = threading.Semaphore(0)
+        self.allowed = threading.Semaphore(0)
+        self.reads = 0
+        self.is_closed = False
+
+    def read(self) -> Chunk | None:
+        self.asked.release()
+        assert self.allowed.acquire(timeout=10)
+        self.reads += 1
+        return None if self.is_closed else Chunk(self.rows)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class LateExecutor(ThreadPoolExecutor):
+    """Tells late that a call is over, once it is told to be late."""
+
+    is_late = False
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=8)
+        self.end = threading.Event()
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        def late() -> Any:
+            try:
+                return call(*args, **options)
+            finally:
+                if self.is_late:
+                    self.end.wait(10)
+
+        return super().submit(late)
+
+
+async def test_a_thread_that_has_read_enough_is_followed_by_another_before_it_is_seen_to_be_over(
+    broker: FakeBroker,
+) -> None:
+    executor = LateExecutor()
+    asyncio.get_running_loop().set_default_executor(executor)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        executor.is_late = True
+        for _ in range(3):
+            yield pa.record_batch({"v": pa.nulls(66_000, pa.binary())})
+
+    table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.binary())]), batches())
+    try:
+        async with opened(broker) as producer, asyncio.timeout(10):
+            assert (await send(producer, "orders", table, value="v")).count == 198_000
+    finally:
+        executor.end.set()
+
+
+async def test_a_chunk_that_is_told_late_and_taken_already_is_not_taken_for_the_next_one() -> None:
+    source = GatedSource(1)
+    chunks = _Chunks(source, asyncio.get_running_loop())
+    waiting = asyncio.create_task(chunks.wait_ready(None))
+    await asyncio.sleep(0)
+    source.allowed.release()  # the event is to be set by this one,
+    for _ in range(2):
+        assert source.asked.acquire(timeout=10)  # noqa: ASYNC251 - the event loop is not to run now
+    chunks.take()  # which is gone before anybody sees that
+
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    source.allowed.release()
+    assert await waiting
+    assert chunks.take() == Chunk(1)
+
+    chunks.close()
+    source.allowed.release()
+
+
+async def test_however_slowly_the_chunks_are_taken_few_are_read_ahead() -> None:
+    source = GatedSource(1000)
+    source.allowed.release(100_000)
+    chunks = _Chunks(source, asyncio.get_running_loop())
+    for taken in range(1, 20):
+        await until(lambda: not chunks._is_reading)
+        assert await chunks.wait_ready(None)
+        chunks.take()
+        assert source.reads <= taken + 66
 
 
 # -- memory and time -----------------------------------------------------------------------------------------------------
