@@ -620,6 +620,8 @@ cdef class ColumnEncoder:
     cdef int64_t* payloads
     cdef int64_t partitions
     cdef int64_t sticky
+    cdef int64_t turn  # bytes that went there by choice since it was chosen
+    cdef readonly int64_t size  # bytes of all batches that were not taken yet
     cdef list full
 
     def __cinit__(self, fields, binding, *, largest, largest_option, ignore_keys=False):
@@ -903,50 +905,41 @@ cdef class ColumnEncoder:
 
         A batch takes ``batch_size`` bytes, or one record. ``now_ms`` stamps the rows without a timestamp. A row without a
         partition goes where its key belongs among so many ``partitions`` or, without a key, to the one that
-        ``choose()`` told last; it is called anew where a batch is full.
+        ``choose()`` told last; it is called anew where a batch is full, or would be begun behind so many bytes. Whatever
+        is raised, ``size`` tells what is held.
         """
         cdef RecordBatchBuilder builder = None
         cdef int64_t current = NO_PARTITION
-        cdef int64_t used = 0
+        cdef int64_t before = self.size
+        cdef int64_t used
         cdef int64_t headers_length = 1
         cdef int64_t limit = min(batch_size, <int64_t>MAX_FIELD)
         cdef int64_t first_capacity = max(FIRST_CAPACITY, CAPACITIES // max(1, partitions if self.spreads else 1))
-        cdef bint has_room
+        cdef bint is_choice, is_new
         cdef Row row
         self.reserve_partitions(partitions)
         while self.position < self.checked:
             self.read(self.position, &row, now_ms)
             if row.partition < 0:
                 row.partition = self.partition_of(&row, partitions)
-            if row.partition < 0:
-                if not 0 <= self.sticky < partitions:
-                    self.sticky = choose()
-                    self.reserve_partitions(self.sticky + 1)
-                row.partition = self.sticky
-                if row.partition != current:
-                    current = row.partition
-                    builder = self.builders[current]
-                if builder is not None and builder.size + row.bound > limit:
-                    self.finish(current)
-                    self.sticky = choose()
-                    self.reserve_partitions(self.sticky + 1)
-                    row.partition = current = self.sticky
-                    builder = self.builders[current]
-            elif row.partition != current:
+            is_choice = row.partition < 0
+            if is_choice:
+                row.partition = self.stick(row.bound, limit, partitions, choose)
+            elif row.partition >= self.partitions:
                 self.reserve_partitions(row.partition + 1)
+            if row.partition != current or is_choice:
                 current = row.partition
                 builder = self.builders[current]
-            if builder is not None and builder.size + row.bound > limit:
-                self.finish(current)
-                builder = None
-            if used + row.bound + (BATCH_OVERHEAD if builder is None else 0) > budget:
+            is_new = builder is None or builder.size + row.bound > limit
+            if self.size - before + row.bound + (BATCH_OVERHEAD if is_new else 0) > budget:
                 break
-            if builder is None:
-                builder = self.builders[current] = RecordBatchBuilder.__new__(RecordBatchBuilder, limit)
-                used += BATCH_OVERHEAD
             if self.header_count:
                 headers_length = self.encode_headers(self.position, row.bound)
-            used += put_record(
+            if is_new:
+                if builder is not None:
+                    self.finish(current)
+                builder = RecordBatchBuilder.__new__(RecordBatchBuilder, limit)
+            used = put_record(
                 builder,
                 row.timestamp_ms,
                 row.key,
@@ -957,9 +950,35 @@ cdef class ColumnEncoder:
                 headers_length,
                 first_capacity,
             )
+            if is_new:
+                self.builders[current] = builder
+                used += BATCH_OVERHEAD
+            self.size += used
+            if is_choice:
+                self.turn += used
             self.payloads[current] += max(row.key_length, 0) + max(row.value_length, 0)
             self.position += 1
-        return used
+        return self.size - before
+
+    cdef int64_t stick(self, int64_t bound, int64_t limit, int64_t partitions, object choose) except -1:
+        """Where a row goes that may go anywhere."""
+        cdef RecordBatchBuilder builder
+        if not 0 <= self.sticky < partitions:
+            self.choose(choose)
+        elif self.turn >= max(limit, 1) and self.builders[self.sticky] is None:
+            self.choose(choose)
+        builder = self.builders[self.sticky]
+        if builder is not None and builder.size + bound > limit:
+            self.finish(self.sticky)
+            self.choose(choose)
+        return self.sticky
+
+    cdef int choose(self, object choose) except -1:
+        self.sticky = NO_PARTITION  # so that it is asked again where it fails
+        self.sticky = choose()
+        self.turn = 0
+        self.reserve_partitions(self.sticky + 1)
+        return 0
 
     cdef inline int64_t partition_of(self, const Row* row, int64_t partitions) noexcept nogil:
         """The partition where it is not a free choice."""
@@ -993,6 +1012,7 @@ cdef class ColumnEncoder:
     def take_full(self):
         """The batches that no further record goes into, as (partition, builder, bytes of keys and values)."""
         full, self.full = self.full, []
+        self.size -= sum([builder.size for _, builder, _ in full])
         return full
 
     def take_all(self):

@@ -189,6 +189,8 @@ class ColumnEncoder:
         self._window: list[_Row | InvalidRecord] = []
         self._window_at = 0
         self._sticky = -1
+        self._turn = 0  # bytes that went there by choice since it was chosen
+        self.size = 0  # bytes of all batches that were not taken yet
         self._builders: dict[int, RecordBatchBuilder] = {}
         self._payloads: dict[int, int] = {}
         self._full: list[tuple[int, RecordBatchBuilder, int]] = []
@@ -312,30 +314,37 @@ class ColumnEncoder:
 
         A batch takes ``batch_size`` bytes, or one record. ``now_ms`` stamps the rows without a timestamp. A row without a
         partition goes where its key belongs among so many ``partitions`` or, without a key, to the one that
-        ``choose()`` told last; it is called anew where a batch is full.
+        ``choose()`` told last; it is called anew where a batch is full, or would be begun behind so many bytes. Whatever
+        is raised, ``size`` tells what is held.
         """
         limit = min(batch_size, _MAX_FIELD)
-        used = 0
+        before = self.size
         while self._position < self._checked:
             row = self._window[self._position - self._window_at]
             assert not isinstance(row, InvalidRecord)
             partition = self._partition(row, partitions)
-            if partition < 0:
+            is_choice = partition < 0
+            if is_choice:
                 partition = self._stick(row, limit, partitions, choose)
-            if self._is_full(partition, row, limit):
-                self._finish(partition)
-            builder = self._builders.get(partition)
-            if used + row.bound + (BATCH_OVERHEAD if builder is None else 0) > budget:
+            is_full = self._is_full(partition, row, limit)
+            builder = None if is_full else self._builders.get(partition)
+            overhead = BATCH_OVERHEAD if builder is None else 0
+            if self.size - before + row.bound + overhead > budget:
                 break
+            if is_full:
+                self._finish(partition)
             if builder is None:
-                builder = self._builders[partition] = RecordBatchBuilder(batch_size)
-                used += BATCH_OVERHEAD
+                builder = RecordBatchBuilder(batch_size)
             timestamp_ms = now_ms if row.timestamp_ms is None else row.timestamp_ms
-            used += builder.append(timestamp_ms, row.key, row.value, row.headers)
+            size = builder.append(timestamp_ms, row.key, row.value, row.headers)
+            self._builders[partition] = builder
+            self.size += size + overhead
+            if is_choice:
+                self._turn += size + overhead
             payload = len(row.key or b"") + len(row.value or b"")
             self._payloads[partition] = self._payloads.get(partition, 0) + payload
             self._position += 1
-        return used
+        return self.size - before
 
     def _partition(self, row: _Row, partitions: int) -> int:
         """The partition where it is not a free choice."""
@@ -348,12 +357,18 @@ class ColumnEncoder:
         return partition_for_key(row.key, partitions)
 
     def _stick(self, row: _Row, limit: int, partitions: int, choose: Callable[[], int]) -> int:
-        if not 0 <= self._sticky < partitions:
-            self._sticky = choose()
+        is_over = self._turn >= max(limit, 1) and self._sticky not in self._builders
+        if is_over or not 0 <= self._sticky < partitions:
+            self._choose(choose)
         if self._is_full(self._sticky, row, limit):
             self._finish(self._sticky)
-            self._sticky = choose()
+            self._choose(choose)
         return self._sticky
+
+    def _choose(self, choose: Callable[[], int]) -> None:
+        self._sticky = -1  # so that it is asked again where it fails
+        self._sticky = choose()
+        self._turn = 0
 
     def _is_full(self, partition: int, row: _Row, limit: int) -> bool:
         builder = self._builders.get(partition)
@@ -365,6 +380,7 @@ class ColumnEncoder:
     def take_full(self) -> list[tuple[int, RecordBatchBuilder, int]]:
         """The batches that no further record goes into, as (partition, builder, bytes of keys and values)."""
         full, self._full = self._full, []
+        self.size -= sum(builder.size for _, builder, _ in full)
         return full
 
     def take_all(self) -> list[tuple[int, RecordBatchBuilder, int]]:

@@ -453,6 +453,49 @@ def test_a_record_that_is_too_large_is_named_before_anything_of_its_slice_is_enc
     assert [builder.count for _, builder, _ in encoder.take_all()] == [1]
 
 
+def free_choice(twin: Any, rows: int) -> Any:
+    """An encoder of rows that may go to any partition."""
+    source = twin.ArrowSource(pa.table({"v": ["x" * 10] * rows}))
+    binding = bind(source.fields, ColumnNames(value="v"))
+    encoder = twin.ColumnEncoder(source.fields, binding, largest=1096, largest_option="buffer_memory")
+    encoder.load(source.read())
+    return encoder
+
+
+def test_a_partition_has_its_turn_although_its_batches_are_taken_before_they_are_full(twin: ModuleType) -> None:
+    encoder = free_choice(twin, 40)
+    gone_to: list[int] = []
+    choose = turns(4)
+    while encoder.remaining:
+        encoder.check(1)
+        encoder.encode(10_000, 200, 4, NOW, choose)
+        gone_to += [partition for partition, _, _ in encoder.take_all()]
+
+    runs = [(partition, len(list(same))) for partition, same in itertools.groupby(gone_to)]
+    assert [partition for partition, _ in runs][:5] == [0, 1, 2, 3, 0]
+    assert {length for _, length in runs[:-1]} == {3}  # of 78 bytes each
+
+
+@pytest.mark.parametrize("choices", [0, 1, 3])
+def test_whatever_is_raised_while_rows_are_encoded_the_bytes_that_are_held_are_known(
+    twin: ModuleType, choices: int
+) -> None:
+    encoder = free_choice(twin, 100)
+    left = iter(range(choices))
+    size, _ = encoder.check(10_000)
+    with pytest.raises(StopIteration):
+        encoder.encode(size + BATCH_OVERHEAD, 200, 4, NOW, lambda: next(left))
+    held = encoder.size
+    batches = [builder for _, builder, _ in encoder.take_all()]
+
+    assert encoder.size == 0
+    assert held == sum(builder.size for builder in batches)
+    assert encoder.row == sum(builder.count for builder in batches)
+    assert len(batches) == choices
+    encoder.encode(size + BATCH_OVERHEAD, 200, 4, NOW, turns(4))
+    assert encoder.row == 100
+
+
 def test_a_row_that_is_null_as_a_whole_is_named() -> None:
     if len(TWINS) == 1:
         pytest.skip("pyarrow makes a row of nulls of it")
