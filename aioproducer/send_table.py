@@ -183,8 +183,9 @@ class SendTable:
             except DeliveryError as error:
                 failure = error
             except Exception as error:  # foreign code: the table's; or a row that can never be sent
-                self._hand_over_rest()
                 failure = error
+                with suppress(KafkaError):  # what came first is told
+                    await self._send_rest()
             finally:
                 self._chunks.close()
                 self._give_back()
@@ -208,43 +209,50 @@ class SendTable:
 
     async def _send_rows(self) -> None:
         encoder = self._encoder
-        topic = await self._topic_with(self._fixed_partition)
+        await self._topic_with(self._fixed_partition)
         while (chunk := await self._next_chunk()) is not None:
             for part in self._parts(chunk, encoder.row):
                 encoder.load(part)
                 while encoder.remaining:
-                    topic = await self._send_slice(topic)
+                    await self._send_slice()
                     await asyncio.sleep(0)
-        self._hand_over_rest()
+        await self._send_rest()
 
     async def _next_chunk(self) -> Any:
         """The next chunk; while the table has none for a while, the rows that came before it do not wait for it."""
-        if not await self._chunks.wait_ready(self._engine.config.linger_ms / 1000):
-            self._hand_over_rest()
-            await self._chunks.wait_ready(None)
-        return self._chunks.take()
+        chunks = self._chunks
+        if not chunks.is_ready:
+            self._give_back_spare()
+            if not await _while_usable(self._engine, chunks.wait_ready, self._engine.config.linger_ms / 1000):
+                await self._send_rest()
+                await _while_usable(self._engine, chunks.wait_ready, None)
+        return chunks.take()
 
-    async def _send_slice(self, topic: TopicMetadata) -> TopicMetadata:
+    async def _send_slice(self) -> None:
         encoder, engine = self._encoder, self._engine
         size, greatest_partition = encoder.check(self._slice)
-        await self._reserve(size + BATCH_OVERHEAD)
-        known = engine.client.topic(self._topic)
-        if known is None or greatest_partition >= known.partition_count:
+        size += BATCH_OVERHEAD
+        known = await self._topic_with(greatest_partition)
+        while not self._has_room(size):
+            await self._wait_room(size)
             known = await self._topic_with(greatest_partition)
         self._check_usable()
         # From here on there is no await: a batch is handed over entirely or not at all, whatever is cancelled.
-        self._spare -= encoder.encode(
-            self._spare,
-            engine.config.batch_size,
-            known.partition_count,
-            time.time_ns() // 1_000_000,
-            lambda: engine.accumulator.sticky_partition(known, engine.loop.time()),
-        )
+        before = encoder.size
+        try:
+            encoder.encode(
+                self._spare,
+                engine.config.batch_size,
+                known.partition_count,
+                time.time_ns() // 1_000_000,
+                lambda: engine.accumulator.sticky_partition(known, engine.loop.time()),
+            )
+        finally:
+            self._spare -= encoder.size - before
         self._hand_over(known, encoder.take_full())
         self._outcomes.collect()
         if self._outcomes.error is not None:
             raise self._outcomes.error
-        return known
 
     def _hand_over(self, topic: TopicMetadata, batches: Iterable[tuple[int, RecordBatchBuilder, int]]) -> None:
         now = self._engine.loop.time()
@@ -253,11 +261,13 @@ class SendTable:
             result = self._engine.accumulator.append_builder(topic, partition, builder, now)
             self._outcomes.expect(SentBatch(result, count, payload))
 
-    def _hand_over_rest(self) -> None:
-        """Hand over what is open, full or not."""
-        topic = self._engine.client.topic(self._topic)
-        if topic is not None and self._engine.is_usable:
-            self._hand_over(topic, self._encoder.take_all())
+    async def _send_rest(self) -> None:
+        """Hand over what is open, full or not. Raises what keeps it from being sent; nothing is forgotten in silence."""
+        if not self._encoder.size:
+            return
+        known = await self._topic_with(-1)
+        self._check_usable()
+        self._hand_over(known, self._encoder.take_all())
 
     def _check_usable(self) -> None:
         if not self._engine.is_usable:
@@ -265,25 +275,27 @@ class SendTable:
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
-    async def _reserve(self, size: int) -> None:
-        """Have at least so many bytes to encode into.
+    def _has_room(self, size: int) -> bool:
+        """Whether there are at least so many bytes to encode into, now that those that are free were taken."""
+        missing = size - self._spare
+        if missing > 0 and self._engine.pool.try_acquire(missing):
+            self._spare = size
+        return self._spare >= size
+
+    async def _wait_room(self, size: int) -> None:
+        """Wait for so many bytes to encode into.
 
         Nobody may wait for memory who holds memory that nobody else can set free: before waiting, open batches go out. So
         that they are not the smaller for it, more is asked for then.
         """
-        pool = self._engine.pool
-        missing = size - self._spare
-        if missing <= 0:
-            return
-        if pool.try_acquire(missing):
-            self._spare = size
-            return
-        self._hand_over_rest()
+        await self._send_rest()
         self._give_back_spare()
-        size = max(size, pool.total // 4)
+        self._check_usable()
         joined = self._engine.loop.time()
         try:
-            await self._in_time(self._wait_memory(size), "there was no room in buffer_memory")
+            await self._in_time(
+                self._wait_memory(max(size, self._engine.pool.total // 4)), "there was no room in buffer_memory"
+            )
         finally:
             self._engine.metrics.pool_wait_s += self._engine.loop.time() - joined
 
@@ -292,8 +304,9 @@ class SendTable:
         self._spare = size
 
     def _give_back(self) -> None:
-        """Give back the memory of what was not handed over."""
-        self._spare += sum(builder.size for _, builder, _ in self._encoder.take_all())
+        """Give back the memory of what was not handed over, and count that as not written."""
+        self._spare += self._encoder.size
+        self._outcomes.never_sent(sum(builder.count for _, builder, _ in self._encoder.take_all()))
         self._give_back_spare()
 
     def _give_back_spare(self) -> None:
@@ -309,7 +322,10 @@ class SendTable:
         known = engine.client.topic(self._topic)
         if known is not None and partition < known.partition_count:
             return known
-        self._hand_over_rest()
+        self._check_usable()
+        if known is not None:
+            self._hand_over(known, self._encoder.take_all())
+        self._give_back_spare()
         what = (
             f"the partitions of topic {self._topic!r} were not known"
             if known is None
@@ -358,6 +374,21 @@ class SendTable:
         return refused
 
 
+async def _while_usable(engine: Engine, call: Callable[..., Awaitable[_T]], *args: object) -> _T:
+    """Wait for what only the table can end - or the engine, with its refusal."""
+    if not engine.is_usable:
+        raise engine.refusal()
+    limit = asyncio.timeout(None)
+    try:
+        async with limit:
+            with engine.interrupting(limit):
+                return await call(*args)
+    except TimeoutError:
+        if limit.expired():
+            raise engine.refusal() from None
+        raise
+
+
 # -- the table -----------------------------------------------------------------------------------------------------------
 
 
@@ -368,7 +399,9 @@ class _Chunks:
         self._source = source
         self._loop = loop
         self._arrived = asyncio.Event()
-        self._lock = threading.Lock()  # over all that follows: nobody sees a chunk and a reader that is just about to end
+        self._lock = (
+            threading.Lock()
+        )  # over all that follows: nobody sees a chunk and a reader that is just about to end
         self._ready: deque[Any] = deque()  # chunks and, behind the last one, None or what the table raised
         self._rows_ready = 0
         self._is_reading = False
@@ -520,6 +553,10 @@ class _Outcomes:
     def expect(self, batch: SentBatch) -> None:
         """Take a batch into account."""
         self._waiting.append(batch)
+
+    def never_sent(self, count: int) -> None:
+        """Take into account so many records that were accepted and not handed over."""
+        self._failed += count
 
     def collect(self) -> None:
         """Count the outcomes that are known at the head of the line."""

@@ -26,6 +26,7 @@ from aioproducer import (
     NotWrittenTimeout,
     Producer,
     ProducerClosed,
+    ProducerDied,
     RecordTooLarge,
     SendManyError,
     SendManyResult,
@@ -304,7 +305,7 @@ async def test_a_chunk_that_is_told_late_and_taken_already_is_not_taken_for_the_
     await asyncio.sleep(0)
     source.allowed.release()  # the event is to be set by this one,
     for _ in range(2):
-        assert source.asked.acquire(timeout=10)  # noqa: ASYNC251 - the event loop is not to run now
+        assert source.asked.acquire(timeout=10)  # the event loop is not to run now
     chunks.take()  # which is gone before anybody sees that
 
     await asyncio.sleep(0)
@@ -370,6 +371,7 @@ async def test_a_table_that_finds_no_room_ends_in_its_time_and_says_how_far_it_c
     assert isinstance(caught.value.error, NotWrittenTimeout)
     assert "no room in buffer_memory" in str(caught.value)
     assert caught.value.result.count == len(broker.records("orders")) < 10_000
+    assert caught.value.result.failed == 0
     assert f"Row {caught.value.result.count} of the table was not accepted" in str(caught.value.error)
 
 
@@ -392,6 +394,115 @@ async def test_a_table_that_waits_for_room_ends_with_the_producer(broker: FakeBr
 
             with pytest.raises(ProducerClosed):
                 await sending
+
+
+async def test_a_table_that_waits_for_its_source_ends_with_the_producer(broker: FakeBroker) -> None:
+    goes_on = threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"v": ["a"]})
+        goes_on.wait(10)
+
+    async with opened(broker) as producer:
+        for linger in range(2):
+            table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.string())]), batches())
+            sending = asyncio.create_task(send(producer, "orders", table, value="v"))
+            await until(lambda expected=linger + 1: len(broker.records("orders")) == expected)
+        await producer.close(timeout=1)
+
+        with pytest.raises(ProducerClosed):
+            await asyncio.wait_for(sending, 5)
+    goes_on.set()
+
+
+@pytest.mark.parametrize(("ends", "error"), [("closed", ProducerClosed), ("died", ProducerDied)])
+async def test_a_table_never_succeeds_although_rows_of_it_were_not_sent(
+    broker: FakeBroker, ends: str, error: type[Exception]
+) -> None:
+    goes_on = threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"v": ["x"] * 100})
+        assert goes_on.wait(10)
+
+    async with opened(broker, linger_ms=10_000) as producer:
+        await producer.partitions_for("orders")
+        engine = producer._usable()
+        table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.string())]), batches())
+        sending = asyncio.create_task(send(producer, "orders", table, value="v"))
+        await until(lambda: engine.pool.used)
+        if ends == "closed":
+            await producer.close()
+        else:
+            engine._die(RuntimeError("a bug"))
+        goes_on.set()
+
+        with pytest.raises(error):
+            await asyncio.wait_for(sending, 5)
+        assert engine.pool.free == engine.pool.total
+    assert broker.records("orders") == []
+
+
+async def test_the_last_rows_wait_for_those_who_waited_for_the_topic_before(broker: FakeBroker) -> None:
+    goes_on = threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"v": ["x"] * 100})
+        assert goes_on.wait(10)
+
+    async with opened(broker, linger_ms=10_000) as producer:
+        await producer.partitions_for("orders")
+        engine = producer._usable()
+        table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.string())]), batches())
+        sending = asyncio.create_task(send(producer, "orders", table, value="v"))
+        await until(lambda: engine.pool.used)
+        earlier = object()
+        line: dict[object, int | None] = {earlier: None}
+        engine.client._lines["orders"] = line
+        goes_on.set()
+        await until(lambda: len(line) == 2 or sending.done())
+        del line[earlier]
+
+        assert (await sending).count == 100
+        assert engine.pool.free == engine.pool.total
+
+
+async def test_a_table_that_waits_for_its_source_leaves_the_memory_to_others(broker: FakeBroker) -> None:
+    goes_on = threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"v": ["x"] * 1000})
+        assert goes_on.wait(10)
+
+    async with opened(broker) as producer:
+        table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.string())]), batches())
+        sending = asyncio.create_task(send(producer, "orders", table, value="v"))
+        await until(lambda: len(broker.records("orders")) == 1000)
+        await producer.flush(5)
+
+        assert memory_is_back(producer)
+        goes_on.set()
+        assert (await sending).count == 1000
+
+
+async def test_what_fails_while_rows_are_encoded_gives_the_memory_back_once(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(broker, batch_size=500) as producer:
+        accumulator = producer._usable().accumulator
+        choose, turns = accumulator.sticky_partition, itertools.count()
+
+        def fail_later(*args: Any) -> int:
+            if next(turns) == 3:
+                raise MemoryError("no more")
+            return choose(*args)
+
+        monkeypatch.setattr(accumulator, "sticky_partition", fail_later)
+        with pytest.raises(MemoryError, match="no more"):
+            await send(producer, "orders", numbers(1000), value="value")
+
+        assert memory_is_back(producer)
+    assert len(broker.batches("orders")) == 3
 
 
 # -- what goes wrong -----------------------------------------------------------------------------------------------------
