@@ -236,6 +236,13 @@ class RecordAccumulator:
         self._wake_sender()
         return batch.result
 
+    def batch_limit(self, topic: str) -> int:
+        """How many bytes, before they are compressed, are to go into the topic's next batch."""
+        limit = self.settings.batch_size
+        if self.settings.codec is Codec.NONE:
+            return limit
+        return min(self._ratios.uncompressed_limit(topic, limit), max(limit, self.settings.max_request_size))
+
     def sticky_partition(self, topic: TopicMetadata, now: float) -> int:
         """Choose where records without a key go next, as `append_builder` brings them by the batch."""
         return self._switch(topic, self._lane(topic).sticky, now)
@@ -319,10 +326,7 @@ class RecordAccumulator:
         if queue.batches:
             self._seal_ahead(queue.batches[-1])
         topic, partition = queue.partition
-        limit = self.settings.batch_size
-        if self.settings.codec is not Codec.NONE:
-            limit = min(self._ratios.uncompressed_limit(topic, limit), max(limit, self.settings.max_request_size))
-        batch = ProducerBatch(queue.partition, now, limit, self._sink)
+        batch = ProducerBatch(queue.partition, now, self.batch_limit(topic), self._sink)
         batch.ordinal = (next(self._ordinals),)
         queue.batches.append(batch)
         self._incomplete[batch] = None
