@@ -11,6 +11,7 @@ There is no object of Python's for a row. The event loop runs after every slice,
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from bisect import bisect_left
@@ -20,6 +21,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from aioproducer.accumulator import PoolClosed
+from aioproducer.arguments import check_hook
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import TopicMetadata
 from aioproducer.delivery import ProduceResult
@@ -47,6 +49,8 @@ from aioproducer.record.columns import (
 from aioproducer.types import SendManyResult, TopicPartition
 
 __all__ = ["HeaderColumns", "SendTableProgress", "ValueFormat", "send_table"]
+
+logger = logging.getLogger("aioproducer")
 
 SendTableProgress: TypeAlias = Callable[[SendManyResult], object]
 ValueFormat: TypeAlias = Literal["json"]
@@ -80,6 +84,7 @@ async def send_table(
     """What `Producer.send_table` promises; the topic's name and the timeout are checked already."""
     config = engine.config
     _refuse_what_sees_records(config, partition)
+    check_hook("on_progress", on_progress, "the SendManyResult so far")
     check_table(table)
     names = ColumnNames(key, value if isinstance(value, str) else None, timestamp, partition, headers)
     opened = await engine.loop.run_in_executor(None, _open, table, names, value, value_format)
@@ -171,7 +176,7 @@ class SendTable:
         )
         self._slice = min(_SLICE, config.buffer_memory // 4)
         self._timeout = timeout
-        self._outcomes = _Outcomes(engine.loop, on_progress)
+        self._outcomes = _Outcomes(topic, engine.loop, on_progress)
         self._spare = 0  # bytes of the pool that are ours and hold nothing yet
 
     async def run(self) -> SendManyResult:
@@ -242,7 +247,7 @@ class SendTable:
         try:
             encoder.encode(
                 self._spare,
-                engine.config.batch_size,
+                engine.accumulator.batch_limit(self._topic),
                 known.partition_count,
                 time.time_ns() // 1_000_000,
                 lambda: engine.accumulator.sticky_partition(known, engine.loop.time()),
@@ -540,7 +545,8 @@ class SentBatch:
 class _Outcomes:
     """Counts what became of the batches, in the order in which they were handed over."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_progress: SendTableProgress | None) -> None:
+    def __init__(self, topic: str, loop: asyncio.AbstractEventLoop, on_progress: SendTableProgress | None) -> None:
+        self._topic = topic
         self.result = SendManyResult()
         self.error: DeliveryError | None = None  # the first one
         self._loop = loop
@@ -602,4 +608,7 @@ class _Outcomes:
         self._reported_at = self._loop.time()
         self.result = SendManyResult(self._count, self._failed, self._unknown, self._bytes, dict(self._offsets))
         if self._on_progress is not None:
-            self._on_progress(self.result)
+            try:
+                self._on_progress(self.result)
+            except Exception:  # foreign code
+                logger.exception("on_progress raised for send_table to %r", self._topic)

@@ -154,6 +154,15 @@ async def test_the_batches_of_a_table_are_as_large_as_those_of_records(broker: F
     assert min(counts[:-1]) >= 40
 
 
+async def test_with_compression_batches_grow_until_they_are_as_large_on_the_wire(broker: FakeBroker) -> None:
+    async with opened(broker, batch_size=1000, compression_type="gzip") as producer:
+        for _ in range(20):
+            await send(producer, "orders", pa.table({"value": ["x" * 50] * 200}), value="value", partition=0)
+
+    counts = [len(batch.records) for batch in broker.batches("orders")]
+    assert max(counts) > 2 * counts[0]
+
+
 @pytest.mark.usefixtures("twin")
 async def test_an_empty_table_sends_nothing(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
@@ -194,6 +203,21 @@ async def test_progress_is_told_and_the_last_of_it_is_the_result(broker: FakeBro
 
     assert progress[-1] == result
     assert result.count == 1000
+
+
+async def test_an_exception_of_on_progress_is_logged_and_changes_nothing(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def on_progress(result: SendManyResult) -> None:
+        raise ValueError("a bug")
+
+    async with opened(broker) as producer:
+        assert (await send(producer, "orders", numbers(10), value="value", on_progress=on_progress)).count == 10
+        with pytest.raises(InvalidRecord, match="on_progress=1 cannot be called"):
+            await send(producer, "orders", numbers(10), value="value", on_progress=1)
+
+    assert "on_progress raised for send_table to 'orders'" in caplog.text
+    assert "a bug" in caplog.text
 
 
 async def test_without_acknowledgements_no_offsets_are_told(broker: FakeBroker) -> None:
