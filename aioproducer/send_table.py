@@ -87,7 +87,7 @@ async def send_table(
     check_hook("on_progress", on_progress, "the SendManyResult so far")
     check_table(table)
     names = ColumnNames(key, value if isinstance(value, str) else None, timestamp, partition, headers)
-    opened = await engine.loop.run_in_executor(None, _open, table, names, value, value_format)
+    opened = await _while_usable(engine, _open_in_thread, engine.loop, table, names, value, value_format)
     bulk = SendTable(
         engine,
         topic,
@@ -119,6 +119,22 @@ class _Opened(NamedTuple):
     source: TableSource
     binding: Binding
     parts: Callable[[Any, int], Iterable[Any]]
+
+
+async def _open_in_thread(loop: asyncio.AbstractEventLoop, *args: Any) -> _Opened:
+    """Cancellation: what the thread has opened in the end is closed then."""
+    opening = loop.run_in_executor(None, _open, *args)
+    try:
+        await asyncio.wait([opening])  # which, unlike an await, does not cancel it
+    except BaseException:
+        opening.add_done_callback(_close_unused)
+        raise
+    return opening.result()
+
+
+def _close_unused(opening: asyncio.Future[_Opened]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().source.close()
 
 
 def _open(table: object, names: ColumnNames, value: object, value_format: object) -> _Opened:

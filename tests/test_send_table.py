@@ -704,6 +704,56 @@ async def test_cancelled_anywhere_it_leaves_no_memory_behind_and_no_half_of_a_ba
     assert all(b == a + 1 or b == 0 for a, b in itertools.pairwise(values))
 
 
+class SlowToOpen:
+    """A table that takes until ``goes_on`` to hand out its stream."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.is_asked = threading.Event()
+        self.goes_on = threading.Event()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        self.is_asked.set()
+        assert self.goes_on.wait(10)
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_table_that_is_opened_after_a_cancellation_is_closed(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    closed: list[object] = []
+
+    class Source(_columns_pure.ArrowSource):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    monkeypatch.setattr(columns, "ArrowSource", Source)
+    table = SlowToOpen(numbers(3))
+    async with opened(broker) as producer:
+        sending = asyncio.create_task(send(producer, "orders", table, value="missing" if fails else "value"))
+        await until(table.is_asked.is_set)
+        sending.cancel()
+        await asyncio.wait([sending])
+        table.goes_on.set()
+        await until(lambda: closed)
+
+    assert sending.cancelled()
+
+
+async def test_a_table_that_is_being_opened_ends_with_the_producer(broker: FakeBroker) -> None:
+    table = SlowToOpen(numbers(3))
+    async with opened(broker) as producer:
+        sending = asyncio.create_task(send(producer, "orders", table, value="value"))
+        await until(table.is_asked.is_set)
+        await producer.close()
+
+        with pytest.raises(ProducerClosed):
+            await asyncio.wait_for(sending, 5)
+    table.goes_on.set()
+
+
 async def test_what_was_handed_over_before_a_cancellation_is_delivered_all_the_same(broker: FakeBroker) -> None:
     async with opened(broker, **TIGHT) as producer:
         with broker.hold("Produce"):
