@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from crc32c import crc32c
 
 from aioproducer.errors import BrokerConnectionError
 from aioproducer.protocol import ErrorCode
+from aioproducer.protocol.messages import PartitionProduceResponse, ProduceRequest
 from aioproducer.record import Codec, RecordBatchBuilder, encode_batch
 from aioproducer.testing import FakeBroker, TopicConfig, TopicSpec
 from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
@@ -164,16 +166,26 @@ def code_of(played: Played) -> str:
     return answer if isinstance(answer, str) else answer.code
 
 
+def ask_the_leader(address: tuple[str, int], request: ProduceRequest, version: int) -> PartitionProduceResponse:
+    """The answer, once the broker knows that it leads the topic, which may have been made a moment ago."""
+    deadline = time.monotonic() + 30
+    while True:
+        with RawClient(address) as client:
+            answer = client.ask(request, version).responses[0].partition_responses[0]
+        if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER or time.monotonic() > deadline:
+            return answer
+        time.sleep(0.05)
+
+
 def play(address: tuple[str, int], scenario: Scenario) -> Played:
     answers: Played = []
     for data in scenario.batches:
-        with RawClient(address) as client:
-            request = produce(scenario.name, {scenario.partition: data}, acks=scenario.acks)
-            try:
-                answer = client.ask(request, scenario.version).responses[0].partition_responses[0]
-            except (BrokerConnectionError, ConnectionError):
-                answers.append("hung up")
-                continue
+        request = produce(scenario.name, {scenario.partition: data}, acks=scenario.acks)
+        try:
+            answer = ask_the_leader(address, request, scenario.version)
+        except (BrokerConnectionError, ConnectionError):
+            answers.append("hung up")
+            continue
         answers.append(
             Answer(
                 ErrorCode(answer.error_code).name,
