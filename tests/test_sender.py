@@ -54,13 +54,13 @@ async def test_a_producer_id_that_is_none_is_asked_for_again_with_pauses(
     pauses = {"retry_backoff_ms": 50, "retry_backoff_max_ms": 50}
     async with opened(broker, **pauses) as producer:
         waiting = asyncio.ensure_future(producer.send("orders", b"value", timeout=5))
-        await until(lambda: broker.count("InitProducerId"))
-        await asyncio.sleep(0.1)
-        asked = broker.count("InitProducerId")
+        began = asyncio.get_running_loop().time()
+        await until(lambda: broker.count("InitProducerId") >= 3)
+        took = asyncio.get_running_loop().time() - began
         broker.clear_faults()
         await waiting
 
-    assert 2 <= asked <= 4
+    assert took > 2 * 0.05 * 0.8 - 0.001, "two pauses, less 20 %"
     assert len({request.connection for request in broker.requests_of("InitProducerId")}) > 1, (
         "the broker is not trusted"
     )

@@ -453,6 +453,15 @@ def test_a_later_close_with_less_time_lets_the_closing_that_runs_end_in_that_tim
         producer.send("orders", b"value")
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is a KeyboardInterrupt, also where the tests run in the background of a shell, which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_closing_that_is_interrupted_gives_the_rest_up_and_leaves_nothing_behind(broker: FakeBroker) -> None:
     before = set(threading.enumerate())
     producer = SyncProducer(broker.bootstrap_servers, **QUICK).start()

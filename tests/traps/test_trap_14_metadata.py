@@ -63,7 +63,8 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_a_broker_at_its_limit_of_requests_is_no_reason_to_bootstrap_again(broker: FakeBroker) -> None:
-    async with audited(broker, **OPTIONS, batch_size=0, max_in_flight_requests_per_connection=1) as audit:
+    options = {"request_timeout_ms": 10_000, "batch_size": 0, "max_in_flight_requests_per_connection": 1}
+    async with audited(broker, **OPTIONS | options) as audit:
         await audit.send()
         connections = len(broker.connections(closed=True))
         with broker.hold("Produce"):
