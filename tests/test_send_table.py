@@ -316,7 +316,7 @@ async def test_a_thread_that_has_read_enough_is_followed_by_another_before_it_is
 
     table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.binary())]), batches())
     try:
-        async with opened(broker) as producer, asyncio.timeout(10):
+        async with opened(broker) as producer, asyncio.timeout(45):
             assert (await send(producer, "orders", table, value="v")).count == 198_000
     finally:
         executor.end.set()
