@@ -92,7 +92,7 @@ async def test_records_that_are_acknowledged_after_their_time_was_over_are_logge
         await producer.send("orders", b"first", partition=0)
         before, late = broker.hold("Produce", times=1), broker.hold("Produce")
         held = await producer.enqueue("orders", b"held", partition=0)
-        await until(lambda: broker.count("Produce") == 2)
+        await until(lambda: before.waiting)
         delivery = await producer.enqueue("orders", b"late", partition=1)
         clock.advance(20)
         before.release()

@@ -111,7 +111,7 @@ async def test_a_split_never_happens_to_a_batch_that_expired() -> None:
             await audit.send()
             first, second = broker.hold("Produce", times=1), broker.hold("Produce")
             await audit.enqueue()
-            await until(lambda: broker.count("Produce") == 2)
+            await until(lambda: first.waiting)
             for _ in range(30):
                 await audit.enqueue()
             clock.advance(15)

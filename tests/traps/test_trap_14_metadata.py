@@ -183,7 +183,7 @@ async def test_a_throttle_gives_those_in_flight_so_much_more_time(broker: FakeBr
         with broker.hold("Produce", times=1) as first, broker.hold("Produce") as others:
             for _ in range(5):
                 await audit.enqueue()
-            await until(lambda: audit.metric("request-total") == 6)
+            await until(lambda: first.waiting and audit.metric("request-total") == 6)
             first.release()
             await until(lambda: audit.acknowledged == 2)
             clock.advance(30)
