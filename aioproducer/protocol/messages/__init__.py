@@ -42,6 +42,12 @@ from aioproducer.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from aioproducer.protocol.messages.describe_transactions import (
+    DescribedTransaction,
+    DescribedTransactionTopic,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from aioproducer.protocol.messages.end_txn import (
     EndTxnRequest,
     EndTxnResponse,
@@ -80,6 +86,11 @@ from aioproducer.protocol.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from aioproducer.protocol.messages.list_transactions import (
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from aioproducer.protocol.messages.metadata import (
     NO_AUTHORIZED_OPERATIONS,
     MetadataRequest,
@@ -88,6 +99,15 @@ from aioproducer.protocol.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+)
+from aioproducer.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
 )
 from aioproducer.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -144,6 +164,10 @@ __all__ = [
     "DeleteTopicState",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
+    "DescribeTransactionsRequest",
+    "DescribeTransactionsResponse",
+    "DescribedTransaction",
+    "DescribedTransactionTopic",
     "EndTxnRequest",
     "EndTxnResponse",
     "EpochEndOffset",
@@ -165,6 +189,9 @@ __all__ = [
     "ListOffsetsResponse",
     "ListOffsetsTopic",
     "ListOffsetsTopicResponse",
+    "ListTransactionsRequest",
+    "ListTransactionsResponse",
+    "ListedTransaction",
     "MetadataRequest",
     "MetadataRequestTopic",
     "MetadataResponse",
@@ -172,6 +199,13 @@ __all__ = [
     "MetadataResponsePartition",
     "MetadataResponseTopic",
     "NodeEndpoint",
+    "OffsetFetchRequest",
+    "OffsetFetchRequestGroup",
+    "OffsetFetchRequestTopic",
+    "OffsetFetchResponse",
+    "OffsetFetchResponseGroup",
+    "OffsetFetchResponsePartition",
+    "OffsetFetchResponseTopic",
     "PartitionData",
     "PartitionProduceData",
     "PartitionProduceResponse",
@@ -203,6 +237,7 @@ REQUESTS: Mapping[int, type[Request[Any]]] = MappingProxyType(
             FetchRequest,
             ListOffsetsRequest,
             MetadataRequest,
+            OffsetFetchRequest,
             FindCoordinatorRequest,
             SaslHandshakeRequest,
             ApiVersionsRequest,
@@ -214,6 +249,8 @@ REQUESTS: Mapping[int, type[Request[Any]]] = MappingProxyType(
             EndTxnRequest,
             TxnOffsetCommitRequest,
             SaslAuthenticateRequest,
+            DescribeTransactionsRequest,
+            ListTransactionsRequest,
         )
     }
 )
