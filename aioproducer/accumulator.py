@@ -552,13 +552,17 @@ class RecordAccumulator:
             return timer if expiry is None else expiry
         return min(timer, expiry)
 
+    def is_ready(self, node: int) -> bool:
+        """Whether the node leads a partition with something to send."""
+        return bool(self._ready.get(node))
+
     def ready_nodes(self) -> list[int]:
         """The nodes that lead a partition with something to send."""
         return [node for node, ready in self._ready.items() if ready]
 
-    def leaderless_topics(self) -> set[str]:
-        """The topics with something to send and no known leader for it."""
-        return {queue.partition.topic for queue in self._leaderless}
+    def leaderless_topics(self) -> Sequence[str]:
+        """The topics with something to send and no known leader for it, sorted."""
+        return sorted({queue.partition.topic for queue in self._leaderless}) if self._leaderless else ()
 
     def not_taken(self, node: int, now: float) -> None:
         """Note that the node cannot take any more, which counts against it if there is more."""
@@ -592,7 +596,8 @@ class RecordAccumulator:
             queue.flying.append(head)
             self._take_off(head, now)
             drained.append(head)
-            self._place(queue, now)
+            if queue.batches:
+                self._place(queue, now)
         self._slow_since.pop(node, None)
         return drained
 
@@ -612,6 +617,8 @@ class RecordAccumulator:
 
     def take_to_seal(self) -> list[ProducerBatch]:
         """The batches that are to be compressed off the event loop; each comes back through `sealed`."""
+        if not self._to_seal:
+            return []
         batches, self._to_seal = self._to_seal, []
         return [batch for batch in batches if batch.is_open]  # some may have been given up since they were put here
 
@@ -682,7 +689,8 @@ class RecordAccumulator:
         if batch in queue.flying:
             queue.flying.remove(batch)
         batch.on_its_way = False
-        self._hasten(queue, now)
+        if queue.batches:
+            self._hasten(queue, now)
         self._finish(batch)
 
     def _dispel_doubt(self, part: ProducerBatch) -> None:

@@ -12,7 +12,17 @@
     │   ├── ProducerClosed              after `close()`
     │   ├── WrongEventLoop              from another event loop or thread
     │   ├── ForkedProcess               in a child process of the one that started it
-    │   └── ProducerDied                an internal task ended; the cause says why
+    │   ├── ProducerDied                an internal task ended; the cause says why
+    │   └── TransactionStateError       the transaction's state does not allow this call
+    ├── TransactionError                what became of a transaction, and so what to do
+    │   ├── TransactionAbortable        abort it; the same work may be done again in a new one
+    │   │   └── CommitFailed            the consumer group moved on: rejoin it before doing the work again
+    │   ├── TransactionAborted          a record that was not sent any more, as its transaction was aborted
+    │   ├── ReopenRequired              close this producer; another one with the same transactional_id can go on
+    │   │   ├── ProducerFenced          another producer with this transactional_id took over, or time ran out
+    │   │   └── ProducerIdExpired       the coordinator forgot the transactional_id, which was long unused
+    │   ├── TransactionFatal            stop: doing it again changes nothing
+    │   └── CommitUnknown               it may be committed or not: look before doing the work again
     ├── DeliveryError                   what became of one record; .topic .partition .record
     │   ├── NotWritten                  it is certainly not in the log
     │   │   ├── NotWrittenTimeout (TimeoutError)   time ran out before it left
@@ -42,6 +52,8 @@ __all__ = [
     "BrokerConnectionError",
     "BrokerError",
     "BufferFull",
+    "CommitFailed",
+    "CommitUnknown",
     "ConfigError",
     "CorruptRecord",
     "DeliveryError",
@@ -55,11 +67,19 @@ __all__ = [
     "NotWrittenTimeout",
     "ProducerClosed",
     "ProducerDied",
+    "ProducerFenced",
+    "ProducerIdExpired",
     "ProducerStateError",
     "ProtocolError",
     "RecordTooLarge",
+    "ReopenRequired",
     "SendManyError",
     "SerializationError",
+    "TransactionAbortable",
+    "TransactionAborted",
+    "TransactionError",
+    "TransactionFatal",
+    "TransactionStateError",
     "Unknown",
     "UnknownTimeout",
     "UnsupportedVersion",
@@ -112,6 +132,54 @@ class ForkedProcess(ProducerStateError):
 
 class ProducerDied(ProducerStateError):
     """An internal task of the producer ended; ``__cause__`` is what ended it."""
+
+
+class TransactionStateError(ProducerStateError):
+    """The transaction's state does not allow this call; nothing was changed by it."""
+
+
+class TransactionError(KafkaError):
+    """What became of a transaction; its subclasses say what to do about it (KIP-1050). ``__cause__`` is the reason."""
+
+
+class TransactionAbortable(TransactionError):
+    """The transaction cannot be committed any more: abort it. The same work may succeed in a new one."""
+
+
+class CommitFailed(TransactionAbortable):
+    """The consumer group refused the offsets, as it has a new generation or does not know this member any more.
+
+    Abort the transaction. Before the work is done again the consumer has to rejoin, and to read from the committed offsets.
+    """
+
+
+class TransactionAborted(TransactionError):
+    """The transaction was aborted before the record or the offsets left this process."""
+
+
+class ReopenRequired(TransactionError):
+    """This producer can do no more transactions; another one with the same ``transactional_id`` can."""
+
+
+class ProducerFenced(ReopenRequired):
+    """The coordinator counts under a newer epoch: another producer with the same ``transactional_id`` took over, or the
+    transaction was open for longer than ``transaction_timeout_ms`` and was aborted."""
+
+
+class ProducerIdExpired(ReopenRequired):
+    """The coordinator does not know the producer id any more: its ``transactional_id`` was not used for long
+    (``transactional.id.expiration.ms`` of the broker)."""
+
+
+class TransactionFatal(TransactionError):
+    """The producer can do no more transactions, and another one like it could not either: close it."""
+
+
+class CommitUnknown(TransactionError):
+    """The transaction may be committed or not: the commit was sent, and no answer told what became of it.
+
+    Doing the work again could do it twice: read with ``isolation_level=read_committed`` first.
+    """
 
 
 class DeliveryError(KafkaError):

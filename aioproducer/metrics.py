@@ -24,7 +24,7 @@ class Distribution:
         self.count = 0
         self.total = 0.0
         self.maximum = 0.0
-        self._buckets: dict[int, int] = {}
+        self._buckets = [0] * (len(_BOUNDS) + 1)
 
     def observe(self, value: float) -> None:
         """Take one measurement."""
@@ -32,8 +32,7 @@ class Distribution:
         self.total += value
         if value > self.maximum:
             self.maximum = value
-        bucket = bisect_left(_BOUNDS, value)
-        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+        self._buckets[bisect_left(_BOUNDS, value)] += 1
 
     @property
     def average(self) -> float:
@@ -44,10 +43,10 @@ class Distribution:
         """The value that this fraction of the measurements does not exceed, to about 10 %."""
         rank = fraction * self.count
         seen = 0
-        for bucket in sorted(self._buckets):
-            seen += self._buckets[bucket]
-            if seen >= rank:
-                return min(_BOUNDS[min(bucket, len(_BOUNDS) - 1)], self.maximum)
+        for bound, count in zip(_BOUNDS, self._buckets, strict=False):  # the last one has no upper bound
+            seen += count
+            if count and seen >= rank:
+                return min(bound, self.maximum)
         return self.maximum
 
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from math import inf
 from typing import Any
+from uuid import UUID
 
 import anyio
 import anyio.abc
@@ -167,7 +168,7 @@ class Sender:
             self._expire(batch, now)
         if self._sequences.idempotent:  # after the expiry: it may leave doubts that nothing else would wake us for
             self._settle_sequences(helpers, now)
-        for topic in sorted(accumulator.leaderless_topics()):
+        for topic in accumulator.leaderless_topics():
             client.request_update(topic)
         for node in accumulator.ready_nodes():
             self._send_to(node, now)
@@ -194,28 +195,38 @@ class Sender:
 
     def _send_to(self, node: int, now: float) -> None:
         client, accumulator = self._client, self._accumulator
-        while client.can_send(node):
-            batches = accumulator.drain(node, self._config.max_request_size, now)
-            if not batches:
+        while accumulator.is_ready(node):
+            if not client.can_send(node):
+                accumulator.not_taken(node, now)
                 return
-            self._send(node, batches, now)
-        accumulator.not_taken(node, now)
+            batches = accumulator.drain(node, self._config.max_request_size, now)
+            if batches:
+                self._send(node, batches, now)
 
     def _send(self, node: int, batches: Sequence[ProducerBatch], now: float) -> None:
         try:
-            version, topic_ids = self._version_for(node, batches)
+            version = self._version_for(node)
         except UnsupportedVersion as error:
             for batch in batches:
                 self._accumulator.fail(batch, error, now)
             self.wake()  # what they leave of their sequences is settled in the next round
             return
         topics: dict[str, TopicProduceData] = {}
+        names: dict[UUID, str] = {}
+        records = 0
         for batch in batches:
             name, index = batch.partition
             topic = topics.get(name)
             if topic is None:
-                topic = topics[name] = TopicProduceData(name=name, topic_id=topic_ids[name], partition_data=[])
+                known = self._client.metadata.topics.get(name)
+                topic_id = ZERO_UUID if known is None else known.topic_id
+                topic = topics[name] = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
+                names[topic_id] = name
             topic.partition_data.append(PartitionProduceData(index=index, records=batch.pieces))
+            records += batch.count
+        if ZERO_UUID in names:
+            del names[ZERO_UUID]
+            version = min(version, _LAST_VERSION_WITH_TOPIC_NAMES)
         request = ProduceRequest(
             transactional_id=None,
             acks=self._config.acks,
@@ -223,9 +234,7 @@ class Sender:
             topic_data=list(topics.values()),
         )
         self._metrics.produce_requests += 1
-        self._metrics.records_per_request.observe(sum(batch.count for batch in batches))
-
-        names = {topic_id: name for name, topic_id in topic_ids.items() if topic_id != ZERO_UUID}
+        self._metrics.records_per_request.observe(records)
         told: list[PartitionProduceResponse] = []
 
         def check(response: ProduceResponse) -> None:
@@ -253,23 +262,14 @@ class Sender:
             check=check,
         )
 
-    def _version_for(self, node: int, batches: Sequence[ProducerBatch]) -> tuple[int, dict[str, Any]]:
+    def _version_for(self, node: int) -> int:
         version = self._client.usable_version(node, ProduceRequest)
-        known = self._client.metadata.topics
-        topic_ids = {
-            batch.partition.topic: (
-                known[batch.partition.topic].topic_id if batch.partition.topic in known else ZERO_UUID
-            )
-            for batch in batches
-        }
-        if version > _LAST_VERSION_WITH_TOPIC_NAMES and ZERO_UUID in topic_ids.values():
-            version = _LAST_VERSION_WITH_TOPIC_NAMES
         if self._codec is Codec.ZSTD and version < _FIRST_VERSION_WITH_ZSTD:
             raise UnsupportedVersion(
                 f"Broker {node} is too old for compression_type='zstd': it speaks Produce up to {version}, and zstd needs 7 "
                 "(Kafka 2.1). Take lz4, snappy or gzip."
             )
-        return version, topic_ids
+        return version
 
     # -- answers ------------------------------------------------------------------------------------------------------
 

@@ -43,9 +43,9 @@ QUICK: dict[str, Any] = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "rec
 
 @asynccontextmanager
 async def opened(broker: FakeBroker | str, **options: Any) -> AsyncIterator[Producer]:
-    """A producer on the broker, closed in two seconds at most."""
+    """A producer on the broker, closed soon: what takes longer than this takes for ever."""
     servers = broker if isinstance(broker, str) else broker.bootstrap_servers
-    producer = Producer(servers, **{**QUICK, "close_timeout_ms": 2000, **options})
+    producer = Producer(servers, **{**QUICK, "close_timeout_ms": 20_000, **options})
     async with producer:
         yield producer
 
@@ -56,8 +56,8 @@ def open_producer() -> Callable[..., Any]:
     return opened
 
 
-async def until(condition: Callable[[], object], timeout: float = 10.0) -> None:
-    """Let the event loop run until the condition holds."""
+async def until(condition: Callable[[], object], timeout: float = 30.0) -> None:
+    """Let the event loop run until the condition holds; the busiest machine has the patience that it needs."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 - the condition may be another thread's: nobody sets an event
             await asyncio.sleep(0.001)

@@ -120,7 +120,7 @@ class NetworkClient:
         broker = self._brokers.known(node_id)
         if broker is None or broker.versions is None:
             raise UnsupportedVersion(f"Broker {node_id} is not connected, and has not said what it speaks.")
-        return broker.versions.best(request, str(broker.node))
+        return broker.versions.best(request, broker.node)
 
     def finalized_feature(self, name: str) -> int:
         """The level of a feature of the cluster as a connected broker told it, 0 where none has it."""
@@ -305,7 +305,7 @@ class NetworkClient:
     def _version(self, broker: Broker, request: Request[Any]) -> int:
         if broker.versions is None:
             raise BrokerConnectionError(f"The connection to broker {broker.node} is closed.")
-        return broker.versions.best(type(request), str(broker.node))
+        return broker.versions.best(type(request), broker.node)
 
     def _send(
         self,

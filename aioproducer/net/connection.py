@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
         correlation_id, body = decode_response_header(frame, waiting.request, waiting.version)
         if correlation_id != waiting.correlation_id:
             raise ProtocolError(f"answer {correlation_id} came where {waiting.correlation_id} was due.")
-        answer: object = bytes(body) if waiting.raw else waiting.request.response_type.decode(waiting.version, body)
+        answer: object = body if waiting.raw else waiting.request.response_type.decode(waiting.version, body)
         if waiting.check is not None:
             waiting.check(answer)
         self._waiting.popleft()

@@ -30,7 +30,7 @@ class BrokerVersions:
             {each.name: each.max_version_level for each in response.finalized_features},
         )
 
-    def best(self, request: type[Request[Any]], broker: str) -> int:
+    def best(self, request: type[Request[Any]], broker: object) -> int:
         """The highest version that both sides speak; raises `UnsupportedVersion` where there is none.
 
         The broker's minimum counts only where it is above ours: Kafka 4.0 announces versions of Produce that it does not

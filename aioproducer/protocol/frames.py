@@ -66,20 +66,19 @@ def encode_response(correlation_id: int, response: Response, version: int) -> li
     return _framed(buffer, response, version)
 
 
-def decode_response_header(frame: BytesLike, request: type[Request[Any]], version: int) -> tuple[int, memoryview]:
+def decode_response_header(frame: bytes, request: type[Request[Any]], version: int) -> tuple[int, bytes]:
     """The correlation id of an answer to such a request, and what follows the header.
 
     The frame comes without its length. Raises ProtocolError if there is no header in it.
     """
-    data = memoryview(frame)
     try:
-        (correlation_id,) = _CORRELATION_ID.unpack_from(data)
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
         position = _CORRELATION_ID.size
         if _has_tags(request.api_key, request, version):
-            position = _skip_tags(data, position)
+            position = _skip_tags(frame, position)
     except (struct.error, IndexError) as error:
-        raise ProtocolError(f"A frame of {len(data)} bytes ends in the middle of its response header.") from error
-    return correlation_id, data[position:]
+        raise ProtocolError(f"A frame of {len(frame)} bytes ends in the middle of its response header.") from error
+    return correlation_id, frame[position:]
 
 
 def decode_request_header(frame: BytesLike) -> tuple[RequestHeader, memoryview]:
@@ -106,26 +105,35 @@ class FrameReader:
 
     Holds no more than what was fed and is not read yet: the announced size of a frame is checked before anything is done
     about it, and no room is made in advance. ``max_frame`` is in bytes and may be changed between frames.
+
+    Answers come one by one, mostly, so a single whole frame that is fed (as ``bytes``) is handed out as it came.
     """
 
-    __slots__ = ("_buffer", "_start", "max_frame")
+    __slots__ = ("_buffer", "_single", "_start", "max_frame")
 
     def __init__(self, max_frame: int) -> None:
         self.max_frame = max_frame
         self._buffer = bytearray()
         self._start = 0
+        self._single: bytes | None = None  # a whole frame with its length, and then nothing else is here
 
     def feed(self, data: BytesLike) -> None:
-        """Take bytes in; they are copied."""
+        """Take bytes in; they are copied, or kept where they cannot change."""
         if self._start:
             del self._buffer[: self._start]
             self._start = 0
+        if self._single is not None:
+            self._buffer += self._single
+            self._single = None
+        elif not self._buffer and isinstance(data, bytes) and _is_whole(data, self.max_frame):
+            self._single = data
+            return
         self._buffer += data
 
     @property
     def pending(self) -> int:
         """How many bytes are here that did not make a complete frame, its length included."""
-        return len(self._buffer) - self._start
+        return len(self._buffer) - self._start if self._single is None else len(self._single)
 
     def __iter__(self) -> Iterator[bytes]:
         """The frames that are complete, without their lengths.
@@ -138,7 +146,12 @@ class FrameReader:
 
     def next_frame(self) -> bytes | None:
         """The next frame, None if it is not complete. Raises as iteration does."""
-        if self.pending < _LENGTH.size:
+        single = self._single
+        if single is not None:
+            self._single = None
+            return single[_LENGTH.size :]
+        pending = len(self._buffer) - self._start
+        if pending < _LENGTH.size:
             return None
         (size,) = _LENGTH.unpack_from(self._buffer, self._start)
         if not _LEAST_FRAME <= size <= self.max_frame:
@@ -146,12 +159,17 @@ class FrameReader:
                 f"The peer announced a frame of {size} bytes; {_LEAST_FRAME} to {self.max_frame} are accepted. "
                 f"It may not be a Kafka broker, or speak TLS."
             )
-        if self.pending < _LENGTH.size + size:
+        if pending < _LENGTH.size + size:
             return None
         start = self._start + _LENGTH.size
         self._start = start + size
         with memoryview(self._buffer) as view:
             return bytes(view[start : self._start])
+
+
+def _is_whole(data: bytes, max_frame: int) -> bool:
+    size = len(data) - _LENGTH.size
+    return _LEAST_FRAME <= size <= max_frame and _LENGTH.unpack_from(data) == (size,)
 
 
 def _framed(buffer: bytearray, message: Message, version: int) -> list[BytesLike]:
@@ -166,7 +184,7 @@ def _has_tags(api_key: int, message: type[Message] | Message, version: int) -> b
     return api_key != ApiKey.API_VERSIONS and message.is_flexible(version)
 
 
-def _skip_tags(data: memoryview, position: int) -> int:
+def _skip_tags(data: BytesLike, position: int) -> int:
     """The position behind the tagged fields of a header; Kafka has defined none yet."""
     if data[position] == 0:
         return position + 1

@@ -33,19 +33,24 @@ _NO_HEADERS: Final = b"\x00"
 
 
 class _Varints(dict[int, bytes]):
-    """Zigzag varints by value; those of one and two bytes are kept, nearly all that a stream of records needs."""
+    """Zigzag varints by value, each behind the same bytes; kept are nearly all that a stream of records needs."""
 
-    __slots__ = ()
+    __slots__ = ("_before",)
+
+    def __init__(self, before: bytes = b"") -> None:
+        self._before = before
 
     def __missing__(self, value: int) -> bytes:
-        encoded = _encode_varint(value)
-        if -8192 <= value < 8192:
+        encoded = self._before + _encode_varint(value)
+        if -8192 <= value < 16384:  # as many as the records of 100 bytes in a batch of a megabyte, too
             self[value] = encoded
         return encoded
 
 
 def _encode_varint(value: int) -> bytes:
     zigzag = value << 1 if value >= 0 else ~(value << 1)
+    if 0x3FFF < zigzag < 0x200000:  # the numbers of records in a large batch
+        return bytes((zigzag & 0x7F | 0x80, zigzag >> 7 & 0x7F | 0x80, zigzag >> 14))
     encoded = bytearray()
     while zigzag > 0x7F:
         encoded.append(zigzag & 0x7F | 0x80)
@@ -55,6 +60,8 @@ def _encode_varint(value: int) -> bytes:
 
 
 _VARINTS: Final = _Varints()
+_NO_KEY: Final = _Varints(_NULL)  # the length of the value, behind that of a missing key
+_join: Final = b"".join
 
 
 class RecordBatchBuilder:
@@ -66,7 +73,16 @@ class RecordBatchBuilder:
     ``expected_size``, in bytes with the batch header, is what the batch will hardly outgrow: a hint that may save memory.
     """
 
-    __slots__ = ("_body", "_closed", "base_timestamp", "count", "max_timestamp", "size")
+    __slots__ = (
+        "_body",
+        "_head",
+        "_open",
+        "_timestamp",
+        "base_timestamp",
+        "count",
+        "max_timestamp",
+        "size",
+    )
 
     #: The number of records.
     count: int
@@ -83,7 +99,11 @@ class RecordBatchBuilder:
         self.base_timestamp = -1
         self.max_timestamp = -1
         self._body = bytearray()
-        self._closed = False
+        #: Where records go; None once the batch is closed.
+        self._open: bytearray | None = self._body
+        #: How a record with this timestamp begins, behind its length: most have that of the one before.
+        self._timestamp: int | None = None
+        self._head = b""
 
     def append(self, timestamp_ms: int, key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int:
         """Put one record at the end; returns the bytes that it takes there.
@@ -94,39 +114,25 @@ class RecordBatchBuilder:
         Raises ``InvalidRecord`` for a timestamp out of range or a header name that UTF-8 cannot hold,
         ``RecordTooLarge`` where the batch would outgrow 2 GiB, ``ProducerStateError`` when the batch is closed.
         """
-        if self._closed:
+        body = self._open
+        if body is None:
             raise _closed()
-        if not 0 <= timestamp_ms <= _MAX_TIMESTAMP:
-            raise _invalid_timestamp(timestamp_ms)
+        if timestamp_ms != self._timestamp:
+            self._begin_at(timestamp_ms)
         count = self.count
         varints = _VARINTS
 
-        if key is None:
-            key_length = _NULL
-            key = b""
+        # As one expression: every further step costs as much as half of it.
+        if headers or type(value) is not bytes:
+            record = self._head + varints[count] + _encode_fields(key, value, headers)
+        elif key is None:
+            record = _join((self._head, varints[count], _NO_KEY[len(value)], value, _NO_HEADERS))
         else:
             if type(key) is not bytes:
                 key = memoryview(key).tobytes()  # not bytes(key): that makes n zero bytes of the number n
-            key_length = varints[len(key)]
-        if value is None:
-            value_length = _NULL
-            value = b""
-        else:
-            if type(value) is not bytes:
-                value = memoryview(value).tobytes()
-            value_length = varints[len(value)]
-        record = b"".join(
-            (
-                _ATTRIBUTES,
-                varints[timestamp_ms - self.base_timestamp if count else 0],
-                varints[count],
-                key_length,
-                key,
-                value_length,
-                value,
-                _encode_headers(headers) if headers else _NO_HEADERS,
+            record = _join(
+                (self._head, varints[count], varints[len(key)], key, varints[len(value)], value, _NO_HEADERS)
             )
-        )
 
         length = len(record)
         prefix = varints[length]
@@ -135,24 +141,30 @@ class RecordBatchBuilder:
         if size > _MAX_FIELD:
             raise _too_large(length)
         next_count = count + 1  # now, while nothing has changed: even a number takes memory
-        body = self._body
         body += prefix
         try:
             body += record
         except MemoryError:
             del body[-len(prefix) :]
             raise
-        if not count:
-            self.base_timestamp = timestamp_ms
         if timestamp_ms > self.max_timestamp:
+            if not count:
+                self.base_timestamp = timestamp_ms
             self.max_timestamp = timestamp_ms
         self.count = next_count
         self.size = size
         return length
 
+    def _begin_at(self, timestamp_ms: int) -> None:
+        """Make ready for records with this timestamp."""
+        if not 0 <= timestamp_ms <= _MAX_TIMESTAMP:
+            raise _invalid_timestamp(timestamp_ms)
+        head = _ATTRIBUTES + _VARINTS[timestamp_ms - self.base_timestamp if self.count else 0]
+        self._timestamp, self._head = timestamp_ms, head
+
     def close(self) -> bytearray:
         """Take no more records; returns the encoded ones, uncompressed, not to be changed. May be called again."""
-        self._closed = True
+        self._open = None
         return self._body
 
     def read_records(self) -> list[Record]:
@@ -181,6 +193,28 @@ def _headers_upper_bound(headers: Headers) -> int:
         if content is not None:
             size += len(content) if type(content) is bytes else memoryview(content).nbytes
     return size
+
+
+def _encode_fields(key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
+    """Key, value and headers, of any type."""
+    varints = _VARINTS
+    if key is None:
+        key_length = _NULL
+        key = b""
+    else:
+        if type(key) is not bytes:
+            key = memoryview(key).tobytes()
+        key_length = varints[len(key)]
+    if value is None:
+        value_length = _NULL
+        value = b""
+    else:
+        if type(value) is not bytes:
+            value = memoryview(value).tobytes()
+        value_length = varints[len(value)]
+    return _join(
+        (key_length, key, value_length, value, _encode_headers(headers) if headers else _NO_HEADERS)
+    )
 
 
 def _encode_headers(headers: Headers) -> bytes:

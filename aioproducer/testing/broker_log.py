@@ -7,7 +7,12 @@ rule that a batch breaks decides which error its producer sees:
 2. base offset 0, not larger than max.message.bytes, at least a header, right CRC;
 3. offsets and count agree, no control batch, a producer id comes with a sequence;
 4. every record can be read, and nothing is left over; keys and timestamps are what the topic asks for;
-5. the sequence follows the producer's last one, or repeats one of its last five batches exactly.
+5. the sequence follows the producer's last one, or repeats one of its last five batches exactly;
+6. a transactional batch belongs to a transaction that the coordinator knows of, and while one is open in this log its
+   producer writes nothing else.
+
+A transaction begins with its first batch and ends with a marker, a control batch of the coordinator. Up to the first batch
+of the oldest open transaction the log is stable: that is how far a read_committed consumer reads.
 
 Three rules are stricter than Kafka's, since a client that breaks them has a bug: bytes behind the batch are refused (Kafka
 drops them), and so are a wrong maxTimestamp and the timestamp type LogAppendTime (Kafka corrects them).
@@ -31,6 +36,7 @@ from aioproducer.record.reader import Record, read_batches
 from aioproducer.types import Header, TimestampType
 
 __all__ = [
+    "AbortedRange",
     "Appended",
     "BatchHeader",
     "LogRules",
@@ -58,6 +64,10 @@ _CONTROL_BIT = 0x20
 
 _MAX_SEQUENCE = 2**31 - 1
 _NO_SEQUENCE = -1
+_MAGIC = 2
+_MARKER_KEY = struct.Struct(">hh")  # version, type
+_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+_ABORT_MARKER, _COMMIT_MARKER = 0, 1
 _NO_TIMESTAMP = -1
 _REMEMBERED_BATCHES = 5
 _DECOMPRESSED_LIMIT = 1 << 30
@@ -127,6 +137,14 @@ class LogRules(NamedTuple):
     knows_invalid_record: bool = True
     accepts_unknown_producers: bool = True
     limits_future_timestamps: bool = True
+
+
+class AbortedRange(NamedTuple):
+    """An aborted transaction: from its first record to its marker, the producer's transactional records are void."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
 
 
 class RecordError(NamedTuple):
@@ -302,11 +320,15 @@ class ProducerState:
         wanted = (header.base_sequence, header.last_sequence)
         return next((batch for batch in self.batches if batch[:2] == wanted), None)
 
-    def remember(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
-        """Note an appended batch; a new epoch forgets the batches of the old one."""
-        if header.producer_epoch != self.epoch:
+    def enter_epoch(self, epoch: int) -> None:
+        """A new epoch forgets the batches of the old one."""
+        if epoch != self.epoch:
             self.batches.clear()
-            self.epoch = header.producer_epoch
+            self.epoch = epoch
+
+    def remember(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
+        """Note an appended batch."""
+        self.enter_epoch(header.producer_epoch)
         self.batches.append(_Remembered(header.base_sequence, header.last_sequence, base_offset, max_timestamp))
 
 
@@ -323,15 +345,27 @@ class PartitionLog:
     producers: dict[int, ProducerState] = field(default_factory=dict[int, ProducerState])
     #: Producers that this log has no state of and wants to hear so (UNKNOWN_PRODUCER_ID), whatever the release.
     disowned: set[int] = field(default_factory=set[int])
+    #: The offset of the first batch of each open transaction, by producer id.
+    open_transactions: dict[int, int] = field(default_factory=dict[int, int])
+    #: The aborted transactions that have records here, in the order of their markers.
+    aborted: list[AbortedRange] = field(default_factory=list[AbortedRange])
+    _markers: int = field(default=0, repr=False)
 
-    def append(self, data: bytes, *, leader_epoch: int, now_ms: int, rules: LogRules) -> Appended | Refused:
-        """Append the batch in ``data``, or say why not; nothing changes unless all of it is right."""
-        verdict = self._append(data, leader_epoch, now_ms, rules)
+    def append(
+        self, data: bytes, *, leader_epoch: int, now_ms: int, rules: LogRules, verified: bool = False
+    ) -> Appended | Refused:
+        """Append the batch in ``data``, or say why not; nothing changes unless all of it is right.
+
+        ``verified``: the transaction coordinator says that this partition belongs to the producer's open transaction.
+        """
+        verdict = self._append(data, leader_epoch, now_ms, rules, verified)
         if isinstance(verdict, Refused) and verdict.code is ErrorCode.INVALID_RECORD and not rules.knows_invalid_record:
             return verdict._replace(code=ErrorCode.CORRUPT_MESSAGE)
         return verdict
 
-    def _append(self, data: bytes, leader_epoch: int, now_ms: int, rules: LogRules) -> Appended | Refused:
+    def _append(
+        self, data: bytes, leader_epoch: int, now_ms: int, rules: LogRules, verified: bool
+    ) -> Appended | Refused:
         refused = _check_framing(data, rules.produce_version)
         if refused is not None:
             return refused._replace(reached_log=False)
@@ -348,14 +382,20 @@ class PartitionLog:
         state = self.producers.get(header.producer_id)
         if state is not None and (duplicate := state.find_duplicate(header)) is not None:
             return Appended(duplicate.base_offset, duplicate.max_timestamp, duplicate=True)
-        refused = self._check_producer(header, state, rules)
+        refused = self._check_transaction(header, verified) or self._check_producer(header, state, rules)
         if refused is not None:
             return refused
+        if header.producer_id in self.open_transactions and not header.is_transactional:
+            who = f"producer {header.producer_id} in {self.topic}-{self.partition}"
+            return Refused(ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from {who}")
         return self._write(data, header, records, leader_epoch, now_ms)
 
+    def _check_transaction(self, header: BatchHeader, verified: bool) -> Refused | None:
+        if not header.is_transactional or verified or header.producer_id in self.open_transactions:
+            return None
+        return Refused(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+
     def _check_producer(self, header: BatchHeader, state: ProducerState | None, rules: LogRules) -> Refused | None:
-        if header.is_transactional:
-            return Refused(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
         if header.producer_id < 0:
             return None
         if header.producer_id in self.disowned and header.base_sequence != 0:
@@ -409,24 +449,70 @@ class PartitionLog:
             self.disowned.discard(header.producer_id)
             state = self.producers.setdefault(header.producer_id, ProducerState(header.producer_epoch))
             state.remember(header, stored.base_offset, stored.max_timestamp)
+        if header.is_transactional:
+            self.open_transactions.setdefault(header.producer_id, stored.base_offset)
         return Appended(stored.base_offset, append_time)
 
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        leader_epoch: int,
+        coordinator_epoch: int,
+        now_ms: int,
+    ) -> None:
+        """Write a transaction marker, as the coordinator does into every partition that was added, even an empty one."""
+        raw = _marker(producer_id, producer_epoch, committed, coordinator_epoch, now_ms)
+        stored = _stamp(raw, self.end_offset, leader_epoch, _NO_TIMESTAMP)
+        header = BatchHeader.parse(stored)
+        self.batches.append(LoggedBatch(self.topic, self.partition, header, stored, raw, ()))
+        self.end_offset += 1
+        self._markers += 1
+        self.producers.setdefault(producer_id, ProducerState(producer_epoch)).enter_epoch(producer_epoch)
+        first_offset = self.open_transactions.pop(producer_id, None)
+        if first_offset is not None and not committed:
+            self.aborted.append(AbortedRange(producer_id, first_offset, header.base_offset))
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the oldest open transaction begins, or the end: up to there everything is committed or aborted."""
+        return min(self.open_transactions.values(), default=self.end_offset)
+
+    def aborted_in(self, first_offset: int, end_offset: int) -> list[AbortedRange]:
+        """The aborted transactions with records from ``first_offset`` on and before ``end_offset``."""
+        return [a for a in self.aborted if a.last_offset >= first_offset and a.first_offset < end_offset]
+
+    def is_aborted(self, batch: LoggedBatch) -> bool:
+        """Whether the batch belongs to a transaction that was aborted."""
+        header = batch.header
+        return header.is_transactional and any(
+            header.producer_id == a.producer_id and a.first_offset <= header.base_offset < a.last_offset
+            for a in self.aborted
+        )
+
     def __len__(self) -> int:
-        """How many records a consumer can still read."""
-        return self.end_offset - self.start_offset
+        """How many records a consumer can still read, markers not counted; those of aborted transactions are."""
+        return self.end_offset - self.start_offset - self._markers
 
     def __bool__(self) -> bool:
         """A log without records is a log too."""
         return True
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes:
-        """Whole batches from the one that holds ``offset`` on, at most ``max_bytes`` - or the first one if larger."""
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True, before: int | None = None) -> bytes:
+        """Whole batches from the one that holds ``offset`` on, at most ``max_bytes`` - or the first one if larger.
+
+        ``before`` is the offset where the reading ends, None the end of the log.
+        """
         index = max(0, bisect_right(self.batches, offset, key=lambda batch: batch.base_offset) - 1)
         pieces: list[bytes] = []
         size = 0
         for batch in self.batches[index:]:
             if batch.last_offset < offset:
                 continue
+            if before is not None and batch.base_offset >= before:
+                break
             if size + len(batch.raw) > max_bytes and (pieces or not at_least_one):
                 break
             pieces.append(batch.raw)
@@ -437,14 +523,21 @@ class PartitionLog:
         """The first record that is not older than the timestamp."""
         return next((r for r in self.records() if r.timestamp_ms >= timestamp_ms), None)
 
-    def records(self) -> list[LoggedRecord]:
-        """Every record that a consumer can still read, in order."""
-        return [r for batch in self.batches for r in batch.records if r.offset >= self.start_offset]
+    def records(self, *, committed: bool = False) -> list[LoggedRecord]:
+        """Every record that a consumer can still read, in order; ``committed``: that a read_committed one can."""
+        return [
+            record
+            for batch in self.batches
+            if not committed or (batch.base_offset < self.last_stable_offset and not self.is_aborted(batch))
+            for record in batch.records
+            if record.offset >= self.start_offset
+        ]
 
     def delete_records(self, before_offset: int) -> None:
         """Move the start of the log up, as retention or DeleteRecords does."""
         self.start_offset = max(self.start_offset, min(before_offset, self.end_offset))
         self.batches = [batch for batch in self.batches if batch.last_offset >= self.start_offset]
+        self._markers = sum(batch.header.is_control for batch in self.batches)
 
     def forget_producer(self, producer_id: int, *, disown: bool = False) -> None:
         """Lose the state of a producer; with ``disown`` its next batch is refused unless it starts at sequence 0."""
@@ -620,6 +713,33 @@ def _stamp(data: bytes, base_offset: int, leader_epoch: int, append_time: int) -
         raw[_CRC_FROM + 1] |= _LOG_APPEND_TIME_BIT
         struct.pack_into(">q", raw, _MAX_TIMESTAMP_AT, append_time)
         struct.pack_into(">I", raw, _CRC_AT, crc32c(memoryview(raw)[_CRC_FROM:]))
+    return bytes(raw)
+
+
+def _marker(producer_id: int, producer_epoch: int, committed: bool, coordinator_epoch: int, now_ms: int) -> bytes:
+    """A control batch of one record, Kafka's EndTransactionMarker, at offset 0."""
+    key = _MARKER_KEY.pack(0, _COMMIT_MARKER if committed else _ABORT_MARKER)
+    value = _MARKER_VALUE.pack(0, coordinator_epoch)
+    # Attributes, timestamp delta and offset delta are 0; the lengths fit into one byte as zigzag varints.
+    body = b"\0\0\0" + bytes([2 * len(key)]) + key + bytes([2 * len(value)]) + value + b"\0"
+    record = bytes([2 * len(body)]) + body
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=_HEADER.size - _BEFORE_BATCH + len(record),
+        partition_leader_epoch=0,
+        magic=_MAGIC,
+        crc=0,
+        attributes=_TRANSACTIONAL_BIT | _CONTROL_BIT,
+        last_offset_delta=0,
+        base_timestamp=now_ms,
+        max_timestamp=now_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=_NO_SEQUENCE,
+        record_count=1,
+    )
+    raw = bytearray(_HEADER.pack(*header) + record)
+    struct.pack_into(">I", raw, _CRC_AT, crc32c(memoryview(raw)[_CRC_FROM:]))
     return bytes(raw)
 
 

@@ -155,8 +155,8 @@ async def client_of(servers: FakeBroker | str, **options: Any) -> AsyncIterator[
     try:
         yield client
     finally:
-        await asyncio.wait_for(client.close(), 5)
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(client.close(), 30)
+        await asyncio.wait_for(running, 30)
         left = {task for task in asyncio.all_tasks() - before if "accept" not in repr(task)}
         assert not left
         assert not [timer for timer in live_timers(loop) - timers if "aioproducer/net" in repr(timer)]
@@ -167,6 +167,6 @@ def live_timers(loop: asyncio.AbstractEventLoop) -> set[asyncio.TimerHandle]:
     return {timer for timer in scheduled if not timer.cancelled()}
 
 
-def soon(seconds: float = 5.0) -> float:
+def soon(seconds: float = 20.0) -> float:
     """A deadline on the clock of the event loop."""
     return asyncio.get_running_loop().time() + seconds

@@ -160,11 +160,11 @@ class Audit:
 
     async def outcome(self, attempt: Attempt) -> RecordMetadata | KafkaError:
         """What became of it, once that is known."""
-        await until(lambda: attempt.outcome is not None, 20)
+        await until(lambda: attempt.outcome is not None, 40)
         assert attempt.outcome is not None
         return attempt.outcome
 
-    async def all_outcomes(self, timeout: float = 20) -> None:
+    async def all_outcomes(self, timeout: float = 40) -> None:
         """Wait until nothing is open any more."""
         await until(lambda: all(attempt.outcome is not None for attempt in self.attempts), timeout)
 
