@@ -275,7 +275,7 @@ class GatedSource:
 
     def read(self) -> Chunk | None:
         self.asked.release()
-        assert self.allowed.acquire(timeout=10)
+        assert self.allowed.acquire(timeout=50)
         self.reads += 1
         return None if self.is_closed else Chunk(self.rows)
 
@@ -298,7 +298,7 @@ class LateExecutor(ThreadPoolExecutor):
                 return call(*args, **options)
             finally:
                 if self.is_late:
-                    self.end.wait(10)
+                    self.end.wait(50)
 
         return super().submit(late)
 
@@ -329,7 +329,7 @@ async def test_a_chunk_that_is_told_late_and_taken_already_is_not_taken_for_the_
     await asyncio.sleep(0)
     source.allowed.release()  # the event is to be set by this one,
     for _ in range(2):
-        assert source.asked.acquire(timeout=10)  # the event loop is not to run now
+        assert source.asked.acquire(timeout=50)  # the event loop is not to run now
     chunks.take()  # which is gone before anybody sees that
 
     await asyncio.sleep(0)
@@ -370,7 +370,7 @@ async def test_a_table_many_times_larger_than_the_buffer_memory_is_sent_within_i
 
 async def test_many_tables_and_senders_share_little_memory_without_standing_in_each_others_way() -> None:
     with FakeBroker(topics={"wide": 40}) as broker:
-        async with opened(broker, **TIGHT) as producer, asyncio.timeout(30):
+        async with opened(broker, **TIGHT) as producer, asyncio.timeout(50):
             records = [asyncio.create_task(producer.send("wide", b"x" * 9000, partition=3)) for _ in range(10)]
             tables = [send(producer, "wide", numbers(1500), value="value", key="key") for _ in range(4)]
             results = await asyncio.gather(*tables)
@@ -425,7 +425,7 @@ async def test_a_table_that_waits_for_its_source_ends_with_the_producer(broker: 
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"v": ["a"]})
-        goes_on.wait(10)
+        goes_on.wait(50)
 
     async with opened(broker) as producer:
         table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.string())]), batches())
@@ -434,7 +434,7 @@ async def test_a_table_that_waits_for_its_source_ends_with_the_producer(broker: 
         await producer.close(timeout=1)
 
         with pytest.raises(ProducerClosed):
-            await asyncio.wait_for(sending, 5)
+            await asyncio.wait_for(sending, 20)
     goes_on.set()
 
 
@@ -446,7 +446,7 @@ async def test_a_table_never_succeeds_although_rows_of_it_were_not_sent(
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"v": ["x"] * 100})
-        assert goes_on.wait(10)
+        assert goes_on.wait(50)
 
     async with opened(broker, linger_ms=10_000) as producer:
         await producer.partitions_for("orders")
@@ -461,7 +461,7 @@ async def test_a_table_never_succeeds_although_rows_of_it_were_not_sent(
         goes_on.set()
 
         with pytest.raises(error):
-            await asyncio.wait_for(sending, 5)
+            await asyncio.wait_for(sending, 20)
         assert engine.pool.free == engine.pool.total
     assert broker.records("orders") == []
 
@@ -471,7 +471,7 @@ async def test_the_last_rows_wait_for_those_who_waited_for_the_topic_before(brok
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"v": ["x"] * 100})
-        assert goes_on.wait(10)
+        assert goes_on.wait(50)
 
     async with opened(broker, linger_ms=10_000) as producer:
         await producer.partitions_for("orders")
@@ -495,13 +495,13 @@ async def test_a_table_that_waits_for_its_source_leaves_the_memory_to_others(bro
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"v": ["x"] * 1000})
-        assert goes_on.wait(10)
+        assert goes_on.wait(50)
 
     async with opened(broker) as producer:
         table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.string())]), batches())
         sending = asyncio.create_task(send(producer, "orders", table, value="v"))
         await until(lambda: len(broker.records("orders")) == 1000)
-        await producer.flush(5)
+        await producer.flush(30)
 
         assert memory_is_back(producer)
         goes_on.set()
@@ -670,7 +670,7 @@ async def test_rows_do_not_wait_for_a_table_that_is_slow_to_make_more(broker: Fa
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"v": ["a", "b"]})
         yield pa.record_batch({"v": ["c"]})
-        assert goes_on.wait(10)
+        assert goes_on.wait(50)
         yield pa.record_batch({"v": ["d"]})
 
     table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.string())]), batches())
@@ -695,7 +695,7 @@ async def test_cancelled_anywhere_it_leaves_no_memory_behind_and_no_half_of_a_ba
                 await asyncio.sleep(0)
             sending.cancel()
             await asyncio.wait([sending])
-            await producer.flush(5)
+            await producer.flush(30)
 
             assert sending.cancelled()
             assert memory_is_back(producer)
@@ -713,7 +713,7 @@ class SlowToOpen:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         self.is_asked.set()
-        assert self.goes_on.wait(10)
+        assert self.goes_on.wait(50)
         return self.table.__arrow_c_stream__(requested_schema)
 
 
@@ -749,7 +749,7 @@ async def test_a_table_that_is_being_opened_ends_with_the_producer(broker: FakeB
         await producer.close()
 
         with pytest.raises(ProducerClosed):
-            await asyncio.wait_for(sending, 5)
+            await asyncio.wait_for(sending, 20)
     table.goes_on.set()
 
 
@@ -761,7 +761,7 @@ async def test_what_was_handed_over_before_a_cancellation_is_delivered_all_the_s
             pending = producer._usable().accumulator.pending_records
             sending.cancel()
             await asyncio.wait([sending])
-        await producer.flush(5)
+        await producer.flush(30)
 
     assert len(broker.records("orders")) == pending > 0
 
@@ -777,7 +777,7 @@ async def test_a_failure_after_a_cancellation_goes_to_on_delivery_error(broker: 
             pending = producer._usable().accumulator.pending_records
             sending.cancel()
             await asyncio.wait([sending])
-        await producer.flush(5)
+        await producer.flush(30)
         await until(lambda: len(failures) == pending)
 
 

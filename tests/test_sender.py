@@ -33,7 +33,7 @@ async def test_compression_does_not_wait_for_the_applications_threads(broker: Fa
         busy = [asyncio.create_task(anyio.to_thread.run_sync(everybody.wait)) for _ in range(2)]
         await asyncio.sleep(0.01)
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(20):
                 await producer.send("orders", b"x" * 1000)
         finally:
             everybody.set()
@@ -53,7 +53,7 @@ async def test_a_producer_id_that_is_none_is_asked_for_again_with_pauses(
     broker.control("InitProducerId", answer, times=None)
     pauses = {"retry_backoff_ms": 50, "retry_backoff_max_ms": 50}
     async with opened(broker, **pauses) as producer:
-        waiting = asyncio.ensure_future(producer.send("orders", b"value", timeout=5))
+        waiting = asyncio.ensure_future(producer.send("orders", b"value", timeout=30))
         began = asyncio.get_running_loop().time()
         await until(lambda: broker.count("InitProducerId") >= 3)
         took = asyncio.get_running_loop().time() - began

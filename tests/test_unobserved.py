@@ -77,7 +77,7 @@ async def test_records_that_nobody_waits_for_are_logged_when_they_fail(
     async with opened(broker) as producer:
         for _ in range(5):
             await producer.enqueue("orders", b"value", partition=0)
-        await producer.flush(5)
+        await producer.flush(30)
         await until(lambda: "TOPIC_AUTHORIZATION_FAILED" in caplog.text)
 
     assert "are not in the log" in caplog.text

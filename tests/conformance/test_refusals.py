@@ -182,8 +182,9 @@ async def test_a_topic_that_nobody_may_create_is_waited_for_and_not_created(clus
     unknown = cluster.topic() + ".unknown"
 
     async with cluster.producer(allow_auto_create_topics=False) as producer:
-        with pytest.raises(NotWrittenTimeout, match=r"not accepted within 1 s") as caught:
-            await producer.send(unknown, b"value", timeout=1)
+        await producer.ready()
+        with pytest.raises(NotWrittenTimeout, match=r"not accepted within 2 s") as caught:
+            await producer.send(unknown, b"value", timeout=2)
 
         assert isinstance(caught.value.__cause__, BrokerError)
         assert caught.value.__cause__.name == "UNKNOWN_TOPIC_OR_PARTITION"
