@@ -207,7 +207,7 @@ async def run_schedule(
 async def _check_that_it_lives(audit: Audit) -> None:
     """Nothing is wrong any more, so every partition must take records again, whatever happened to those before."""
     for partition in ALL_PARTITIONS:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await _send_until_acknowledged(audit, partition)
 
 

@@ -73,7 +73,7 @@ def test_the_judge_says_what_is_wrong(attempts: list[Attempt], log: list[Entry],
 
 async def test_the_judge_sees_the_duplicates_of_a_producer_without_idempotence(broker: FakeBroker) -> None:
     """The negative control with real parts: what idempotence is there for."""
-    async with audited(broker, check=False, enable_idempotence=False, request_timeout_ms=2000) as audit:
+    async with audited(broker, check=False, enable_idempotence=False, request_timeout_ms=20_000) as audit:
         for _ in range(3):
             broker.drop_connection("Produce", when="after")
             await audit.send()
@@ -83,7 +83,7 @@ async def test_the_judge_sees_the_duplicates_of_a_producer_without_idempotence(b
 
 
 async def test_the_judge_is_content_with_the_same_losses_and_idempotence(broker: FakeBroker) -> None:
-    async with audited(broker, request_timeout_ms=2000) as audit:
+    async with audited(broker, request_timeout_ms=20_000) as audit:
         for _ in range(3):
             broker.drop_connection("Produce", when="after")
             await audit.send()

@@ -24,7 +24,7 @@ from tests.traps.schedules import a_few_and_many
 
 Spoil: TypeAlias = Callable[[ProduceResponse], object]
 
-OPTIONS: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 2000, "delivery_timeout_ms": 10_000}
+OPTIONS: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 10_000, "delivery_timeout_ms": 20_000}
 
 
 def first(response: ProduceResponse) -> PartitionProduceResponse:

@@ -22,7 +22,7 @@ from tests.traps.schedules import (
     throttle,
 )
 
-OPTIONS: dict[str, Any] = {"linger_ms": 0, "batch_size": 0, "request_timeout_ms": 5000}
+OPTIONS: dict[str, Any] = {"linger_ms": 0, "batch_size": 0, "request_timeout_ms": 20_000}
 
 
 def check_epochs(broker: FakeBroker) -> None:
@@ -150,8 +150,10 @@ async def test_a_fenced_producer_id_is_left_for_a_fresh_one_and_later_sends_work
         await fill(audit, 3, 2)
         await audit.all_outcomes()
         broker.fence(1000)
+        before = broker.count("Produce")
         with broker.hold("Produce"):
             await fill(audit, 1, in_flight)
+            await until(lambda: broker.count("Produce") == before + in_flight)
         await audit.all_outcomes()
         await fill(audit, 3, 3)
 

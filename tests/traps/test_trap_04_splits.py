@@ -15,7 +15,7 @@ from tests.conftest import Clock, until
 from tests.traps.judge import Audit, audited
 from tests.traps.schedules import ANY, World, a_few_and_many, run_schedule
 
-OPTIONS: dict[str, Any] = {"batch_size": 16_000, "request_timeout_ms": 5000, "linger_ms": 60_000}
+OPTIONS: dict[str, Any] = {"batch_size": 16_000, "request_timeout_ms": 20_000, "linger_ms": 60_000}
 
 
 def limited(limit: int) -> FakeBroker:

@@ -143,15 +143,15 @@ async def test_a_send_to_nobody_ends_by_its_timeout_and_a_close_by_its_own(
             await producer.ready(timeout=0.05)
         with pytest.raises(KafkaTimeoutError):
             await producer.partitions_for("orders", timeout=0.05)
-        waiting = [asyncio.ensure_future(producer.send("orders", b"value", timeout=5)) for _ in range(3)]
+        waiting = [asyncio.ensure_future(producer.send("orders", b"value", timeout=60)) for _ in range(3)]
         await asyncio.sleep(0.01)
         began = loop.time()
         report = await producer.close(timeout=0.1)
         to_close = loop.time() - began
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
-    assert 0.14 < by_default < 5, "and not the 60 s that are usual"
-    assert to_close < 4, "and not the 5 s of those who wait"
+    assert 0.14 < by_default < 20, "and not the 60 s that are usual"
+    assert to_close < 20, "and not the 60 s of those who wait"
     assert report.clean
     assert len(str(caught.value)) > 40
     assert all(isinstance(outcome, Exception) for outcome in outcomes)
@@ -181,9 +181,9 @@ async def test_a_send_to_a_broker_that_falls_silent_ends_in_time(broker: FakeBro
         clock.advance(10.5)
     clock.advance(10.5)  # the record may have been accepted after the first time, if a producer id was asked for sooner
     with pytest.raises(DeliveryError) as caught:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await sending
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await producer.close(timeout=0.1)
 
     assert isinstance(caught.value, Unknown) == (stage == "Produce")
@@ -197,7 +197,7 @@ async def test_a_close_while_a_broker_is_silent_ends_by_its_timeout(broker: Fake
         producer = await Producer(broker.bootstrap_servers, **QUICK).start()
         waiting = asyncio.ensure_future(producer.send("orders", b"value"))
         await until(lambda: held.waiting)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await producer.close(timeout=0.05)
         with pytest.raises(Exception, match="closed"):
             await waiting
@@ -213,14 +213,14 @@ async def test_a_send_goes_to_the_bootstrap_server_that_is_well_whatever_the_oth
     with dead_end() as dead:
         for servers in (f"{dead},{broker.bootstrap_servers}", f"{broker.bootstrap_servers},{dead}"):
             async with Producer(servers, **options) as producer:
-                await producer.send("orders", b"value", timeout=10)
+                await producer.send("orders", b"value", timeout=30)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_a_send_survives_one_silence_at_any_stage(broker: FakeBroker, stage: str) -> None:
     broker.swallow(stage)
     async with audited(
-        broker, request_timeout_ms=60, socket_connection_setup_timeout_ms=60, delivery_timeout_ms=5000
+        broker, request_timeout_ms=60, socket_connection_setup_timeout_ms=60, delivery_timeout_ms=30_000
     ) as audit:
         await audit.send()
 
@@ -245,7 +245,7 @@ async def test_a_close_that_is_cancelled_goes_on_and_can_be_awaited_again(broker
     await producer.partitions_for("orders")
     with broker.hold("Produce"):
         await producer.enqueue("orders", b"value")
-        closing = asyncio.ensure_future(producer.close(timeout=5))
+        closing = asyncio.ensure_future(producer.close(timeout=60))
         await asyncio.sleep(0.01)
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):

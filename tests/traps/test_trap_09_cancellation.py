@@ -105,7 +105,7 @@ async def test_a_cancelled_enqueue_buffers_all_or_nothing_at_every_step(state: s
                     hold.release()
                 if isinstance(outcome, Delivery):
                     await outcome
-                await producer.flush(5)
+                await producer.flush(30)
                 assert producer.health().waiting_senders == 0
                 metrics = producer.metrics()
                 assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
@@ -132,7 +132,7 @@ async def test_a_cancelled_send_delivers_what_it_had_buffered_at_every_step(time
                 with suppress(asyncio.CancelledError):
                     await steps
                 accepted = producer.metrics()["records-pending"]
-                await producer.flush(5)
+                await producer.flush(30)
                 acknowledged = (await producer.send("orders", b"z", partition=0)).offset
             assert len(broker.records("orders")) == acknowledged + 1 >= accepted
             assert errors == []
@@ -229,7 +229,7 @@ async def test_a_cancelled_send_in_a_storm_of_timeouts_is_delivered_once_or_not_
 
         for begin in range(0, 10_000, 1000):
             await asyncio.gather(*(one(number) for number in range(begin, begin + 1000)))
-        await audit.producer.flush(20)
+        await audit.producer.flush(30)
 
     assert 0 < late < 10_000
     assert complaints == []

@@ -121,8 +121,8 @@ def test_linger_does_not_outlast_the_batch_before() -> None:
 
 
 async def test_linger_leaves_a_steady_trickle_alone(broker: FakeBroker) -> None:
-    async with opened(broker, linger_ms=10_000) as producer:
-        async with asyncio.timeout(10):  # what one record would linger
+    async with opened(broker, linger_ms=30_000) as producer:
+        async with asyncio.timeout(30):  # what one record would linger
             for _ in range(20):
                 await producer.send("orders", b"value", partition=0)
 
@@ -155,7 +155,7 @@ async def test_linger_is_skipped_by_flush_and_close(broker: FakeBroker) -> None:
             await until(lambda: broker.count("Produce") == 2)
             await producer.enqueue("orders", b"3", partition=0)
             began = loop.time()
-            flushing = asyncio.ensure_future(producer.flush(5))
+            flushing = asyncio.ensure_future(producer.flush(40))
             await until(lambda: broker.count("Produce") == 3)
         await flushing
         assert loop.time() - began < 30
@@ -165,7 +165,7 @@ async def test_linger_is_skipped_by_flush_and_close(broker: FakeBroker) -> None:
             await until(lambda: broker.count("Produce") == 4)
             await producer.enqueue("orders", b"5", partition=0)
             began = loop.time()
-            closing = asyncio.ensure_future(producer.close(5))
+            closing = asyncio.ensure_future(producer.close(40))
             await until(lambda: broker.count("Produce") == 5)
         await closing
 

@@ -27,7 +27,7 @@ from tests.traps.schedules import (
     run_schedule,
 )
 
-OPTIONS: dict[str, Any] = {"linger_ms": 0, "batch_size": 0, "request_timeout_ms": 2000}
+OPTIONS: dict[str, Any] = {"linger_ms": 0, "batch_size": 0, "request_timeout_ms": 20_000}
 
 
 def without_correlation_id(request: ReceivedRequest) -> bytes:

@@ -15,7 +15,7 @@ from aioproducer.testing.faults import Rule, _Kind
 from tests.traps.judge import audited
 from tests.traps.schedules import ANY, World, a_few_and_many, run_schedule
 
-OPTIONS: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 2000}
+OPTIONS: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 20_000}
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])

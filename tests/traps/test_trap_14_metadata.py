@@ -18,7 +18,7 @@ from tests.traps.schedules import ANY, World, a_few_and_many, omit_topic, run_sc
 OPTIONS: dict[str, Any] = {
     "linger_ms": 0,
     "request_timeout_ms": 500,
-    "delivery_timeout_ms": 10_000,
+    "delivery_timeout_ms": 20_000,
     "reconnect_backoff_max_ms": 20,
 }
 
@@ -131,7 +131,8 @@ async def test_a_leader_epoch_that_makes_no_sense_does_not_lose_the_partition() 
 
 
 async def test_a_topic_that_was_made_anew_with_batches_in_flight_gets_each_record_once(broker: FakeBroker) -> None:
-    async with audited(broker, check=False, **OPTIONS, batch_size=0) as audit:
+    options = {"request_timeout_ms": 10_000, "batch_size": 0}
+    async with audited(broker, check=False, **OPTIONS | options) as audit:
         await audit.send()
         with broker.hold("Produce"):
             for _ in range(5):
@@ -200,9 +201,9 @@ async def test_a_throttle_of_one_broker_is_none_of_the_others() -> None:
         async with audited(broker, **OPTIONS) as audit:
             await audit.send(partition=0)
             await audit.send(partition=1)
-            broker.throttle("Produce", 20_000, node=1)
+            broker.throttle("Produce", 60_000, node=1)
             await audit.send(partition=0)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 for _ in range(5):
                     await audit.send(partition=1)
 

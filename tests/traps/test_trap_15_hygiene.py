@@ -21,7 +21,7 @@ import uvloop
 from aioproducer import Delivery, Producer
 from aioproducer.errors import UnknownTimeout
 from aioproducer.testing import FakeBroker
-from tests.conftest import QUICK, opened, until
+from tests.conftest import QUICK, Clock, opened, until
 from tests.traps.judge import audited
 from tests.traps.schedules import run_schedule
 
@@ -182,7 +182,7 @@ class FlushingInterceptor:
 
     async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
         assert self.producer is not None
-        await self.producer.flush(5)
+        await self.producer.flush(30)
         self.flushed += 1
 
 
@@ -195,13 +195,13 @@ def test_a_flush_in_a_callback_or_an_interceptor_does_not_deadlock(
         flushes: list[asyncio.Task[None]] = []
 
         def delivered(delivery: Delivery) -> None:
-            flushes.append(asyncio.ensure_future(producer.flush(5)))
+            flushes.append(asyncio.ensure_future(producer.flush(30)))
 
         async with opened(broker, interceptors=[interceptor], linger_ms=1000) as producer:
             interceptor.producer = producer
             for _ in range(5):
                 await producer.enqueue("orders", b"value", on_delivery=delivered)
-            await producer.flush(5)
+            await producer.flush(30)
             await until(lambda: len(flushes) == 5 and interceptor.flushed == 5)
             await asyncio.gather(*flushes)
 
@@ -214,9 +214,10 @@ async def test_a_frozen_clock_stops_no_timer(broker: FakeBroker, monkeypatch: py
     loop = asyncio.get_running_loop()
     now, wall = time.monotonic, time.time()
     monkeypatch.setattr(loop, "time", lambda: now())
+    clock = Clock()
     options: dict[str, Any] = {
-        "request_timeout_ms": 500,
-        "delivery_timeout_ms": 600,
+        "request_timeout_ms": 20_000,
+        "delivery_timeout_ms": 21_000,
         "linger_ms": 10,
         "metadata_max_age_ms": 30,
     }
@@ -232,13 +233,16 @@ async def test_a_frozen_clock_stops_no_timer(broker: FakeBroker, monkeypatch: py
         await until(lambda: broker.count("Metadata") > asked + 1)
         broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=3)
         await audit.send()
-        with broker.hold("Produce"):
-            late = await audit.send()
+        with broker.hold("Produce") as held:
+            late = await audit.enqueue()
+            await until(lambda: held.waiting)
+            clock.advance(22)
+            await audit.outcome(late)
         took = now() - began
         monkeypatch.undo()
 
     assert isinstance(late.outcome, UnknownTimeout)
-    assert took < 10
+    assert took < 30
     assert broker.records("orders")[1].timestamp_ms == int(wall * 1000)
 
 
@@ -280,7 +284,7 @@ async def test_a_callback_runs_in_the_loop_of_its_producer(broker: FakeBroker) -
                 broker.fail("Produce", "INVALID_RECORD", times=None)
             await producer.enqueue("orders", b"x" * 500, on_delivery=note)
             await producer.enqueue("orders", b"x" * 500)
-            await producer.flush(5)
+            await producer.flush(30)
         await until(lambda: len(threads) >= 15)
 
     assert set(threads) == {threading.get_ident()}
