@@ -200,6 +200,12 @@ class BatchHeader(NamedTuple):
         """The header of a batch that is at least 61 bytes long."""
         return cls(*_HEADER.unpack_from(raw))
 
+    @classmethod
+    def of(cls, raw: bytes) -> BatchHeader | None:
+        """The header of whatever the bytes are, None if they are too short for one or of another magic."""
+        header = cls.parse(raw) if len(raw) >= _HEADER.size else None
+        return header if header is not None and header.magic == _MAGIC else None
+
     @property
     def codec(self) -> int:
         """The compression, as its number: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""

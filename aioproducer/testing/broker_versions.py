@@ -175,6 +175,16 @@ class Release:
         return self.number >= (2, 8)
 
     @property
+    def transaction_version(self) -> int:
+        """The transaction.version that a new cluster of this release finalizes (KIP-890); 0 means there is none."""
+        return 2 if self.number >= (4, 0) else 0
+
+    @property
+    def knows_transaction_abortable(self) -> bool:
+        """Whether TRANSACTION_ABORTABLE exists (KIP-890); brokers before it say INVALID_TXN_STATE."""
+        return self.number >= (3, 8)
+
+    @property
     def limits_future_timestamps(self) -> bool:
         """Whether records from more than an hour ahead are refused by default (KIP-1030)."""
         return self.number >= (4, 0)

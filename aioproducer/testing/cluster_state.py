@@ -1,4 +1,4 @@
-"""What the nodes of a fake cluster know together: topics, leaders, logs, producer ids.
+"""What the nodes of a fake cluster know together: topics, leaders, logs, producer ids, transactions, offsets of groups.
 
 All nodes share one state, so replication is perfect and instant: a leader that moves takes the whole log with it.
 """
@@ -9,17 +9,28 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from aioproducer.errors import ConfigError
 from aioproducer.protocol import REQUESTS, ApiKey
 from aioproducer.testing.broker_log import LogRules, PartitionLog, TopicConfig
 from aioproducer.testing.broker_versions import NEWEST_RELEASE, Release, VersionRange, api_key_of, release
+from aioproducer.testing.group_offsets import OFFSETS_TOPIC, GroupOffsets
+from aioproducer.testing.transaction_coordinator import TransactionCoordinator
+from aioproducer.testing.transaction_state import ProducerIdAndEpoch, TopicPartition
 
-__all__ = ["ClusterState", "Node", "Partition", "Topic", "TopicSpec", "is_valid_topic"]
+__all__ = ["ClusterState", "CoordinatorType", "Node", "Partition", "Topic", "TopicSpec", "is_valid_topic"]
 
 _VALID_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 #: Topic ids are numbered from here on, so that they look like version 4 UUIDs and are the same in each run.
 _FIRST_TOPIC_ID = 0xA10F0000_0000_4000_8000_000000000000
+
+
+class CoordinatorType(IntEnum):
+    """What a coordinator is in charge of, as FindCoordinator numbers it."""
+
+    GROUP = 0
+    TRANSACTION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +132,16 @@ class ClusterState:
         self.topics: dict[str, Topic] = {}
         self.next_producer_id = 1000
         self.next_producer_epoch = 0
+        self.transactions = TransactionCoordinator(
+            allocate_producer_id=self.allocate_producer_id,
+            transaction_version=lambda: self.transaction_version,
+            write_marker=self._write_marker,
+        )
+        self.groups = GroupOffsets()
+        self.features_epoch = 1
+        self._transaction_version: int | None = None
+        self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
+        self._coordinator_epoch = 0
         self._hidden: dict[tuple[str, int | None], int | None] = {}
         self._topics_made = 0
 
@@ -257,11 +278,11 @@ class ClusterState:
 
     # -- producers -----------------------------------------------------------------------------------------------------
 
-    def allocate_producer_id(self) -> tuple[int, int]:
-        """A producer id that nobody has, and its epoch."""
+    def allocate_producer_id(self) -> ProducerIdAndEpoch:
+        """A producer id that nobody has, and its first epoch."""
         producer_id = self.next_producer_id
         self.next_producer_id += 1
-        return producer_id, self.next_producer_epoch
+        return ProducerIdAndEpoch(producer_id, self.next_producer_epoch)
 
     def forget_producer(
         self, producer_id: int, *, topic: str | None = None, partition: int | None = None, disown: bool = False
@@ -285,6 +306,52 @@ class ClusterState:
             node.release.knows_invalid_record,
             node.release.accepts_unknown_producers,
             node.release.limits_future_timestamps,
+        )
+
+    # -- transactions and coordinators ---------------------------------------------------------------------------------
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalized feature transaction.version: what a test set, or what the oldest node's release comes with."""
+        if self._transaction_version is not None:
+            return self._transaction_version
+        return min(node.release.transaction_version for node in self.nodes.values())
+
+    @transaction_version.setter
+    def transaction_version(self, level: int) -> None:
+        self._transaction_version = level
+        self.features_epoch += 1
+
+    def coordinator(self, kind: CoordinatorType, key: str) -> Node | None:
+        """The node in charge of a group or a transactional id: the first that is there, unless a test moved it."""
+        chosen = self._coordinators.get((kind, key))
+        if chosen is not None:
+            node = self.nodes.get(chosen)
+            return node if node is not None and node.registered else None
+        return next((node for node in self.nodes.values() if node.registered), None)
+
+    def move_coordinator(self, kind: CoordinatorType, key: str, to: int) -> None:
+        """Put another node in charge, -1: nobody."""
+        if to != -1:
+            self.node(to)
+        self._coordinators[(kind, key)] = to
+        self._coordinator_epoch += 1
+
+    def _write_marker(self, where: TopicPartition, producer: ProducerIdAndEpoch, committed: bool, now_ms: int) -> None:
+        name, index = where
+        if name == OFFSETS_TOPIC:
+            self.groups.end_transaction(index, producer, committed=committed)
+            return
+        topic = self.topics.get(name)
+        partition = None if topic is None else topic.partition(index)
+        if partition is None:
+            return  # deleted meanwhile: Kafka gives up on it, too
+        partition.log.end_transaction(
+            *producer,
+            committed=committed,
+            leader_epoch=partition.leader_epoch,
+            coordinator_epoch=self._coordinator_epoch,
+            now_ms=now_ms,
         )
 
     # -- what metadata leaves out --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from aioproducer.testing.broker_versions import NEWEST_RELEASE, VersionRange, ap
 from aioproducer.testing.fake_cluster import FakeCluster
 from aioproducer.testing.faults import FaultScript, Hold, Rule
 from aioproducer.testing.record_matching import Matcher, explain, matches, same_headers
+from aioproducer.testing.transaction_script import TransactionScript
 
 if TYPE_CHECKING:
     import ssl
@@ -36,7 +37,7 @@ _PATIENCE = 5.0
 Condition: TypeAlias = "int | Callable[[FakeBroker], object]"
 
 
-class FakeBroker(FaultScript):
+class FakeBroker(FaultScript, TransactionScript):
     """A cluster of fake brokers that listens on 127.0.0.1 while the ``with`` block runs.
 
     ::
@@ -53,7 +54,8 @@ class FakeBroker(FaultScript):
     want to fill them. With ``tls``, a server's SSL context, every listener speaks TLS.
 
     Every method may be called from any thread. The scripting methods are those of FaultScript: ``fail``, ``delay``,
-    ``hold``, ``drop_connection``, ``swallow``, ``corrupt_answer``, ``throttle``, ``control``.
+    ``hold``, ``drop_connection``, ``swallow``, ``corrupt_answer``, ``throttle``, ``control``; those of TransactionScript
+    are about transactions and groups.
     """
 
     def __init__(
@@ -158,13 +160,17 @@ class FakeBroker(FaultScript):
         with self._lock:
             self.cluster.requests.clear()
 
-    def records(self, topic: str | None = None, partition: int | None = None) -> list[LoggedRecord]:
+    def records(
+        self, topic: str | None = None, partition: int | None = None, *, committed: bool = False
+    ) -> list[LoggedRecord]:
         """The records of a topic (None: of all) or of one partition, in order of partition and offset.
 
-        Raises ConfigError for a topic that does not exist.
+        ``committed`` leaves out what a read_committed consumer does not get: aborted records, and everything behind the
+        beginning of an open transaction. Raises ConfigError for a topic that does not exist.
         """
         with self._lock:
-            return [record for log in self.cluster.logs(topic, partition) for record in log.records()]
+            logs = self.cluster.logs(topic, partition)
+            return [record for log in logs for record in log.records(committed=committed)]
 
     def batches(self, topic: str | None = None, partition: int | None = None) -> list[LoggedBatch]:
         """The batches of a topic or partition; ``.raw`` has the bytes as stored, ``.sent`` as they were received."""

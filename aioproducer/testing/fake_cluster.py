@@ -164,6 +164,7 @@ class FakeCluster(ClusterState):
         request = context.request
         if request.body is None:
             return _refuse_version(context)
+        self.transactions.expire(context.now_ms)
         answer = _ask_test(context)
         if answer is None:
             result = self.apply(context)

@@ -3,6 +3,9 @@
 Every version is answered: one that the node does not know gets UNSUPPORTED_VERSION in the form of version 0, because the
 client cannot know better yet; since 2.4 with the range of ApiVersions itself in it (KIP-511). Version 3 brings the name
 and version of the client, which must look like one, and version 5 whom the client takes this node for (KIP-1242).
+
+Of the features that clusters finalize (KIP-584) only transaction.version is told, since only that one changes what a
+producer does. Version 3 leaves out features that may be 0 from the supported ones, as Kafka does (KAFKA-17011).
 """
 
 from __future__ import annotations
@@ -10,11 +13,18 @@ from __future__ import annotations
 import re
 
 from aioproducer.protocol import ApiKey, ErrorCode
-from aioproducer.protocol.messages import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aioproducer.protocol.messages import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from aioproducer.testing.broker_request import ApiHandler, RequestContext
 
 __all__ = ["HANDLER", "refuse_version"]
 
+_FEATURE = "transaction.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -26,7 +36,20 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
     meant_for = (request.cluster_id, request.node_id)
     if request.cluster_id is not None and meant_for != (context.cluster.cluster_id, context.node.node_id):
         return refuse(context, request, ErrorCode.REBOOTSTRAP_REQUIRED)
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=context.cluster.api_versions(context.node))
+    answer = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=context.cluster.api_versions(context.node))
+    _tell_features(context, answer)
+    return answer
+
+
+def _tell_features(context: RequestContext, answer: ApiVersionsResponse) -> None:
+    supported, level = context.node.release.transaction_version, context.cluster.transaction_version
+    if context.version >= 4 and supported:
+        answer.supported_features = [SupportedFeatureKey(name=_FEATURE, min_version=0, max_version=supported)]
+    answer.finalized_features_epoch = context.cluster.features_epoch
+    if level:
+        answer.finalized_features = [
+            FinalizedFeatureKey(name=_FEATURE, max_version_level=level, min_version_level=level)
+        ]
 
 
 def refuse(context: RequestContext, request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:

@@ -2,14 +2,16 @@
 
 Long polling: with less than ``min_bytes`` to give the answer waits up to ``max_wait_ms``. There are no fetch sessions
 (KIP-227): every answer has session id 0, which tells the client to ask in full again. Whole batches are given, the first
-one even if it is larger than the limits. What is in the log is committed: high watermark, last stable offset and end are
-the same. From version 13 on, topics are named by id.
+one even if it is larger than the limits. What is in the log is replicated: high watermark and end are the same. With
+isolation level 1 (read_committed) the reading ends at the last stable offset, and the answer names the transactions whose
+records have to be dropped. From version 13 on, topics are named by id.
 """
 
 from __future__ import annotations
 
 from aioproducer.protocol import ErrorCode
 from aioproducer.protocol.messages import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -18,12 +20,14 @@ from aioproducer.protocol.messages import (
     PartitionData,
 )
 from aioproducer.testing.apis.leadership import check_leader
+from aioproducer.testing.broker_log import PartitionLog
 from aioproducer.testing.broker_request import ApiHandler, NotYet, RequestContext
 from aioproducer.testing.cluster_state import Topic
 
 __all__ = ["HANDLER"]
 
 _TOPIC_IDS_SINCE = 13
+_READ_COMMITTED = 1
 
 
 def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | NotYet:
@@ -52,7 +56,9 @@ def _read(context: RequestContext, request: FetchRequest) -> FetchResponse:
     for asked in request.topics:
         parts: list[PartitionData] = []
         for partition in asked.partitions:
-            part = _read_partition(context, asked, partition, room, first=room == request.max_bytes)
+            committed = request.isolation_level == _READ_COMMITTED
+            first = room == request.max_bytes
+            part = _read_partition(context, asked, partition, room, first=first, committed=committed)
             room -= len(part.records or b"")
             parts.append(part)
         topics.append(FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=parts))
@@ -60,7 +66,7 @@ def _read(context: RequestContext, request: FetchRequest) -> FetchResponse:
 
 
 def _read_partition(
-    context: RequestContext, topic: FetchTopic, asked: FetchPartition, room: int, *, first: bool
+    context: RequestContext, topic: FetchTopic, asked: FetchPartition, room: int, *, first: bool, committed: bool
 ) -> PartitionData:
     found = _find_topic(context, topic)
     if found is None:
@@ -74,15 +80,23 @@ def _read_partition(
     log = partition.log
     if not log.start_offset <= asked.fetch_offset <= log.end_offset:
         return _error(asked, ErrorCode.OFFSET_OUT_OF_RANGE, log.start_offset, log.end_offset)
+    end = log.last_stable_offset if committed else log.end_offset
     return PartitionData(
         partition_index=asked.partition,
         error_code=ErrorCode.NONE,
         high_watermark=log.end_offset,
-        last_stable_offset=log.end_offset,
+        last_stable_offset=log.last_stable_offset,
         log_start_offset=log.start_offset,
-        aborted_transactions=None,
-        records=log.read(asked.fetch_offset, min(asked.partition_max_bytes, room), at_least_one=first),
+        aborted_transactions=_aborted(log, asked.fetch_offset, end) if committed else None,
+        records=log.read(asked.fetch_offset, min(asked.partition_max_bytes, room), at_least_one=first, before=end),
     )
+
+
+def _aborted(log: PartitionLog, offset: int, end: int) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+        for each in log.aborted_in(offset, end)
+    ]
 
 
 def _error(asked: FetchPartition, code: ErrorCode, start: int = -1, end: int = -1) -> PartitionData:

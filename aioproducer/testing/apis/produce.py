@@ -1,5 +1,8 @@
 """Produce (api key 0): appends record batches to the logs that this node leads.
 
+Before a transactional batch is appended that is the first of its transaction in this log, the transaction coordinator is
+asked; from version 12 on (transaction.version 2) it adds the partition to the transaction, and below it has to be there.
+
 With acks=0 there is no answer; an error closes the connection instead, so that the producer notices. From version 10 an
 answer that says NOT_LEADER_OR_FOLLOWER names the leader (KIP-951), from version 13 topics are named by id. Below version 8
 an answer has no texts, and record errors are left out.
@@ -21,16 +24,29 @@ from aioproducer.protocol.messages import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from aioproducer.testing.broker_log import Refused
+from aioproducer.testing.apis.verification import Support, verify
+from aioproducer.testing.broker_log import BatchHeader, Refused
 from aioproducer.testing.broker_request import ApiHandler, Hangup, RequestContext
 from aioproducer.testing.cluster_state import Partition, Topic
+from aioproducer.testing.transaction_state import ProducerIdAndEpoch
 
 __all__ = ["HANDLER"]
 
 _VALID_ACKS = frozenset({0, 1, -1})
 _TOPIC_IDS_SINCE = 13
+_ADDS_PARTITION_SINCE = 12
+_GENERIC_ERROR_SINCE = 11
 #: Kafka keeps its own books in these; only its own admin client may write to them.
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+#: Older clients may give up on these, so they are told of something that they try again on.
+_UNVERIFIED = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
 _START_OF_LOG_UNTOLD = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -104,14 +120,20 @@ def _outcome(
     if topic.name in _INTERNAL_TOPICS:
         text = f"Cannot append to internal topic {topic.name}"
         return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, text, reached_log=False)
+    records = b"" if data.records is None else bytes(data.records)
+    batch = _transactional_batch(records)
     refused = _check_leader(context, request, topic, partition)
+    if refused is None and batch is not None:
+        refused = _check_transaction(context, request, partition, batch)
+    refused = refused or _check_replicas(request, topic, partition)
     if refused is not None:
         return refused
     result = partition.log.append(
-        b"" if data.records is None else bytes(data.records),
+        records,
         leader_epoch=partition.leader_epoch,
         now_ms=context.now_ms,
         rules=context.cluster.log_rules(context.node, context.version),
+        verified=batch is not None,
     )
     if isinstance(result, Refused):
         return result
@@ -129,6 +151,10 @@ def _check_leader(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"Node {context.node.node_id} does not lead {topic.name}-{partition.index}; node {partition.leader} does",
         )
+    return None
+
+
+def _check_replicas(request: ProduceRequest, topic: Topic, partition: Partition) -> Refused | None:
     if request.acks == -1 and len(partition.isr) < min(topic.config.min_insync_replicas, len(partition.replicas)):
         return Refused(
             ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -136,6 +162,39 @@ def _check_leader(
             f"{topic.config.min_insync_replicas} for partition {topic.name}-{partition.index}",
         )
     return None
+
+
+def _transactional_batch(records: bytes) -> BatchHeader | None:
+    """The header of what may be a transactional batch; the log finds out what is wrong with it otherwise."""
+    header = BatchHeader.of(records)
+    is_transactional = header is not None and header.is_transactional and header.producer_id >= 0
+    return header if is_transactional else None
+
+
+def _check_transaction(
+    context: RequestContext, request: ProduceRequest, partition: Partition, batch: BatchHeader
+) -> Refused | None:
+    if request.transactional_id is None:
+        text = "A transactional batch came without a transactional id"
+        return Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text, reached_log=False)
+    if batch.producer_id in partition.log.open_transactions:
+        return None
+    producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+    where = (partition.log.topic, partition.index)
+    code = verify(context, request.transactional_id, producer, where, _support(context))
+    if code is ErrorCode.NONE:
+        return None
+    retriable = code in _UNVERIFIED or (
+        code is ErrorCode.CONCURRENT_TRANSACTIONS and context.version < _ADDS_PARTITION_SINCE
+    )
+    text = f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}"
+    return Refused(ErrorCode.NOT_ENOUGH_REPLICAS if retriable else code, text, reached_log=False)
+
+
+def _support(context: RequestContext) -> Support:
+    if context.version >= _ADDS_PARTITION_SINCE:
+        return Support.ADD_PARTITION
+    return Support.GENERIC_ERROR if context.version >= _GENERIC_ERROR_SINCE else Support.DEFAULT_ERROR
 
 
 def _refused(context: RequestContext, topic: Topic | None, index: int, refused: Refused) -> PartitionProduceResponse:

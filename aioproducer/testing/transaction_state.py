@@ -1,0 +1,201 @@
+"""What a transaction coordinator knows of one transactional id, and which answers follow from it.
+
+The rules are those of Kafka's TransactionMetadata and TransactionCoordinator. Where releases differ, the newest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+from aioproducer.protocol import ErrorCode
+
+__all__ = [
+    "MAX_EPOCH",
+    "NO_PRODUCER",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "EndTable",
+    "ProducerIdAndEpoch",
+    "TopicPartition",
+    "Transaction",
+    "TransactionState",
+    "Verdict",
+    "end_verdict",
+]
+
+#: A topic and the number of a partition.
+TopicPartition: TypeAlias = tuple[str, int]
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+MAX_EPOCH = 0x7FFF
+
+
+class TransactionState(Enum):
+    """Kafka's states; the values are the names that DescribeTransactions gives."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who writes, and how many times it was fenced or bumped."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transactional id: its producer, and its present transaction. Times are milliseconds."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    previous_producer_id: int = NO_PRODUCER_ID
+    #: The id that follows when the marker of the present one is written, because its epochs are used up.
+    next_producer_id: int = NO_PRODUCER_ID
+    state: TransactionState = TransactionState.EMPTY
+    partitions: set[TopicPartition] = field(default_factory=set[TopicPartition])
+    started_ms: int = -1
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the producer id has no epoch left: the very last one is kept for fencing."""
+        return self.producer_epoch >= MAX_EPOCH - 1
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it was decided how the transaction ends, and not all markers are written yet."""
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    def refuse(self, producer_id: int, producer_epoch: int) -> ErrorCode:
+        """NONE, or why this producer may not add anything to the transaction."""
+        if producer_id != self.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if producer_epoch != self.producer_epoch:
+            return ErrorCode.PRODUCER_FENCED
+        return ErrorCode.CONCURRENT_TRANSACTIONS if self.is_ending else ErrorCode.NONE
+
+    def is_from_its_producer(self, expected: ProducerIdAndEpoch) -> bool:
+        """Whether an InitProducerId that names its present id and epoch (KIP-360) names an id that can be meant."""
+        return (
+            self.producer_epoch == NO_PRODUCER_EPOCH
+            or expected.producer_id == self.producer_id
+            or (expected.producer_id == self.previous_producer_id and expected.producer_epoch >= MAX_EPOCH - 1)
+        )
+
+    def add(self, partitions: set[TopicPartition], now_ms: int) -> None:
+        """Take the partitions in; the first ones begin the transaction."""
+        if self.state is not TransactionState.ONGOING:
+            self.state = TransactionState.ONGOING
+            self.started_ms = now_ms
+        self.previous_producer_id = self.producer_id
+        self.partitions |= partitions
+
+    def change_producer(self, producer: ProducerIdAndEpoch, last_producer_epoch: int) -> None:
+        """Go on under this id and epoch."""
+        self.previous_producer_id = self.producer_id
+        self.producer_id, self.producer_epoch = producer
+        self.last_producer_epoch = last_producer_epoch
+
+    def complete(self) -> None:
+        """All markers are written."""
+        committed = self.state is TransactionState.PREPARE_COMMIT
+        self.state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+        if self.next_producer_id != NO_PRODUCER_ID:
+            self.change_producer(ProducerIdAndEpoch(self.next_producer_id, 0), self.last_producer_epoch)
+            self.next_producer_id = NO_PRODUCER_ID
+
+
+class Verdict(Enum):
+    """What an EndTxn does that is not refused."""
+
+    END = "end the transaction, or with transaction.version 2 an empty one"
+    DONE = "it has ended in this way already; answer the present id and epoch"
+
+
+class _Case(NamedTuple):
+    state: TransactionState
+    committed: bool
+    #: The epoch is the one before the EndTxn that ended the transaction (transaction.version 2 only).
+    is_retry: bool = False
+
+
+#: By state, wish and epoch; what is not in a table is fenced.
+EndTable: TypeAlias = Mapping[_Case, "Verdict | ErrorCode"]
+
+_S = TransactionState
+_COMMIT, _ABORT, _RETRY = True, False, True
+
+_TV1: EndTable = MappingProxyType(
+    {
+        _Case(_S.EMPTY, _COMMIT): ErrorCode.INVALID_TXN_STATE,
+        _Case(_S.EMPTY, _ABORT): ErrorCode.INVALID_TXN_STATE,
+        _Case(_S.ONGOING, _COMMIT): Verdict.END,
+        _Case(_S.ONGOING, _ABORT): Verdict.END,
+        _Case(_S.COMPLETE_COMMIT, _COMMIT): Verdict.DONE,
+        _Case(_S.COMPLETE_COMMIT, _ABORT): ErrorCode.INVALID_TXN_STATE,
+        _Case(_S.COMPLETE_ABORT, _COMMIT): ErrorCode.INVALID_TXN_STATE,
+        _Case(_S.COMPLETE_ABORT, _ABORT): Verdict.DONE,
+    }
+)
+
+_TV2: EndTable = MappingProxyType(
+    {
+        _Case(_S.EMPTY, _COMMIT): ErrorCode.INVALID_TXN_STATE,
+        _Case(_S.EMPTY, _ABORT): Verdict.END,
+        _Case(_S.ONGOING, _COMMIT): Verdict.END,
+        _Case(_S.ONGOING, _ABORT): Verdict.END,
+        _Case(_S.COMPLETE_COMMIT, _COMMIT): ErrorCode.INVALID_TXN_STATE,
+        _Case(_S.COMPLETE_COMMIT, _ABORT): Verdict.END,
+        _Case(_S.COMPLETE_COMMIT, _COMMIT, _RETRY): Verdict.DONE,
+        _Case(_S.COMPLETE_COMMIT, _ABORT, _RETRY): ErrorCode.INVALID_TXN_STATE,
+        _Case(_S.COMPLETE_ABORT, _COMMIT): ErrorCode.INVALID_TXN_STATE,
+        _Case(_S.COMPLETE_ABORT, _ABORT): Verdict.END,
+        # A commit that came behind the coordinator's own abort (KAFKA-20785).
+        _Case(_S.COMPLETE_ABORT, _COMMIT, _RETRY): ErrorCode.INVALID_TXN_STATE,
+        _Case(_S.COMPLETE_ABORT, _ABORT, _RETRY): Verdict.DONE,
+    }
+)
+
+
+def end_verdict(
+    transaction: Transaction, producer: ProducerIdAndEpoch, *, committed: bool, bumps_epoch: bool
+) -> Verdict | ErrorCode:
+    """What an EndTxn of this producer comes to; ``bumps_epoch``: it is one of transaction.version 2."""
+    is_retry = bumps_epoch and _is_before_bump(transaction, producer)
+    if producer.producer_id != transaction.producer_id and not is_retry:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if bumps_epoch and transaction.is_ending:
+        return ErrorCode.CONCURRENT_TRANSACTIONS  # before the epoch is looked at (KAFKA-18464)
+    if producer.producer_epoch != transaction.producer_epoch and not is_retry:
+        return ErrorCode.PRODUCER_FENCED
+    if transaction.is_ending:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    table = _TV2 if bumps_epoch else _TV1
+    return table.get(_Case(transaction.state, committed, is_retry), ErrorCode.PRODUCER_FENCED)
+
+
+def _is_before_bump(transaction: Transaction, producer: ProducerIdAndEpoch) -> bool:
+    """Whether the producer has not heard of the epoch, or the producer id, that its last EndTxn gave it."""
+    producer_id, epoch = producer
+    if producer_id == transaction.producer_id:
+        return epoch + 1 == transaction.producer_epoch
+    used_up = producer_id == transaction.previous_producer_id and epoch == MAX_EPOCH - 1
+    return used_up and transaction.producer_epoch == 0
