@@ -1,0 +1,147 @@
+"""Says what an error code means for each request of a transaction: one table per request (TransactionManager's handlers).
+
+What stands beside the tables is decided by the `TransactionManager`: whether the coordinator can bump an epoch, whether an
+earlier attempt at a commit may have succeeded, and what a handle shared with others changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum, auto
+
+from aioproducer.core.transaction_requests import Rpc
+from aioproducer.protocol.error_codes import ErrorCode
+
+__all__ = ["Action", "action_for", "action_for_batch", "decisive_code", "may_be_done"]
+
+
+class Action(IntEnum):
+    """What an answer asks for. Of several codes in one answer the highest action is done."""
+
+    DONE = auto()
+    RETRY = auto()
+    RETRY_SOON = auto()  # the first partitions of a transaction, while the markers of the one before are being written
+    FIND_COORDINATOR = auto()  # and then the same again
+    ABORTABLE = auto()
+    COMMIT_FAILED = auto()  # abortable; the consumer group has moved on
+    BUMP_EPOCH = auto()  # abortable where the epoch can be bumped afterwards, else fatal
+    UNINITIALIZED = auto()  # as if it had never been asked: it may be allowed later
+    INVALID_STATE = auto()  # fatal, unless a handle lets others end the transaction
+    EXPIRED = auto()
+    FATAL = auto()
+    FENCED = auto()
+
+
+#: Codes that mean the same to every request to the transaction coordinator.
+_TRANSACTION_COORDINATOR: Mapping[int, Action] = {
+    ErrorCode.NONE: Action.DONE,
+    ErrorCode.NOT_COORDINATOR: Action.FIND_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Action.FIND_COORDINATOR,
+    ErrorCode.INVALID_PRODUCER_EPOCH: Action.FENCED,  # how coordinators before Kafka 2.7 say PRODUCER_FENCED
+    ErrorCode.PRODUCER_FENCED: Action.FENCED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.FATAL,
+    ErrorCode.TRANSACTION_ABORTABLE: Action.ABORTABLE,
+}
+
+#: Those that say it of an open transaction.
+_OPEN_TRANSACTION: Mapping[int, Action] = {
+    **_TRANSACTION_COORDINATOR,
+    ErrorCode.UNKNOWN_PRODUCER_ID: Action.BUMP_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Action.EXPIRED,
+    ErrorCode.INVALID_TXN_STATE: Action.INVALID_STATE,
+}
+
+_TABLES: Mapping[Rpc, Mapping[int, Action]] = {
+    Rpc.FIND_COORDINATOR: {
+        ErrorCode.NONE: Action.DONE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.FATAL,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Action.ABORTABLE,
+        ErrorCode.TRANSACTION_ABORTABLE: Action.ABORTABLE,
+    },
+    Rpc.INIT_PRODUCER_ID: {
+        **_TRANSACTION_COORDINATOR,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.UNINITIALIZED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Action.UNINITIALIZED,
+        ErrorCode.TRANSACTION_ABORTABLE: Action.UNINITIALIZED,  # there is no transaction yet that could be aborted
+    },
+    Rpc.ADD_PARTITIONS_TO_TXN: {
+        **_OPEN_TRANSACTION,
+        ErrorCode.CONCURRENT_TRANSACTIONS: Action.RETRY_SOON,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: Action.ABORTABLE,
+        ErrorCode.OPERATION_NOT_ATTEMPTED: Action.ABORTABLE,
+    },
+    Rpc.ADD_OFFSETS_TO_TXN: {
+        **_OPEN_TRANSACTION,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Action.ABORTABLE,
+    },
+    Rpc.TXN_OFFSET_COMMIT: {
+        **_TRANSACTION_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT: Action.FIND_COORDINATOR,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Action.ABORTABLE,
+        ErrorCode.FENCED_INSTANCE_ID: Action.ABORTABLE,
+        ErrorCode.UNKNOWN_MEMBER_ID: Action.COMMIT_FAILED,
+        ErrorCode.ILLEGAL_GENERATION: Action.COMMIT_FAILED,
+        ErrorCode.STALE_MEMBER_EPOCH: Action.COMMIT_FAILED,
+        ErrorCode.GROUP_ID_NOT_FOUND: Action.COMMIT_FAILED,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: Action.FATAL,
+    },
+    Rpc.COMMIT: _OPEN_TRANSACTION,
+    Rpc.ABORT: {
+        **_OPEN_TRANSACTION,
+        ErrorCode.TRANSACTION_ABORTABLE: Action.FATAL,  # it is what was asked for
+    },
+}
+
+#: What is done about a code that is in no table and not retriable; FATAL where the request is not named here.
+_ANYTHING_ELSE: Mapping[Rpc, Action] = {Rpc.ADD_PARTITIONS_TO_TXN: Action.ABORTABLE}
+
+#: Errors of a coordinator that could not finish what it had begun (TransactionStateManager.appendTransactionToLog).
+_AMBIGUOUS = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
+#: Those of one that has not begun.
+_NOT_TRIED = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+
+#: A batch of a transaction that failed for good (TransactionManager.maybeTransitionToErrorState): any other is abortable.
+_BATCH: Mapping[int, Action] = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Action.FATAL,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.FATAL,
+    ErrorCode.UNSUPPORTED_VERSION: Action.FATAL,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Action.EXPIRED,
+    ErrorCode.PRODUCER_FENCED: Action.FENCED,
+}
+
+
+def action_for(rpc: Rpc, code: int) -> Action:
+    """What an error code in the answer to a request asks for."""
+    action = _TABLES[rpc].get(code)
+    if action is not None:
+        return action
+    try:
+        if ErrorCode(code).retriable:
+            return Action.RETRY
+    except ValueError:  # a code of a newer broker: nothing is known about it
+        pass
+    return _ANYTHING_ELSE.get(rpc, Action.FATAL)
+
+
+def may_be_done(rpc: Rpc, code: int) -> bool:
+    """Whether the coordinator may have done what it answered with this error, or may do it yet.
+
+    It writes into its log first, and then waits for its followers or loses its leadership: that it tells with codes that
+    say the same when nothing was written. Of a code that is not in the table nothing is known at all.
+    """
+    return code in _AMBIGUOUS or (code not in _TABLES[rpc] and code not in _NOT_TRIED)
+
+
+def action_for_batch(code: int) -> Action:
+    """What it means for the transaction that a batch of it was refused with this code, and will not be sent again."""
+    return _BATCH.get(code, Action.ABORTABLE)
+
+
+def decisive_code(rpc: Rpc, codes: Iterable[int]) -> int:
+    """Of the codes that one answer has for its partitions, the one that decides.
+
+    OPERATION_NOT_ATTEMPTED only says that another partition was the reason, so it decides where it stands alone.
+    """
+    distinct = set(codes)
+    reasons = distinct - {ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED}
+    return max(reasons or distinct, key=lambda code: (action_for(rpc, code), code))

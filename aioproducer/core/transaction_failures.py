@@ -1,0 +1,58 @@
+"""Makes the errors of a transaction: the class that says what to do next, and the sentence that does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aioproducer.core.transaction_errors import Action
+from aioproducer.errors import (
+    CommitFailed,
+    CommitUnknown,
+    KafkaError,
+    ProducerFenced,
+    ProducerIdExpired,
+    TransactionAbortable,
+    TransactionError,
+    TransactionFatal,
+)
+
+__all__ = ["commit_unknown", "transaction_error"]
+
+#: What is raised after each action.
+_ERRORS: Mapping[Action, type[TransactionError]] = {
+    Action.ABORTABLE: TransactionAbortable,
+    Action.COMMIT_FAILED: CommitFailed,
+    Action.BUMP_EPOCH: TransactionAbortable,
+    Action.UNINITIALIZED: TransactionFatal,
+    Action.INVALID_STATE: TransactionFatal,
+    Action.EXPIRED: ProducerIdExpired,
+    Action.FATAL: TransactionFatal,
+    Action.FENCED: ProducerFenced,
+}
+
+#: What the user can do next.
+_WAYS_OUT: Mapping[type[TransactionError], str] = {
+    TransactionAbortable: "Abort the transaction; the same work may succeed in a new one.",
+    CommitFailed: "Abort the transaction, let the consumer rejoin its group, and begin from its committed offsets.",
+    ProducerFenced: "Close this producer; open another one if no other process is meant to use this transactional_id.",
+    ProducerIdExpired: "Close this producer and open another one.",
+    TransactionFatal: "Doing it again changes nothing.",
+    CommitUnknown: "Read with isolation_level=read_committed before the work is done again.",
+}
+
+
+def transaction_error(action: Action, what: str, cause: KafkaError) -> TransactionError:
+    """The error to raise after an action; ``what`` is the sentence that says what happened."""
+    return _with_cause(_ERRORS[action], what, cause)
+
+
+def commit_unknown(transactional_id: str, cause: KafkaError) -> TransactionError:
+    """The error where nobody can say whether the commit succeeded."""
+    what = f"The transaction of transactional_id {transactional_id!r} may be committed or not: {cause}"
+    return _with_cause(CommitUnknown, what, cause)
+
+
+def _with_cause(class_: type[TransactionError], what: str, cause: KafkaError) -> TransactionError:
+    error = class_(f"{what.rstrip('.')}. {_WAYS_OUT[class_]}")
+    error.__cause__ = cause
+    return error

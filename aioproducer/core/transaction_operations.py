@@ -1,0 +1,51 @@
+"""A call of the user's that ends when the coordinator has answered, whether anybody still waits for it or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aioproducer.errors import KafkaError
+
+__all__ = ["Operation"]
+
+
+class Operation:
+    """What became of one call: nothing yet, success, or an error; decided once.
+
+    Who started it calls `acknowledge` when it has seen the outcome. Until then a call by the same name gets the same
+    operation, and every other one is refused: so a commit whose caller ran out of time stays a commit
+    (TransactionalRequestResult).
+    """
+
+    __slots__ = ("_callbacks", "error", "is_acknowledged", "is_done", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_done = False
+        self.is_acknowledged = False
+        self.error: KafkaError | None = None
+        self._callbacks: list[Callable[[], object]] = []
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Have something called at the end; at once where that was reached."""
+        if self.is_done:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def acknowledge(self) -> None:
+        """The outcome was told to the user, who may now do something else."""
+        self.is_acknowledged = True
+
+    def finish(self, error: KafkaError | None = None) -> None:
+        """The end; what comes later changes nothing."""
+        if self.is_done:
+            return
+        self.is_done, self.error = True, error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def __repr__(self) -> str:
+        outcome = "under way" if not self.is_done else "succeeded" if self.error is None else f"failed: {self.error}"
+        return f"<Operation {self.name}: {outcome}>"

@@ -1,0 +1,812 @@
+"""Runs the transactions of one transactional id: what may be done now, what is to be asked next, what an answer changes.
+
+The rules, of which everything else follows (KIP-98, KIP-360, KIP-447, KIP-588, KIP-890, KIP-939):
+
+1. One request is under way at a time. What is asked next follows from the state alone: a producer id, then partitions,
+   then offsets, then the end of the transaction, then its next epoch; and before each of them, who coordinates it.
+2. A commit goes on until the coordinator has said what became of it, whether its caller waits or not. An abort can follow
+   only where the commit was never sent, or the coordinator refused it and no earlier attempt can have succeeded. Where
+   nobody can say, it is `CommitUnknown`, for good.
+3. A transaction ends when all its batches have an outcome and all its partitions and offsets were taken. One to which
+   nothing was added ends without a request; one to which something *may* have been added is asked until that is known.
+4. A transaction ends in the version that it began in. With version 1 partitions are added before anything is drained for
+   them; with version 2 the brokers add what is written, and the end of a transaction gives the next epoch.
+5. What was sent in version 1 and not answered may arrive late, in another transaction. So that one gets a new epoch first
+   (KAFKA-17754), as does the one after a handle was given away.
+6. An error that leaves something to abort leaves it to the user. It is told by whatever it ended, and by every call that
+   it forbids.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from aioproducer.core.transaction_errors import Action, action_for, action_for_batch, decisive_code, may_be_done
+from aioproducer.core.transaction_failures import commit_unknown, transaction_error
+from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transaction_operations import Operation
+from aioproducer.core.transaction_requests import (
+    FIRST_VERSION_THAT_BUMPS,
+    CoordinatorKey,
+    CoordinatorRequest,
+    CoordinatorType,
+    ProducerIdAndEpoch,
+    Rpc,
+    add_offsets,
+    add_partitions,
+    end_transaction,
+    find_coordinator,
+    found_coordinator,
+    init_producer_id,
+    offset_commit,
+    offset_commit_codes,
+    partition_codes,
+)
+from aioproducer.core.transaction_states import TRANSITIONS, State
+from aioproducer.errors import (
+    AuthenticationError,
+    BrokerError,
+    KafkaError,
+    TransactionAborted,
+    TransactionFatal,
+    TransactionStateError,
+    UnsupportedVersion,
+)
+from aioproducer.protocol.error_codes import ErrorCode, broker_error
+from aioproducer.protocol.messages import (
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnResponse,
+    EndTxnResponse,
+    FindCoordinatorResponse,
+    InitProducerIdResponse,
+    TxnOffsetCommitResponse,
+)
+from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+__all__ = ["FIRST_PARTITIONS_BACKOFF_S", "Pause", "TransactionListener", "TransactionManager"]
+
+#: The longest pause before the first partitions of a transaction are added again, in seconds: the one before is about to
+#: be complete (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS).
+FIRST_PARTITIONS_BACKOFF_S = 0.020
+
+_TRANSACTION_VERSION_2 = 2
+#: Produce 12 is the first that adds partitions to a transaction by itself (LAST_STABLE_VERSION_BEFORE_TRANSACTION_V2).
+_HIGHEST_PRODUCE_TV1 = 11
+_HIGHEST_PRODUCE = 13
+
+
+class Pause(Enum):
+    """How long to wait before the next request."""
+
+    NONE = auto()
+    SHORT = auto()  # FIRST_PARTITIONS_BACKOFF_S, or the usual one where that is shorter
+    BACKOFF = auto()  # the usual one, after `TransactionManager.attempts` failures
+
+
+class TransactionListener(Protocol):
+    """Whom a `TransactionManager` tells what it has decided. All of it is called in the middle of a decision."""
+
+    def wake(self) -> None:
+        """There may be a next request now."""
+        ...
+
+    def partitions_added(self, partitions: Collection[TopicPartition]) -> None:
+        """Batches for these may be drained now."""
+        ...
+
+    def producer_id_changed(self, producer_id: int, epoch: int) -> None:
+        """All sequences begin at 0, under this id and epoch."""
+        ...
+
+    def drop_undrained(self, error: KafkaError) -> None:
+        """Batches that never left are to fail; those that did are to go on until their fate is known."""
+        ...
+
+    def fail_all(self, error: KafkaError) -> None:
+        """Nothing will be sent any more."""
+        ...
+
+
+class _OffsetCommit:
+    """Offsets of a group on their way into the transaction."""
+
+    __slots__ = ("added", "group", "maybe_added", "offsets", "operation")
+
+    def __init__(
+        self, group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata], operation: Operation
+    ) -> None:
+        self.group = group
+        self.offsets = dict(offsets)  # those that are not taken yet
+        self.operation = operation
+        self.added = False  # AddOffsetsToTxn was answered
+        self.maybe_added = False
+
+
+class TransactionManager:
+    """The transactions of one producer. Decides; never waits, reads no clock, opens no socket.
+
+    ``transaction_version`` tells what the cluster has finalized; it is asked between two transactions only. The requests
+    are carried like this: `next_request`, then exactly one of `answered`, `lost` and `unsendable` for it.
+    """
+
+    def __init__(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        listener: TransactionListener,
+        transaction_version: Callable[[], int],
+        enable_2pc: bool = False,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.state = State.UNINITIALIZED
+        self.producer: ProducerIdAndEpoch | None = None
+        self.prepared: ProducerIdAndEpoch | None = None  # what the outer coordinator knows a prepared transaction by
+        self.last_error: KafkaError | None = None  # why it is in an error state
+        self.is_v2 = False
+        self.attempts = 0  # how often the present request failed
+        self._timeout_ms = timeout_ms
+        self._listener = listener
+        self._transaction_version = transaction_version
+        self._enable_2pc = enable_2pc
+        self._keep_prepared = False
+        self._key = CoordinatorKey(CoordinatorType.TRANSACTION, transactional_id)
+        self._coordinators: dict[CoordinatorKey, int] = {}
+        self._in_flight: CoordinatorRequest | None = None
+        self._asked: frozenset[TopicPartition] = frozenset()  # what the last AddPartitionsToTxn was about
+        self._committing = _OffsetCommit(ConsumerGroupMetadata(""), {}, Operation(""))  # likewise of offsets
+        self._operation: Operation | None = None  # the last one that changes the state
+        self._can_bump = False  # the coordinator knows KIP-360
+        self._may_end = True  # False where the transaction is somebody else's
+        self._of_handle = False  # the transaction was not begun here
+        self._bump_required = False
+        self._reset()
+
+    def _reset(self) -> None:
+        """What is known of a transaction that has not begun."""
+        self._waiting: set[TopicPartition] = set()  # to be added; nothing may be drained for them
+        self._maybe_added: set[TopicPartition] = set()  # of those, the ones that were asked for without an answer
+        self._added: set[TopicPartition] = set()
+        self._offsets: deque[_OffsetCommit] = deque()
+        self._started = False  # the coordinator knows, or may know, that there is a transaction
+        self._commit_in_doubt = False  # an attempt at the commit may have succeeded
+        self._has_ended = False  # as it should have; only the next epoch is missing
+        self._shared = False  # others write into it by a handle
+
+    @classmethod
+    def attach(
+        cls,
+        handle: TransactionHandle,
+        *,
+        listener: TransactionListener,
+        transaction_version: Callable[[], int],
+        may_end: bool,
+        timeout_ms: int = 60_000,
+    ) -> TransactionManager:
+        """One that begins inside the transaction of a handle.
+
+        With ``may_end`` it can commit and abort it, and must be initialized before the next one. Otherwise it can only
+        write, and nothing comes after.
+        """
+        manager = cls(
+            handle.transactional_id, timeout_ms=timeout_ms, listener=listener, transaction_version=transaction_version
+        )
+        manager.state = State.IN_TRANSACTION
+        manager.producer = ProducerIdAndEpoch(handle.producer_id, handle.producer_epoch)
+        manager._read_version()
+        manager._may_end = may_end
+        manager._of_handle = manager._shared = manager._started = True
+        return manager
+
+    # -- for the user -------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> Operation | None:
+        """The call whose outcome nobody has seen yet, if there is one."""
+        operation = self._operation
+        return None if operation is None or operation.is_acknowledged else operation
+
+    def initialize(self, *, keep_prepared: bool = False) -> Operation:
+        """Get a producer id; whatever an earlier producer with this transactional id left open is aborted.
+
+        With ``keep_prepared`` (KIP-939) a prepared transaction is kept, and the state is PREPARED_TRANSACTION afterwards.
+        Raises `TransactionStateError`, or the error that ended this producer's transactions.
+        """
+        if keep_prepared and not self._enable_2pc:
+            raise TransactionStateError(
+                f"keep_prepared_txn=True: transactional_id {self.transactional_id!r} has no prepared transactions without "
+                "transaction_two_phase_commit_enable=True."
+            )
+
+        def keep() -> None:
+            self._keep_prepared = keep_prepared
+
+        return self._once("init_transactions", State.INITIALIZING, keep)
+
+    def begin(self) -> None:
+        """Open a transaction. Raises as `initialize` does."""
+        self._check("begin_transaction")
+        self._enter(State.IN_TRANSACTION, "begin_transaction")
+
+    def check_may_send(self) -> None:
+        """Raise unless records may be put into the transaction now."""
+        self._check("send", State.IN_TRANSACTION)
+
+    def add_partition(self, partition: TopicPartition) -> None:
+        """Records for this partition are about to follow. Raises as `check_may_send` does."""
+        self._check("send", State.IN_TRANSACTION)
+        if partition in self._added or partition in self._waiting:
+            return
+        if self.is_v2:
+            self._added.add(partition)
+            self._started = True
+        else:
+            self._waiting.add(partition)
+            self._listener.wake()
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> Operation:
+        """Commit offsets of a group with the transaction (KIP-447). Raises as `check_may_send` does."""
+        name = "send_offsets_to_transaction"
+        self._check(name, State.IN_TRANSACTION)
+        operation = Operation(name)
+        if offsets:
+            self._offsets.append(_OffsetCommit(group, offsets, operation))
+            self._listener.wake()
+        else:
+            operation.finish()
+        return operation
+
+    def prepare(self) -> ProducerIdAndEpoch:
+        """Promise that the transaction can be committed, which from now on is decided elsewhere (KIP-939).
+
+        To be called when everything in it has been acknowledged. Raises `TransactionStateError`, or why it failed.
+        """
+        self._check_may_end("prepare_transaction")
+        self._check("prepare_transaction", State.IN_TRANSACTION)
+        if not self._enable_2pc:
+            raise TransactionStateError(
+                f"prepare_transaction() needs transaction_two_phase_commit_enable=True, which the producer of "
+                f"transactional_id {self.transactional_id!r} does not have."
+            )
+        if self.producer is None or self._waiting or self._offsets or self._in_flight is not None:
+            raise TransactionStateError(
+                "prepare_transaction() came while partitions or offsets were still being added: wait for them first."
+            )
+        self._enter(State.PREPARED_TRANSACTION, "prepare_transaction")
+        self.prepared = self.producer
+        return self.producer
+
+    def commit(self) -> Operation:
+        """Commit when everything in the transaction is there. Raises `TransactionStateError`, or why that is impossible."""
+        return self._once("commit_transaction", State.COMMITTING)
+
+    def abort(self) -> Operation:
+        """Abort; what has not left yet never will. Raises `TransactionStateError`, or what ended the producer."""
+        return self._once("abort_transaction", State.ABORTING, self._give_up)
+
+    def complete(self, prepared: ProducerIdAndEpoch) -> Operation:
+        """Commit the prepared transaction if it is the one named, else abort it (KIP-939)."""
+        return self.commit() if prepared == self.prepared else self.abort()
+
+    def handle(self) -> TransactionHandle:
+        """Let others write into the open transaction. Raises as `check_may_send` does."""
+        self._check_may_end("transaction_handle")
+        self._check("transaction_handle", State.IN_TRANSACTION)
+        assert self.producer is not None
+        self._shared = self._started = True
+        if not self.is_v2:
+            self._bump_required = True
+        return TransactionHandle(self.transactional_id, *self.producer)
+
+    # -- for the Sender: answered at once -------------------------------------------------------------------------------
+
+    def may_drain(self, partition: TopicPartition) -> bool:
+        """Whether batches for this partition may leave."""
+        return partition in self._added and self.state is not State.FATAL_ERROR
+
+    @property
+    def highest_produce_version(self) -> int:
+        """The highest version of Produce that the transaction may use."""
+        return _HIGHEST_PRODUCE if self.is_v2 else _HIGHEST_PRODUCE_TV1
+
+    def batch_failed(self, error: KafkaError) -> None:
+        """A batch of the transaction will not be sent again, and was not acknowledged: it cannot be committed."""
+        if isinstance(error, BrokerError):
+            action = action_for_batch(error.code)
+        else:
+            action = Action.FATAL if isinstance(error, UnsupportedVersion) else Action.ABORTABLE
+        self._do(action, f"A batch of transactional_id {self.transactional_id!r} failed: {error}", error)
+
+    def sequences_lost(self, error: KafkaError) -> None:
+        """It cannot be told which of the batches are in the log, so that no further one can be numbered in this epoch."""
+        what = f"The sequences of transactional_id {self.transactional_id!r} are in doubt: {error}"
+        self._do(Action.BUMP_EPOCH, what, error)
+
+    def close(self, error: KafkaError) -> None:
+        """End everything now; whoever waits is told this error, or that the outcome of a commit is unknown."""
+        self._fatal(error)
+
+    # -- for who carries the requests -----------------------------------------------------------------------------------
+
+    def next_request(self, *, has_incomplete_batches: bool) -> CoordinatorRequest | None:
+        """What is to be asked now; None while a request is under way, and where there is nothing to ask.
+
+        Ask again after `TransactionListener.wake`, after an answer, and when the last batch has its outcome.
+        """
+        if self._in_flight is not None:
+            return None
+        request = self._next(has_incomplete_batches)
+        self._in_flight = request
+        return request
+
+    def answered(self, request: CoordinatorRequest, response: Any, version: int) -> Pause:
+        """The answer to the request, which was sent in this version and has passed its ``check``."""
+        if request is not self._in_flight:  # given up in the meantime
+            return Pause.NONE
+        self._in_flight = None
+        pause = self._read(request, response, version)
+        if self.state in _GIVEN_UP:
+            self._drop_unsent()
+        return pause
+
+    def lost(self, request: CoordinatorRequest, *, sent: bool = True) -> Pause:
+        """No answer came, or none that could be read; ``sent``: unless it certainly never left."""
+        if request is not self._in_flight:
+            return Pause.NONE
+        self._in_flight = None
+        if request.rpc is not Rpc.FIND_COORDINATOR:
+            self._coordinators.pop(request.about, None)
+        if sent:
+            self._note_doubt(request)
+            if request.rpc in _OF_A_TRANSACTION and not self.is_v2:
+                self._bump_required = True
+        if self.state in _GIVEN_UP:
+            self._drop_unsent()
+        self.attempts += 1
+        return Pause.BACKOFF
+
+    def unsendable(self, request: CoordinatorRequest, error: KafkaError) -> None:
+        """It was not sent and never can be: the broker does not speak it, or refuses the credentials."""
+        if request is not self._in_flight:
+            return
+        self._in_flight = None
+        may_be_cured = isinstance(error, AuthenticationError) and self.state is State.INITIALIZING
+        what = f"{request.rpc.value} for {request.about} cannot be sent: {error}"
+        self._do(Action.UNINITIALIZED if may_be_cured else Action.FATAL, what, error)
+
+    # -- what to ask --------------------------------------------------------------------------------------------------
+
+    def _next(self, has_incomplete_batches: bool) -> CoordinatorRequest | None:
+        if self.state is State.INITIALIZING:
+            return self._to_coordinator(self._key, self._init_producer_id)
+        if self.state not in _ASKING:
+            return None
+        if self._waiting:
+            return self._to_coordinator(self._key, self._add_partitions)
+        if self._offsets:
+            commit = self._offsets[0]
+            if commit.added or self.is_v2:
+                return self._to_coordinator(_group_key(commit), self._commit_offsets)
+            return self._to_coordinator(self._key, self._add_offsets)
+        if self.state is State.IN_TRANSACTION or has_incomplete_batches:
+            return None
+        if self._started:
+            return self._to_coordinator(self._key, self._end)
+        self._ended()
+        return self._next(has_incomplete_batches)
+
+    def _to_coordinator(self, key: CoordinatorKey, make: Callable[[int], CoordinatorRequest]) -> CoordinatorRequest:
+        node_id = self._coordinators.get(key)
+        return find_coordinator(key) if node_id is None else make(node_id)
+
+    def _init_producer_id(self, node_id: int) -> CoordinatorRequest:
+        current = self.producer if self._bump_required and self._can_bump else None
+        return init_producer_id(
+            self._key,
+            node_id,
+            self._timeout_ms,
+            current,
+            enable_2pc=self._enable_2pc,
+            keep_prepared=self._keep_prepared,
+        )
+
+    def _add_partitions(self, node_id: int) -> CoordinatorRequest:
+        self._asked = frozenset(self._waiting)
+        return add_partitions(self._key, node_id, self._identity, self._asked)
+
+    def _add_offsets(self, node_id: int) -> CoordinatorRequest:
+        commit = self._committing = self._offsets[0]
+        return add_offsets(self._key, node_id, self._identity, commit.group.group_id)
+
+    def _commit_offsets(self, node_id: int) -> CoordinatorRequest:
+        commit = self._committing = self._offsets[0]
+        self._started = True  # with version 2 this is what adds the group, answered or not
+        return offset_commit(
+            self.transactional_id, node_id, self._identity, commit.group, commit.offsets, tv2=self.is_v2
+        )
+
+    def _end(self, node_id: int) -> CoordinatorRequest:
+        commit = self.state is State.COMMITTING
+        return end_transaction(self._key, node_id, self._identity, commit=commit, tv2=self.is_v2)
+
+    @property
+    def _identity(self) -> ProducerIdAndEpoch:
+        assert self.producer is not None  # else the state were UNINITIALIZED or INITIALIZING
+        return self.producer
+
+    # -- what the answers change ----------------------------------------------------------------------------------------
+
+    def _read(self, request: CoordinatorRequest, response: Any, version: int) -> Pause:
+        match request.rpc:
+            case Rpc.FIND_COORDINATOR:
+                return self._read_coordinator(request, response)
+            case Rpc.INIT_PRODUCER_ID:
+                return self._read_producer_id(request, response, version)
+            case Rpc.ADD_PARTITIONS_TO_TXN:
+                return self._read_partitions(request, response)
+            case Rpc.ADD_OFFSETS_TO_TXN:
+                return self._read_offsets_added(request, response)
+            case Rpc.TXN_OFFSET_COMMIT:
+                return self._read_offsets_taken(request, response)
+            case Rpc.COMMIT | Rpc.ABORT:
+                return self._read_end(request, response)
+
+    def _read_coordinator(self, request: CoordinatorRequest, response: FindCoordinatorResponse) -> Pause:
+        found = found_coordinator(request.about, response)
+        if found.code == ErrorCode.NONE:
+            self._coordinators[request.about] = found.node_id
+            return Pause.NONE
+        return self._refused(request, found.code, message=found.message)
+
+    def _read_producer_id(self, request: CoordinatorRequest, response: InitProducerIdResponse, version: int) -> Pause:
+        if response.error_code != ErrorCode.NONE:
+            return self._refused(request, response.error_code)
+        self._can_bump = version >= FIRST_VERSION_THAT_BUMPS
+        self._bump_required = False
+        self._read_version()
+        self._count_under(ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
+        if self._keep_prepared and response.ongoing_txn_producer_id >= 0:
+            self._started = True
+            self.prepared = ProducerIdAndEpoch(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
+            self._move(State.PREPARED_TRANSACTION)
+        else:
+            self._move(State.READY)
+        self._keep_prepared = False
+        return self._succeeded(self._operation)
+
+    def _read_partitions(self, request: CoordinatorRequest, response: AddPartitionsToTxnResponse) -> Pause:
+        codes = partition_codes(response)
+        code = decisive_code(request.rpc, codes.values())
+        if code != ErrorCode.NONE:
+            return self._refused(request, code, partitions=codes)
+        self._started = True
+        self._added |= self._asked
+        self._waiting -= self._asked
+        self._maybe_added -= self._asked
+        self._listener.partitions_added(self._asked)
+        return self._succeeded(None)
+
+    def _read_offsets_added(self, request: CoordinatorRequest, response: AddOffsetsToTxnResponse) -> Pause:
+        if response.error_code != ErrorCode.NONE:
+            return self._refused(request, response.error_code)
+        self._started = True
+        self._committing.added = True
+        return self._succeeded(None)
+
+    def _read_offsets_taken(self, request: CoordinatorRequest, response: TxnOffsetCommitResponse) -> Pause:
+        commit, codes = self._committing, offset_commit_codes(response)
+        for partition, code in codes.items():
+            if code == ErrorCode.NONE:
+                commit.offsets.pop(partition, None)
+        code = decisive_code(request.rpc, codes.values())
+        if code != ErrorCode.NONE:
+            return self._refused(request, code, partitions=codes)
+        if commit in self._offsets:
+            self._offsets.remove(commit)
+        return self._succeeded(commit.operation)
+
+    def _read_end(self, request: CoordinatorRequest, response: EndTxnResponse) -> Pause:
+        if response.error_code != ErrorCode.NONE:
+            return self._refused(request, response.error_code)
+        following = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+        if following.producer_id >= 0 and following != self.producer:
+            self._count_under(following)
+        elif self.is_v2:
+            self._bump_required = True
+        self._ended()
+        return Pause.NONE
+
+    def _refused(
+        self,
+        request: CoordinatorRequest,
+        code: int,
+        *,
+        message: str | None = None,
+        partitions: Mapping[TopicPartition, int] | None = None,
+    ) -> Pause:
+        """Do what the tables say of an error code."""
+        action = action_for(request.rpc, code)
+        if may_be_done(request.rpc, code):
+            self._note_doubt(request)
+        if action in _PAUSES:
+            if action is Action.FIND_COORDINATOR:
+                self._coordinators.pop(request.about, None)
+            self.attempts += 1
+            return Pause.BACKOFF if self._added else _PAUSES[action]
+        self.attempts = 0
+        error = broker_error(code, message)
+        concerned = sorted(each for each, its_code in (partitions or {}).items() if its_code == code)
+        of = f" with {', '.join(map(str, concerned))}" if concerned else ""
+        what = f"{request.rpc.value} for {request.about}{of} was refused: {error}"
+        self._settle(request)
+        if self._ends_all_the_same(request, action):
+            self._bump_required = True
+            self._ended()
+        elif request.rpc is Rpc.COMMIT and self._commit_in_doubt:
+            self._fatal(error)
+        elif request.rpc is Rpc.COMMIT and action is Action.INVALID_STATE and self._shared:
+            nothing = "; either nothing was written into it, or somebody else with its handle aborted it"
+            self._do(Action.ABORTABLE, what + nothing, error)
+        elif request.rpc is Rpc.FIND_COORDINATOR and request.about == self._key and self.state is State.ABORTING:
+            self._do(Action.FATAL, what, error)  # there is no other way to abort
+        else:
+            self._do(action, what, error)
+        return Pause.NONE
+
+    def _ends_all_the_same(self, request: CoordinatorRequest, action: Action) -> bool:
+        """Whether an abort was refused because there is nothing to abort any more; the next epoch makes sure of it."""
+        if request.rpc is not Rpc.ABORT:
+            return False
+        if action is Action.BUMP_EPOCH:
+            return self._can_bump or self._of_handle
+        return action is Action.INVALID_STATE and self._shared
+
+    def _settle(self, request: CoordinatorRequest) -> None:
+        """A clear no: this need not be asked again."""
+        if request.rpc is Rpc.ADD_PARTITIONS_TO_TXN:
+            self._waiting -= self._asked
+            self._maybe_added -= self._asked
+        elif request.rpc in _OF_OFFSETS and self._committing in self._offsets:
+            self._offsets.remove(self._committing)
+
+    def _note_doubt(self, request: CoordinatorRequest) -> None:
+        """The coordinator may have done it; nobody knows."""
+        if request.rpc is Rpc.ADD_PARTITIONS_TO_TXN:
+            self._maybe_added |= self._asked
+        elif request.rpc is Rpc.ADD_OFFSETS_TO_TXN:
+            self._committing.maybe_added = True
+        elif request.rpc is Rpc.COMMIT:
+            self._commit_in_doubt = True
+
+    # -- changing the state -------------------------------------------------------------------------------------------
+
+    def _ended(self) -> None:
+        """The transaction is over, in the way that was asked for."""
+        self._reset()
+        self.prepared = None
+        self.attempts = 0
+        if self._of_handle:
+            # Its sequences, and who else holds the handle, are not known here.
+            self._of_handle = self._bump_required = False
+            self._move(State.READY)
+            self._forget_producer()
+            return self._finish(None)
+        was_v2 = self.is_v2
+        self._read_version()
+        if self._bump_required or (self.is_v2 and not was_v2):
+            self._bump_required = self._has_ended = True
+            return self._move(State.INITIALIZING)
+        self._move(State.READY)
+        return self._finish(None)
+
+    def _do(self, action: Action, what: str, cause: KafkaError) -> None:
+        """Go into the state that an error asks for."""
+        if action is Action.BUMP_EPOCH and not (self._can_bump or self.is_v2 or self._of_handle):
+            action = Action.FATAL
+        error = transaction_error(action, what, cause)
+        if action in _ABORTABLE:
+            self._abortable(error)
+        elif action is Action.UNINITIALIZED:
+            self._uninitialize(error)
+        else:
+            self._fatal(error)
+
+    def _abortable(self, error: KafkaError) -> None:
+        if self.state is State.INITIALIZING:
+            return self._uninitialize(error)
+        if self.state not in _OPEN:
+            return None  # it is not about this transaction
+        if self.state is State.PREPARED_TRANSACTION or self._commit_may_succeed:
+            return self._fatal(error)
+        if self._can_bump and not self.is_v2:
+            self._bump_required = True
+        if self.state in _GIVEN_UP:
+            return None  # the first error is the reason
+        self.last_error = error
+        self._move(State.ABORTABLE_ERROR)
+        self._finish(error)
+        self._fail_offsets(error)
+        self._drop_unsent()
+        return self._listener.drop_undrained(error)
+
+    def _give_up(self) -> None:
+        """The user wants no more of it."""
+        error = TransactionAborted(f"The transaction of transactional_id {self.transactional_id!r} was aborted.")
+        self._fail_offsets(error)
+        self._drop_unsent()
+        self._listener.drop_undrained(error)
+
+    def _uninitialize(self, error: KafkaError) -> None:
+        """There is no producer id, and it may be asked for again."""
+        if self.state is not State.INITIALIZING:
+            return self._fatal(error)
+        self._move(State.ABORTABLE_ERROR)
+        self._forget_producer()
+        return self._finish(error)
+
+    def _forget_producer(self) -> None:
+        self._move(State.UNINITIALIZED)
+        self.producer = None
+        self._bump_required = False
+
+    def _fatal(self, error: KafkaError) -> None:
+        if self.state is State.FATAL_ERROR:
+            return
+        if self._commit_may_succeed:
+            error = commit_unknown(self.transactional_id, error)
+        self.last_error = error
+        self.state = State.FATAL_ERROR
+        self._in_flight = None
+        self._finish(error)
+        self._fail_offsets(error)
+        self._listener.fail_all(error)
+
+    @property
+    def _commit_may_succeed(self) -> bool:
+        """Whether a commit was sent, and not refused for certain."""
+        is_sent = self._in_flight is not None and self._in_flight.rpc is Rpc.COMMIT
+        return self.state is State.COMMITTING and (is_sent or self._commit_in_doubt)
+
+    def _drop_unsent(self) -> None:
+        """What was never asked for needs no answer. What was, and may be all that there is of it, does (rule 3)."""
+        asked = self._in_flight.rpc if self._in_flight is not None else None
+        if self._started:
+            self._waiting.clear()
+            self._offsets.clear()
+            return
+        self._waiting &= self._maybe_added | (self._asked if asked is Rpc.ADD_PARTITIONS_TO_TXN else frozenset())
+        being_added = self._committing if asked is Rpc.ADD_OFFSETS_TO_TXN else None
+        self._offsets = deque(each for each in self._offsets if each.maybe_added or each is being_added)
+
+    def _fail_offsets(self, error: KafkaError) -> None:
+        for commit in list(self._offsets):
+            commit.operation.finish(error)
+
+    def _finish(self, error: KafkaError | None) -> None:
+        """Tell the outcome of what is pending. What came after the end of a transaction is no matter of its commit."""
+        operation = self._operation
+        if operation is not None:
+            operation.finish(None if self._has_ended else error)
+        self._has_ended = False
+
+    def _succeeded(self, operation: Operation | None) -> Pause:
+        self.attempts = 0
+        if operation is not None:
+            operation.finish()
+        return Pause.NONE
+
+    def _count_under(self, producer: ProducerIdAndEpoch) -> None:
+        self.producer = producer
+        self._listener.producer_id_changed(producer.producer_id, producer.epoch)
+
+    def _read_version(self) -> None:
+        self.is_v2 = self._transaction_version() >= _TRANSACTION_VERSION_2
+
+    # -- what may be done ---------------------------------------------------------------------------------------------
+
+    def _once(self, name: str, target: State, then: Callable[[], object] | None = None) -> Operation:
+        """Start what changes the state, or go on with it (rule 2)."""
+        self._check_may_end(name)
+        pending = self.pending
+        if pending is not None and pending.name == name:
+            return pending
+        self._check_pending(name)
+        if not (target is State.ABORTING and self.state is State.ABORTABLE_ERROR):
+            self._check_error()
+        self._enter(target, name)
+        operation = self._operation = Operation(name)
+        if then is not None:
+            then()
+        self._listener.wake()
+        return operation
+
+    def _check(self, name: str, needed: State | None = None) -> None:
+        self._check_pending(name)
+        self._check_error()
+        if needed is not None and self.state is not needed:
+            raise self._not_now(name)
+
+    def _check_pending(self, name: str) -> None:
+        pending = self.pending
+        if pending is not None:
+            raise TransactionStateError(
+                f"{name}() is not possible: the outcome of {pending.name}() for transactional_id "
+                f"{self.transactional_id!r} was not seen yet. Call {pending.name}() again; it goes on with the same."
+            )
+
+    def _check_may_end(self, name: str) -> None:
+        if not self._may_end:
+            raise TransactionStateError(
+                f"{name}() is not possible: this producer only writes into the transaction of transactional_id "
+                f"{self.transactional_id!r}, by its handle. Whoever began it ends it."
+            )
+
+    def _check_error(self) -> None:
+        if self.state in _FAILED:
+            assert self.last_error is not None
+            error = type(self.last_error)(*self.last_error.args)  # each call raises its own
+            error.__cause__ = self.last_error.__cause__
+            raise error
+
+    def _not_now(self, name: str) -> TransactionStateError:
+        return TransactionStateError(
+            f"{name}() is not possible: the producer of transactional_id {self.transactional_id!r} {_STANDS[self.state]}."
+        )
+
+    def _enter(self, target: State, name: str) -> None:
+        """A move that the user asked for; nothing changes where it is not allowed."""
+        if target not in TRANSITIONS[self.state]:
+            raise self._not_now(name)
+        self._set(target)
+
+    def _move(self, target: State) -> None:
+        """A move of our own. One that is not allowed is a bug, after which nothing can be relied on (KAFKA-14831)."""
+        if target not in TRANSITIONS[self.state]:
+            bug = f"transactional_id {self.transactional_id!r} cannot go from {self.state.name} to {target.name}"
+            self._fatal(TransactionFatal(f"A bug in aioproducer: {bug}."))
+            raise TransactionStateError(f"A bug in aioproducer: {bug}.")
+        self._set(target)
+
+    def _set(self, target: State) -> None:
+        self.state = target
+        if target not in _FAILED:
+            self.last_error = None
+
+
+#: The states in which partitions and offsets are added and the transaction is ended.
+_ASKING = frozenset({State.IN_TRANSACTION, State.COMMITTING, State.ABORTING})
+_GIVEN_UP = frozenset({State.ABORTABLE_ERROR, State.ABORTING})
+_FAILED = frozenset({State.ABORTABLE_ERROR, State.FATAL_ERROR})
+_OPEN = _ASKING | _GIVEN_UP | {State.PREPARED_TRANSACTION}
+_ABORTABLE = frozenset({Action.ABORTABLE, Action.COMMIT_FAILED, Action.BUMP_EPOCH})
+_OF_OFFSETS = frozenset({Rpc.ADD_OFFSETS_TO_TXN, Rpc.TXN_OFFSET_COMMIT})
+_OF_A_TRANSACTION = _OF_OFFSETS | {Rpc.ADD_PARTITIONS_TO_TXN, Rpc.COMMIT, Rpc.ABORT}
+
+#: After which answers the same is asked again, and when.
+_PAUSES: Mapping[Action, Pause] = {
+    Action.RETRY: Pause.BACKOFF,
+    Action.RETRY_SOON: Pause.SHORT,
+    Action.FIND_COORDINATOR: Pause.BACKOFF,
+}
+
+#: What each state means to somebody who wanted something else.
+_STANDS: Mapping[State, str] = {
+    State.UNINITIALIZED: "is not initialized; call init_transactions() first",
+    State.INITIALIZING: "is being initialized; wait for init_transactions()",
+    State.READY: "has no open transaction; begin one first",
+    State.IN_TRANSACTION: "has an open transaction; commit or abort it first",
+    State.PREPARED_TRANSACTION: "has prepared its transaction, which can only be committed, aborted or completed now",
+    State.COMMITTING: "is committing its transaction",
+    State.ABORTING: "is aborting its transaction",
+    State.ABORTABLE_ERROR: "has to abort its transaction first",
+    State.FATAL_ERROR: "can do no more transactions; close it",
+}
+
+
+def _group_key(commit: _OffsetCommit) -> CoordinatorKey:
+    return CoordinatorKey(CoordinatorType.GROUP, commit.group.group_id)

@@ -1,0 +1,1104 @@
+"""Transactions: what is asked of the coordinators and when, and what becomes of commits, aborts and those who wait."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transaction_requests import CoordinatorRequest, CoordinatorType, ProducerIdAndEpoch, Rpc
+from aioproducer.core.transaction_states import State
+from aioproducer.core.transactions import Pause, TransactionManager
+from aioproducer.errors import (
+    AuthenticationError,
+    CommitUnknown,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosed,
+    ProtocolError,
+    TransactionAbortable,
+    TransactionAborted,
+    TransactionFatal,
+    TransactionStateError,
+    UnsupportedVersion,
+)
+from aioproducer.protocol.error_codes import ErrorCode, broker_error
+from aioproducer.protocol.messages import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    Coordinator,
+    EndTxnRequest,
+    EndTxnResponse,
+    FindCoordinatorResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from tests.core.transaction_bench import GROUP, NODES, OFFSETS, ORDERS, OTHERS, Bench, in_state
+
+BOTH = pytest.mark.parametrize("is_v2", [False, True], ids=["TV1", "TV2"])
+COMMIT, ABORT, INIT, ADD = Rpc.COMMIT, Rpc.ABORT, Rpc.INIT_PRODUCER_ID, Rpc.ADD_PARTITIONS_TO_TXN
+
+
+def refuse(bench: Bench, request: CoordinatorRequest, code: int) -> Pause:
+    return bench.manager.answered(request, bench.refuse(request, code), request.highest)
+
+
+def init_message(request: CoordinatorRequest) -> InitProducerIdRequest:
+    assert isinstance(request.message, InitProducerIdRequest)
+    return request.message
+
+
+# -- what is asked, and in which order ----------------------------------------------------------------------------------
+
+
+def test_a_transaction_of_version_1_adds_partitions_and_offsets_before_it_ends() -> None:
+    bench = Bench()
+    bench.initialize()
+    manager = bench.manager
+    manager.begin()
+    manager.add_partition(ORDERS)
+    manager.add_partition(OTHERS)
+    manager.send_offsets(OFFSETS, GROUP)
+    manager.commit()
+
+    asked = bench.run()
+
+    assert asked == [
+        ADD,
+        Rpc.ADD_OFFSETS_TO_TXN,
+        Rpc.FIND_COORDINATOR,
+        Rpc.TXN_OFFSET_COMMIT,
+        COMMIT,
+    ]
+    assert [each.node_id for each in bench.sent] == [None, 1, 1, 1, None, 2, 1]
+    assert [(each.lowest, each.highest) for each in bench.sent[2:]] == [(0, 3), (0, 4), (0, 5), (3, 4), (0, 4)]
+    assert manager.state is State.READY
+
+
+def test_a_transaction_of_version_2_adds_nothing_and_gets_its_next_epoch_with_its_end() -> None:
+    bench = Bench(is_v2=True)
+    bench.initialize()
+    manager = bench.manager
+    manager.begin()
+    manager.add_partition(ORDERS)
+    manager.send_offsets(OFFSETS, GROUP)
+    manager.commit()
+
+    asked = bench.run()
+
+    assert asked == [Rpc.FIND_COORDINATOR, Rpc.TXN_OFFSET_COMMIT, COMMIT]
+    assert [(each.lowest, each.highest) for each in bench.sent[3:]] == [(5, 5), (5, 5)]
+    assert bench.identities == [(7, 0), (7, 1)]
+    assert manager.producer == (7, 1)
+
+
+def test_one_request_is_under_way_at_a_time() -> None:
+    bench = Bench()
+    bench.manager.initialize()
+
+    first = bench.next()
+
+    assert first is not None
+    assert bench.next() is None
+    bench.finish_well(first)
+    assert bench.next() is not None
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["commit", "abort"])
+def test_an_empty_transaction_ends_without_a_request(how: str, is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin()
+
+    ended = bench.manager.commit() if how == "commit" else bench.manager.abort()
+
+    assert bench.run() == []
+    assert ended.is_done
+    assert ended.error is None
+    assert bench.manager.state is State.READY
+
+
+@BOTH
+def test_a_transaction_does_not_end_before_its_batches_have_an_outcome(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin(ORDERS)
+    bench.has_incomplete = True
+    bench.manager.commit()
+
+    assert bench.next() is None
+    bench.has_incomplete = False
+    assert bench.expect(COMMIT)
+
+
+def test_nothing_is_drained_for_a_partition_of_version_1_until_it_was_added() -> None:
+    bench = Bench()
+    bench.begin()
+    bench.manager.add_partition(ORDERS)
+
+    request = bench.expect(ADD)
+    bench.manager.add_partition(OTHERS)
+
+    assert not bench.manager.may_drain(ORDERS)
+    bench.finish_well(request)
+    assert bench.manager.may_drain(ORDERS)
+    assert not bench.manager.may_drain(OTHERS)
+    assert bench.added == [ORDERS]
+    assert bench.run() == [ADD]
+    assert bench.added == [ORDERS, OTHERS]
+
+
+def test_a_partition_of_version_2_may_be_drained_at_once() -> None:
+    bench = Bench(is_v2=True)
+    bench.begin()
+
+    bench.manager.add_partition(ORDERS)
+
+    assert bench.manager.may_drain(ORDERS)
+    assert bench.manager.highest_produce_version == 13
+    assert not bench.manager.may_drain(OTHERS)
+
+
+def test_produce_keeps_to_the_version_that_the_transaction_has() -> None:
+    assert in_state(State.IN_TRANSACTION).manager.highest_produce_version == 11
+
+
+@BOTH
+def test_a_partition_must_be_added_again_in_each_transaction(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.commit_one_transaction()
+    bench.begin()
+
+    assert not bench.manager.may_drain(ORDERS)
+
+
+def test_partitions_that_came_up_while_a_request_failed_are_asked_for_with_the_next() -> None:
+    bench = Bench()
+    request = bench.lead_to(ADD)
+    bench.manager.add_partition(OTHERS)
+    refuse(bench, request, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    again = bench.expect(ADD)
+
+    assert isinstance(again.message, AddPartitionsToTxnRequest)
+    assert again.message.v3_and_below_topics[0].partitions == [0, 1]
+
+
+def test_only_the_first_partitions_of_a_transaction_are_retried_soon() -> None:
+    bench = Bench()
+    request = bench.lead_to(ADD)
+    assert refuse(bench, request, ErrorCode.CONCURRENT_TRANSACTIONS) is Pause.SHORT
+    bench.run()
+    bench.manager.add_partition(OTHERS)
+
+    assert refuse(bench, bench.expect(ADD), ErrorCode.CONCURRENT_TRANSACTIONS) is Pause.BACKOFF
+
+
+def test_the_attempts_of_a_request_are_counted_until_it_succeeds() -> None:
+    bench = Bench()
+    request = bench.lead_to(ADD)
+    refuse(bench, request, ErrorCode.CONCURRENT_TRANSACTIONS)
+    bench.manager.lost(bench.expect(ADD))
+    assert bench.manager.attempts == 2
+
+    bench.run()
+
+    assert bench.manager.attempts == 0
+
+
+def test_a_refused_topic_is_named() -> None:
+    bench = Bench()
+    request = bench.lead_to(ADD)
+
+    refuse(bench, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    assert "orders-0" in str(bench.manager.last_error)
+
+
+# -- offsets ------------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_go_with_the_generation_of_the_member_that_read_them() -> None:
+    bench = Bench()
+    request = bench.lead_to(Rpc.TXN_OFFSET_COMMIT)
+
+    message = request.message
+
+    assert isinstance(message, TxnOffsetCommitRequest)
+    assert (message.group_id, message.generation_id_or_member_epoch, message.member_id) == ("readers", 3, "member-1")
+    assert message.topics[0].partitions[0].committed_offset == 42
+    assert request.lowest == 3  # below, a member of an older generation could not be told
+
+
+def test_offsets_without_a_member_can_go_to_any_broker() -> None:
+    bench = Bench()
+    bench.begin()
+    bench.manager.send_offsets(OFFSETS, ConsumerGroupMetadata("readers"))
+    for rpc in (Rpc.ADD_OFFSETS_TO_TXN, Rpc.FIND_COORDINATOR):
+        bench.finish_well(bench.expect(rpc))
+
+    assert bench.expect(Rpc.TXN_OFFSET_COMMIT).lowest == 0
+
+
+def test_only_the_offsets_that_were_not_taken_are_sent_again() -> None:
+    bench = Bench()
+    bench.begin()
+    first, second = TopicPartition("input", 0), TopicPartition("input", 1)
+    operation = bench.manager.send_offsets({first: OffsetAndMetadata(1), second: OffsetAndMetadata(2)}, GROUP)
+    bench.finish_well(bench.expect(Rpc.ADD_OFFSETS_TO_TXN))
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
+    request = bench.expect(Rpc.TXN_OFFSET_COMMIT)
+    response = bench.refuse(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    response.topics[0].partitions[0].error_code = 0
+
+    bench.manager.answered(request, response, request.highest)
+
+    again = bench.expect(Rpc.TXN_OFFSET_COMMIT)
+    assert isinstance(again.message, TxnOffsetCommitRequest)
+    assert [each.partition_index for each in again.message.topics[0].partitions] == [1]
+    assert not operation.is_done
+    bench.finish_well(again)
+    assert operation.is_done
+
+
+def test_no_offsets_are_nothing_to_do() -> None:
+    bench = in_state(State.READY)
+    bench.manager.begin()
+
+    assert bench.manager.send_offsets({}, GROUP).is_done
+    assert bench.next() is None
+
+
+@BOTH
+def test_several_calls_send_their_offsets_one_after_the_other(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin()
+    operations = [bench.manager.send_offsets(OFFSETS, ConsumerGroupMetadata(name)) for name in ("a", "b")]
+
+    asked = bench.run()
+
+    assert asked.count(Rpc.TXN_OFFSET_COMMIT) == 2
+    assert [each.is_done and each.error is None for each in operations] == [True, True]
+
+
+@BOTH
+def test_an_abort_gives_up_offsets_that_nobody_asked_for_yet(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin()
+    offsets = bench.manager.send_offsets(OFFSETS, GROUP)
+
+    bench.manager.abort()
+
+    assert isinstance(offsets.error, TransactionAborted)
+    assert bench.run() == []
+
+
+# -- commits that nobody sees the end of -------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("other", ["abort", "begin", "send", "offsets", "initialize", "handle", "prepare"])
+def test_while_the_outcome_of_a_commit_was_not_seen_only_the_commit_can_be_called(other: str, is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin(ORDERS)
+    manager = bench.manager
+    committed = manager.commit()
+    calls = {
+        "abort": manager.abort,
+        "begin": manager.begin,
+        "send": manager.check_may_send,
+        "offsets": lambda: manager.send_offsets(OFFSETS, GROUP),
+        "initialize": manager.initialize,
+        "handle": manager.handle,
+        "prepare": manager.prepare,
+    }
+
+    for _ in range(2):  # while it goes on, and when it is done
+        with pytest.raises(TransactionStateError, match=r"Call commit_transaction\(\) again"):
+            calls[other]()
+        assert manager.commit() is committed
+        bench.run()
+    committed.acknowledge()
+    manager.begin()
+
+    assert [each.rpc for each in bench.sent if each.rpc in (COMMIT, ABORT)] == [COMMIT]
+
+
+@BOTH
+def test_a_commit_whose_answer_was_lost_is_sent_again(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    request = bench.lead_to(COMMIT)
+    committed = bench.manager.commit()
+
+    assert bench.manager.lost(request) is Pause.BACKOFF
+
+    asked = bench.run()
+    assert asked[:2] == [Rpc.FIND_COORDINATOR, COMMIT]
+    assert committed.is_done
+    assert committed.error is None
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ],
+)
+@pytest.mark.parametrize("doubt", ["lost", "COORDINATOR_NOT_AVAILABLE"])
+def test_a_commit_that_may_have_succeeded_is_never_told_as_failed(code: ErrorCode, doubt: str, is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    request = bench.lead_to(COMMIT)
+    committed = bench.manager.commit()
+    if doubt == "lost":
+        bench.manager.lost(request)
+    else:
+        refuse(bench, request, ErrorCode[doubt])
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
+
+    refuse(bench, bench.expect(COMMIT), code)
+
+    assert type(committed.error) is CommitUnknown
+    assert committed.error.__cause__ is not None
+    assert code.name in str(committed.error)
+    assert bench.manager.state is State.FATAL_ERROR
+    with pytest.raises(TransactionStateError):
+        bench.manager.abort()
+    committed.acknowledge()
+    with pytest.raises(CommitUnknown):
+        bench.manager.abort()
+
+
+@BOTH
+def test_a_commit_that_could_not_be_sent_is_told_as_failed(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    request = bench.lead_to(COMMIT)
+    committed = bench.manager.commit()
+    bench.manager.lost(request, sent=False)
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
+
+    refuse(bench, bench.expect(COMMIT), ErrorCode.TRANSACTION_ABORTABLE)
+
+    assert type(committed.error) is TransactionAbortable
+
+
+@BOTH
+def test_closing_tells_who_waits_for_a_commit_on_its_way_that_its_outcome_is_unknown(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.lead_to(COMMIT)
+    committed = bench.manager.commit()
+
+    bench.manager.close(ProducerClosed("The producer was closed."))
+
+    assert type(committed.error) is CommitUnknown
+
+
+@BOTH
+def test_closing_tells_who_waits_for_a_commit_that_was_not_sent_that_it_was_not(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin(ORDERS)
+    bench.has_incomplete = True
+    committed = bench.manager.commit()
+
+    bench.manager.close(ProducerClosed("The producer was closed."))
+
+    assert type(committed.error) is ProducerClosed
+    assert bench.next() is None
+
+
+def test_an_answer_that_comes_after_the_end_changes_nothing() -> None:
+    bench = Bench()
+    request = bench.lead_to(COMMIT)
+    response = bench.approve(request)
+    bench.manager.close(ProducerClosed("The producer was closed."))
+
+    assert bench.manager.answered(request, response, 4) is Pause.NONE
+    assert bench.manager.lost(request) is Pause.NONE
+    bench.manager.unsendable(request, UnsupportedVersion("too old"))
+
+    assert bench.manager.state is State.FATAL_ERROR
+
+
+@BOTH
+def test_a_batch_that_fails_before_the_commit_was_sent_fails_the_commit_and_leaves_the_abort(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin(ORDERS)
+    bench.has_incomplete = True
+    committed = bench.manager.commit()
+
+    bench.manager.batch_failed(KafkaTimeoutError("delivery_timeout_ms is over"))
+
+    bench.has_incomplete = False
+    assert type(committed.error) is TransactionAbortable
+    assert bench.next() is None
+    committed.acknowledge()
+    bench.manager.abort()
+    assert bench.run()[0] is ABORT
+
+
+@BOTH
+def test_a_batch_that_fails_when_the_commit_is_on_its_way_leaves_the_outcome_unknown(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.lead_to(COMMIT)
+    committed = bench.manager.commit()
+
+    bench.manager.batch_failed(KafkaTimeoutError("delivery_timeout_ms is over"))
+
+    assert type(committed.error) is CommitUnknown
+
+
+# -- aborting -----------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_an_abort_fails_what_has_not_left_and_waits_for_what_has(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin(ORDERS)
+    bench.has_incomplete = True
+
+    bench.manager.abort()
+
+    assert [type(each) for each in bench.dropped] == [TransactionAborted]
+    assert bench.manager.may_drain(ORDERS)  # the retries of what was drained already
+    assert bench.next() is None
+    bench.has_incomplete = False
+    assert bench.run() == [ABORT]
+
+
+def test_an_abort_adds_no_partitions_that_are_not_needed_any_more() -> None:
+    bench = Bench()
+    bench.begin(ORDERS)
+    bench.manager.add_partition(OTHERS)
+
+    bench.manager.abort()
+
+    assert bench.run() == [ABORT]
+
+
+@pytest.mark.parametrize("rpc", [ADD, Rpc.ADD_OFFSETS_TO_TXN])
+@pytest.mark.parametrize("aborted", ["while it is under way", "after it was lost"])
+def test_an_abort_finds_out_whether_a_transaction_was_begun_by_a_request_without_an_answer(
+    rpc: Rpc, aborted: str
+) -> None:
+    bench = Bench()
+    request = bench.lead_to(rpc)
+    if aborted == "while it is under way":
+        bench.manager.abort()
+        bench.manager.lost(request)
+    else:
+        bench.manager.lost(request)
+        bench.manager.abort()
+
+    asked = bench.run()
+
+    assert asked == [Rpc.FIND_COORDINATOR, rpc, ABORT, INIT]
+    assert bench.manager.state is State.READY
+
+
+def test_an_abort_does_not_go_on_with_a_request_that_was_refused() -> None:
+    bench = Bench()
+    request = bench.lead_to(ADD)
+    bench.manager.abort()
+
+    refuse(bench, request, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    assert bench.run() == []
+    assert bench.manager.state is State.READY
+
+
+def test_while_aborting_another_abortable_error_changes_nothing() -> None:
+    bench = Bench()
+    bench.begin(ORDERS)
+    aborted = bench.manager.abort()
+
+    bench.manager.batch_failed(broker_error(ErrorCode.INVALID_TXN_STATE))
+
+    assert bench.manager.state is State.ABORTING
+    bench.run()
+    assert aborted.error is None
+
+
+def test_the_first_of_several_errors_is_the_reason() -> None:
+    bench = in_state(State.IN_TRANSACTION)
+    bench.manager.batch_failed(KafkaTimeoutError("the first"))
+
+    bench.manager.batch_failed(KafkaTimeoutError("the second"))
+
+    assert "the first" in str(bench.manager.last_error)
+    assert len(bench.dropped) == 1
+
+
+def test_a_coordinator_that_cannot_be_found_for_an_abort_ends_the_producer() -> None:
+    bench = Bench()
+    request = bench.lead_to(ABORT)
+    bench.manager.lost(request)
+
+    refuse(bench, bench.expect(Rpc.FIND_COORDINATOR), ErrorCode.TRANSACTION_ABORTABLE)
+
+    assert bench.manager.state is State.FATAL_ERROR
+
+
+def test_a_batch_that_fails_outside_of_a_transaction_is_none_of_its_business() -> None:
+    bench = in_state(State.READY)
+
+    bench.manager.batch_failed(KafkaTimeoutError("late"))
+
+    assert bench.manager.state is State.READY
+
+
+def test_each_call_raises_an_error_of_its_own() -> None:
+    manager = in_state(State.ABORTABLE_ERROR).manager
+    raised: list[KafkaError] = []
+
+    for _ in range(2):
+        with pytest.raises(TransactionAbortable) as caught:
+            manager.check_may_send()
+        raised.append(caught.value)
+
+    assert raised[0] is not raised[1]
+    assert raised[0].__cause__ is raised[1].__cause__ is not None
+
+
+# -- epochs -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_producer_id_is_asked_for_without_one() -> None:
+    request = Bench().lead_to(INIT)
+
+    message = init_message(request)
+
+    assert (message.transactional_id, message.producer_id, message.producer_epoch) == ("payments-1", -1, -1)
+    assert message.transaction_timeout_ms == 60_000
+    assert (request.lowest, request.highest) == (0, 5)
+
+
+def test_after_an_abortable_error_of_version_1_the_next_transaction_has_the_next_epoch() -> None:
+    bench = in_state(State.ABORTABLE_ERROR)
+    bench.manager.abort()
+    bench.finish_well(bench.expect(ABORT))
+
+    request = bench.expect(INIT)
+
+    assert (init_message(request).producer_id, init_message(request).producer_epoch) == (7, 0)
+    assert request.lowest == 3
+    bench.finish_well(request)
+    assert bench.identities == [(7, 0), (7, 1)]
+    assert bench.manager.state is State.READY
+
+
+def test_after_an_abortable_error_of_version_2_the_end_gives_the_next_epoch() -> None:
+    bench = Bench(is_v2=True)
+    bench.begin(ORDERS)
+    bench.manager.batch_failed(broker_error(ErrorCode.INVALID_PRODUCER_EPOCH))
+    bench.manager.abort()
+
+    assert bench.run() == [ABORT]
+    assert bench.identities == [(7, 0), (7, 1)]
+
+
+def test_a_coordinator_that_cannot_bump_epochs_leaves_the_epoch_after_an_abortable_error() -> None:
+    bench = Bench(highest_init=2)
+    bench.begin(ORDERS)
+    bench.manager.batch_failed(KafkaTimeoutError("delivery_timeout_ms is over"))
+    bench.manager.abort()
+
+    assert bench.run() == [ABORT]
+
+
+def test_where_the_epoch_cannot_be_bumped_lost_sequences_end_the_producer() -> None:
+    bench = Bench(highest_init=2)
+    bench.begin(ORDERS)
+
+    bench.manager.sequences_lost(KafkaTimeoutError("delivery_timeout_ms is over"))
+
+    assert type(bench.manager.last_error) is TransactionFatal
+
+
+@BOTH
+def test_where_the_epoch_can_be_bumped_lost_sequences_leave_the_abort(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin(ORDERS)
+
+    bench.manager.sequences_lost(KafkaTimeoutError("delivery_timeout_ms is over"))
+
+    assert type(bench.manager.last_error) is TransactionAbortable
+    bench.commit_one_transaction()
+    assert bench.manager.producer != (7, 0)
+
+
+@pytest.mark.parametrize("rpc", [ADD, Rpc.ADD_OFFSETS_TO_TXN, Rpc.TXN_OFFSET_COMMIT, COMMIT, ABORT])
+def test_after_a_request_of_version_1_without_an_answer_the_next_transaction_has_another_epoch(rpc: Rpc) -> None:
+    """KAFKA-17754: it may arrive late, and would then be taken for a part of the next transaction."""
+    bench = Bench()
+    request = bench.lead_to(rpc)
+    pending = bench.manager.pending
+    bench.manager.lost(request)
+    if pending is None:
+        pending = bench.manager.commit()
+
+    asked = bench.run()
+
+    assert asked[-1] is INIT
+    assert bench.manager.producer == (7, 1)
+    assert pending.is_done
+    assert pending.error is None
+
+
+@pytest.mark.parametrize("rpc", [Rpc.TXN_OFFSET_COMMIT, COMMIT, ABORT])
+def test_after_a_request_of_version_2_without_an_answer_the_end_gives_the_epoch(rpc: Rpc) -> None:
+    bench = Bench(is_v2=True)
+    request = bench.lead_to(rpc)
+    bench.manager.lost(request)
+    if bench.manager.pending is None:
+        bench.manager.commit()
+
+    assert INIT not in bench.run()
+    assert bench.manager.producer == (7, 1)
+
+
+def test_an_old_coordinator_is_asked_for_a_producer_id_as_if_for_the_first_time_after_a_lost_answer() -> None:
+    bench = Bench(highest_init=2)
+    request = bench.lead_to(COMMIT)
+    bench.manager.lost(request)
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
+    bench.finish_well(bench.expect(COMMIT))
+
+    request = bench.expect(INIT)
+
+    assert init_message(request).producer_id == -1
+    assert request.lowest == 0
+
+
+def test_when_the_epochs_of_an_id_are_used_up_the_end_gives_a_new_id() -> None:
+    bench = Bench(is_v2=True)
+    request = bench.lead_to(COMMIT)
+
+    bench.manager.answered(request, EndTxnResponse(error_code=0, producer_id=8, producer_epoch=0), 5)
+
+    assert bench.manager.producer == (8, 0)
+    assert bench.identities[-1] == (8, 0)
+
+
+def test_an_end_of_version_2_that_gives_no_epoch_is_followed_by_asking_for_one() -> None:
+    bench = Bench(is_v2=True)
+    request = bench.lead_to(COMMIT)
+
+    bench.manager.answered(request, EndTxnResponse(error_code=0), 5)
+
+    assert bench.run() == [INIT]
+    assert bench.manager.state is State.READY
+
+
+def test_a_commit_that_succeeded_is_told_so_though_the_next_epoch_is_refused() -> None:
+    bench = Bench()
+    request = bench.lead_to(COMMIT)
+    committed = bench.manager.commit()
+    bench.manager.lost(request)
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
+    bench.finish_well(bench.expect(COMMIT))
+
+    refuse(bench, bench.expect(INIT), ErrorCode.PRODUCER_FENCED)
+
+    assert committed.is_done
+    assert committed.error is None
+    assert bench.manager.state is State.FATAL_ERROR
+
+
+def test_after_a_refused_next_epoch_the_producer_can_be_initialized_again() -> None:
+    bench = Bench()
+    request = bench.lead_to(COMMIT)
+    committed = bench.manager.commit()
+    bench.manager.lost(request)
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
+    bench.finish_well(bench.expect(COMMIT))
+
+    refuse(bench, bench.expect(INIT), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+    assert committed.error is None
+    assert bench.manager.state is State.UNINITIALIZED
+    bench.commit_one_transaction()
+
+
+def test_unknown_producer_id_to_an_abort_means_that_there_is_nothing_to_abort_any_more() -> None:
+    bench = Bench()
+    request = bench.lead_to(ABORT)
+    aborted = bench.manager.abort()
+
+    refuse(bench, request, ErrorCode.UNKNOWN_PRODUCER_ID)
+
+    assert bench.run() == [INIT]
+    assert aborted.error is None
+
+
+# -- the version of transactions changes ---------------------------------------------------------------------------------
+
+
+def test_an_upgrade_counts_from_the_next_transaction_on_which_gets_an_epoch_first() -> None:
+    bench = Bench()
+    bench.begin(ORDERS)
+    bench.version = 2
+    bench.manager.add_partition(OTHERS)
+    bench.manager.commit()
+
+    asked = bench.run()
+
+    assert asked == [ADD, COMMIT, INIT]
+    assert bench.sent[-2].highest == 4
+    assert bench.manager.is_v2
+
+
+def test_a_downgrade_counts_from_the_next_transaction_on() -> None:
+    bench = Bench(is_v2=True)
+    bench.begin(ORDERS)
+    bench.version = 1
+    bench.manager.add_partition(OTHERS)
+    committed = bench.manager.commit()
+
+    asked = bench.run()
+    committed.acknowledge()
+
+    assert asked == [COMMIT]
+    assert bench.sent[-1].highest == 5
+    bench.begin(ORDERS)
+    assert bench.sent[-1].rpc is ADD
+
+
+# -- coordinators -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_coordinator_is_found_in_the_old_and_the_new_form_of_the_answer(version: int) -> None:
+    bench = Bench()
+    bench.manager.initialize()
+    request = bench.expect(Rpc.FIND_COORDINATOR)
+    old = FindCoordinatorResponse(node_id=1, host="kafka-1", port=9092)
+    response = old if version == 3 else bench.approve(request)
+
+    request.check(response)
+    bench.manager.answered(request, response, version)
+
+    assert bench.expect(INIT).node_id == NODES[CoordinatorType.TRANSACTION]
+
+
+def test_a_request_that_was_lost_goes_to_a_coordinator_that_is_looked_up_anew() -> None:
+    bench = Bench()
+    bench.manager.lost(bench.lead_to(INIT))
+
+    request = bench.expect(Rpc.FIND_COORDINATOR)
+
+    response = FindCoordinatorResponse(node_id=3, host="kafka-3", port=9092)
+    bench.manager.answered(request, response, 3)
+
+    assert bench.expect(INIT).node_id == 3
+
+
+# -- answers that no broker could mean ------------------------------------------------------------------------------------
+
+
+def found(key: str, node_id: int = 1) -> FindCoordinatorResponse:
+    only = Coordinator(key=key, node_id=node_id, host="", port=1, error_code=0, error_message=None)
+    return FindCoordinatorResponse(coordinators=[only])
+
+
+@pytest.mark.parametrize(
+    ("rpc", "response"),
+    [
+        (Rpc.FIND_COORDINATOR, found("payments-2")),
+        (Rpc.FIND_COORDINATOR, found("payments-1", node_id=-1)),
+        (Rpc.FIND_COORDINATOR, FindCoordinatorResponse(coordinators=found("payments-1").coordinators * 2)),
+        (INIT, InitProducerIdResponse(error_code=0, producer_id=7, producer_epoch=-1)),
+        (INIT, InitProducerIdResponse(error_code=0)),
+        (ADD, AddPartitionsToTxnResponse()),
+        (Rpc.TXN_OFFSET_COMMIT, TxnOffsetCommitResponse(topics=[])),
+        (COMMIT, EndTxnResponse(error_code=0, producer_id=7, producer_epoch=-1)),
+    ],
+)
+def test_an_answer_that_cannot_be_meant_is_no_answer(rpc: Rpc, response: object) -> None:
+    request = Bench().lead_to(rpc)
+
+    with pytest.raises(ProtocolError):
+        request.check(response)
+
+
+def test_an_answer_for_more_partitions_than_were_asked_for_is_no_answer() -> None:
+    bench = Bench()
+    request = bench.lead_to(ADD)
+    response = bench.approve(request)
+    response.results_by_topic_v3_and_below *= 2
+
+    with pytest.raises(ProtocolError, match="orders-0"):
+        request.check(response)
+
+
+# -- requests that cannot be sent -----------------------------------------------------------------------------------------
+
+
+def test_refused_credentials_leave_the_producer_to_be_initialized_again() -> None:
+    bench = Bench()
+    operation = bench.manager.initialize()
+
+    bench.manager.unsendable(bench.expect(Rpc.FIND_COORDINATOR), AuthenticationError("wrong password"))
+
+    assert isinstance(operation.error, TransactionFatal)
+    assert "wrong password" in str(operation.error)
+    assert bench.manager.state is State.UNINITIALIZED
+    bench.commit_one_transaction()
+
+
+@pytest.mark.parametrize("error", [AuthenticationError("wrong password"), UnsupportedVersion("too old")])
+def test_a_request_in_a_transaction_that_can_never_be_sent_ends_the_producer(error: KafkaError) -> None:
+    bench = Bench()
+    request = bench.lead_to(Rpc.TXN_OFFSET_COMMIT)
+
+    bench.manager.unsendable(request, error)
+
+    assert type(bench.manager.last_error) is TransactionFatal
+    assert bench.failed_all
+
+
+# -- handles ------------------------------------------------------------------------------------------------------------
+
+
+def attached(bench: Bench, handle: TransactionHandle, *, may_end: bool) -> None:
+    bench.manager = TransactionManager.attach(
+        handle, listener=bench, transaction_version=lambda: bench.version, may_end=may_end
+    )
+
+
+def test_a_handle_can_be_pickled() -> None:
+    handle = in_state(State.IN_TRANSACTION).manager.handle()
+
+    assert pickle.loads(pickle.dumps(handle)) == handle == TransactionHandle("payments-1", 7, 0)
+
+
+@BOTH
+def test_a_transaction_whose_handle_was_given_away_is_ended_with_a_request_and_followed_by_an_epoch(
+    is_v2: bool,
+) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin()
+    bench.manager.handle()
+    bench.manager.commit()
+
+    assert bench.run() == ([COMMIT] if is_v2 else [COMMIT, INIT])
+    assert bench.manager.producer == (7, 1)
+
+
+@BOTH
+def test_one_that_is_attached_writes_without_asking_for_a_producer_id(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    attached(bench, TransactionHandle("payments-1", 7, 5), may_end=False)
+
+    bench.manager.add_partition(ORDERS)
+
+    assert bench.run() == ([] if is_v2 else [Rpc.FIND_COORDINATOR, ADD])
+    assert bench.manager.may_drain(ORDERS)
+    assert bench.manager.producer == (7, 5)
+    assert bench.identities == []
+
+
+def test_one_that_is_attached_cannot_end_what_it_did_not_begin() -> None:
+    bench = Bench()
+    attached(bench, TransactionHandle("payments-1", 7, 5), may_end=False)
+    manager = bench.manager
+
+    for call in (manager.initialize, manager.begin, manager.commit, manager.abort, manager.prepare, manager.handle):
+        with pytest.raises(TransactionStateError):
+            call()
+
+    assert manager.state is State.IN_TRANSACTION
+
+
+def test_one_that_is_attached_can_add_offsets() -> None:
+    bench = Bench()
+    attached(bench, TransactionHandle("payments-1", 7, 5), may_end=False)
+
+    operation = bench.manager.send_offsets(OFFSETS, GROUP)
+    bench.run()
+
+    assert operation.is_done
+    assert operation.error is None
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["commit", "abort"])
+def test_who_ends_a_transaction_by_its_handle_must_initialize_before_the_next(how: str, is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    attached(bench, TransactionHandle("payments-1", 7, 5), may_end=True)
+    ended = bench.manager.commit() if how == "commit" else bench.manager.abort()
+
+    assert bench.run() == [Rpc.FIND_COORDINATOR, COMMIT if how == "commit" else ABORT]
+
+    assert isinstance(bench.sent[-1].message, EndTxnRequest)
+    assert bench.sent[-1].message.producer_epoch == 5
+    assert ended.error is None
+    assert bench.manager.state is State.UNINITIALIZED
+    bench.commit_one_transaction()
+
+
+@BOTH
+def test_to_abort_a_shared_transaction_that_is_over_is_no_error(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin()
+    bench.manager.handle()
+    aborted = bench.manager.abort()
+
+    refuse(bench, bench.expect(ABORT), ErrorCode.INVALID_TXN_STATE)
+
+    assert bench.run() == [INIT]
+    assert aborted.error is None
+    assert bench.manager.state is State.READY
+
+
+@BOTH
+def test_to_commit_a_shared_transaction_that_is_empty_or_over_can_be_aborted_and_done_again(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin()
+    bench.manager.handle()
+    committed = bench.manager.commit()
+
+    refuse(bench, bench.expect(COMMIT), ErrorCode.INVALID_TXN_STATE)
+
+    assert type(committed.error) is TransactionAbortable
+    assert "handle" in str(committed.error)
+    bench.commit_one_transaction()
+
+
+# -- two-phase commit (KIP-939) -------------------------------------------------------------------------------------------
+
+
+def test_a_producer_of_two_phase_commits_says_so_in_the_version_that_can() -> None:
+    bench = Bench(enable_2pc=True)
+
+    request = bench.lead_to(INIT)
+
+    assert init_message(request).enable_2pc
+    assert not init_message(request).keep_prepared_txn
+    assert (request.lowest, request.highest) == (6, 6)
+
+
+def test_a_broker_that_knows_no_two_phase_commit_is_refused_clearly() -> None:
+    bench = Bench(enable_2pc=True)
+    request = bench.lead_to(INIT)
+    operation = bench.manager.initialize()
+
+    bench.manager.unsendable(request, UnsupportedVersion("Broker 1 speaks InitProducerId up to 5."))
+
+    assert isinstance(operation.error, TransactionFatal)
+    assert "up to 5" in str(operation.error)
+
+
+@BOTH
+@pytest.mark.parametrize("same", [True, False])
+def test_a_prepared_transaction_is_completed_as_the_outer_coordinator_knows_it(same: bool, is_v2: bool) -> None:
+    bench = Bench(enable_2pc=True, is_v2=is_v2)
+    bench.begin(ORDERS)
+    prepared = bench.manager.prepare()
+    assert str(prepared) == "7:0"
+
+    bench.manager.complete(prepared if same else ProducerIdAndEpoch(7, 99))
+
+    assert bench.run() == [COMMIT if same else ABORT]
+    assert bench.manager.state is State.READY
+    assert bench.manager.prepared is None
+
+
+def test_a_prepared_transaction_that_was_kept_is_completed_after_a_restart() -> None:
+    bench = Bench(enable_2pc=True)
+    operation = bench.manager.initialize(keep_prepared=True)
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
+    request = bench.expect(INIT)
+    assert init_message(request).keep_prepared_txn
+    response = InitProducerIdResponse(
+        error_code=0, producer_id=7, producer_epoch=6, ongoing_txn_producer_id=7, ongoing_txn_producer_epoch=4
+    )
+
+    bench.manager.answered(request, response, 6)
+
+    assert operation.error is None
+    operation.acknowledge()
+    assert bench.manager.state is State.PREPARED_TRANSACTION
+    assert bench.manager.prepared == (7, 4)
+    bench.manager.complete(ProducerIdAndEpoch(7, 4))
+    assert bench.run() == [COMMIT]
+
+
+def test_with_nothing_prepared_the_producer_is_ready() -> None:
+    bench = Bench(enable_2pc=True)
+    bench.manager.initialize(keep_prepared=True).acknowledge()
+
+    bench.run()
+
+    assert bench.manager.state is State.READY
+
+
+def test_nothing_can_be_prepared_before_its_partitions_are_added() -> None:
+    bench = Bench(enable_2pc=True)
+    bench.begin()
+    bench.manager.add_partition(ORDERS)
+
+    with pytest.raises(TransactionStateError, match="still being added"):
+        bench.manager.prepare()
+
+
+@pytest.mark.parametrize("call", ["prepare", "keep_prepared"])
+def test_two_phase_commits_must_be_enabled(call: str) -> None:
+    manager = in_state(State.IN_TRANSACTION if call == "prepare" else State.UNINITIALIZED).manager
+
+    with pytest.raises(TransactionStateError, match="transaction_two_phase_commit_enable"):
+        manager.prepare() if call == "prepare" else manager.initialize(keep_prepared=True)
+
+
+def test_a_batch_that_fails_after_its_transaction_was_prepared_ends_the_producer() -> None:
+    bench = in_state(State.PREPARED_TRANSACTION)
+
+    bench.manager.batch_failed(KafkaTimeoutError("late"))
+
+    assert bench.manager.state is State.FATAL_ERROR
+
+
+# -- operations ---------------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_to_be_told_the_end_is_told_once() -> None:
+    bench = Bench()
+    operation = bench.manager.initialize()
+    told: list[str] = []
+    operation.when_done(lambda: told.append("before"))
+
+    bench.run()
+    operation.when_done(lambda: told.append("after"))
+    operation.finish(TransactionFatal("too late"))
+
+    assert told == ["before", "after"]
+    assert operation.error is None
+    assert "init_transactions: succeeded" in repr(operation)
+
+
+@BOTH
+def test_what_there_is_to_ask_is_announced(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    manager = bench.manager
+    steps: list[Callable[[], object]] = [
+        manager.initialize,
+        manager.begin,
+        lambda: manager.send_offsets(OFFSETS, GROUP),
+        manager.commit,
+    ]
+    for step in steps:
+        bench.wakes = 0
+        step()
+        has_work = bench.run() != []
+        assert (bench.wakes > 0) is has_work
+        if manager.pending is not None:
+            manager.pending.acknowledge()

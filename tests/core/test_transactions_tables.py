@@ -1,0 +1,267 @@
+"""The tables of transactions: every state with every call, every request with every error code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from aioproducer.core.transaction_errors import Action, action_for, action_for_batch, decisive_code, may_be_done
+from aioproducer.core.transaction_requests import Rpc
+from aioproducer.core.transaction_states import TRANSITIONS, State
+from aioproducer.core.transactions import Pause, TransactionManager
+from aioproducer.errors import (
+    CommitFailed,
+    CommitUnknown,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFenced,
+    ProducerIdExpired,
+    TransactionAbortable,
+    TransactionFatal,
+    TransactionStateError,
+)
+from aioproducer.protocol.error_codes import ErrorCode, broker_error
+from tests.core.transaction_bench import GROUP, OFFSETS, ORDERS, Bench, in_state
+
+E = ErrorCode
+S = State
+ALLOWED: Mapping[State, set[State]] = {
+    S.UNINITIALIZED: {S.INITIALIZING},
+    S.INITIALIZING: {S.READY, S.PREPARED_TRANSACTION, S.ABORTABLE_ERROR},
+    S.READY: {S.IN_TRANSACTION, S.UNINITIALIZED},
+    S.IN_TRANSACTION: {S.PREPARED_TRANSACTION, S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR},
+    S.PREPARED_TRANSACTION: {S.COMMITTING, S.ABORTING},
+    S.COMMITTING: {S.READY, S.INITIALIZING, S.ABORTABLE_ERROR},
+    S.ABORTING: {S.READY, S.INITIALIZING},
+    S.ABORTABLE_ERROR: {S.ABORTING, S.ABORTABLE_ERROR, S.UNINITIALIZED},
+    S.FATAL_ERROR: set(),
+}
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_state_is_followed_by_those_that_java_allows_and_by_a_fatal_error(state: State) -> None:
+    assert TRANSITIONS[state] == {*ALLOWED[state], S.FATAL_ERROR}
+
+
+# -- every state, every call ------------------------------------------------------------------------------------------
+
+Call = Callable[[TransactionManager], object]
+CALLS: Mapping[str, Call] = {
+    "initialize": lambda m: m.initialize(),
+    "begin": lambda m: m.begin(),
+    "check_may_send": lambda m: m.check_may_send(),
+    "add_partition": lambda m: m.add_partition(ORDERS),
+    "send_offsets": lambda m: m.send_offsets(OFFSETS, GROUP),
+    "prepare": lambda m: m.prepare(),
+    "commit": lambda m: m.commit(),
+    "abort": lambda m: m.abort(),
+    "handle": lambda m: m.handle(),
+}
+#: Where each call leads; it raises in the states that are not here.
+LEADS: Mapping[str, Mapping[State, State]] = {
+    "initialize": {S.UNINITIALIZED: S.INITIALIZING, S.INITIALIZING: S.INITIALIZING},
+    "begin": {S.READY: S.IN_TRANSACTION},
+    "check_may_send": {S.IN_TRANSACTION: S.IN_TRANSACTION},
+    "add_partition": {S.IN_TRANSACTION: S.IN_TRANSACTION},
+    "send_offsets": {S.IN_TRANSACTION: S.IN_TRANSACTION},
+    "prepare": {S.IN_TRANSACTION: S.PREPARED_TRANSACTION},
+    "commit": {
+        S.IN_TRANSACTION: S.COMMITTING,
+        S.PREPARED_TRANSACTION: S.COMMITTING,
+        S.COMMITTING: S.COMMITTING,
+    },
+    "abort": {
+        S.IN_TRANSACTION: S.ABORTING,
+        S.PREPARED_TRANSACTION: S.ABORTING,
+        S.ABORTING: S.ABORTING,
+        S.ABORTABLE_ERROR: S.ABORTING,
+    },
+    "handle": {S.IN_TRANSACTION: S.IN_TRANSACTION},
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("state", State)
+def test_each_call_is_taken_in_the_states_that_allow_it_and_changes_nothing_in_the_others(
+    state: State, call: str
+) -> None:
+    manager = in_state(state, enable_2pc=call == "prepare").manager
+    expected = LEADS[call].get(state)
+
+    if expected is not None:
+        CALLS[call](manager)
+        assert manager.state is expected
+        return
+    with pytest.raises(KafkaError) as raised:
+        CALLS[call](manager)
+
+    assert manager.state is state
+    if state is S.ABORTABLE_ERROR:
+        assert type(raised.value) is TransactionAbortable
+    elif state is S.FATAL_ERROR:
+        assert type(raised.value) is TransactionFatal
+    else:
+        assert type(raised.value) is TransactionStateError
+        assert "'payments-1'" in str(raised.value)
+
+
+# -- every request, every error code -----------------------------------------------------------------------------------
+
+FATAL, FENCED, EXPIRED, INVALID = Action.FATAL, Action.FENCED, Action.EXPIRED, Action.INVALID_STATE
+ABORTABLE, FAILED, BUMP = Action.ABORTABLE, Action.COMMIT_FAILED, Action.BUMP_EPOCH
+RETRY, SOON, FIND, AGAIN = Action.RETRY, Action.RETRY_SOON, Action.FIND_COORDINATOR, Action.UNINITIALIZED
+COLUMNS = (
+    Rpc.FIND_COORDINATOR,
+    Rpc.INIT_PRODUCER_ID,
+    Rpc.ADD_PARTITIONS_TO_TXN,
+    Rpc.ADD_OFFSETS_TO_TXN,
+    Rpc.TXN_OFFSET_COMMIT,
+    Rpc.COMMIT,
+    Rpc.ABORT,
+)
+CELLS: Mapping[ErrorCode, tuple[Action, ...]] = {
+    E.NOT_COORDINATOR: (RETRY, FIND, FIND, FIND, FIND, FIND, FIND),
+    E.COORDINATOR_NOT_AVAILABLE: (RETRY, FIND, FIND, FIND, FIND, FIND, FIND),
+    E.REQUEST_TIMED_OUT: (RETRY, RETRY, RETRY, RETRY, FIND, RETRY, RETRY),
+    E.CONCURRENT_TRANSACTIONS: (RETRY, RETRY, SOON, RETRY, RETRY, RETRY, RETRY),
+    E.COORDINATOR_LOAD_IN_PROGRESS: (RETRY,) * 7,
+    E.UNKNOWN_TOPIC_OR_PARTITION: (RETRY,) * 7,
+    E.INVALID_PRODUCER_EPOCH: (FATAL, FENCED, FENCED, FENCED, FENCED, FENCED, FENCED),
+    E.PRODUCER_FENCED: (FATAL, FENCED, FENCED, FENCED, FENCED, FENCED, FENCED),
+    E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (FATAL, AGAIN, FATAL, FATAL, FATAL, FATAL, FATAL),
+    E.CLUSTER_AUTHORIZATION_FAILED: (FATAL, AGAIN, ABORTABLE, FATAL, FATAL, FATAL, FATAL),
+    E.TOPIC_AUTHORIZATION_FAILED: (FATAL, FATAL, ABORTABLE, FATAL, FATAL, FATAL, FATAL),
+    E.GROUP_AUTHORIZATION_FAILED: (ABORTABLE, FATAL, ABORTABLE, ABORTABLE, ABORTABLE, FATAL, FATAL),
+    E.OPERATION_NOT_ATTEMPTED: (FATAL, FATAL, ABORTABLE, FATAL, FATAL, FATAL, FATAL),
+    E.UNKNOWN_PRODUCER_ID: (FATAL, FATAL, BUMP, BUMP, FATAL, BUMP, BUMP),
+    E.INVALID_TXN_STATE: (FATAL, FATAL, INVALID, INVALID, FATAL, INVALID, INVALID),
+    E.INVALID_PRODUCER_ID_MAPPING: (FATAL, FATAL, EXPIRED, EXPIRED, FATAL, EXPIRED, EXPIRED),
+    E.FENCED_INSTANCE_ID: (FATAL, FATAL, ABORTABLE, FATAL, ABORTABLE, FATAL, FATAL),
+    E.UNKNOWN_MEMBER_ID: (FATAL, FATAL, ABORTABLE, FATAL, FAILED, FATAL, FATAL),
+    E.ILLEGAL_GENERATION: (FATAL, FATAL, ABORTABLE, FATAL, FAILED, FATAL, FATAL),
+    E.STALE_MEMBER_EPOCH: (FATAL, FATAL, ABORTABLE, FATAL, FAILED, FATAL, FATAL),
+    E.GROUP_ID_NOT_FOUND: (FATAL, FATAL, ABORTABLE, FATAL, FAILED, FATAL, FATAL),
+    E.UNSUPPORTED_FOR_MESSAGE_FORMAT: (FATAL, FATAL, ABORTABLE, FATAL, FATAL, FATAL, FATAL),
+    E.TRANSACTION_ABORTABLE: (ABORTABLE, AGAIN, ABORTABLE, ABORTABLE, ABORTABLE, ABORTABLE, FATAL),
+    E.UNKNOWN_SERVER_ERROR: (FATAL, FATAL, ABORTABLE, FATAL, FATAL, FATAL, FATAL),
+}
+ONLY_TV1 = (Rpc.ADD_PARTITIONS_TO_TXN, Rpc.ADD_OFFSETS_TO_TXN)
+CASES = [
+    pytest.param(rpc, code, action, id=f"{rpc.value}-{code.name}")
+    for code, row in CELLS.items()
+    for rpc, action in zip(COLUMNS, row, strict=True)
+]
+
+
+@pytest.mark.parametrize(("rpc", "code", "action"), CASES)
+def test_the_table_of_each_request_says_what_each_code_asks_for(rpc: Rpc, code: ErrorCode, action: Action) -> None:
+    assert action_for(rpc, code) is action
+
+
+@pytest.mark.parametrize("rpc", Rpc)
+def test_any_other_code_is_retried_where_it_is_retriable_and_else_ends_the_producer(rpc: Rpc) -> None:
+    last = ABORTABLE if rpc is Rpc.ADD_PARTITIONS_TO_TXN else FATAL
+
+    for code in set(ErrorCode) - set(CELLS) - {E.NONE}:
+        assert action_for(rpc, code) is (RETRY if code.retriable else last), code
+
+
+@pytest.mark.parametrize("rpc", Rpc)
+def test_a_code_of_a_newer_broker_is_not_retried(rpc: Rpc) -> None:
+    assert action_for(rpc, 999) is (ABORTABLE if rpc is Rpc.ADD_PARTITIONS_TO_TXN else FATAL)
+    assert may_be_done(rpc, 999)
+
+
+@pytest.mark.parametrize(
+    ("codes", "decides"),
+    [
+        ([E.NONE, E.NONE], E.NONE),
+        ([E.OPERATION_NOT_ATTEMPTED, E.UNKNOWN_TOPIC_OR_PARTITION], E.UNKNOWN_TOPIC_OR_PARTITION),
+        ([E.OPERATION_NOT_ATTEMPTED, E.TOPIC_AUTHORIZATION_FAILED], E.TOPIC_AUTHORIZATION_FAILED),
+        ([E.OPERATION_NOT_ATTEMPTED, E.OPERATION_NOT_ATTEMPTED], E.OPERATION_NOT_ATTEMPTED),
+        ([E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED], E.PRODUCER_FENCED),
+        ([E.NONE, E.NOT_COORDINATOR], E.NOT_COORDINATOR),
+    ],
+)
+def test_of_the_codes_of_several_partitions_the_gravest_decides(codes: list[ErrorCode], decides: ErrorCode) -> None:
+    assert decisive_code(Rpc.ADD_PARTITIONS_TO_TXN, codes) == decides
+
+
+@pytest.mark.parametrize(
+    ("rpc", "code", "action", "is_v2"),
+    [
+        pytest.param(rpc, code, action, is_v2, id=f"{rpc.value}-{code.name}-{'TV2' if is_v2 else 'TV1'}")
+        for code, row in CELLS.items()
+        for rpc, action in zip(COLUMNS, row, strict=True)
+        for is_v2 in ([False] if rpc in ONLY_TV1 else [False, True])
+    ],
+)
+def test_each_error_of_each_request_leads_where_its_action_says(
+    rpc: Rpc, code: ErrorCode, action: Action, is_v2: bool
+) -> None:
+    bench = Bench(is_v2=is_v2)
+    request = bench.lead_to(rpc)
+    manager, before = bench.manager, bench.manager.state
+    unknown = rpc is Rpc.COMMIT and may_be_done(rpc, code)
+
+    pause = manager.answered(request, bench.refuse(request, code), request.highest)
+
+    if action in (RETRY, SOON, FIND):
+        assert pause is (Pause.SHORT if action is SOON else Pause.BACKOFF)
+        assert manager.state is before
+        following = bench.next()
+        assert following is not None
+        assert following.rpc is (Rpc.FIND_COORDINATOR if action is FIND else rpc)
+        bench.finish_well(following)
+        return
+    assert pause is Pause.NONE
+    if action is AGAIN or (action is ABORTABLE and before is S.INITIALIZING):
+        assert manager.state is S.UNINITIALIZED
+    elif rpc is Rpc.ABORT and action is BUMP:
+        assert manager.state is S.INITIALIZING
+    elif action in (ABORTABLE, FAILED, BUMP):
+        assert manager.state is S.ABORTABLE_ERROR
+        assert type(manager.last_error) is (CommitFailed if action is FAILED else TransactionAbortable)
+    else:
+        classes = {FENCED: ProducerFenced, EXPIRED: ProducerIdExpired}
+        assert manager.state is S.FATAL_ERROR
+        assert type(manager.last_error) is (CommitUnknown if unknown else classes.get(action, TransactionFatal))
+        assert code.name in str(manager.last_error)
+        assert bench.failed_all
+        assert bench.next() is None
+        return
+    bench.commit_one_transaction()
+
+
+@pytest.mark.parametrize(
+    ("error", "error_class"),
+    [
+        (broker_error(E.CLUSTER_AUTHORIZATION_FAILED), TransactionFatal),
+        (broker_error(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), TransactionFatal),
+        (broker_error(E.UNSUPPORTED_VERSION), TransactionFatal),
+        (broker_error(E.INVALID_PRODUCER_ID_MAPPING), ProducerIdExpired),
+        (broker_error(E.PRODUCER_FENCED), ProducerFenced),
+        (broker_error(E.INVALID_PRODUCER_EPOCH), TransactionAbortable),
+        (broker_error(E.INVALID_TXN_STATE), TransactionAbortable),
+        (broker_error(E.OUT_OF_ORDER_SEQUENCE_NUMBER), TransactionAbortable),
+        (broker_error(E.NOT_LEADER_OR_FOLLOWER), TransactionAbortable),
+        (KafkaTimeoutError("delivery_timeout_ms is over"), TransactionAbortable),
+    ],
+    ids=str,
+)
+def test_a_batch_that_failed_makes_the_transaction_impossible_to_commit(
+    error: KafkaError, error_class: type[KafkaError]
+) -> None:
+    bench = in_state(S.IN_TRANSACTION)
+
+    bench.manager.batch_failed(error)
+
+    assert type(bench.manager.last_error) is error_class
+    with pytest.raises(error_class) as raised:
+        bench.manager.commit()
+    assert raised.value.__cause__ is error
+
+
+def test_a_batch_failure_that_is_in_no_table_is_abortable() -> None:
+    assert action_for_batch(999) is ABORTABLE
