@@ -51,7 +51,7 @@ async def test_added_partitions_are_used_when_the_metadata_are_renewed(cluster: 
         await producer.send(topic, b"first")
         await asyncio.to_thread(cluster.add_partitions, topic, 3)
         used: set[int] = set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while used != {0, 1, 2}:
                 sent = await asyncio.gather(*(producer.send(topic, b"%0100d" % n) for n in range(20)))
                 used |= {metadata.partition for metadata in sent}
@@ -65,7 +65,7 @@ async def _wait_new_log(cluster: Cluster, topic: str) -> None:
     A broker whose requests name topics (before 4.1) writes to the old log of that name until then, a moment after its
     metadata show the new topic (KIP-516); such a record goes with the old topic.
     """
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while True:
             with suppress(KafkaError):  # no leader yet
                 if not any((await asyncio.to_thread(cluster.read, topic)).values()):

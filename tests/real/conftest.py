@@ -33,7 +33,7 @@ class Load:
     async def wait_progress(self, records: int = 500) -> None:
         """Wait until so many more records have been sent and acknowledged."""
         goal = sum(map(len, self.sent.values())) + records
-        await until(lambda: self.acknowledged >= goal, 60)
+        await until(lambda: self.acknowledged >= goal, 120)
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._send())

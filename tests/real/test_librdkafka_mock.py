@@ -31,7 +31,7 @@ class Mock:
 
     def __init__(self) -> None:
         self._host = ConfluentProducer({"test.mock.num.brokers": 3, "log_level": 0})
-        brokers = self._host.list_topics(timeout=10).brokers.values()
+        brokers = self._host.list_topics(timeout=40).brokers.values()
         self.addresses = [(broker.host, broker.port) for broker in brokers]
         self.bootstrap_servers = ",".join(f"{host}:{port}" for host, port in self.addresses)
 
@@ -39,7 +39,7 @@ class Mock:
         """Keys and values of each partition, once there are ``count``."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": "g", "check.crcs": True})
         found: dict[int, list[tuple[bytes | None, bytes | None]]] = defaultdict(list)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 40
         try:
             consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
             while sum(map(len, found.values())) < count and time.monotonic() < deadline:

@@ -20,7 +20,7 @@ from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.plugin import KafkaFactory
 from tests.real.conftest import read_log
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 BUFFER_MEMORY = 32 * 1024 * 1024
 ALLOWANCE = 64 * 1024 * 1024
@@ -99,7 +99,7 @@ def senders(servers: str, topic: str, **options: object) -> Iterator[Senders]:
     with process:
         try:
             yield Senders(process)
-            assert process.wait(30) == 0
+            assert process.wait(90) == 0
         finally:
             process.kill()
 

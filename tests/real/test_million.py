@@ -21,7 +21,7 @@ from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.kafka_jars import KafkaJars
 from aioproducer.testing.plugin import KafkaFactory
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 COUNT = 1_000_000
 PARTITIONS = 6

@@ -48,7 +48,7 @@ def read_with_confluent(broker: FakeBroker, count: int) -> list[tuple[int, int, 
     try:
         consumer.assign([TopicPartition("orders", partition, 0) for partition in range(3)])
         found: list[tuple[int, int, bytes | None]] = []
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 40
         while len(found) < count and time.monotonic() < deadline:
             message = consumer.poll(0.1)
             if message is not None:
@@ -179,14 +179,14 @@ async def test_aiokafka_without_acks_is_not_answered(broker: FakeBroker) -> None
         for number in range(COUNT):
             await producer.send_and_wait("orders", b"%d" % number)
 
-    await broker.wait_for_async(COUNT)
+    await broker.wait_for_async(COUNT, 40)
 
 
 def test_confluents_admin_client_creates_and_deletes_topics(broker: FakeBroker) -> None:
     admin = AdminClient(confluent(broker))
 
-    admin.create_topics([NewTopic("made", num_partitions=4, replication_factor=2)])["made"].result(10)
-    assert len(admin.list_topics(timeout=10).topics["made"].partitions) == 4
-    admin.delete_topics(["made"])["made"].result(10)
+    admin.create_topics([NewTopic("made", num_partitions=4, replication_factor=2)])["made"].result(40)
+    assert len(admin.list_topics(timeout=40).topics["made"].partitions) == 4
+    admin.delete_topics(["made"])["made"].result(40)
 
     assert "made" not in broker.cluster.topics
