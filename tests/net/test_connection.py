@@ -220,13 +220,15 @@ async def test_the_timer_of_an_answered_request_does_not_make_a_later_one_late()
 
 
 async def test_the_timer_of_an_answered_request_costs_a_later_one_nothing() -> None:
+    clock = Clock()
     async with wired() as wire:
-        wire.ask(0.02)
+        wire.ask(20)
         await wire.hears(answer(1))
         await until(lambda: wire.told)
-        wire.ask(30)
+        wire.ask(60)
 
-        await asyncio.sleep(0.04)
+        clock.advance(21)
+        await asyncio.sleep(0.001)
 
         assert not wire.connection.closed
 
