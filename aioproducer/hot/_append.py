@@ -6,6 +6,9 @@ then takes the long way (``Intake``, ``RecordAccumulator``). The long way decide
 which partition the records without a key stick to - it leaves in the `Lane` of the topic for those that follow.
 """
 
+# pyright: reportPrivateUsage=false
+# A Delivery is filled in here: a call of its class would cost twice as much as the rest of making it.
+
 from __future__ import annotations
 
 import asyncio
@@ -25,9 +28,15 @@ if TYPE_CHECKING:
 __all__ = ["RECORD_COST", "Appender", "Budget", "Lane", "OpenBatch", "ShortWay", "StickyPartition", "count_fork"]
 
 #: Appending takes its time, too: for each record as much as so many bytes.
-RECORD_COST: Final = 512
+RECORD_COST: Final = 192
 
 _forks = 0
+_DETACHED: Final = -1
+
+#: What a record takes at most next to its key, value and headers.
+_BOUND: Final = record_size_upper_bound(None, None)
+_new: Final = object.__new__
+_get_running_loop: Final = asyncio._get_running_loop
 
 
 def count_fork() -> None:
@@ -151,6 +160,9 @@ class Lane:
         self.sticky = sticky
 
 
+_NOWHERE: Final = Lane(0, StickyPartition(1))
+
+
 class Appender:
     """Puts records into open batches as long as there is nothing to decide.
 
@@ -164,10 +176,12 @@ class Appender:
         "_filled",
         "_forks",
         "_keys_choose",
+        "_lane",
         "_lanes",
         "_loop",
         "_max_burst",
         "_max_size",
+        "_topic",
         "_undo",
         "burst",
         "enqueue",
@@ -187,7 +201,12 @@ class Appender:
         self.enqueue = enqueue
         self.enqueue_nowait = enqueue_nowait
         self._max_burst = max_burst
+        self._forks = _DETACHED
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._budget = Budget(0)
+        self._lanes: dict[str, Lane] = {}
+        self._topic: str | None = None  # of the record before: most often the next one's is the very same object
+        self._lane = _NOWHERE  # that topic's
 
     def attach(
         self,
@@ -209,6 +228,7 @@ class Appender:
         bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None where neither this nor the sticky
         choice is to be made here.
         """
+        self.detach()
         self.burst = 0
         self._loop = loop
         self._forks = _forks
@@ -222,7 +242,9 @@ class Appender:
 
     def detach(self) -> None:
         """Take no more."""
-        self._loop = None
+        self._forks = _DETACHED
+        self._loop = self._topic = None
+        self._lane = _NOWHERE
 
     def append(
         self,
@@ -234,35 +256,95 @@ class Appender:
         timestamp_ms: int | None,
     ) -> Delivery | None:
         """Put the record in, or answer None where it must take the long way; nothing was done then, and nothing raised."""
-        plain_headers = _plain_headers(headers)  # first, as it may run code of the caller's
-        lane = self._lane_of(topic)
-        if lane is None or plain_headers is None:
-            return None
-        plain_value, plain_key = _plain_bytes(value), _plain_bytes(key)
-        if plain_value is _NOT_PLAIN or plain_key is _NOT_PLAIN:
-            return None
-        sticky: StickyPartition | None = None
-        if partition is None:
-            if self._keys_choose is None:
+        # All in one, as a call costs a tenth of the whole; what is rare is elsewhere.
+        plain_headers: Sequence[Header] = ()
+        if headers is not None:
+            read = _plain_headers(headers)  # first, as it may run code of the caller's
+            if read is None:
                 return None
-            if plain_key is not None and self._keys_choose:
-                partition = partition_for_key(plain_key, lane.partition_count)
-            else:
+            plain_headers = read
+        budget = self._budget
+        if self._forks != _forks or self.burst >= self._max_burst or budget.line:
+            return None
+        lane = self._lane
+        if topic is not self._topic or lane.partition_count <= 0:
+            found = self._find_lane(topic)
+            if found is None:
+                return None
+            lane = found
+        if _get_running_loop() is not self._loop:
+            return None
+
+        size = _BOUND
+        value_size = key_size = -1
+        if value is not None:
+            if type(value) is not bytes:
+                if type(value) is not str or not value.isascii():
+                    return None
+                value = value.encode()
+            value_size = len(value)
+            size += value_size
+        if key is not None:
+            if type(key) is not bytes:
+                if type(key) is not str or not key.isascii():
+                    return None
+                key = key.encode()
+            key_size = len(key)
+            size += key_size
+        if plain_headers:
+            size += record_size_upper_bound(None, None, plain_headers) - _BOUND
+
+        sticky: StickyPartition | None = None
+        partition_count = lane.partition_count
+        if partition is None:
+            if key is not None and self._keys_choose:
+                partition = partition_for_key(key, partition_count)
+            elif self._keys_choose is not None:
                 sticky = lane.sticky
                 partition = sticky.partition
-        elif type(partition) is not int or not 0 <= partition < lane.partition_count:
+            else:
+                return None
+        elif type(partition) is not int or partition < 0:
             return None
-        size = record_size_upper_bound(plain_key, plain_value, plain_headers)
-        if partition >= lane.partition_count or size > self._budget.free or size > self._max_size:
+        if partition >= partition_count or size > budget.free or size > self._max_size:
             return None
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         elif type(timestamp_ms) is not int or not 0 <= timestamp_ms < 1 << 63:
             return None
-        batch = self._find_room(topic, lane, partition, sticky, size)
-        if batch is None:
-            return None
-        return self._put(batch, sticky, timestamp_ms, plain_key, plain_value, plain_headers, RECORD_COST)
+
+        batch = lane.open[partition] if partition >= 0 else None
+        builder = None if batch is None else batch.builder
+        if batch is None or builder is None or not (index := builder.count) or builder.size + size > batch.limit:
+            batch = self._begin(topic, lane, partition if sticky is None else -1, size)
+            builder = None if batch is None else batch.builder
+            if batch is None or builder is None:
+                return None
+            index = builder.count
+        try:
+            used = builder.append(timestamp_ms, key, value, plain_headers)
+        except BaseException:
+            if not index:
+                self._undo(batch)
+            raise
+        delivery = _new(Delivery)  # what Delivery.__init__ does
+        delivery._result = batch.result
+        delivery._index = index
+        delivery._timestamp_ms = timestamp_ms
+        delivery._key_size = key_size
+        delivery._value_size = value_size
+        delivery._observed = False
+        delivery._error = None
+        budget.free -= used
+        self.burst += used + RECORD_COST
+        is_full = builder.size >= batch.limit
+        if sticky is not None:  # what StickyPartition.appended does
+            sticky.bytes = so_far = sticky.bytes + used * sticky.ratio
+            if so_far >= sticky.turn and (is_full or so_far >= 2 * sticky.turn):
+                sticky.partition = -1
+        if is_full:
+            self._filled(batch)
+        return delivery
 
     def append_run(
         self, topic: str, values: list[Any] | tuple[Any, ...], at: int, headers: Any, partition: int | None
@@ -288,7 +370,10 @@ class Appender:
             return None
         if partition >= lane.partition_count:
             return None
+        budget = self._budget
+        around = record_size_upper_bound(None, None, plain_headers)
         batch: OpenBatch | None = None
+        builder: RecordBatchBuilder | None = None
         began, first, content = at, 0, 0
         timestamp_ms = time.time_ns() // 1_000_000
         goes_on = True
@@ -296,31 +381,47 @@ class Appender:
             value = _plain_bytes(values[at])
             if value is _NOT_PLAIN:
                 break
-            size = record_size_upper_bound(None, value, plain_headers)
-            if size > self._budget.free or size > self._max_size:
+            length = len(value) if value is not None else 0
+            size = around + length
+            if size > budget.free or size > self._max_size:
                 break
-            if batch is None:
+            if batch is None or builder is None:
                 batch = self._find_room(topic, lane, partition, sticky, size)
-                if batch is None:
+                if batch is None or (builder := batch.builder) is None:
                     break
-                first = batch.count
-            elif not batch.has_room(size):
+                first = builder.count
+            elif builder.size + size > batch.limit:
                 break
-            delivery = self._put(batch, sticky, timestamp_ms, None, value, plain_headers, RECORD_COST // 2)
-            delivery.mark_observed()
+            try:
+                used = builder.append(timestamp_ms, None, value, plain_headers)
+            except BaseException:
+                if not builder.count:
+                    self._undo(batch)
+                raise
             at += 1
-            content += delivery.serialized_size
-            goes_on = not batch.is_full and (sticky is None or sticky.partition >= 0)
+            content += length
+            budget.free -= used
+            self.burst += used + RECORD_COST // 2
+            is_full = builder.size >= batch.limit
+            if sticky is not None and sticky.appended(used, is_full):
+                sticky.partition = -1
+                goes_on = False
+            if is_full:
+                self._filled(batch)
+                goes_on = False
         return None if batch is None or at == began else (at - began, batch.result, first, content)
 
     def _lane_of(self, topic: Any) -> Lane | None:
         """The lane of the topic, or None where nothing may be appended now."""
-        loop = self._loop
-        if loop is None or self._forks != _forks or self.burst >= self._max_burst or self._budget.line:
+        if self._forks != _forks or self.burst >= self._max_burst or self._budget.line:
             return None
+        return self._find_lane(topic) if _get_running_loop() is self._loop else None
+
+    def _find_lane(self, topic: Any) -> Lane | None:
         lane = self._lanes.get(topic) if type(topic) is str else None
-        if lane is None or lane.partition_count <= 0 or asyncio._get_running_loop() is not loop:
+        if lane is None or lane.partition_count <= 0:
             return None
+        self._topic, self._lane = topic, lane
         return lane
 
     def _find_room(
@@ -330,32 +431,7 @@ class Appender:
         batch = lane.open[partition] if partition >= 0 else None
         if batch is None or not batch.count or not batch.has_room(size):
             batch = self._begin(topic, lane, partition if sticky is None else -1, size)
-        return None if batch is None or batch.builder is None else batch
-
-    def _put(
-        self,
-        batch: OpenBatch,
-        sticky: StickyPartition | None,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-        cost: int,
-    ) -> Delivery:
-        try:
-            used, delivery = batch.append(timestamp_ms, key, value, headers)
-        except BaseException:
-            if not batch.count:
-                self._undo(batch)
-            raise
-        self._budget.free -= used
-        self.burst += used + cost
-        is_full = batch.is_full
-        if sticky is not None and sticky.appended(used, is_full):
-            sticky.partition = -1
-        if is_full:
-            self._filled(batch)
-        return delivery
+        return batch
 
 
 _NOT_PLAIN: Final[Any] = object()

@@ -5,24 +5,45 @@ FutureRecordMetadata) is only that and an index into it. Completing a batch ther
 nobody waits for.
 """
 
+# pyright: reportPrivateUsage=false
+# A Delivery looks into its Outcome: a property would cost as much as all that it looks for.
+
 from __future__ import annotations
 
 import asyncio
 import weakref
 from array import array
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Final, cast
 
 from aioproducer.errors import DeliveryError
 from aioproducer.types import RecordMetadata, TimestampType, TopicPartition
 
 __all__ = ["Delivery", "Outcome"]
 
+_CREATE_TIME: Final = TimestampType.CREATE_TIME
+_LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
+#: Called by its name, the class would hand its fields on to this by way of a function in Python.
+_new_metadata: Final = cast(
+    "Callable[[type[RecordMetadata], tuple[object, ...]], RecordMetadata]",
+    tuple.__new__,  # pyright: ignore[reportUnknownMemberType]
+)
+
 
 class Outcome:
     """What became of some records, as far as it is known. Whoever waits, and for what, is a matter of `ProduceResult`."""
 
-    __slots__ = ("abandoned", "base_offset", "failure", "is_split", "log_append_time_ms", "partition", "succeeded")
+    __slots__ = (
+        "_number",
+        "_topic",
+        "abandoned",
+        "base_offset",
+        "failure",
+        "is_split",
+        "log_append_time_ms",
+        "partition",
+        "succeeded",
+    )
 
     #: Whether the records belong to other outcomes by now.
     is_split: bool
@@ -33,6 +54,7 @@ class Outcome:
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
+        self._topic, self._number = partition  # as all of its records will ask for them
         self.succeeded = False
         self.failure: Any = None  # a BatchFailure, which has more to say
         self.is_split = False
@@ -122,20 +144,24 @@ class Delivery:
 
         Raises the `DeliveryError` of a failed one, and `asyncio.InvalidStateError` where the outcome is not known yet.
         """
-        error = self.exception()
-        if error is not None:
-            raise error
-        result = self._result
-        log_append_time_ms = result.log_append_time_ms
-        stamped_by_broker = log_append_time_ms >= 0
-        return RecordMetadata(
-            result.partition.topic,
-            result.partition.partition,
-            result.base_offset + self._index if result.base_offset >= 0 else -1,
-            log_append_time_ms if stamped_by_broker else self._timestamp_ms,
-            self._key_size,
-            self._value_size,
-            TimestampType.LOG_APPEND_TIME if stamped_by_broker else TimestampType.CREATE_TIME,
+        outcome = self._result
+        if not outcome.succeeded:
+            error = self.exception()
+            if error is not None:
+                raise error
+            outcome = self._result
+        base_offset, timestamp_ms = outcome.base_offset, outcome.log_append_time_ms
+        return _new_metadata(
+            RecordMetadata,
+            (
+                outcome._topic,
+                outcome._number,
+                base_offset + self._index if base_offset >= 0 else -1,
+                self._timestamp_ms if timestamp_ms < 0 else timestamp_ms,
+                self._key_size,
+                self._value_size,
+                _CREATE_TIME if timestamp_ms < 0 else _LOG_APPEND_TIME,
+            ),
         )
 
     def exception(self) -> DeliveryError | None:
@@ -184,8 +210,8 @@ class Delivery:
         self.located().listen(self, callback)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        result = self.located()
-        if not result.done:
+        result = self._result
+        if not result.succeeded and not (result := self.located()).done:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             result.wait(self._index, waiter)
             try:
@@ -202,7 +228,7 @@ class Delivery:
         return self._result
 
     def __del__(self) -> None:
-        if not self._observed:
+        if not (self._observed or self._result.succeeded):
             self.located().abandon(self._index)
 
     def __repr__(self) -> str:

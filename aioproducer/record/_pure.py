@@ -212,9 +212,7 @@ def _encode_fields(key: BytesLike | None, value: BytesLike | None, headers: Head
         if type(value) is not bytes:
             value = memoryview(value).tobytes()
         value_length = varints[len(value)]
-    return _join(
-        (key_length, key, value_length, value, _encode_headers(headers) if headers else _NO_HEADERS)
-    )
+    return _join((key_length, key, value_length, value, _encode_headers(headers) if headers else _NO_HEADERS))
 
 
 def _encode_headers(headers: Headers) -> bytes:
