@@ -371,10 +371,12 @@ class TransactionManager:
         return Pause.BACKOFF
 
     def unsendable(self, request: CoordinatorRequest, error: KafkaError) -> None:
-        """It was not sent and never can be: the broker does not speak it, or refuses the credentials."""
+        """It cannot be sent (again): the broker does not speak it, or refuses the credentials."""
         if request is not self._in_flight:
             return
         self._in_flight = None
+        if not isinstance(error, UnsupportedVersion):  # credentials may run out while an answer is awaited
+            self._note_doubt(request)
         may_be_cured = isinstance(error, AuthenticationError) and self.state is State.INITIALIZING
         what = f"{request.rpc.value} for {request.about} cannot be sent: {error}"
         self._do(Action.UNINITIALIZED if may_be_cured else Action.FATAL, what, error)

@@ -866,6 +866,16 @@ def test_a_request_in_a_transaction_that_can_never_be_sent_ends_the_producer(err
     assert bench.failed_all
 
 
+def test_a_commit_that_was_on_its_way_when_the_credentials_were_refused_is_unknown() -> None:
+    bench = Bench()
+    request = bench.lead_to(COMMIT)
+    committed = bench.manager.commit()
+
+    bench.manager.unsendable(request, AuthenticationError("the token expired"))
+
+    assert type(committed.error) is CommitUnknown
+
+
 # -- handles ------------------------------------------------------------------------------------------------------------
 
 
