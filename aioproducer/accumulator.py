@@ -21,7 +21,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from aioproducer.buffer_pool import BufferPool, PoolClosed
 from aioproducer.core.backoff import ExponentialBackoff
@@ -37,7 +37,7 @@ from aioproducer.metrics import ProducerMetrics
 from aioproducer.record import Codec, EncodedBatch, RecordBatchBuilder, record_size_upper_bound
 from aioproducer.types import Header, TopicPartition
 
-__all__ = ["AccumulatorSettings", "RecordAccumulator"]
+__all__ = ["AccumulatorSettings", "OpenTransaction", "RecordAccumulator"]
 
 #: How long the weights of the adaptive partitioner are used before they are computed anew, in seconds; that long again
 #: for each further thousand partitions, as they take time to compute.
@@ -59,6 +59,22 @@ class AccumulatorSettings:
     adaptive_partitioning: bool = True
     availability_timeout_s: float = 0.0
     client_rack: str | None = None  # set where the partitioner prefers leaders in this rack
+
+
+class OpenTransaction(Protocol):
+    """The transaction that all records are part of."""
+
+    def claim(self, partition: TopicPartition) -> None:
+        """Take the partition of a record in; raises where there is no transaction that could take it."""
+        ...
+
+    def batch_failed(self, cause: KafkaError) -> None:
+        """A batch was given up."""
+        ...
+
+    def batch_settled(self) -> None:
+        """Nothing of a batch is on its way any more."""
+        ...
 
 
 class _Candidates(NamedTuple):
@@ -119,10 +135,12 @@ class RecordAccumulator:
         random: Callable[[], float],
         on_late: Callable[[TopicPartition, int], object] = lambda partition, records: None,
         is_waited_for: Callable[[str], bool] = lambda topic: False,
+        transaction: OpenTransaction | None = None,
     ) -> None:
         """``on_late`` is told of records that are acknowledged after they were given up.
 
-        ``is_waited_for`` says whether records wait for a topic's metadata that no newcomer may overtake.
+        ``is_waited_for`` says whether records wait for a topic's metadata that no newcomer may overtake. ``transaction`` is
+        what all records are part of.
         """
         self.settings = settings
         self.pool = pool
@@ -134,6 +152,7 @@ class RecordAccumulator:
         self._random = random
         self._on_late = on_late
         self._is_waited_for = is_waited_for
+        self._transaction = transaction
         self._ratios = CompressionRatios()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._topics: set[str] = set()  # those of the queues
@@ -226,9 +245,11 @@ class RecordAccumulator:
     ) -> ProduceResult:
         """Put records that were encoded elsewhere at the end of a partition, as a batch of their own.
 
-        ``builder.size`` bytes of the BufferPool must have been acquired; they are the batch's from here on.
+        ``builder.size`` bytes of the BufferPool must have been acquired; they are not the caller's any more. Raises where
+        there is no transaction that could take it.
         """
         queue = self._queue(TopicPartition(topic.name, partition))
+        self._claim(queue, builder.size)
         batch = self._new_batch(queue, self._lane(topic), now)
         batch.builder = builder
         batch.limit = 0
@@ -262,6 +283,7 @@ class RecordAccumulator:
         """Add the record to the last batch or to a new one; ``size`` plus a batch header were acquired for it."""
         batches = queue.batches
         acquired = size + BATCH_OVERHEAD
+        self._claim(queue, acquired)
         batch = batches[-1] if batches else None
         lane = self._lane(topic)
         is_new = batch is None or not batch.has_room(size)
@@ -296,6 +318,7 @@ class RecordAccumulator:
         queue = self._queue_for(topic, partition, size, now)
         if queue.lock is not None and queue.lock.locked():
             return None
+        self._claim(queue, 0)
         lane = self._lane(topic)
         batch = queue.batches[-1] if queue.batches else None
         if batch is not None and batch.has_room(size):
@@ -306,6 +329,16 @@ class RecordAccumulator:
         self._hasten(queue, now)
         self._wake_sender()
         return batch
+
+    def _claim(self, queue: PartitionQueue, acquired: int) -> None:
+        """Have the transaction take the partition in; where that is impossible, the memory is given back."""
+        if self._transaction is None:
+            return
+        try:
+            self._transaction.claim(queue.partition)
+        except BaseException:
+            self.pool.release(acquired)
+            raise
 
     def undo(self, batch: ProducerBatch) -> None:
         """Take back a batch that `begin` made, and that stayed empty."""
@@ -328,6 +361,7 @@ class RecordAccumulator:
         topic, partition = queue.partition
         batch = ProducerBatch(queue.partition, now, self.batch_limit(topic), self._sink)
         batch.ordinal = (next(self._ordinals),)
+        batch.transactional = self._transaction is not None
         queue.batches.append(batch)
         self._incomplete[batch] = None
         if partition < lane.partition_count:
@@ -774,6 +808,7 @@ class RecordAccumulator:
             if not parts or not parts[-1].has_room(size):
                 part = ProducerBatch(batch.partition, batch.created_at, half, self._sink)
                 part.ordinal = (*batch.ordinal, len(parts))
+                part.transactional = batch.transactional
                 parts.append(part)
                 starts.append(index)
             builder = parts[-1].builder  # not `append`: its Delivery would count as thrown away
@@ -838,6 +873,8 @@ class RecordAccumulator:
             self._metrics.records_failed += batch.count
         self._tell(batch)
         batch.result.fail(failure)
+        if self._transaction is not None:
+            self._transaction.batch_failed(cause)
 
     def _tell(self, batch: ProducerBatch) -> None:
         """Everything that follows from the records' outcome being known, but the outcome itself."""
@@ -857,6 +894,8 @@ class RecordAccumulator:
         reserved = batch.hand_over()
         batch.drop_bytes()
         self.pool.release(reserved)
+        if self._transaction is not None:
+            self._transaction.batch_settled()
 
     # -- everything ---------------------------------------------------------------------------------------------------
 
@@ -864,6 +903,18 @@ class RecordAccumulator:
     def has_incomplete(self) -> bool:
         """Whether any record waits for its outcome."""
         return bool(self._incomplete)
+
+    @property
+    def has_unsettled(self) -> bool:
+        """Whether any batch is here or on its way, its records told or not."""
+        return bool(self._incomplete) or any(queue.batches or queue.flying for queue in self._queues.values())
+
+    def fail_undrained(self, cause: KafkaError, now: float) -> None:
+        """Give up what has never left; what has goes on until its fate is known."""
+        for queue in list(self._queues.values()):
+            for batch in [each for each in queue.batches if each.base_sequence < 0]:
+                queue.batches.remove(batch)
+                self.fail(batch, cause, now)
 
     @property
     def pending_records(self) -> int:
@@ -907,10 +958,13 @@ class RecordAccumulator:
     def fail_all(self, cause: KafkaError, now: float, *, timed_out: bool = False) -> None:
         """Give up everything that has no outcome yet."""
         batches = list(self.incomplete())
+        told: list[ProducerBatch] = []
         for batch in batches:  # first of all, as a bug may be the cause, and what follows may raise on its account
-            self._told_failed(batch, cause, timed_out, None)
-            batch.given_up = True
-        for batch in batches:
+            if batch in self._incomplete:  # the failure of another one may have ended a transaction, and so this one
+                told.append(batch)
+                self._told_failed(batch, cause, timed_out, None)
+                batch.given_up = True
+        for batch in told:
             if batch.on_its_way:
                 continue
             queue = self._queues[batch.partition]

@@ -22,8 +22,10 @@ import anyio.abc
 from aioproducer.accumulator import AccumulatorSettings, RecordAccumulator
 from aioproducer.buffer_pool import BufferPool
 from aioproducer.config import ProducerConfig
+from aioproducer.coordinator import Coordinator
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.sequences import Sequences
+from aioproducer.core.transactions import TransactionManager
 from aioproducer.errors import ForkedProcess, ProducerClosed, ProducerDied, ProducerStateError, WrongEventLoop
 from aioproducer.foreign import ForeignTasks
 from aioproducer.hot import Appender, Lane, OpenBatch, count_fork
@@ -31,6 +33,7 @@ from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
 from aioproducer.sender import Sender
+from aioproducer.transactions import Transactions
 from aioproducer.unobserved import UnobservedFailures
 
 __all__ = ["Engine"]
@@ -78,13 +81,21 @@ class Engine:
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
+        self._keys_choose: bool | None = None
+        self._has_short_way = False
 
         codec = Codec[config.compression_type.upper()]
         require(codec)
         repeats = config.retries > 0 and config.acks != 0
+        self.transactions: Transactions | None = None
+        if config.transactional_id is not None:
+            self.transactions = Transactions(
+                self.loop, wake_sender=self._wake, on_open=self._attach, on_shut=appender.detach
+            )
         self.sequences = Sequences(
             idempotent=config.enable_idempotence,
             max_unnumbered_in_flight=1 if repeats else _UNORDERED_IN_FLIGHT,
+            gate=self.transactions,
         )
         self.client = NetworkClient(config, client_id=client_id, random=random, on_ready=self._wake)
         self.pool = BufferPool(config.buffer_memory, self._under_pressure)
@@ -100,10 +111,41 @@ class Engine:
             random=random.random,
             on_late=self.unobserved.acknowledged_late,
             is_waited_for=lambda topic: self.client.topic(topic) is None,
+            transaction=self.transactions,
         )
         self.sender = Sender(
-            config, self.accumulator, self.client, self.sequences, metrics, codec=codec, random=random.random
+            config,
+            self.accumulator,
+            self.client,
+            self.sequences,
+            metrics,
+            codec=codec,
+            random=random.random,
+            transactions=self.transactions,
         )
+        self.coordinator = None if self.transactions is None else self._make_coordinator(self.transactions, random)
+
+    def _make_coordinator(self, transactions: Transactions, random: Random) -> Coordinator:
+        config = self.config
+        assert config.transactional_id is not None
+        manager = TransactionManager(
+            config.transactional_id,
+            timeout_ms=config.transaction_timeout_ms,
+            listener=transactions,
+            transaction_version=lambda: self.client.finalized_feature("transaction.version"),
+            enable_2pc=config.transaction_two_phase_commit_enable,
+        )
+        transactions.bind(manager, self.accumulator, self.sequences)
+        coordinator = Coordinator(
+            manager,
+            self.client,
+            ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
+            config.request_timeout_ms / 1000,
+            has_unsettled=lambda: self.accumulator.has_unsettled,
+            random=random.random,
+        )
+        transactions.on_wake(coordinator.wake)
+        return coordinator
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -124,6 +166,8 @@ class Engine:
                 self._tasks = tasks
                 tasks.start_soon(_endless, self.client.run, name="aioproducer client")
                 tasks.start_soon(_endless, self.sender.run, name="aioproducer sender")
+                if self.coordinator is not None:
+                    tasks.start_soon(_endless, self.coordinator.run, name="aioproducer coordinator")
         except asyncio.CancelledError as error:
             cause = error
             raise
@@ -154,6 +198,8 @@ class Engine:
         logger.error("%s", self.died, exc_info=cause)
         try:
             self.accumulator.fail_all(self.died, self.loop.time())
+            if self.transactions is not None:
+                self.transactions.manager.close(self.died)
         finally:
             self._interrupt()
 
@@ -240,7 +286,17 @@ class Engine:
         )
 
     def open_short_way(self, keys_choose: bool | None) -> None:
-        """Let records be appended without the `Intake` where there is nothing to decide, as long as the engine is usable."""
+        """Let records be appended without the `Intake` where there is nothing to decide, as long as the engine is usable.
+
+        With transactions, within each of them only.
+        """
+        self._has_short_way, self._keys_choose = True, keys_choose
+        if self.transactions is None:
+            self._attach()
+
+    def _attach(self) -> None:
+        if not self._has_short_way or self.closing:
+            return
         self.appender.attach(
             self.loop,
             self.pool,
@@ -249,7 +305,7 @@ class Engine:
             self._begin,
             self.accumulator.undo,
             max_size=self.config.max_request_size - BATCH_OVERHEAD,
-            keys_choose=keys_choose,
+            keys_choose=self._keys_choose,
         )
 
     def _begin(self, topic: str, lane: Lane, partition: int, size: int) -> OpenBatch | None:

@@ -17,6 +17,9 @@ import anyio
 from aioproducer.arguments import check_hook, check_timeout
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transaction_operations import Operation
+from aioproducer.core.transaction_states import State
 from aioproducer.deadline import Deadline
 from aioproducer.delivery import Delivery, DeliveryCallback
 from aioproducer.engine import Engine
@@ -28,6 +31,7 @@ from aioproducer.errors import (
     NotStarted,
     ProducerClosed,
     ProducerStateError,
+    TransactionStateError,
     UnknownTimeout,
 )
 from aioproducer.hot import RECORD_COST, Appender, ShortWay
@@ -35,15 +39,20 @@ from aioproducer.intake import Intake, SerializedRecord, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.send_many import SendMany, SendManyProgress, check_values
 from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat, send_table
+from aioproducer.transaction import Transaction, checked_group, checked_offsets
+from aioproducer.transactions import Transactions
 from aioproducer.types import (
     CloseReport,
+    ConsumerGroupMetadata,
     HeadersInput,
     Health,
     HealthStatus,
+    OffsetAndMetadata,
     PartitionInfo,
     ProducerRecord,
     RecordMetadata,
     SendManyResult,
+    TopicPartition,
 )
 
 __all__ = ["Producer"]
@@ -223,6 +232,8 @@ class Producer(ShortWay):
         if engine.died is None:
             with suppress(TimeoutError):
                 async with deadline.limit():
+                    if engine.transactions is not None:
+                        await engine.transactions.end()
                     await _flushed(engine, None)
         left: list[tuple[bool, ProducerBatch]] = [
             (batch.possibly_written or batch.on_its_way, batch) for batch in engine.accumulator.incomplete()
@@ -234,6 +245,8 @@ class Producer(ShortWay):
             ),
             engine.loop.time(),
         )
+        if engine.transactions is not None:
+            engine.transactions.manager.close(ProducerClosed("The producer was closed."))
         await asyncio.sleep(0)  # the callbacks of the last outcomes run before the tasks that they may need end
         await engine.foreign.wait(deadline)
         await engine.foreign.cancel()
@@ -356,6 +369,8 @@ class Producer(ShortWay):
         timeout = check_timeout(timeout, InvalidRecord)
         check_hook("on_delivery", on_delivery, "the Delivery")
         engine = self._usable()
+        if engine.transactions is not None:
+            engine.transactions.check_may_send()
         if self.appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task():
             await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
         record: SerializedRecord | None = None
@@ -394,6 +409,8 @@ class Producer(ShortWay):
         """The long way of `enqueue_nowait`."""
         check_hook("on_delivery", on_delivery, "the Delivery")
         engine = self._usable()
+        if engine.transactions is not None:
+            engine.transactions.check_may_send()
         self.appender.burst = 0  # who cannot wait cannot pause either
         record: SerializedRecord | None = None
         try:
@@ -513,6 +530,105 @@ class Producer(ShortWay):
             timeout=check_timeout(timeout, InvalidRecord),
         )
 
+    # -- transactions ---------------------------------------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """A transaction to enter: ``async with producer.transaction() as txn``; see `Transaction`.
+
+        The first one calls `init_transactions`, unless that was done. Entering it raises as `begin_transaction` does.
+        """
+        return Transaction(self, self._open_transaction)
+
+    async def init_transactions(self, timeout: float | None = None, *, keep_prepared: bool = False) -> None:
+        """Get the producer id of this ``transactional_id``, which fences every earlier producer with the same.
+
+        What such a producer left open is aborted; with ``keep_prepared`` a transaction that it prepared is kept instead, to
+        be committed or aborted (KIP-939). ``timeout`` is in seconds; None means ``max_block_ms``.
+
+        Raises `KafkaTimeoutError` where it takes longer; it goes on then, and the same call waits for it. Raises
+        `TransactionFatal` where the coordinator refuses, `TransactionStateError` where it was done already. Cancellation:
+        it goes on, too.
+        """
+        engine, transactions = self._transactional()
+        operation = transactions.manager.initialize(keep_prepared=keep_prepared)
+        await self._outcome(engine, transactions, operation, timeout)
+
+    async def begin_transaction(self) -> None:
+        """Open a transaction, which takes every record that is put in until it is committed or aborted.
+
+        Asks nobody. Raises `TransactionStateError` where that is not possible now, or the error that ended this producer's
+        transactions. Cancellation: nothing is awaited here.
+        """
+        _, transactions = self._transactional()
+        transactions.begin()
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit a consumer's positions with the transaction: they count if it is committed (KIP-447).
+
+        ``offsets`` are those of the *next* records to read. ``group`` is the consumer's group id or, better, its whole
+        metadata, with which a member that has lost its partitions is fenced. ``timeout`` is in seconds; None means
+        ``max_block_ms``. Raises `CommitFailed` where the group refuses them, `TransactionAbortable`, `TransactionFatal`,
+        `KafkaTimeoutError`, `TransactionStateError`. Cancellation: they are part of the transaction all the same.
+        """
+        engine, transactions = self._transactional()
+        operation = transactions.manager.send_offsets(checked_offsets(offsets), checked_group(group))
+        await self._outcome(engine, transactions, operation, timeout)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Commit: everything in the transaction becomes visible at once to readers with ``read_committed``.
+
+        Waits for the records that are still on their way; one that failed is raised as `TransactionAbortable`, and the
+        transaction is to be aborted. ``timeout`` is in seconds; None means ``max_block_ms``. Raises `CommitUnknown` where
+        nobody can tell whether it was committed, `ProducerFenced`, `TransactionFatal`, `TransactionStateError`, and
+        `KafkaTimeoutError`; it goes on then, and the same call waits for it. Cancellation: likewise.
+        """
+        engine, transactions = self._transactional()
+        await self._outcome(engine, transactions, transactions.commit(), timeout)
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort: nothing of the transaction becomes visible to readers with ``read_committed``.
+
+        Records that have not left fail as `NotWritten`, with `TransactionAborted` as the cause. ``timeout`` is in seconds;
+        None means ``max_block_ms``. Raises as `commit_transaction` does. Cancellation: it goes on.
+        """
+        engine, transactions = self._transactional()
+        await self._outcome(engine, transactions, transactions.abort(), timeout)
+
+    def transaction_handle(self) -> TransactionHandle:
+        """What another process needs to write into the open transaction; frozen, can be pickled.
+
+        Raises `TransactionStateError` where none is open.
+        """
+        _, transactions = self._transactional()
+        return transactions.manager.handle()
+
+    async def _open_transaction(self) -> None:
+        """Begin the next one, after what a caller who was cancelled has left behind."""
+        engine, transactions = self._transactional()
+        manager = transactions.manager
+        if manager.pending is not None:
+            await self._outcome(engine, transactions, manager.pending, None)
+        if manager.state is State.UNINITIALIZED:
+            await self.init_transactions()
+        transactions.begin()
+
+    async def _outcome(
+        self, engine: Engine, transactions: Transactions, operation: Operation, timeout: float | None
+    ) -> None:
+        deadline = self._deadline(engine, timeout)
+        await self._interruptible(engine, transactions.outcome(operation, deadline))
+
+    def _transactional(self) -> tuple[Engine, Transactions]:
+        engine = self._usable()
+        if engine.transactions is None:
+            raise TransactionStateError("This producer has no transactions: give it a transactional_id.")
+        return engine, engine.transactions
+
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic in the order of their numbers, and who leads them.
 
@@ -614,8 +730,6 @@ class Producer(ShortWay):
 
 def _refuse_unsupported(config: ProducerConfig) -> None:
     """Say at once what this version does not do, rather than do something else."""
-    if config.transactional_id is not None:
-        raise ConfigError("transactional_id: this version of aioproducer has no transactions yet.")
     if config.security_protocol != "PLAINTEXT":
         raise ConfigError(
             f"security_protocol={config.security_protocol!r}: this version of aioproducer speaks PLAINTEXT only; TLS and "

@@ -54,6 +54,7 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder, encode_batch
+from aioproducer.transactions import Transactions
 
 __all__ = ["Sender"]
 
@@ -78,8 +79,10 @@ class Sender:
         *,
         codec: Codec,
         random: Any,
+        transactions: Transactions | None = None,
     ) -> None:
         self._config = config
+        self._transactions = transactions
         self._accumulator = accumulator
         self._client = client
         self._sequences = sequences
@@ -228,7 +231,7 @@ class Sender:
             del names[ZERO_UUID]
             version = min(version, _LAST_VERSION_WITH_TOPIC_NAMES)
         request = ProduceRequest(
-            transactional_id=None,
+            transactional_id=self._config.transactional_id,
             acks=self._config.acks,
             timeout_ms=self._config.request_timeout_ms,
             topic_data=list(topics.values()),
@@ -264,6 +267,8 @@ class Sender:
 
     def _version_for(self, node: int) -> int:
         version = self._client.usable_version(node, ProduceRequest)
+        if self._transactions is not None:
+            version = min(version, self._transactions.highest_produce_version)
         if self._codec is Codec.ZSTD and version < _FIRST_VERSION_WITH_ZSTD:
             raise UnsupportedVersion(
                 f"Broker {node} is too old for compression_type='zstd': it speaks Produce up to {version}, and zstd needs 7 "
@@ -317,7 +322,7 @@ class Sender:
             batch.possibly_written = False
         error = broker_error(code, answer.error_message)
         self._learn_leader(node, batch, code, answer, response)
-        if verdict is Verdict.FENCED:
+        if verdict is Verdict.FENCED and self._transactions is None:
             self._sequences.fenced(batch)
         if verdict is Verdict.RENUMBER and (
             batch.whole_in_doubt or (code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written)
@@ -325,6 +330,11 @@ class Sender:
             # The broker forgot what would tell a repeat from news, or knows the batch as a part of a larger one only: under
             # a new number a lost answer's batch would double.
             self._accumulator.fail(batch, error, now)
+        elif verdict is Verdict.RENUMBER and self._transactions is not None:
+            if self._transactions.is_failing or not self._sequences.is_ahead(batch):
+                self._accumulator.fail(batch, error, now)
+            else:
+                self._retry_or_fail(batch, error, now)
         elif verdict is Verdict.RENUMBER and self._sequences.idempotent:
             self._sequences.unexpected(batch, code, answer.log_start_offset)
             self._retry_or_fail(batch, error, now)

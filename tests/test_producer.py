@@ -357,7 +357,6 @@ def test_use_from_another_event_loop_is_told(broker: FakeBroker) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"transactional_id": "t"}, "no transactions yet"),
         ({"security_protocol": "SSL"}, "PLAINTEXT only"),
         ({"metric_reporters": [type("Reporter", (), {"record": print})()]}, "metric_reporters"),
         ({"linger": 5}, "linger_ms"),

@@ -65,6 +65,7 @@ class ProducerBatch(OpenBatch):
         "producer_id",
         "retry_at",
         "sink",
+        "transactional",
         "whole_in_doubt",
     )
 
@@ -92,6 +93,7 @@ class ProducerBatch(OpenBatch):
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_EPOCH
         self.base_sequence = NO_SEQUENCE
+        self.transactional = False
         self._stamped = False
         self._reserved: int | None = None  # as long as records may join, the builder says it
 
@@ -156,7 +158,7 @@ class ProducerBatch(OpenBatch):
         encoded = self.encoded
         assert encoded is not None
         if not self._stamped:
-            encoded.stamp(self.producer_id, self.producer_epoch, self.base_sequence)
+            encoded.stamp(self.producer_id, self.producer_epoch, self.base_sequence, self.transactional)
             self._stamped = True
         return encoded.pieces
 

@@ -20,6 +20,9 @@ A batch that was lost with its fate unknown leaves the partition *unresolved*: n
 behind it were answered. If they were acknowledged, the lost one had been written too, and all is well; otherwise rule 4.
 
 With idempotence off, batches have no numbers (-1), and order is kept by having one of a partition in flight at a time.
+
+In transactions the producer id and every new epoch come from the coordinator, so rules 4 to 6 end where a hole is left: it
+is told to the `TransactionGate`, and the transaction after this one counts from 0.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ __all__ = [
     "NO_SEQUENCE",
     "Numbered",
     "Sequences",
+    "TransactionGate",
     "increment_sequence",
 ]
 
@@ -76,6 +80,18 @@ class Numbered(Protocol):
 
     def renumber(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Write the numbers into the batch's header."""
+        ...
+
+
+class TransactionGate(Protocol):
+    """Who decides about transactions, as far as numbers are concerned."""
+
+    def may_drain(self, partition: TopicPartition) -> bool:
+        """Whether new batches for this partition may leave."""
+        ...
+
+    def sequences_lost(self, partition: TopicPartition) -> None:
+        """A batch was given up, and what was numbered after it cannot follow: no transaction can go on from here."""
         ...
 
 
@@ -153,8 +169,11 @@ class _Partition:
 class Sequences:
     """The numbers of all partitions, and the producer id under which they count."""
 
-    def __init__(self, *, idempotent: bool, max_unnumbered_in_flight: int = 1) -> None:
+    def __init__(
+        self, *, idempotent: bool, max_unnumbered_in_flight: int = 1, gate: TransactionGate | None = None
+    ) -> None:
         self.idempotent = idempotent
+        self._gate = gate
         self.producer_id = NO_PRODUCER_ID
         self.epoch = NO_EPOCH
         self.bumps = 0
@@ -167,12 +186,16 @@ class Sequences:
 
     @property
     def needs_producer_id(self) -> bool:
-        """Whether nothing new can be numbered until InitProducerId was answered."""
-        return self.idempotent and self.producer_id == NO_PRODUCER_ID
+        """Whether nothing new can be numbered until InitProducerId was answered; in transactions others ask for it."""
+        return self.idempotent and self._gate is None and self.producer_id == NO_PRODUCER_ID
 
     def set_producer_id(self, producer_id: int, epoch: int) -> None:
         """Count under this producer id from now on; each partition moves over when its old batches are answered."""
         self.producer_id, self.epoch = producer_id, epoch
+        if self._gate is not None:
+            for state in self._partitions.values():
+                if not state.numbered:
+                    state.start_over(producer_id, epoch)
 
     # -- draining -----------------------------------------------------------------------------------------------------
 
@@ -185,7 +208,7 @@ class Sequences:
             return state.numbered[0] is batch if batch in state.numbered else state.has_place(self._limit)
         if batch.base_sequence != NO_SEQUENCE:
             return state is not None and state.numbered[0] is batch and not state.is_beyond_repair(batch.base_sequence)
-        if self.producer_id == NO_PRODUCER_ID:
+        if self.producer_id == NO_PRODUCER_ID or (self._gate is not None and not self._gate.may_drain(batch.partition)):
             return False
         if state is None:
             return True
@@ -234,6 +257,12 @@ class Sequences:
         if state is None or not self._is_current(batch, state) or batch.base_sequence == NO_SEQUENCE:
             return
         after = increment_sequence(batch.base_sequence, batch.count)
+        if self._gate is not None:
+            if batch.possibly_written or after != state.next_sequence:
+                self._gate.sequences_lost(batch.partition)
+            else:
+                state.next_sequence = batch.base_sequence
+            return
         if batch.possibly_written:
             state.unresolved.append(after)
         elif after == state.next_sequence:
@@ -264,6 +293,11 @@ class Sequences:
         if bump:
             state.bump_at(batch.base_sequence)
             self._attention[batch.partition] = state
+
+    def is_ahead(self, batch: Numbered) -> bool:
+        """Whether the broker was right to refuse a batch, because one that comes before it is on its way to be repeated."""
+        state = self._partitions.get(batch.partition)
+        return state is not None and self._is_current(batch, state) and state.numbered[:1] != [batch]
 
     def fenced(self, batch: Numbered) -> None:
         """The broker knows a newer epoch than that of a batch, which will not be sent again: leave the producer id.

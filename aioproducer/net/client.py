@@ -201,6 +201,29 @@ class NetworkClient:
         answer: _R = await self._exchange(broker, request, self._version(broker, request), timeout_s, check)
         return answer
 
+    async def ask(
+        self,
+        request: Request[Any],
+        *,
+        node_id: int | None,
+        versions: tuple[int, int],
+        timeout_s: float,
+        check: Check,
+    ) -> tuple[Any, int]:
+        """Like `request`, in one of these versions; answers the response and in which.
+
+        Raises `UnsupportedVersion` where the broker speaks none of them; then nothing was sent.
+        """
+        broker = await self._wait_room(node_id, timeout_s, type(request).__name__)
+        lowest, highest = versions
+        spoken = self._version(broker, request)
+        if spoken < lowest:
+            raise UnsupportedVersion(
+                f"Broker {broker.node} speaks {type(request).__name__} up to version {spoken}, and {lowest} is needed here."
+            )
+        version = min(spoken, highest)
+        return await self._exchange(broker, request, version, timeout_s, check), version
+
     async def wait_topic(self, name: str, partition: int | None, deadline: float) -> TopicMetadata:
         """The topic, once its partitions - or this one of them - are known; first come, first served.
 

@@ -1,0 +1,83 @@
+"""The task that asks the coordinator of a producer's transactions, one question at a time.
+
+It runs beside the Sender, so that partitions that need no answer keep flowing. What to ask, and what the answers mean, is
+the `TransactionManager`'s business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.transaction_requests import CoordinatorRequest
+from aioproducer.core.transactions import FIRST_PARTITIONS_BACKOFF_S, Pause, TransactionManager
+from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
+from aioproducer.net.client import NetworkClient
+
+__all__ = ["Coordinator"]
+
+logger = logging.getLogger("aioproducer")
+
+
+class Coordinator:
+    """Carries the requests of one `TransactionManager`.
+
+    ``has_unsettled`` says whether any batch is still here or on its way; the end of a transaction waits for that.
+    """
+
+    def __init__(
+        self,
+        manager: TransactionManager,
+        client: NetworkClient,
+        backoff: ExponentialBackoff,
+        timeout_s: float,
+        *,
+        has_unsettled: Callable[[], bool],
+        random: Callable[[], float],
+    ) -> None:
+        self._manager = manager
+        self._client = client
+        self._backoff = backoff
+        self._timeout_s = timeout_s
+        self._has_unsettled = has_unsettled
+        self._random = random
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """There may be something to ask."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Ask until cancelled. Cancellation: an answer that is under way is awaited by nobody."""
+        while True:
+            self._woken.clear()
+            request = self._manager.next_request(has_incomplete_batches=self._has_unsettled())
+            if request is None:
+                await self._woken.wait()
+                continue
+            pause = await self._ask(request)
+            if pause is not Pause.NONE:
+                await asyncio.sleep(self._seconds(pause))
+
+    def _seconds(self, pause: Pause) -> float:
+        usual = self._backoff.delay(max(0, self._manager.attempts - 1), self._random())
+        return usual if pause is Pause.BACKOFF else min(usual, FIRST_PARTITIONS_BACKOFF_S)
+
+    async def _ask(self, request: CoordinatorRequest) -> Pause:
+        try:
+            response, version = await self._client.ask(
+                request.message,
+                node_id=request.node_id,
+                versions=(request.lowest, request.highest),
+                timeout_s=self._timeout_s,
+                check=request.check,
+            )
+        except (UnsupportedVersion, AuthenticationError) as error:
+            self._manager.unsendable(request, error)
+            return Pause.NONE
+        except KafkaError as error:
+            logger.debug("%s for %s failed, and is tried again: %s", request.rpc.value, request.about, error)
+            return self._manager.lost(request, sent=not isinstance(error, KafkaTimeoutError))
+        return self._manager.answered(request, response, version)

@@ -1,0 +1,190 @@
+"""What the parts of a producer see of its transactions: which records may go in, and what the decisions mean for them.
+
+The `TransactionManager` decides. This carries its decisions to the accumulator, the sequences and the Sender, and tells it
+what became of the batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from math import inf
+
+from aioproducer.accumulator import RecordAccumulator
+from aioproducer.core.sequences import Sequences
+from aioproducer.core.transaction_operations import Operation
+from aioproducer.core.transaction_states import State
+from aioproducer.core.transactions import TransactionManager
+from aioproducer.errors import KafkaError, KafkaTimeoutError
+from aioproducer.types import TopicPartition
+
+__all__ = ["Transactions"]
+
+_FAILED = frozenset({State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_ERROR})
+
+
+class Transactions:
+    """The transactions of one running producer.
+
+    ``wake_sender`` has it look again, ``on_open`` is called where records may be put in from now on without asking for
+    each, ``on_shut`` where that ends.
+    """
+
+    # from `bind` on
+    manager: TransactionManager
+    _accumulator: RecordAccumulator
+    _sequences: Sequences
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        wake_sender: Callable[[], object],
+        on_open: Callable[[], object],
+        on_shut: Callable[[], object],
+    ) -> None:
+        self._loop = loop
+        self._wake_sender = wake_sender
+        self._on_open = on_open
+        self._on_shut = on_shut
+        self._wakers: list[Callable[[], object]] = []
+
+    def bind(self, manager: TransactionManager, accumulator: RecordAccumulator, sequences: Sequences) -> None:
+        """Work for these from now on."""
+        self.manager, self._accumulator, self._sequences = manager, accumulator, sequences
+
+    # -- for the producer ---------------------------------------------------------------------------------------------
+
+    def check_may_send(self) -> None:
+        """Raise unless a record may be put into the open transaction now."""
+        self.manager.check_may_send()
+
+    def begin(self) -> None:
+        """Open a transaction. Raises where the state does not allow it."""
+        self.manager.begin()
+        self._on_open()
+
+    def commit(self) -> Operation:
+        """Commit when everything has arrived; nothing lingers meanwhile. Raises where the state does not allow it."""
+        operation = self.manager.commit()
+        self._on_shut()
+        self._hurry(operation)
+        return operation
+
+    def abort(self) -> Operation:
+        """Abort; what has not left never will. Raises where the state does not allow it."""
+        return self.manager.abort()  # which drops what has not left
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a transaction that nobody has ended, or has begun to end."""
+        return self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+
+    async def end(self) -> None:
+        """Abort what is open, or wait for what ends it already. Cancellation: that goes on."""
+        operation = self.manager.pending
+        if self.is_open:
+            operation = self.abort()
+        if operation is not None:
+            with suppress(KafkaError):
+                await self.outcome(operation, inf)
+
+    async def outcome(self, operation: Operation, deadline: float) -> None:
+        """Wait until an operation is over, and raise its error, which counts as seen then.
+
+        Raises `KafkaTimeoutError` at the deadline (the event loop's time). Cancellation, and running out of time: it goes
+        on, and the same call later waits for the same outcome.
+        """
+        done: asyncio.Future[bool] = self._loop.create_future()
+
+        def settle(in_time: bool) -> None:
+            if not done.done():
+                done.set_result(in_time)
+
+        operation.when_done(lambda: settle(True))
+        timer = None if deadline == inf else self._loop.call_at(deadline, settle, False)
+        try:
+            if not await done:
+                raise KafkaTimeoutError(
+                    f"{operation.name}() was not over in time, and goes on. Call it again to wait for its outcome."
+                )
+        finally:
+            if timer is not None:
+                timer.cancel()
+        operation.acknowledge()
+        if operation.error is not None:
+            error = type(operation.error)(*operation.error.args)  # each call raises its own
+            raise error from operation.error.__cause__
+
+    def _hurry(self, operation: Operation) -> None:
+        accumulator = self._accumulator
+        waiter = accumulator.begin_flush(lambda: None, self._loop.time())
+        operation.when_done(lambda: accumulator.end_flush(waiter))
+
+    # -- for the accumulator, the sequences and the Sender --------------------------------------------------------------
+
+    def claim(self, partition: TopicPartition) -> None:
+        """Take the partition of a record into the transaction. Raises where there is none that could take it."""
+        self.manager.add_partition(partition)
+
+    def batch_failed(self, cause: KafkaError) -> None:
+        """A batch was given up: what it was part of cannot be committed."""
+        self.manager.batch_failed(cause)
+
+    def batch_settled(self) -> None:
+        """Nothing of a batch is on its way any more, which the end of the transaction may wait for."""
+        if self.manager.state in (State.COMMITTING, State.ABORTING):
+            self.wake()
+
+    def may_drain(self, partition: TopicPartition) -> bool:
+        """Whether new batches for this partition may leave."""
+        return self.manager.may_drain(partition)
+
+    def sequences_lost(self, partition: TopicPartition) -> None:
+        """What was numbered after a batch that was given up cannot follow."""
+        self.manager.sequences_lost(KafkaError(f"A batch of {partition} was given up, and others come after it."))
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether nothing of the open transaction will count."""
+        return self.manager.state in _FAILED
+
+    @property
+    def highest_produce_version(self) -> int:
+        """The highest version of Produce that the transaction may use."""
+        return self.manager.highest_produce_version
+
+    # -- what the manager tells -----------------------------------------------------------------------------------------
+
+    def on_wake(self, waker: Callable[[], object]) -> None:
+        """Call this whenever the coordinator may have to be asked something."""
+        self._wakers.append(waker)
+
+    def wake(self) -> None:
+        """There may be something to ask the coordinator."""
+        for waker in self._wakers:
+            waker()
+
+    def partitions_added(self, partitions: Collection[TopicPartition]) -> None:
+        """Batches for these may be drained now."""
+        now = self._loop.time()
+        for partition in partitions:
+            self._accumulator.replace(partition, now)
+        self._wake_sender()
+
+    def producer_id_changed(self, producer_id: int, epoch: int) -> None:
+        """All sequences begin at 0, under this id and epoch."""
+        self._sequences.set_producer_id(producer_id, epoch)
+        self._accumulator.unblock(self._loop.time())
+        self._wake_sender()
+
+    def drop_undrained(self, error: KafkaError) -> None:
+        """Batches that never left fail; those that did go on until their fate is known."""
+        self._on_shut()
+        self._accumulator.fail_undrained(error, self._loop.time())
+
+    def fail_all(self, error: KafkaError) -> None:
+        """Nothing will be sent any more."""
+        self._on_shut()
+        self._accumulator.fail_all(error, self._loop.time())

@@ -1,0 +1,371 @@
+"""The transactions of a producer as its users see them, in both versions of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from aioproducer import (
+    ConfigError,
+    ConsumerGroupMetadata,
+    KafkaTimeoutError,
+    NotWritten,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+)
+from aioproducer.errors import (
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionAborted,
+    TransactionFatal,
+    TransactionStateError,
+)
+from aioproducer.protocol.messages import EndTxnRequest
+from aioproducer.testing import FakeBroker
+from tests.conftest import opened, until
+
+
+@pytest.fixture(params=["3.9.2", "4.3.1"])
+def broker(request: pytest.FixtureRequest) -> Iterator[FakeBroker]:
+    """A broker with transaction version 1, and one with 2."""
+    with FakeBroker(topics={"orders": 3, "in": 2}, versions=request.param) as broker:
+        yield broker
+
+
+def transactional(broker: FakeBroker, **options: Any) -> Any:
+    """A producer with transactions."""
+    return opened(broker, **{"transactional_id": "shop", **options})
+
+
+def committed(broker: FakeBroker) -> list[bytes | None]:
+    """What a reader with read_committed sees, sorted."""
+    return sorted((each.value for each in broker.records("orders", committed=True)), key=lambda each: each or b"")
+
+
+async def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        async with producer.transaction() as txn:
+            for number in range(20):
+                await txn.enqueue("orders", b"%02d" % number, partition=number % 3)
+        with pytest.raises(LookupError):
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"aborted")
+                raise LookupError
+
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"late")
+            assert b"late" not in committed(broker)
+        assert b"late" in committed(broker)
+
+    assert committed(broker) == [*(b"%02d" % number for number in range(20)), b"late"]
+    assert b"aborted" in {each.value for each in broker.records("orders")}
+
+
+async def test_every_way_to_send_is_part_of_the_transaction(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"1")
+            await txn.enqueue("orders", b"2")
+            txn.enqueue_nowait("orders", b"3")
+            await txn.send_many("orders", [b"4", b"5"])
+        with suppress(LookupError):
+            async with producer.transaction() as txn:
+                await txn.send_many("orders", [b"%d" % number for number in range(1000)])
+                raise LookupError
+
+    assert committed(broker) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_the_explicit_calls_do_the_same(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.enqueue("orders", b"one")
+        await producer.commit_transaction()
+        await producer.begin_transaction()
+        await producer.enqueue("orders", b"two")
+        await producer.abort_transaction()
+
+    assert committed(broker) == [b"one"]
+
+
+async def test_nothing_is_sent_outside_of_a_transaction(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        with pytest.raises(TransactionStateError, match="init_transactions"):
+            await producer.enqueue("orders", b"before")
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"within")
+        for send in (producer.send, producer.enqueue):
+            with pytest.raises(TransactionStateError, match="begin one first"):
+                await send("orders", b"after")
+        with pytest.raises(TransactionStateError):
+            producer.enqueue_nowait("orders", b"after")
+        with pytest.raises(TransactionStateError):
+            await producer.send_many("orders", [b"after"])
+
+    assert committed(broker) == [b"within"]
+
+
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction", "init_transactions"])
+async def test_a_call_out_of_turn_says_what_to_do_first(broker: FakeBroker, call: str) -> None:
+    async with transactional(broker) as producer:
+        async with producer.transaction():
+            pass
+        with pytest.raises(TransactionStateError, match="shop"):
+            await getattr(producer, call)()
+
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"all is well")
+
+    assert committed(broker) == [b"all is well"]
+
+
+async def test_a_producer_without_a_transactional_id_says_so(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        with pytest.raises(TransactionStateError, match="transactional_id"):
+            async with producer.transaction():
+                raise AssertionError
+        await producer.send("orders", b"fine")
+
+
+async def test_an_empty_transaction_asks_nobody(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        asked = broker.counts
+        for _ in range(3):
+            async with producer.transaction():
+                pass
+        with suppress(LookupError):
+            async with producer.transaction():
+                raise LookupError
+
+        assert broker.counts == asked
+
+
+async def test_what_has_not_left_before_an_abort_never_does(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        with broker.hold("Produce") as hold:
+            await producer.begin_transaction()
+            first = await producer.enqueue("orders", b"on its way", partition=0)
+            await until(lambda: hold.waiting)
+            rest = [await producer.enqueue("orders", bytes(9000), partition=0) for _ in range(20)]
+            aborting = asyncio.ensure_future(producer.abort_transaction())
+            await until(lambda: rest[-1].done())
+            assert isinstance(rest[-1].exception(), NotWritten)
+            assert isinstance(rest[-1].exception().__cause__, TransactionAborted)
+            assert not aborting.done()
+        await aborting
+        assert first.done()
+
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"next", partition=0)
+
+    assert committed(broker) == [b"next"]
+
+
+async def test_a_failed_record_makes_the_commit_impossible(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        broker.fail("Produce", "INVALID_RECORD")
+        with pytest.raises(TransactionAbortable, match="INVALID_RECORD"):
+            async with producer.transaction() as txn:
+                await txn.enqueue("orders", b"refused")
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"again")
+
+    assert committed(broker) == [b"again"]
+
+
+async def test_after_a_failed_record_nothing_more_can_be_sent_until_the_abort(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        broker.fail("Produce", "INVALID_RECORD")
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        with pytest.raises(NotWritten):
+            await producer.send("orders", b"refused")
+        for call in (producer.send("orders", b"no"), producer.commit_transaction(), producer.begin_transaction()):
+            with pytest.raises(TransactionAbortable, match="Abort the transaction"):
+                await call
+        await producer.abort_transaction()
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"again")
+
+    assert committed(broker) == [b"again"]
+
+
+async def test_a_cancelled_block_is_aborted(broker: FakeBroker) -> None:
+    begun = asyncio.Event()
+
+    async def work(producer: Producer) -> None:
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"cancelled")
+            begun.set()
+            await asyncio.Event().wait()
+
+    async with transactional(broker) as producer:
+        task = asyncio.ensure_future(work(producer))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"next")
+
+    assert committed(broker) == [b"next"]
+
+
+async def test_a_commit_that_was_cancelled_goes_on(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        with broker.hold("EndTxn") as hold:
+
+            async def work() -> None:
+                async with producer.transaction() as txn:
+                    await txn.send("orders", b"first")
+
+            task = asyncio.ensure_future(work())
+            await until(lambda: hold.waiting)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            with pytest.raises(TransactionStateError, match="commit_transaction"):
+                await producer.abort_transaction()
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"second")
+
+    assert committed(broker) == [b"first", b"second"]
+
+
+async def test_a_commit_that_took_too_long_for_its_caller_is_waited_for_by_the_same_call(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.enqueue("orders", b"first")
+        with broker.hold("EndTxn"):
+            with pytest.raises(KafkaTimeoutError, match="Call it again"):
+                await producer.commit_transaction(timeout=0.01)
+            with pytest.raises(TransactionStateError, match="commit_transaction"):
+                await producer.abort_transaction()
+        await producer.commit_transaction()
+
+    assert committed(broker) == [b"first"]
+
+
+@pytest.mark.parametrize("api", ["FindCoordinator", "InitProducerId", "AddPartitionsToTxn", "Produce", "EndTxn"])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_the_loss_of_an_answer_loses_and_doubles_nothing(broker: FakeBroker, api: str, when: Any) -> None:
+    async with transactional(broker) as producer:
+        broker.drop_connection(api, when=when)
+        for number in range(5):
+            async with producer.transaction() as txn:
+                await txn.enqueue("orders", b"%d" % number)
+
+    assert committed(broker) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_a_successor_fences_its_predecessor_and_aborts_what_it_left(broker: FakeBroker) -> None:
+    async with transactional(broker) as old, transactional(broker) as new:
+        await old.init_transactions()
+        await old.begin_transaction()
+        await old.send("orders", b"left")
+        async with new.transaction() as txn:
+            await txn.send("orders", b"new")
+        with pytest.raises(ProducerFenced):
+            await old.commit_transaction()
+        with pytest.raises(ProducerFenced):
+            await old.begin_transaction()
+
+    assert committed(broker) == [b"new"]
+
+
+async def test_closing_aborts_what_is_open(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("orders", b"left")
+
+    assert committed(broker) == []
+    ended = broker.requests_of("EndTxn")[-1].body
+    assert isinstance(ended, EndTxnRequest)
+    assert not ended.committed
+
+
+async def test_closing_waits_for_a_commit_that_nobody_waits_for(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.enqueue("orders", b"kept")
+        with broker.hold("EndTxn"), pytest.raises(KafkaTimeoutError):
+            await producer.commit_transaction(timeout=0)
+
+    assert committed(broker) == [b"kept"]
+
+
+async def test_a_refused_transactional_id_is_told_at_once(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        broker.fail("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+        with pytest.raises(TransactionFatal, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+            await producer.init_transactions()
+        async with producer.transaction() as txn:  # the rights were given meanwhile
+            await txn.send("orders", b"allowed")
+
+    assert committed(broker) == [b"allowed"]
+
+
+async def test_offsets_are_committed_with_the_transaction(broker: FakeBroker) -> None:
+    group = ConsumerGroupMetadata("readers")
+    async with transactional(broker) as producer:
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"out")
+            await txn.send_offsets(
+                {TopicPartition("in", 0): 7, TopicPartition("in", 1): OffsetAndMetadata(9, "x")}, group
+            )
+        with suppress(LookupError):
+            async with producer.transaction() as txn:
+                await txn.send_offsets({TopicPartition("in", 0): 8}, "readers")
+                raise LookupError
+        async with producer.transaction() as txn:
+            await txn.send_offsets({}, "readers")
+
+    found = broker.committed_offsets("readers")
+    assert [found[TopicPartition("in", number)].offset for number in range(2)] == [7, 9]
+
+
+@pytest.mark.parametrize(("offsets", "group"), [({("in", 0): -1}, "g"), ({("in", 0): 1.5}, "g"), ({("in", 0): 1}, "")])
+async def test_offsets_that_are_none_are_refused(broker: FakeBroker, offsets: Any, group: str) -> None:
+    async with transactional(broker) as producer, producer.transaction() as txn:
+        with pytest.raises(ConfigError):
+            await txn.send_offsets(offsets, group)
+
+
+async def test_a_handle_names_the_open_transaction(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        with pytest.raises(TransactionStateError):
+            producer.transaction_handle()
+        async with producer.transaction() as txn:
+            handle = txn.handle()
+            await txn.send("orders", b"mine")
+
+    assert pickle.loads(pickle.dumps(handle)) == handle
+    assert handle.transactional_id == "shop"
+    assert handle.producer_id >= 0
+
+
+async def test_memory_comes_back_whatever_becomes_of_the_transaction(broker: FakeBroker) -> None:
+    async with transactional(broker, buffer_memory=200_000) as producer:
+        for number in range(12):
+            with suppress(LookupError):
+                async with producer.transaction() as txn:
+                    for _ in range(40):
+                        await txn.enqueue("orders", bytes(10_000))
+                    if number % 3:
+                        raise LookupError
+        numbers = producer.metrics()
+
+    assert numbers["buffer-available-bytes"] == numbers["buffer-total-bytes"]
+    assert len(committed(broker)) == 4 * 40
