@@ -267,11 +267,12 @@ class Appender:
         if self._forks != _forks or self.burst >= self._max_burst or budget.line:
             return None
         lane = self._lane
-        if topic is not self._topic or lane.partition_count <= 0:
+        partition_count = lane.partition_count
+        if topic is not self._topic or partition_count <= 0:
             found = self._find_lane(topic)
             if found is None:
                 return None
-            lane = found
+            lane, partition_count = found, found.partition_count
         if _get_running_loop() is not self._loop:
             return None
 
@@ -295,7 +296,6 @@ class Appender:
             size += record_size_upper_bound(None, None, plain_headers) - _BOUND
 
         sticky: StickyPartition | None = None
-        partition_count = lane.partition_count
         if partition is None:
             if key is not None and self._keys_choose:
                 partition = partition_for_key(key, partition_count)

@@ -26,15 +26,27 @@ def partition_for_key(key: BytesLike, partitions: int) -> int:
     return (_murmur2(key) & 0x7FFF_FFFF) % partitions
 
 
+#: Reads the whole words of a key, by their number; struct would look up the format of each longer one.
+_WORDS: Final = [struct.Struct(f"<{count}I").unpack_from for count in range(64)]
+
+
 def _murmur2(data: BytesLike) -> int:
     if type(data) is not bytes:
         data = memoryview(data).tobytes()
+    m, mask = _M, _MASK
     length = len(data)
+    words = length >> 2
     h = _SEED ^ length
-    for k in struct.unpack_from(f"<{length >> 2}I", data):
-        k = k * _M & _MASK
-        h = h * _M & _MASK ^ (k ^ k >> 24) * _M & _MASK
-    if length & 3:
-        h = (h ^ int.from_bytes(data[length & ~3 :], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
+    for k in _WORDS[words](data) if words < 64 else struct.unpack_from(f"<{words}I", data):
+        k = k * m & mask
+        h = (h * m ^ (k ^ k >> 24) * m) & mask  # the lower 32 bits depend on no higher ones
+    rest = length & 3
+    if rest:
+        h ^= data[length - rest]
+        if rest > 1:
+            h ^= data[length - rest + 1] << 8
+        if rest > 2:
+            h ^= data[-1] << 16
+        h = h * m & mask
+    h = (h ^ h >> 13) * m & mask
     return h ^ h >> 15
