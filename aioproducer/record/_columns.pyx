@@ -11,13 +11,21 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy, strerror
+from libc.string cimport memcpy, memset, strerror
 
 from ._native cimport RecordBatchBuilder, murmur2_bytes
 
 from . import column_binding
 from .column_binding import Field
+
+cdef extern from "Python.h":
+    ctypedef struct PyVarObject:
+        pass
+    Py_ssize_t Py_REFCNT(PyObject*)
+    void Py_SET_SIZE(PyVarObject*, Py_ssize_t)
+    PyObject* PyTuple_GET_ITEM(object, Py_ssize_t)
 
 cdef extern from *:
     # As the specification has it, word for word: https://arrow.apache.org/docs/format/CDataInterface.html
@@ -454,7 +462,18 @@ cdef enum:
     MAX_FIELD = 0x7FFFFFFF
     FIRST_CAPACITY = 512
     CAPACITIES = 1 << 22  # what the first bodies of all partitions together may take
+    MOST_KEPT = 1 << 24  # bytes of bodies that are kept to be used again
     NO_PARTITION = -1
+
+
+cdef struct Row:
+    const char* key
+    int64_t key_length
+    const char* value
+    int64_t value_length
+    int64_t timestamp_ms
+    int64_t partition
+    int64_t bound  # the most bytes that it can take as a record
 
 
 cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
@@ -490,64 +509,87 @@ cdef inline char* put_field(char* at, const char* data, int64_t length) noexcept
     return at
 
 
-cdef int make_room(RecordBatchBuilder builder, int64_t length, int64_t at_first) except -1:
-    """Move the records into a larger body, which is as large as a full batch in the end and not larger.
+cdef class Bodies:
+    """The bodies of batches that are on their way, to be written to again when they are done.
 
-    Bodies of one size are what malloc can use again and again; larger ones it would have from the kernel each time.
+    A fresh body consists of pages that the kernel must clear first, which takes longer than to write the records into it.
+    That nobody uses one any more shows in its references: all that read it, sockets too, have one.
     """
-    cdef int64_t capacity = 4 * builder._capacity if builder._capacity else at_first
-    capacity = max(min(capacity, <int64_t>builder._expected), builder._used + length)
-    cdef bytes body = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>capacity)
-    cdef char* data = PyBytes_AS_STRING(body)
-    if builder._used:
-        memcpy(data, builder._data, builder._used)
-    builder._body = body
-    builder._data = data
-    builder._capacity = <Py_ssize_t>capacity
-    return 0
+
+    cdef list kept  # (body, capacity)
+    cdef int64_t size
+
+    def __cinit__(self):
+        self.kept = []
+
+    cdef int keep(self, RecordBatchBuilder builder) except -1:
+        """Have this one back some day, unless ``close`` is going to cut it to size."""
+        if builder._capacity - builder._used <= builder._capacity // 5 and self.size + builder._capacity <= MOST_KEPT:
+            self.kept.append((builder._body, builder._capacity))
+            self.size += builder._capacity
+        return 0
+
+    cdef bytes take(self, int64_t least, int64_t most):
+        """One of so many bytes that nobody uses; None where there is none."""
+        cdef PyObject* body
+        cdef bytes taken
+        cdef int64_t capacity
+        for index in range(len(self.kept)):
+            entry = self.kept[index]
+            body = PyTuple_GET_ITEM(entry, 0)
+            capacity = entry[1]
+            if Py_REFCNT(body) == 1 and least <= capacity <= most:
+                taken = <bytes>body
+                Py_SET_SIZE(<PyVarObject*>body, <Py_ssize_t>capacity)
+                del self.kept[index]
+                self.size -= capacity
+                return taken
+        return None
 
 
-cdef inline int64_t put_record(
-    RecordBatchBuilder builder,
-    int64_t timestamp_ms,
-    const char* key,
-    int64_t key_length,
-    const char* value,
-    int64_t value_length,
-    const char* headers,
-    int64_t headers_length,
-    int64_t first_capacity,
-) except -1:
-    """Write a record as ``RecordBatchBuilder.append_fields`` does, with headers that are encoded already."""
-    cdef uint64_t timestamp_delta = zigzag(timestamp_ms - builder.base_timestamp) if builder.count else 0
-    cdef uint64_t offset_delta = zigzag(builder.count)
+cdef struct Batch:
+    int64_t count  # 0: it is not begun yet
+    int64_t used
+    int64_t capacity
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t payload
+    char* data  # of the body
+    PyObject* body
+
+
+cdef inline int64_t put_record(Batch* batch, const Row* row, const char* headers, int64_t headers_length) noexcept nogil:
+    """Write a record as ``RecordBatchBuilder.append_fields`` does; there is room for its bound."""
+    cdef uint64_t timestamp_delta = zigzag(row.timestamp_ms - batch.base_timestamp) if batch.count else 0
+    cdef uint64_t offset_delta = zigzag(batch.count)
     cdef int64_t content = (
         1
         + varint_size(timestamp_delta)
         + varint_size(offset_delta)
-        + field_size(key_length)
-        + field_size(value_length)
+        + field_size(row.key_length)
+        + field_size(row.value_length)
         + headers_length
     )
-    cdef int64_t length = varint_size(zigzag(content)) + content
-    cdef char* at
-    if length > builder._capacity - builder._used:
-        make_room(builder, length, first_capacity)
-    at = put_varint(builder._data + builder._used, zigzag(content))
+    cdef char* begin = batch.data + batch.used
+    cdef char* at = put_varint(begin, zigzag(content))
     at[0] = 0
     at = put_varint(at + 1, timestamp_delta)
     at = put_varint(at, offset_delta)
-    at = put_field(at, key, key_length)
-    at = put_field(at, value, value_length)
-    memcpy(at, headers, headers_length)
-    if not builder.count:
-        builder.base_timestamp = timestamp_ms
-    if timestamp_ms > builder.max_timestamp:
-        builder.max_timestamp = timestamp_ms
-    builder.count += 1
-    builder._used += length
-    builder.size += length
-    return length
+    at = put_field(at, row.key, row.key_length)
+    at = put_field(at, row.value, row.value_length)
+    if headers_length == 1:
+        at[0] = headers[0]
+    else:
+        memcpy(at, headers, headers_length)
+    if not batch.count:
+        batch.base_timestamp = row.timestamp_ms
+        batch.max_timestamp = row.timestamp_ms
+    elif row.timestamp_ms > batch.max_timestamp:
+        batch.max_timestamp = row.timestamp_ms
+    batch.count += 1
+    batch.used += at + headers_length - begin
+    batch.payload += max(row.key_length, 0) + max(row.value_length, 0)
+    return at + headers_length - begin
 
 
 # -- the encoder -------------------------------------------------------------------------------------------------------
@@ -562,16 +604,6 @@ cdef struct HeaderSource:
     int index
 
 
-cdef struct Row:
-    const char* key
-    int64_t key_length
-    const char* value
-    int64_t value_length
-    int64_t timestamp_ms
-    int64_t partition
-    int64_t bound  # the most bytes that it can take as a record
-
-
 #: What is wrong with a row.
 cdef enum Problem:
     NONE = 0
@@ -581,6 +613,29 @@ cdef enum Problem:
     PARTITION_INVALID
     HEADER_NULL
     COLUMN_UNREADABLE
+
+
+#: What `encode` was asked for.
+cdef struct Goal:
+    int64_t size  # of all batches, at most
+    int64_t limit  # of a batch
+    int64_t first_capacity
+    int64_t partitions
+    int64_t now_ms
+    bint is_settled  # the next row knows where it goes
+
+
+#: What comes next.
+cdef enum Step:
+    STOP
+    STICK
+    FINISH
+    MAKE_ROOM
+
+
+cdef inline bint is_behind(const Batch* batch, int64_t bound, const Goal* goal) noexcept nogil:
+    """Whether a record belongs into the batch behind this one."""
+    return batch.count and BATCH_OVERHEAD + batch.used + bound > goal.limit
 
 
 @cython.final
@@ -608,6 +663,7 @@ cdef class ColumnEncoder:
 
     cdef ArrowChunk chunk
     cdef const uint8_t* validity
+    cdef bint is_simple  # a row is a key and a value, and nothing else
     cdef int64_t offset
     cdef int64_t rows
     cdef int64_t position
@@ -616,9 +672,10 @@ cdef class ColumnEncoder:
     cdef int64_t problem_value
     cdef int problem_column
 
-    cdef list builders
-    cdef int64_t* payloads
+    cdef Bodies bodies
+    cdef Batch* batches  # that records still go into, by partition
     cdef int64_t partitions
+    cdef int64_t greatest  # of the partitions that the checked rows name
     cdef int64_t sticky
     cdef int64_t turn  # bytes that went there by choice since it was chosen
     cdef readonly int64_t size  # bytes of all batches that were not taken yet
@@ -635,7 +692,7 @@ cdef class ColumnEncoder:
         self.ignore_keys = ignore_keys
         self.spreads = binding.partition >= 0 or (binding.key >= 0 and binding.fixed_partition < 0 and not ignore_keys)
         self.sticky = NO_PARTITION
-        self.builders = []
+        self.bodies = Bodies()
         self.full = []
         self.value = self.column(binding.value)
         self.key = self.column(binding.key)
@@ -677,7 +734,9 @@ cdef class ColumnEncoder:
                 free_column(self.headers[index].column)
         PyMem_Free(self.headers)
         PyMem_Free(self.header_bytes)
-        PyMem_Free(self.payloads)
+        for partition in range(self.partitions):
+            Py_XDECREF(self.batches[partition].body)
+        PyMem_Free(self.batches)
 
     # -- rows in -------------------------------------------------------------------------------------------------------
 
@@ -704,6 +763,9 @@ cdef class ColumnEncoder:
         self.validity = NULL
         if array.null_count != 0 and array.n_buffers > 0:
             self.validity = <const uint8_t*>array.buffers[0]
+        self.is_simple = (
+            self.validity == NULL and self.timestamp == NULL and self.partition == NULL and not self.header_count
+        )
         if array.length == 0:
             return
         if array.n_children != len(self.fields):
@@ -737,8 +799,10 @@ cdef class ColumnEncoder:
         cdef Problem problem
         cdef Row row
         self.checked = at
+        if self.is_simple:
+            at = self.skim(limit, &size)
         while at < self.rows:
-            problem = self.read(at, &row, 0)
+            problem = self.read(at, &row)
             if problem != NONE:
                 raise self.refusal(at, problem, row.bound)
             if size + row.bound > limit and at > self.position:
@@ -748,10 +812,30 @@ cdef class ColumnEncoder:
                 greatest = row.partition
             at += 1
         self.checked = at
+        self.greatest = greatest
         return size, greatest
 
-    cdef Problem read(self, int64_t at, Row* row, int64_t now_ms) noexcept nogil:
-        """Find the fields of a row."""
+    cdef int64_t skim(self, int64_t limit, int64_t* size) noexcept nogil:
+        """Check rows that are a key and a value, up to the first that needs a closer look."""
+        cdef int64_t at = self.position
+        cdef int64_t taken = 0
+        cdef int64_t most = min(limit, self.largest - BATCH_OVERHEAD)
+        cdef int64_t value_length, key_length
+        cdef int64_t bound
+        cdef const char* data
+        while at < self.rows:
+            value_length = fetch(self.value, at, &data)
+            key_length = NULL_FIELD if self.key == NULL else fetch(self.key, at, &data)
+            bound = MAX_RECORD_OVERHEAD + max(value_length, 0) + max(key_length, 0)
+            if value_length == UNREADABLE or key_length == UNREADABLE or bound > most or taken + bound > limit:
+                break
+            taken += bound
+            at += 1
+        size[0] = taken
+        return at
+
+    cdef Problem read(self, int64_t at, Row* row) noexcept nogil:
+        """Find the fields of a row, and what is wrong with them."""
         cdef int64_t bound
         if self.validity != NULL and not self.validity[(at + self.offset) >> 3] >> ((at + self.offset) & 7) & 1:
             return ROW_NULL
@@ -766,7 +850,6 @@ cdef class ColumnEncoder:
                 return self.unreadable(self.key)
             if row.key_length > 0:
                 bound += row.key_length
-        row.timestamp_ms = now_ms
         if self.timestamp != NULL and not self.read_timestamp(at, row):
             return TIMESTAMP_INVALID
         row.partition = NO_PARTITION
@@ -776,6 +859,22 @@ cdef class ColumnEncoder:
         if self.header_count:
             return self.measure_headers(at, row)
         return ROW_TOO_LARGE if bound + BATCH_OVERHEAD > self.largest else NONE
+
+    cdef inline void read_again(self, int64_t at, Row* row, int64_t now_ms) noexcept nogil:
+        """Find the fields of a row that was checked."""
+        row.value_length = fetch(self.value, at, &row.value)
+        row.key_length = NULL_FIELD
+        row.timestamp_ms = now_ms
+        row.partition = self.fixed_partition
+        if self.key != NULL:
+            row.key_length = fetch(self.key, at, &row.key)
+        if self.timestamp != NULL:
+            self.read_timestamp(at, row)
+        if self.partition != NULL:
+            self.read_partition(at, row)
+        row.bound = MAX_RECORD_OVERHEAD + max(row.value_length, 0) + max(row.key_length, 0)
+        if self.header_count:
+            self.measure_headers(at, row)
 
     cdef inline bint read_timestamp(self, int64_t at, Row* row) noexcept nogil:
         cdef int64_t value
@@ -855,8 +954,8 @@ cdef class ColumnEncoder:
             begin += 1
         return NONE
 
-    cdef int64_t encode_headers(self, int64_t at, int64_t bound) except -1:
-        """Write the headers of a row that was measured, as they stand in a record; answers how many bytes they are."""
+    cdef int64_t encode_headers(self, int64_t at) noexcept nogil:
+        """Write the headers of a row as they stand in a record, where there is room for them; answers how long they are."""
         cdef int64_t count = 0
         cdef int64_t begin, end
         cdef HeaderSource* source
@@ -864,7 +963,6 @@ cdef class ColumnEncoder:
         cdef const char* value
         cdef int64_t length
         cdef char* to
-        self.reserve_headers(bound)
         for index in range(self.header_count):
             if self.headers[index].name != NULL:
                 count += 1
@@ -908,70 +1006,81 @@ cdef class ColumnEncoder:
         ``choose()`` told last; it is called anew where a batch is full, or would be begun behind so many bytes. Whatever
         is raised, ``size`` tells what is held.
         """
-        cdef RecordBatchBuilder builder = None
-        cdef int64_t current = NO_PARTITION
         cdef int64_t before = self.size
-        cdef int64_t used
-        cdef int64_t headers_length = 1
-        cdef int64_t limit = min(batch_size, <int64_t>MAX_FIELD)
-        cdef int64_t first_capacity = max(FIRST_CAPACITY, CAPACITIES // max(1, partitions if self.spreads else 1))
-        cdef bint is_choice, is_new
+        cdef Goal goal
         cdef Row row
-        self.reserve_partitions(partitions)
+        cdef Step step
+        goal.size = before + budget
+        goal.limit = min(batch_size, <int64_t>MAX_FIELD)
+        goal.partitions = partitions
+        goal.now_ms = now_ms
+        goal.is_settled = False
+        goal.first_capacity = max(FIRST_CAPACITY, CAPACITIES // max(1, partitions if self.spreads else 1))
+        self.reserve_partitions(max(partitions, self.greatest + 1, self.fixed_partition + 1))
+        while True:
+            step = self.fill(&goal, &row)
+            if step == STOP:
+                return self.size - before
+            if step == STICK:
+                self.stick(row.bound, &goal, choose)
+            elif step == FINISH:
+                self.finish(row.partition)
+            else:
+                self.make_room(&self.batches[row.partition], row.bound, &goal)
+
+    cdef Step fill(self, Goal* goal, Row* row) noexcept nogil:
+        """Put rows into batches as long as there is nothing else to do; answers what is to be done before the next one."""
+        cdef Batch* batch
+        cdef bint is_choice, is_full
+        cdef int64_t overhead, used
+        cdef int64_t headers_length = 1
         while self.position < self.checked:
-            self.read(self.position, &row, now_ms)
+            self.read_again(self.position, row, goal.now_ms)
             if row.partition < 0:
-                row.partition = self.partition_of(&row, partitions)
+                row.partition = self.partition_of(row, goal.partitions)
             is_choice = row.partition < 0
             if is_choice:
-                row.partition = self.stick(row.bound, limit, partitions, choose)
-            elif row.partition >= self.partitions:
-                self.reserve_partitions(row.partition + 1)
-            if row.partition != current or is_choice:
-                current = row.partition
-                builder = self.builders[current]
-            is_new = builder is None or builder.size + row.bound > limit
-            if self.size - before + row.bound + (BATCH_OVERHEAD if is_new else 0) > budget:
-                break
+                if not goal.is_settled and not self.may_stay(row.bound, goal):
+                    return STICK
+                row.partition = self.sticky
+            batch = &self.batches[row.partition]
+            is_full = is_behind(batch, row.bound, goal)
+            overhead = BATCH_OVERHEAD if is_full or not batch.count else 0
+            if self.size + overhead + row.bound > goal.size:
+                return STOP
+            if is_full:
+                return FINISH
+            if row.bound > batch.capacity - batch.used or row.bound > self.header_capacity and self.header_count:
+                return MAKE_ROOM
             if self.header_count:
-                headers_length = self.encode_headers(self.position, row.bound)
-            if is_new:
-                if builder is not None:
-                    self.finish(current)
-                builder = RecordBatchBuilder.__new__(RecordBatchBuilder, limit)
-            used = put_record(
-                builder,
-                row.timestamp_ms,
-                row.key,
-                row.key_length,
-                row.value,
-                row.value_length,
-                self.header_bytes,
-                headers_length,
-                first_capacity,
-            )
-            if is_new:
-                self.builders[current] = builder
-                used += BATCH_OVERHEAD
+                headers_length = self.encode_headers(self.position)
+            used = overhead + put_record(batch, row, self.header_bytes, headers_length)
             self.size += used
             if is_choice:
                 self.turn += used
-            self.payloads[current] += max(row.key_length, 0) + max(row.value_length, 0)
             self.position += 1
-        return self.size - before
+            goal.is_settled = False
+        return STOP
 
-    cdef int64_t stick(self, int64_t bound, int64_t limit, int64_t partitions, object choose) except -1:
-        """Where a row goes that may go anywhere."""
-        cdef RecordBatchBuilder builder
-        if not 0 <= self.sticky < partitions:
+    cdef inline bint may_stay(self, int64_t bound, const Goal* goal) noexcept nogil:
+        """Whether a row that may go anywhere goes to where the last one went."""
+        cdef const Batch* batch
+        if not 0 <= self.sticky < goal.partitions:
+            return False
+        batch = &self.batches[self.sticky]
+        return not is_behind(batch, bound, goal) if batch.count else self.turn < max(goal.limit, 1)
+
+    cdef int stick(self, int64_t bound, Goal* goal, object choose) except -1:
+        """Find out where a row goes that may go anywhere."""
+        if not 0 <= self.sticky < goal.partitions:
             self.choose(choose)
-        elif self.turn >= max(limit, 1) and self.builders[self.sticky] is None:
+        elif self.turn >= max(goal.limit, 1) and not self.batches[self.sticky].count:
             self.choose(choose)
-        builder = self.builders[self.sticky]
-        if builder is not None and builder.size + bound > limit:
+        if is_behind(&self.batches[self.sticky], bound, goal):
             self.finish(self.sticky)
             self.choose(choose)
-        return self.sticky
+        goal.is_settled = True
+        return 0
 
     cdef int choose(self, object choose) except -1:
         self.sticky = NO_PARTITION  # so that it is asked again where it fails
@@ -989,24 +1098,57 @@ cdef class ColumnEncoder:
         return <int64_t>(murmur2_bytes(<const unsigned char*>row.key, row.key_length) & 0x7FFFFFFF) % partitions
 
     cdef int reserve_partitions(self, int64_t count) except -1:
-        cdef int64_t* payloads
-        cdef int64_t index
+        cdef Batch* batches
         if count <= self.partitions:
             return 0
-        payloads = <int64_t*>PyMem_Realloc(self.payloads, count * sizeof(int64_t))
-        if payloads == NULL:
+        batches = <Batch*>PyMem_Realloc(self.batches, count * sizeof(Batch))
+        if batches == NULL:
             raise MemoryError
-        self.payloads = payloads
-        for index in range(self.partitions, count):
-            payloads[index] = 0
-        self.builders.extend([None] * (count - self.partitions))
+        memset(batches + self.partitions, 0, (count - self.partitions) * sizeof(Batch))
+        self.batches = batches
         self.partitions = count
         return 0
 
+    cdef int make_room(self, Batch* batch, int64_t bound, const Goal* goal) except -1:
+        """Move the records into a larger body, which is as large as a full batch in the end and not larger.
+
+        Bodies of one size are what can be used again and again; larger ones malloc would have from the kernel each time.
+        """
+        cdef int64_t capacity = 4 * batch.capacity if batch.capacity else goal.first_capacity
+        cdef bytes body
+        if self.header_count:
+            self.reserve_headers(bound)
+        if bound <= batch.capacity - batch.used:
+            return 0
+        capacity = max(min(capacity, goal.limit - BATCH_OVERHEAD), batch.used + bound)
+        body = self.bodies.take(capacity, 4 * capacity)
+        if body is None:
+            body = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>capacity)
+        if batch.used:
+            memcpy(PyBytes_AS_STRING(body), batch.data, batch.used)
+        Py_INCREF(body)
+        Py_XDECREF(batch.body)
+        batch.body = <PyObject*>body
+        batch.data = PyBytes_AS_STRING(body)
+        batch.capacity = len(body)
+        return 0
+
     cdef int finish(self, int64_t partition) except -1:
-        self.full.append((partition, self.builders[partition], self.payloads[partition]))
-        self.builders[partition] = None
-        self.payloads[partition] = 0
+        """Let no further record into this batch."""
+        cdef Batch* batch = &self.batches[partition]
+        cdef RecordBatchBuilder builder = RecordBatchBuilder.__new__(RecordBatchBuilder)
+        builder._body = <bytes>batch.body
+        builder._data = batch.data
+        builder._used = <Py_ssize_t>batch.used
+        builder._capacity = <Py_ssize_t>batch.capacity
+        builder.size = batch.used + BATCH_OVERHEAD
+        builder.count = <int>batch.count
+        builder.base_timestamp = batch.base_timestamp
+        builder.max_timestamp = batch.max_timestamp
+        self.full.append((partition, builder, batch.payload))
+        Py_XDECREF(batch.body)
+        memset(batch, 0, sizeof(Batch))
+        self.bodies.keep(builder)
         return 0
 
     def take_full(self):
@@ -1018,7 +1160,7 @@ cdef class ColumnEncoder:
     def take_all(self):
         """All batches, full or not."""
         for partition in range(self.partitions):
-            if self.builders[partition] is not None:
+            if self.batches[partition].count:
                 self.finish(partition)
         return self.take_full()
 

@@ -496,6 +496,42 @@ def test_whatever_is_raised_while_rows_are_encoded_the_bytes_that_are_held_are_k
     assert encoder.row == 100
 
 
+def bodies(encoder: Any, batches: int) -> Iterator[bytes]:
+    """The bodies of so many full batches; only who iterates holds them."""
+    choose = turns(4)
+    for _ in range(batches):
+        full: list[Any] = []
+        while not full:
+            encoder.check(1)
+            encoder.encode(10_000, 200, 4, NOW, choose)
+            full = encoder.take_full()
+        yield full.pop()[1].close()
+
+
+def test_a_body_that_somebody_still_reads_is_never_written_to_again(twin: ModuleType) -> None:
+    encoder = free_choice(twin, 1000)
+    kept = [(body, bytes(bytearray(body))) for body in bodies(encoder, 50)]
+    viewed = [(memoryview(body), bytes(bytearray(body))) for body in bodies(encoder, 50)]
+
+    assert all(body == copy for body, copy in (*kept, *viewed))
+    assert len({id(body) for body, _ in kept}) == 50
+
+
+@pytest.mark.skipif(len(TWINS) == 1, reason="the native encoder was not built here")
+def test_the_body_of_a_batch_that_is_done_is_used_again() -> None:
+    encoder = free_choice(import_module(TWINS[1]), 1000)
+    places: set[int] = set()
+    others: list[bytes] = []
+    for body in bodies(encoder, 100):
+        places.add(id(body))
+        size = len(body)
+        del body
+        others.append(bytes(size))  # would lie where the body was, had that been given back
+
+    assert len(places) <= 2
+    assert not places & {id(other) for other in others}
+
+
 def test_a_row_that_is_null_as_a_whole_is_named() -> None:
     if len(TWINS) == 1:
         pytest.skip("pyarrow makes a row of nulls of it")
