@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,6 +17,7 @@ import anyio
 
 from aioproducer.arguments import check_hook, check_timeout
 from aioproducer.config import ProducerConfig, ProducerOptions
+from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.core.transaction_operations import Operation
@@ -25,12 +27,14 @@ from aioproducer.delivery import Delivery, DeliveryCallback
 from aioproducer.engine import Engine
 from aioproducer.errors import (
     ConfigError,
+    DeliveryError,
     InvalidRecord,
     KafkaError,
     KafkaTimeoutError,
     NotStarted,
     ProducerClosed,
     ProducerStateError,
+    TransactionError,
     TransactionStateError,
     UnknownTimeout,
 )
@@ -39,7 +43,7 @@ from aioproducer.intake import Intake, SerializedRecord, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.send_many import SendMany, SendManyProgress, check_values
 from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat, send_table
-from aioproducer.transaction import Transaction, checked_group, checked_offsets
+from aioproducer.transaction import Next, Transaction, checked_group, checked_offsets, what_next
 from aioproducer.transactions import Transactions
 from aioproducer.types import (
     CloseReport,
@@ -59,6 +63,8 @@ __all__ = ["Producer"]
 
 _T = TypeVar("_T")
 _client_numbers = itertools.count(1)
+
+logger = logging.getLogger("aioproducer")
 
 #: A coroutine that appends without ever having to wait lets the event loop run after this many bytes: a millisecond or two.
 _BURST_BYTES = 256 * 1024
@@ -538,6 +544,37 @@ class Producer(ShortWay):
         The first one calls `init_transactions`, unless that was done. Entering it raises as `begin_transaction` does.
         """
         return Transaction(self, self._open_transaction)
+
+    async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[_T]], *, attempts: int = 5) -> _T:
+        """Do ``work(txn)`` in a transaction, commit it, and answer what the work answered.
+
+        Where the transaction can only be aborted (`TransactionAbortable`, or a record that failed), the work is done again
+        in a new one after a pause that grows, ``attempts`` times in all; so it must have no effects but the records. After a
+        `ReopenRequired` the producer is closed and started once more before that.
+
+        What no new attempt would make good is raised at once: what the work itself raises, `CommitFailed` (its consumer has
+        to rejoin first), `CommitUnknown` and `TransactionFatal`. After the last attempt its error is raised. Cancellation:
+        the transaction is aborted.
+        """
+        if type(attempts) is not int or attempts < 1:
+            raise ConfigError(f"attempts={attempts!r}: that is a whole number from 1.")
+        backoff = ExponentialBackoff(self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000)
+        for attempt in itertools.count():
+            try:
+                async with self.transaction() as txn:
+                    return await work(txn)
+            except (TransactionError, DeliveryError) as error:
+                way_on = what_next(error)
+                if way_on is Next.GIVE_UP or attempt + 1 >= attempts:
+                    raise
+                logger.info(
+                    "Transaction of %r: attempt %d failed: %s", self.config.transactional_id, attempt + 1, error
+                )
+                if way_on is Next.REOPEN:
+                    await self.close()
+                    await self.start()
+            await asyncio.sleep(backoff.delay(attempt, self._random.random()))
+        raise AssertionError  # a count has no end
 
     async def init_transactions(self, timeout: float | None = None, *, keep_prepared: bool = False) -> None:
         """Get the producer id of this ``transactional_id``, which fences every earlier producer with the same.

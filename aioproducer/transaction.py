@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum, auto
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import anyio
 
 from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.errors import ConfigError, KafkaError, TransactionAbortable, TransactionStateError
+from aioproducer.errors import (
+    CommitFailed,
+    ConfigError,
+    DeliveryError,
+    KafkaError,
+    ReopenRequired,
+    TransactionAbortable,
+    TransactionError,
+    TransactionStateError,
+)
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -18,9 +28,37 @@ if TYPE_CHECKING:
 
     from aioproducer.producer import Producer
 
-__all__ = ["Transaction", "checked_group", "checked_offsets"]
+__all__ = ["Next", "Transaction", "checked_group", "checked_offsets", "what_next"]
 
 logger = logging.getLogger("aioproducer")
+
+
+class Next(Enum):
+    """What to do after a transaction that failed."""
+
+    REDO = auto()
+    REOPEN = auto()  # and then do it again
+    GIVE_UP = auto()
+
+
+#: The first class that an error belongs to decides (KIP-1050).
+_NEXT: Mapping[type[KafkaError], Next] = {
+    CommitFailed: Next.GIVE_UP,  # its consumer has to rejoin first
+    TransactionAbortable: Next.REDO,
+    ReopenRequired: Next.REOPEN,
+    TransactionError: Next.GIVE_UP,
+    DeliveryError: Next.REDO,  # the records are aborted, whatever became of them
+}
+
+
+def what_next(error: KafkaError) -> Next:
+    """What to do after this error of a transaction, or of a record in it.
+
+    A record that failed says why: where that ended more than its transaction, it counts.
+    """
+    cause = error.__cause__ if isinstance(error, DeliveryError) else None
+    told = cause if isinstance(cause, TransactionError) else error
+    return next((way_on for kind, way_on in _NEXT.items() if isinstance(told, kind)), Next.GIVE_UP)
 
 
 class Transaction:

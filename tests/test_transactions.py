@@ -18,6 +18,7 @@ from aioproducer import (
     OffsetAndMetadata,
     Producer,
     TopicPartition,
+    Transaction,
 )
 from aioproducer.errors import (
     ProducerFenced,
@@ -53,7 +54,7 @@ async def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: Fake
         async with producer.transaction() as txn:
             for number in range(20):
                 await txn.enqueue("orders", b"%02d" % number, partition=number % 3)
-        with pytest.raises(LookupError):
+        with suppress(LookupError):
             async with producer.transaction() as txn:
                 await txn.send("orders", b"aborted")
                 raise LookupError
@@ -354,6 +355,56 @@ async def test_a_handle_names_the_open_transaction(broker: FakeBroker) -> None:
     assert pickle.loads(pickle.dumps(handle)) == handle
     assert handle.transactional_id == "shop"
     assert handle.producer_id >= 0
+
+
+async def test_work_is_done_again_where_that_can_help(broker: FakeBroker) -> None:
+    attempts: list[int] = []
+
+    async def work(txn: Transaction) -> str:
+        attempts.append(len(attempts))
+        await txn.enqueue("orders", b"attempt %d" % attempts[-1])
+        return "done"
+
+    async with transactional(broker) as producer:
+        broker.fail("Produce", "INVALID_RECORD", times=2)
+        assert await producer.run_in_transaction(work) == "done"
+
+        broker.fail("Produce", "INVALID_RECORD", times=None)
+        with pytest.raises(TransactionAbortable):
+            await producer.run_in_transaction(work, attempts=2)
+
+    assert attempts == [0, 1, 2, 3, 4]
+    assert committed(broker) == [b"attempt 2"]
+
+
+async def test_work_is_done_again_after_the_producer_was_opened_anew(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        broker.fence_transactional_id("shop")
+
+        async def work(txn: Transaction) -> None:
+            await txn.send("orders", b"mine again")
+
+        await producer.run_in_transaction(work)
+
+    assert committed(broker) == [b"mine again"]
+
+
+@pytest.mark.parametrize("wrong", [LookupError, asyncio.CancelledError])
+async def test_what_the_work_raises_is_raised_at_once(broker: FakeBroker, wrong: type[BaseException]) -> None:
+    attempts: list[None] = []
+
+    async def work(txn: Transaction) -> None:
+        attempts.append(None)
+        await txn.enqueue("orders", b"never")
+        raise wrong
+
+    async with transactional(broker) as producer:
+        with pytest.raises(wrong):
+            await producer.run_in_transaction(work)
+
+    assert len(attempts) == 1
+    assert committed(broker) == []
 
 
 async def test_memory_comes_back_whatever_becomes_of_the_transaction(broker: FakeBroker) -> None:

@@ -479,7 +479,9 @@ class TransactionManager:
         else:
             self._move(State.READY)
         self._keep_prepared = False
-        return self._succeeded(self._operation)
+        self.attempts = 0
+        self._finish(None)
+        return Pause.NONE
 
     def _read_partitions(self, request: CoordinatorRequest, response: AddPartitionsToTxnResponse) -> Pause:
         codes = partition_codes(response)
