@@ -60,6 +60,9 @@ _T = TypeVar("_T")
 #: How often the progress hook is called, in seconds.
 _PROGRESS_INTERVAL: Final = 0.1
 
+#: How long a batch may keep those behind it from being encoded, in seconds.
+_PATIENCE: Final = 0.05
+
 #: The bytes that are encoded before the event loop runs again.
 _SLICE: Final = 1 << 20
 
@@ -193,6 +196,7 @@ class SendTable:
         self._slice = min(_SLICE, config.buffer_memory // 4)
         self._timeout = timeout
         self._outcomes = _Outcomes(topic, engine.loop, on_progress)
+        self._pace = _Pace(engine.loop)
         self._spare = 0  # bytes of the pool that are ours and hold nothing yet
 
     async def run(self) -> SendManyResult:
@@ -236,7 +240,7 @@ class SendTable:
                 encoder.load(part)
                 while encoder.remaining:
                     await self._send_slice()
-                    await asyncio.sleep(0)
+                    await self._pace.wait(self._window)
         await self._send_rest()
 
     async def _next_chunk(self) -> Any:
@@ -278,9 +282,17 @@ class SendTable:
     def _hand_over(self, topic: TopicMetadata, batches: Iterable[tuple[int, RecordBatchBuilder, int]]) -> None:
         now = self._engine.loop.time()
         for partition, builder, payload in batches:
-            count = builder.count
-            result = self._engine.accumulator.append_builder(topic, partition, builder, now)
-            self._outcomes.expect(SentBatch(result, count, payload))
+            count, size = builder.count, builder.size
+            batch = SentBatch(self._engine.accumulator.append_builder(topic, partition, builder, now), count, payload)
+            self._outcomes.expect(batch)
+            self._pace.expect(batch, size)
+
+    @property
+    def _window(self) -> int:
+        """The bytes that all brokers together can be sent before they must answer."""
+        config = self._engine.config
+        brokers = len(self._engine.client.metadata.nodes)
+        return brokers * config.max_in_flight_requests_per_connection * config.max_request_size
 
     async def _send_rest(self) -> None:
         """Hand over what is open, full or not. Raises what keeps it from being sent; nothing is forgotten in silence."""
@@ -528,6 +540,9 @@ class SentBatch:
 
     def parts(self) -> Iterator[tuple[ProduceResult, int]]:
         """The outcomes that the records share now, and how many share each: one, unless the batch was split."""
+        if not self.result.is_split:
+            yield self.result, self.count
+            return
         index = 0
         while index < self.count:
             part, _ = self.result.locate(index)
@@ -537,8 +552,6 @@ class SentBatch:
 
     def _end_of(self, part: ProduceResult, begin: int) -> int:
         """The first record behind those of this part."""
-        if part is self.result:
-            return self.count
 
         def is_behind(index: int) -> bool:
             return self.result.locate(index)[0] is not part
@@ -556,6 +569,41 @@ class SentBatch:
                 finally:
                     part.forget(waiter)
                 return
+
+
+class _Pace:
+    """Keeps the encoder from running far ahead of the brokers.
+
+    What can only be sent later is better encoded later: until then it takes memory, and it leaves the processor's caches
+    before it is sent. The encoder goes on when the batch is done that lies a window back, whatever became of those before.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._sent: deque[tuple[SentBatch, int]] = deque()
+        self._size = 0
+
+    def expect(self, batch: SentBatch, size: int) -> None:
+        """Take a batch of so many bytes into account."""
+        self._sent.append((batch, size))
+        self._size += size
+
+    async def wait(self, window: int) -> None:
+        """Let the event loop run, and wait while more than so many bytes are on their way.
+
+        A broker that is slow, or a partition without a leader, is waited for a little only: the others have no part in it.
+        """
+        has_waited = False
+        while self._size > window:
+            batch, size = self._sent.popleft()
+            self._size -= size
+            if not batch.is_done:
+                has_waited = True
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_PATIENCE):
+                        await batch.wait(self._loop)
+        if not has_waited:
+            await asyncio.sleep(0)
 
 
 class _Outcomes:

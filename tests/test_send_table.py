@@ -33,10 +33,13 @@ from aioproducer import (
     TopicPartition,
     Unknown,
 )
+from aioproducer.delivery import ProduceResult
+from aioproducer.foreign import ForeignTasks
 from aioproducer.record import _columns_pure, columns
-from aioproducer.send_table import _Chunks
+from aioproducer.send_table import SentBatch, _Chunks, _Pace
 from aioproducer.testing import FakeBroker
-from tests.conftest import opened, until
+from aioproducer.unobserved import UnobservedFailures
+from tests.conftest import Clock, opened, until
 from tests.real.conftest import read_log
 
 if TYPE_CHECKING:
@@ -379,6 +382,49 @@ async def test_many_tables_and_senders_share_little_memory_without_standing_in_e
             assert memory_is_back(producer)
         assert [result.count for result in results] == [1500] * 4
         assert len(broker.records("wide")) == 4 * 1500 + 10
+
+
+def pace_of(*sizes: int) -> tuple[_Pace, list[ProduceResult]]:
+    """A pace that was told of a batch of each size, and their outcomes."""
+    loop = asyncio.get_running_loop()
+    pace, sink = _Pace(loop), UnobservedFailures(loop, None, ForeignTasks(loop))
+    results = [ProduceResult(TopicPartition("orders", 0), sink) for _ in sizes]
+    for result, size in zip(results, sizes, strict=True):
+        pace.expect(SentBatch(result, 1, size), size)
+    return pace, results
+
+
+async def test_rows_are_encoded_no_further_ahead_than_the_brokers_can_be_sent() -> None:
+    pace, results = pace_of(100, 100, 100, 100)
+    await pace.wait(400)
+    waiting = asyncio.create_task(pace.wait(300))
+    for result in results[1:]:
+        result.succeed(0, -1)
+        await asyncio.sleep(0)
+
+    assert not waiting.done()
+    results[0].succeed(0, -1)
+    await waiting
+
+
+async def test_a_partition_that_is_stalled_does_not_keep_the_others_waiting_for_long() -> None:
+    clock = Clock()
+    pace, _ = pace_of(100, 100)
+    waiting = asyncio.create_task(pace.wait(100))
+    await asyncio.sleep(0)
+    clock.advance(1)
+    await waiting
+
+    await pace.wait(100)  # it is not waited for again
+
+
+async def test_a_table_is_sent_through_the_smallest_window(broker: FakeBroker) -> None:
+    small: dict[str, Any] = {"max_in_flight_requests_per_connection": 1, "max_request_size": 1000, "batch_size": 500}
+    async with opened(broker, **small) as producer:
+        result = await send(producer, "orders", numbers(300), value="value", key="key")
+
+        assert memory_is_back(producer)
+    assert result.count == len(broker.records("orders")) == 300
 
 
 async def test_a_table_that_finds_no_room_ends_in_its_time_and_says_how_far_it_came(broker: FakeBroker) -> None:
