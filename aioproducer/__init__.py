@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         SerializationContext,
         StringSerializer,
     )
-    from aioproducer.sync import SyncDelivery, SyncProducer
+    from aioproducer.sync import SyncDelivery, SyncProducer, SyncTransaction
     from aioproducer.transaction import Transaction
     from aioproducer.types import (
         CloseReport,
@@ -136,6 +136,7 @@ __all__ = [
     "StringSerializer",
     "SyncDelivery",
     "SyncProducer",
+    "SyncTransaction",
     "TimestampType",
     "TopicPartition",
     "Transaction",
@@ -215,6 +216,7 @@ _HOMES = {
     "sync": (
         "SyncDelivery",
         "SyncProducer",
+        "SyncTransaction",
     ),
     "transaction": ("Transaction",),
     "types": (

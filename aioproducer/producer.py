@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,7 +16,6 @@ import anyio
 
 from aioproducer.arguments import check_hook, check_timeout
 from aioproducer.config import ProducerConfig, ProducerOptions
-from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.core.transaction_operations import Operation
@@ -43,7 +41,7 @@ from aioproducer.intake import Intake, SerializedRecord, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.send_many import SendMany, SendManyProgress, check_values
 from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat, send_table
-from aioproducer.transaction import Next, Transaction, checked_group, checked_offsets, what_next
+from aioproducer.transaction import Attempts, Next, Transaction, checked_group, checked_offsets
 from aioproducer.transactions import Transactions
 from aioproducer.types import (
     CloseReport,
@@ -63,8 +61,6 @@ __all__ = ["Producer"]
 
 _T = TypeVar("_T")
 _client_numbers = itertools.count(1)
-
-logger = logging.getLogger("aioproducer")
 
 #: A coroutine that appends without ever having to wait lets the event loop run after this many bytes: a millisecond or two.
 _BURST_BYTES = 256 * 1024
@@ -556,25 +552,19 @@ class Producer(ShortWay):
         to rejoin first), `CommitUnknown` and `TransactionFatal`. After the last attempt its error is raised. Cancellation:
         the transaction is aborted.
         """
-        if type(attempts) is not int or attempts < 1:
-            raise ConfigError(f"attempts={attempts!r}: that is a whole number from 1.")
-        backoff = ExponentialBackoff(self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000)
-        for attempt in itertools.count():
+        tries = Attempts(attempts, self.config, self._random.random)
+        while True:
             try:
                 async with self.transaction() as txn:
                     return await work(txn)
             except (TransactionError, DeliveryError) as error:
-                way_on = what_next(error)
-                if way_on is Next.GIVE_UP or attempt + 1 >= attempts:
+                way_on = tries.after(error)
+                if way_on is Next.GIVE_UP:
                     raise
-                logger.info(
-                    "Transaction of %r: attempt %d failed: %s", self.config.transactional_id, attempt + 1, error
-                )
-                if way_on is Next.REOPEN:
-                    await self.close()
-                    await self.start()
-            await asyncio.sleep(backoff.delay(attempt, self._random.random()))
-        raise AssertionError  # a count has no end
+            if way_on is Next.REOPEN:
+                await self.close()
+                await self.start()
+            await asyncio.sleep(tries.pause())
 
     async def init_transactions(self, timeout: float | None = None, *, keep_prepared: bool = False) -> None:
         """Get the producer id of this ``transactional_id``, which fences every earlier producer with the same.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
+import random
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -22,22 +23,35 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer.arguments import check_hook, check_timeout, is_async
 from aioproducer.config import ProducerConfig, ProducerOptions
+from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.delivery import Delivery
-from aioproducer.errors import ConfigError, DeliveryError, ForkedProcess, NotStarted, ProducerClosed, ProducerStateError
+from aioproducer.errors import (
+    ConfigError,
+    DeliveryError,
+    ForkedProcess,
+    NotStarted,
+    ProducerClosed,
+    ProducerStateError,
+    TransactionError,
+)
 from aioproducer.producer import Producer
 from aioproducer.send_many import SendMany, SendManyProgress, check_values
 from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat
+from aioproducer.transaction import Attempts, Next, Transaction
 from aioproducer.types import (
     CloseReport,
+    ConsumerGroupMetadata,
     HeadersInput,
     Health,
+    OffsetAndMetadata,
     PartitionInfo,
     ProducerRecord,
     RecordMetadata,
     SendManyResult,
+    TopicPartition,
 )
 
-__all__ = ["SyncDelivery", "SyncProducer"]
+__all__ = ["SyncDelivery", "SyncProducer", "SyncTransaction"]
 
 _T = TypeVar("_T")
 
@@ -405,6 +419,57 @@ class SyncProducer:
             )
         )
 
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    def transaction(self) -> SyncTransaction:
+        """A transaction to enter: ``with producer.transaction() as txn``; see `Producer.transaction`."""
+        return SyncTransaction(self, self._producer.transaction(), self._call)
+
+    def run_in_transaction(self, work: Callable[[SyncTransaction], _T], *, attempts: int = 5) -> _T:
+        """Do ``work(txn)`` here in a transaction, again where that can help; see `Producer.run_in_transaction`."""
+        tries = Attempts(attempts, self.config, random.random)
+        while True:
+            try:
+                with self.transaction() as txn:
+                    return work(txn)
+            except (TransactionError, DeliveryError) as error:
+                way_on = tries.after(error)
+                if way_on is Next.GIVE_UP:
+                    raise
+            if way_on is Next.REOPEN:
+                self.close()
+                self.start()
+            time.sleep(tries.pause())
+
+    def init_transactions(self, timeout: float | None = None, *, keep_prepared: bool = False) -> None:
+        """Get the producer id, and abort what a predecessor left; see `Producer.init_transactions`."""
+        self._call(partial(self._producer.init_transactions, timeout, keep_prepared=keep_prepared))
+
+    def begin_transaction(self) -> None:
+        """Open a transaction; see `Producer.begin_transaction`."""
+        self._call(self._producer.begin_transaction)
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit a consumer's positions with the transaction; see `Producer.send_offsets_to_transaction`."""
+        self._call(self._producer.send_offsets_to_transaction, offsets, group, timeout)
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Commit; see `Producer.commit_transaction`."""
+        self._call(self._producer.commit_transaction, timeout)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort; see `Producer.abort_transaction`."""
+        self._call(self._producer.abort_transaction, timeout)
+
+    def transaction_handle(self) -> TransactionHandle:
+        """What another process needs to write into the open transaction; see `Producer.transaction_handle`."""
+        return self._look(self._producer.transaction_handle)
+
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic; see `Producer.partitions_for`."""
         return self._call(self._producer.partitions_for, topic, timeout)
@@ -448,6 +513,43 @@ class SyncProducer:
             )
         self._refuse_own_thread()
         return portal
+
+
+class SyncTransaction:
+    """One transaction of a `SyncProducer`, to be entered once; see `Transaction`.
+
+    An exception in the block aborts it, also a KeyboardInterrupt. ``send``, ``enqueue``, ``enqueue_nowait``, ``send_many``,
+    ``send_table`` and ``flush`` are those of the producer.
+    """
+
+    def __init__(self, producer: SyncProducer, transaction: Transaction, call: Callable[..., Any]) -> None:
+        self._call = call
+        self._transaction = transaction
+        self.send = producer.send
+        self.enqueue = producer.enqueue
+        self.enqueue_nowait = producer.enqueue_nowait
+        self.send_many = producer.send_many
+        self.send_table = producer.send_table
+        self.flush = producer.flush
+        self.handle = producer.transaction_handle
+
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit a consumer's positions with the transaction; see `Producer.send_offsets_to_transaction`."""
+        self._call(self._transaction.send_offsets, offsets, group, timeout)
+
+    def __enter__(self) -> Self:
+        self._call(self._transaction.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._call(self._transaction.__aexit__, kind, error, traceback)
 
 
 def _handed_over(delivery: Delivery, on_delivery: SyncDeliveryCallback | None) -> SyncDelivery:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aioproducer.config import ProducerConfig
+from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.errors import (
     CommitFailed,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from aioproducer.producer import Producer
 
-__all__ = ["Next", "Transaction", "checked_group", "checked_offsets", "what_next"]
+__all__ = ["Attempts", "Next", "Transaction", "checked_group", "checked_offsets", "what_next"]
 
 logger = logging.getLogger("aioproducer")
 
@@ -59,6 +61,32 @@ def what_next(error: KafkaError) -> Next:
     cause = error.__cause__ if isinstance(error, DeliveryError) else None
     told = cause if isinstance(cause, TransactionError) else error
     return next((way_on for kind, way_on in _NEXT.items() if isinstance(told, kind)), Next.GIVE_UP)
+
+
+class Attempts:
+    """Counts how often the work of a transaction was tried, and says how to go on."""
+
+    def __init__(self, most: int, config: ProducerConfig, random: Callable[[], float]) -> None:
+        """Raises `ConfigError` unless ``most`` is a whole number from 1."""
+        if type(most) is not int or most < 1:
+            raise ConfigError(f"attempts={most!r}: that is a whole number from 1.")
+        self._most = most
+        self._made = 0
+        self._transactional_id = config.transactional_id
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._random = random
+
+    def after(self, error: KafkaError) -> Next:
+        """What to do after an attempt that failed."""
+        self._made += 1
+        if self._made >= self._most:
+            return Next.GIVE_UP
+        logger.info("Attempt %d at a transaction of %r failed: %s", self._made, self._transactional_id, error)
+        return what_next(error)
+
+    def pause(self) -> float:
+        """The seconds to wait before the next one."""
+        return self._backoff.delay(self._made - 1, self._random())
 
 
 class Transaction:

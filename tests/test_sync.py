@@ -35,6 +35,7 @@ from aioproducer import (
     SendManyError,
     SyncDelivery,
     SyncProducer,
+    TopicPartition,
 )
 from aioproducer.testing import FakeBroker
 from tests.conftest import QUICK
@@ -516,3 +517,30 @@ def test_closing_ends_in_time_though_an_interceptor_swallows_its_cancellation(
     for thread in set(threading.enumerate()) - before:
         thread.join(30)
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("versions", ["3.9.2", "4.3.1"])
+def test_transactions_are_committed_aborted_and_redone(versions: str) -> None:
+    with (
+        FakeBroker(topics={"orders": 3, "in": 1}, versions=versions) as broker,
+        SyncProducer(broker.bootstrap_servers, transactional_id="shop", retry_backoff_ms=5) as producer,
+    ):
+        with producer.transaction() as txn:
+            txn.send("orders", b"1")
+            txn.enqueue("orders", b"2")
+            txn.send_offsets({TopicPartition("in", 0): 3}, "readers")
+        with suppress(KeyboardInterrupt), producer.transaction() as txn:
+            txn.send("orders", b"aborted")
+            raise KeyboardInterrupt
+        producer.begin_transaction()
+        producer.send_many("orders", [b"3", b"4"])
+        assert producer.transaction_handle().transactional_id == "shop"
+        producer.commit_transaction()
+        broker.fail("Produce", "INVALID_RECORD")
+        assert producer.run_in_transaction(lambda txn: txn.enqueue("orders", b"5")).done()
+
+        seen = sorted(each.value or b"" for each in broker.records("orders", committed=True))
+        offsets = broker.committed_offsets("readers")
+
+    assert seen == [b"1", b"2", b"3", b"4", b"5"]
+    assert offsets[TopicPartition("in", 0)].offset == 3
