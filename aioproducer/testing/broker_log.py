@@ -339,6 +339,26 @@ class ProducerState:
 
 
 @dataclass(slots=True)
+class _Verification:
+    """A question to the transaction coordinator that no batch was written after yet (``VerificationStateEntry``)."""
+
+    epoch: int
+    lowest_sequence: int
+    #: Of transaction.version 2, where a producer that is not known begins with sequence 0.
+    adds_partition: bool
+
+    def see(self, epoch: int, sequence: int) -> None:
+        if epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+        elif epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+
+    def allows(self, sequence: int, state: ProducerState | None) -> bool:
+        starts_anew = state is None or not state.batches
+        return sequence <= self.lowest_sequence and not (self.adds_partition and starts_anew and sequence != 0)
+
+
+@dataclass(slots=True)
 class PartitionLog:
     """The batches of one partition in order, shared by its replicas: what one has, all have."""
 
@@ -356,6 +376,7 @@ class PartitionLog:
     #: The aborted transactions that have records here, in the order of their markers.
     aborted: list[AbortedRange] = field(default_factory=list[AbortedRange])
     _markers: int = field(default=0, repr=False)
+    _verifications: dict[int, _Verification] = field(default_factory=dict[int, "_Verification"], repr=False)
 
     def append(
         self, data: bytes, *, leader_epoch: int, now_ms: int, rules: LogRules, verified: bool = False
@@ -406,19 +427,26 @@ class PartitionLog:
             return None
         if header.producer_id in self.disowned and header.base_sequence != 0:
             return self._unknown_producer(header)
-        if state is None:
-            if rules.accepts_unknown_producers or header.base_sequence == 0:
-                return None
-            return self._unknown_producer(header)
-        return self._check_sequence(header, state, rules)
-
-    def _check_sequence(self, header: BatchHeader, state: ProducerState, rules: LogRules) -> Refused | None:
         who = f"producer {header.producer_id} in {self.topic}-{self.partition}"
-        if header.producer_epoch < state.epoch:
+        if state is not None and header.producer_epoch < state.epoch:
             return Refused(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Epoch of {who} is {header.producer_epoch}, which is smaller than the last seen epoch {state.epoch}",
             )
+        verification = self._verifications.get(header.producer_id)
+        if verification is not None and not verification.allows(header.base_sequence, state):
+            return Refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for {who}: {header.base_sequence} (incoming seq. number), "
+                f"{verification.lowest_sequence} (earliest seen sequence)",
+            )
+        if state is None:
+            if rules.accepts_unknown_producers or header.base_sequence == 0:
+                return None
+            return self._unknown_producer(header)
+        return self._check_sequence(header, state, rules, who)
+
+    def _check_sequence(self, header: BatchHeader, state: ProducerState, rules: LogRules, who: str) -> Refused | None:
         if header.producer_epoch > state.epoch:
             if header.base_sequence == 0:
                 return None
@@ -456,8 +484,19 @@ class PartitionLog:
             state = self.producers.setdefault(header.producer_id, ProducerState(header.producer_epoch))
             state.remember(header, stored.base_offset, stored.max_timestamp)
         if header.is_transactional:
+            self._verifications.pop(header.producer_id, None)
             self.open_transactions.setdefault(header.producer_id, stored.base_offset)
         return Appended(stored.base_offset, append_time)
+
+    def start_verification(self, header: BatchHeader, *, adds_partition: bool) -> None:
+        """Note that the coordinator is asked about a batch, the first of its transaction here.
+
+        Until one is written, batches behind the earliest that was asked about are refused: they must not overtake it.
+        """
+        known = self._verifications.setdefault(
+            header.producer_id, _Verification(header.producer_epoch, header.base_sequence, adds_partition)
+        )
+        known.see(header.producer_epoch, header.base_sequence)
 
     def end_transaction(
         self,
@@ -477,6 +516,7 @@ class PartitionLog:
         self.end_offset += 1
         self._markers += 1
         self.producers.setdefault(producer_id, ProducerState(producer_epoch)).enter_epoch(producer_epoch)
+        self._verifications.pop(producer_id, None)
         first_offset = self.open_transactions.pop(producer_id, None)
         if first_offset is not None and not committed:
             self.aborted.append(AbortedRange(producer_id, first_offset, header.base_offset))

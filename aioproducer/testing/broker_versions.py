@@ -185,6 +185,14 @@ class Release:
         return self.number >= (3, 8)
 
     @property
+    def makes_groups_of_strangers(self) -> bool:
+        """Whether a commit for a group that does not exist makes it first (the group coordinator before KIP-848).
+
+        Then it is the member that is unknown, and not the generation that is illegal.
+        """
+        return self.number < (4, 0)
+
+    @property
     def limits_future_timestamps(self) -> bool:
         """Whether records from more than an hour ahead are refused by default (KIP-1030)."""
         return self.number >= (4, 0)

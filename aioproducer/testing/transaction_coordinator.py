@@ -83,7 +83,7 @@ class TransactionCoordinator:
         if not 0 < timeout_ms <= self.max_timeout_ms:
             return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transaction = self.transactions.get(transactional_id) or self._new(transactional_id, timeout_ms)
-        if transaction.is_ending:
+        if transaction.is_changing:
             return Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         if expected is not None and not transaction.is_from_its_producer(expected):
             return Answer(ErrorCode.PRODUCER_FENCED)
@@ -98,13 +98,24 @@ class TransactionCoordinator:
         producer: ProducerIdAndEpoch,
         partitions: Iterable[TopicPartition],
         now_ms: int,
+        *,
+        bumps_epoch: bool = False,
     ) -> ErrorCode:
-        """Let the transaction write to these partitions; the first ones begin it."""
+        """Let the transaction write to these partitions; the first ones begin it.
+
+        ``bumps_epoch``: the request is one of transaction.version 2.
+        """
         transaction = self.transactions.get(transactional_id)
         code = _refuse(transactional_id, transaction, producer)
-        if code is ErrorCode.NONE and transaction is not None:
-            transaction.add(set(partitions), now_ms)
-        return code
+        if code is not ErrorCode.NONE or transaction is None:
+            return code
+        wanted = set(partitions)
+        if transaction.state is TransactionState.ONGOING and wanted <= transaction.partitions:
+            return ErrorCode.NONE
+        if not self._can_write(transaction, bumps_epoch=bumps_epoch):
+            return ErrorCode.UNSUPPORTED_VERSION
+        transaction.add(wanted, now_ms)
+        return ErrorCode.NONE
 
     def verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
@@ -139,6 +150,8 @@ class TransactionCoordinator:
             return Answer(verdict)
         if verdict is Verdict.DONE:
             return Answer(ErrorCode.NONE, ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch))
+        if not self._can_write(transaction, bumps_epoch=bumps_epoch):
+            return Answer(ErrorCode.UNSUPPORTED_VERSION)
         self._end(transaction, committed=committed, bumps_epoch=bumps_epoch, now_ms=now_ms)
         if transaction.next_producer_id != NO_PRODUCER_ID:
             return Answer(ErrorCode.NONE, ProducerIdAndEpoch(transaction.next_producer_id, 0))
@@ -174,6 +187,11 @@ class TransactionCoordinator:
                 self._write_markers(transaction, now_ms)
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _can_write(self, transaction: Transaction, *, bumps_epoch: bool) -> bool:
+        """Whether the change of state can be logged; where it cannot, the transactional id is stuck, as in Kafka."""
+        transaction.is_stuck = bumps_epoch and self._transaction_version() < 1
+        return not transaction.is_stuck
 
     def _new(self, transactional_id: str, timeout_ms: int) -> Transaction:
         producer_id, first_epoch = self._allocate_producer_id()

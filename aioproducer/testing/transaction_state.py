@@ -73,6 +73,9 @@ class Transaction:
     state: TransactionState = TransactionState.EMPTY
     partitions: set[TopicPartition] = field(default_factory=set[TopicPartition])
     started_ms: int = -1
+    #: A request of transaction.version 2 came where the cluster does not have it. Kafka (4.3) then waits forever for a
+    #: change of state that could not be written, and answers CONCURRENT_TRANSACTIONS to everything until it restarts.
+    is_stuck: bool = False
 
     @property
     def is_exhausted(self) -> bool:
@@ -84,13 +87,18 @@ class Transaction:
         """Whether it was decided how the transaction ends, and not all markers are written yet."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether everything has to wait for another change of state (Kafka's ``pendingTransitionInProgress``)."""
+        return self.is_stuck or self.is_ending
+
     def refuse(self, producer_id: int, producer_epoch: int) -> ErrorCode:
         """NONE, or why this producer may not add anything to the transaction."""
         if producer_id != self.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if producer_epoch != self.producer_epoch:
             return ErrorCode.PRODUCER_FENCED
-        return ErrorCode.CONCURRENT_TRANSACTIONS if self.is_ending else ErrorCode.NONE
+        return ErrorCode.CONCURRENT_TRANSACTIONS if self.is_changing else ErrorCode.NONE
 
     def is_from_its_producer(self, expected: ProducerIdAndEpoch) -> bool:
         """Whether an InitProducerId that names its present id and epoch (KIP-360) names an id that can be meant."""
@@ -179,14 +187,14 @@ def end_verdict(
     transaction: Transaction, producer: ProducerIdAndEpoch, *, committed: bool, bumps_epoch: bool
 ) -> Verdict | ErrorCode:
     """What an EndTxn of this producer comes to; ``bumps_epoch``: it is one of transaction.version 2."""
+    if bumps_epoch and transaction.is_changing:
+        return ErrorCode.CONCURRENT_TRANSACTIONS  # before anything else is looked at (KAFKA-18464)
     is_retry = bumps_epoch and _is_before_bump(transaction, producer)
     if producer.producer_id != transaction.producer_id and not is_retry:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if bumps_epoch and transaction.is_ending:
-        return ErrorCode.CONCURRENT_TRANSACTIONS  # before the epoch is looked at (KAFKA-18464)
     if producer.producer_epoch != transaction.producer_epoch and not is_retry:
         return ErrorCode.PRODUCER_FENCED
-    if transaction.is_ending:
+    if transaction.is_changing:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     table = _TV2 if bumps_epoch else _TV1
     return table.get(_Case(transaction.state, committed, is_retry), ErrorCode.PRODUCER_FENCED)

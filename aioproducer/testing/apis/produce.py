@@ -180,8 +180,9 @@ def _check_transaction(
     if batch.producer_id in partition.log.open_transactions:
         return None
     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
-    where = (partition.log.topic, partition.index)
-    code = verify(context, request.transactional_id, producer, where, _support(context))
+    where, support = (partition.log.topic, partition.index), _support(context)
+    partition.log.start_verification(batch, adds_partition=support is Support.ADD_PARTITION)
+    code = verify(context, request.transactional_id, producer, where, support)
     if code is ErrorCode.NONE:
         return None
     retriable = code in _UNVERIFIED or (

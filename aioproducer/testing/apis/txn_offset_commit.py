@@ -47,7 +47,10 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffse
     checked = {id(each.partition): _check(context, each) for each in asked}
     refused: dict[int, ErrorCode] = {where: code for where, code in checked.items() if code != ErrorCode.NONE}
     valid = [each for each in asked if id(each.partition) not in refused]
-    code = _commit(context, request, valid) if valid else ErrorCode.NONE
+    code = _check_request(context, request) if valid else ErrorCode.NONE
+    if code is ErrorCode.NONE:
+        refused |= {id(each.partition): ErrorCode.OFFSET_METADATA_TOO_LARGE for each in valid if _is_too_large(each)}
+        _commit(context, request, [each for each in valid if id(each.partition) not in refused])
     for each in asked:
         injected = context.plan.injected_for(None if each.topic is None else each.topic.name, _index(each))
         if injected is not None:
@@ -71,24 +74,24 @@ def _check(context: RequestContext, asked: _Asked) -> ErrorCode:
         return injected.code
     if asked.topic.partition(_index(asked)) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len((asked.partition.committed_metadata or "").encode()) > _LARGEST_METADATA:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 
 
-def _commit(context: RequestContext, request: TxnOffsetCommitRequest, valid: list[_Asked]) -> ErrorCode:
-    code = _check_request(context, request)
-    if code is ErrorCode.NONE:
-        offsets = {
-            ("" if each.topic is None else each.topic.name, _index(each)): CommittedOffset(
-                each.partition.committed_offset,
-                each.partition.committed_leader_epoch,
-                each.partition.committed_metadata or "",
-            )
-            for each in valid
-        }
+def _is_too_large(asked: _Asked) -> bool:
+    return len((asked.partition.committed_metadata or "").encode()) > _LARGEST_METADATA
+
+
+def _commit(context: RequestContext, request: TxnOffsetCommitRequest, valid: list[_Asked]) -> None:
+    offsets = {
+        ("" if each.topic is None else each.topic.name, _index(each)): CommittedOffset(
+            each.partition.committed_offset,
+            each.partition.committed_leader_epoch,
+            each.partition.committed_metadata or "",
+        )
+        for each in valid
+    }
+    if offsets:
         context.cluster.groups.add(request.group_id, _producer(request), offsets)
-    return code
 
 
 def _check_request(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
@@ -103,6 +106,8 @@ def _check_request(context: RequestContext, request: TxnOffsetCommitRequest) -> 
         code = verify(context, request.transactional_id, producer, where, _support(context))
         if code is not ErrorCode.NONE:
             return code
+    if context.node.release.makes_groups_of_strangers:
+        groups.group(request.group_id)
     member = GroupMember(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
     code = groups.refuse(request.group_id, member)
     if code is ErrorCode.NONE and groups.is_fenced(request.group_id, producer):

@@ -33,12 +33,12 @@ def verify(
 ) -> ErrorCode:
     """NONE, or why nothing may be written there in a transaction of this producer."""
     cluster = context.cluster
-    if support is Support.ADD_PARTITION and cluster.transaction_version < 2:
-        return ErrorCode.UNSUPPORTED_VERSION
     if cluster.coordinator(CoordinatorType.TRANSACTION, transactional_id) is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if support is Support.ADD_PARTITION:
-        code = cluster.transactions.add_partitions(transactional_id, producer, [where], context.now_ms)
+        code = cluster.transactions.add_partitions(
+            transactional_id, producer, [where], context.now_ms, bumps_epoch=True
+        )
     else:
         code = cluster.transactions.verify(transactional_id, producer, [where])[where]
     if code is ErrorCode.PRODUCER_FENCED:
