@@ -7,8 +7,9 @@ The rules, of which everything else follows (KIP-98, KIP-360, KIP-447, KIP-588, 
 2. A commit goes on until the coordinator has said what became of it, whether its caller waits or not. An abort can follow
    only where the commit was never sent, or the coordinator refused it and no earlier attempt can have succeeded. Where
    nobody can say, it is `CommitUnknown`, for good.
-3. A transaction ends when all its batches have an outcome and all its partitions and offsets were taken. One to which
-   nothing was added ends without a request; one to which something *may* have been added is asked until that is known.
+3. A transaction ends when all its batches have an outcome, and is committed when all its partitions and offsets were taken.
+   One to which nothing was added ends without a request. One to which something *may* have been added is aborted by one,
+   which may be refused: then there was nothing.
 4. A transaction ends in the version that it began in. With version 1 partitions are added before anything is drained for
    them; with version 2 the brokers add what is written, and the end of a transaction gives the next epoch.
 5. What was sent in version 1 and not answered may arrive late, in another transaction. So that one gets a new epoch first
@@ -113,7 +114,7 @@ class TransactionListener(Protocol):
 class _OffsetCommit:
     """Offsets of a group on their way into the transaction."""
 
-    __slots__ = ("added", "group", "maybe_added", "offsets", "operation")
+    __slots__ = ("added", "group", "offsets", "operation")
 
     def __init__(
         self, group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata], operation: Operation
@@ -122,7 +123,6 @@ class _OffsetCommit:
         self.offsets = dict(offsets)  # those that are not taken yet
         self.operation = operation
         self.added = False  # AddOffsetsToTxn was answered
-        self.maybe_added = False
 
 
 class TransactionManager:
@@ -168,10 +168,10 @@ class TransactionManager:
     def _reset(self) -> None:
         """What is known of a transaction that has not begun."""
         self._waiting: set[TopicPartition] = set()  # to be added; nothing may be drained for them
-        self._maybe_added: set[TopicPartition] = set()  # of those, the ones that were asked for without an answer
         self._added: set[TopicPartition] = set()
         self._offsets: deque[_OffsetCommit] = deque()
-        self._started = False  # the coordinator knows, or may know, that there is a transaction
+        self._started = False  # the coordinator knows that there is a transaction
+        self._maybe_started = False  # it may know
         self._commit_in_doubt = False  # an attempt at the commit may have succeeded
         self._has_ended = False  # as it should have; only the next epoch is missing
         self._shared = False  # others write into it by a handle
@@ -349,10 +349,7 @@ class TransactionManager:
         if request is not self._in_flight:  # given up in the meantime
             return Pause.NONE
         self._in_flight = None
-        pause = self._read(request, response, version)
-        if self.state in _GIVEN_UP:
-            self._drop_unsent()
-        return pause
+        return self._read(request, response, version)
 
     def lost(self, request: CoordinatorRequest, *, sent: bool = True) -> Pause:
         """No answer came, or none that could be read; ``sent``: unless it certainly never left."""
@@ -365,8 +362,6 @@ class TransactionManager:
             self._note_doubt(request)
             if request.rpc in _OF_A_TRANSACTION and not self.is_v2:
                 self._bump_required = True
-        if self.state in _GIVEN_UP:
-            self._drop_unsent()
         self.attempts += 1
         return Pause.BACKOFF
 
@@ -397,7 +392,7 @@ class TransactionManager:
             return self._to_coordinator(self._key, self._add_offsets)
         if self.state is State.IN_TRANSACTION or has_incomplete_batches:
             return None
-        if self._started:
+        if self._started or self._maybe_started:
             return self._to_coordinator(self._key, self._end)
         self._ended()
         return self._next(has_incomplete_batches)
@@ -491,7 +486,6 @@ class TransactionManager:
         self._started = True
         self._added |= self._asked
         self._waiting -= self._asked
-        self._maybe_added -= self._asked
         self._listener.partitions_added(self._asked)
         return self._succeeded(None)
 
@@ -568,22 +562,19 @@ class TransactionManager:
             return False
         if action is Action.BUMP_EPOCH:
             return self._can_bump or self._of_handle
-        return action is Action.INVALID_STATE and self._shared
+        return action is Action.INVALID_STATE and (self._shared or not self._started)
 
     def _settle(self, request: CoordinatorRequest) -> None:
         """A clear no: this need not be asked again."""
         if request.rpc is Rpc.ADD_PARTITIONS_TO_TXN:
             self._waiting -= self._asked
-            self._maybe_added -= self._asked
         elif request.rpc in _OF_OFFSETS and self._committing in self._offsets:
             self._offsets.remove(self._committing)
 
     def _note_doubt(self, request: CoordinatorRequest) -> None:
         """The coordinator may have done it; nobody knows."""
-        if request.rpc is Rpc.ADD_PARTITIONS_TO_TXN:
-            self._maybe_added |= self._asked
-        elif request.rpc is Rpc.ADD_OFFSETS_TO_TXN:
-            self._committing.maybe_added = True
+        if request.rpc in (Rpc.ADD_PARTITIONS_TO_TXN, Rpc.ADD_OFFSETS_TO_TXN):
+            self._maybe_started = True
         elif request.rpc is Rpc.COMMIT:
             self._commit_in_doubt = True
 
@@ -635,14 +626,14 @@ class TransactionManager:
         self._move(State.ABORTABLE_ERROR)
         self._finish(error)
         self._fail_offsets(error)
-        self._drop_unsent()
+        self._waiting.clear()
         return self._listener.drop_undrained(error)
 
     def _give_up(self) -> None:
         """The user wants no more of it."""
         error = TransactionAborted(f"The transaction of transactional_id {self.transactional_id!r} was aborted.")
         self._fail_offsets(error)
-        self._drop_unsent()
+        self._waiting.clear()
         self._listener.drop_undrained(error)
 
     def _uninitialize(self, error: KafkaError) -> None:
@@ -676,19 +667,9 @@ class TransactionManager:
         is_sent = self._in_flight is not None and self._in_flight.rpc is Rpc.COMMIT
         return self.state is State.COMMITTING and (is_sent or self._commit_in_doubt)
 
-    def _drop_unsent(self) -> None:
-        """What was never asked for needs no answer. What was, and may be all that there is of it, does (rule 3)."""
-        asked = self._in_flight.rpc if self._in_flight is not None else None
-        if self._started:
-            self._waiting.clear()
-            self._offsets.clear()
-            return
-        self._waiting &= self._maybe_added | (self._asked if asked is Rpc.ADD_PARTITIONS_TO_TXN else frozenset())
-        being_added = self._committing if asked is Rpc.ADD_OFFSETS_TO_TXN else None
-        self._offsets = deque(each for each in self._offsets if each.maybe_added or each is being_added)
-
     def _fail_offsets(self, error: KafkaError) -> None:
-        for commit in list(self._offsets):
+        commits, self._offsets = self._offsets, deque()
+        for commit in commits:
             commit.operation.finish(error)
 
     def _finish(self, error: KafkaError | None) -> None:

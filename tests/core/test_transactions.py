@@ -487,22 +487,38 @@ def test_an_abort_adds_no_partitions_that_are_not_needed_any_more() -> None:
 
 @pytest.mark.parametrize("rpc", [ADD, Rpc.ADD_OFFSETS_TO_TXN])
 @pytest.mark.parametrize("aborted", ["while it is under way", "after it was lost"])
-def test_an_abort_finds_out_whether_a_transaction_was_begun_by_a_request_without_an_answer(
-    rpc: Rpc, aborted: str
-) -> None:
+@pytest.mark.parametrize("was_begun", [True, False])
+def test_an_abort_ends_what_a_request_without_an_answer_may_have_begun(rpc: Rpc, aborted: str, was_begun: bool) -> None:
     bench = Bench()
     request = bench.lead_to(rpc)
     if aborted == "while it is under way":
-        bench.manager.abort()
+        ended = bench.manager.abort()
         bench.manager.lost(request)
     else:
         bench.manager.lost(request)
-        bench.manager.abort()
+        ended = bench.manager.abort()
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
 
-    asked = bench.run()
+    request = bench.expect(ABORT)
+    if was_begun:
+        bench.finish_well(request)
+    else:
+        refuse(bench, request, ErrorCode.INVALID_TXN_STATE)
 
-    assert asked == [Rpc.FIND_COORDINATOR, rpc, ABORT, INIT]
+    assert bench.run() == [INIT]
     assert bench.manager.state is State.READY
+    assert ended.error is None
+
+
+def test_an_abort_waits_for_the_answer_that_says_whether_there_is_a_transaction() -> None:
+    bench = Bench()
+    request = bench.lead_to(ADD)
+    bench.manager.abort()
+    assert bench.next() is None
+
+    bench.finish_well(request)
+
+    assert bench.run() == [ABORT]
 
 
 def test_an_abort_does_not_go_on_with_a_request_that_was_refused() -> None:
@@ -727,6 +743,18 @@ def test_after_a_refused_next_epoch_the_producer_can_be_initialized_again() -> N
     assert committed.error is None
     assert bench.manager.state is State.UNINITIALIZED
     bench.commit_one_transaction()
+
+
+def test_an_epoch_that_was_asked_for_after_one_transaction_says_nothing_of_the_next() -> None:
+    bench = in_state(State.ABORTABLE_ERROR)
+    bench.commit_one_transaction()
+    bench.begin(ORDERS)
+    bench.has_incomplete = True
+    committed = bench.manager.commit()
+
+    bench.manager.batch_failed(KafkaTimeoutError("delivery_timeout_ms is over"))
+
+    assert type(committed.error) is TransactionAbortable
 
 
 def test_unknown_producer_id_to_an_abort_means_that_there_is_nothing_to_abort_any_more() -> None:

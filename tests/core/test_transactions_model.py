@@ -456,7 +456,7 @@ class Transactions(RuleBasedStateMachine):
         self.nothing_is_committed_that_was_told_as_not_committed()
 
     def settle(self) -> None:
-        for _ in range(50):
+        for _ in range(1_000):
             self.send_batches(fails=0)
             if not self.is_asking():
                 return
