@@ -167,6 +167,19 @@ def test_a_record_that_is_refused_leaves_the_batch_as_it_was(
     assert (builder.base_timestamp, builder.max_timestamp) == (20, 20)
 
 
+@pytest.mark.parametrize("refused", [50, 70, 20])
+def test_timestamps_count_from_the_first_record_that_was_taken(builder_class: Builder, refused: int) -> None:
+    """Also where one with the same timestamp was refused just before."""
+    builder = builder_class()
+    for timestamp_ms in (50, 70, 70, 50):
+        with pytest.raises(InvalidRecord):
+            builder.append(refused, None, b"v", [("\ud800", b"")])
+        builder.append(timestamp_ms, None, b"v")
+
+    assert [record.timestamp_ms for record in builder.read_records()] == [50, 70, 70, 50]
+    assert (builder.base_timestamp, builder.max_timestamp) == (50, 70)
+
+
 def test_a_closed_batch_takes_no_record_but_still_tells_what_is_in_it(builder_class: Builder) -> None:
     builder = builder_class()
     builder.append(1, None, b"v")
