@@ -481,7 +481,12 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
 
 
 cdef inline int64_t varint_size(uint64_t value) noexcept nogil:
-    cdef int64_t size = 1
+    cdef int64_t size = 3
+    if value < 1 << 7:
+        return 1
+    if value < 1 << 14:
+        return 2
+    value >>= 14
     while value > 0x7F:
         value >>= 7
         size += 1
@@ -489,6 +494,13 @@ cdef inline int64_t varint_size(uint64_t value) noexcept nogil:
 
 
 cdef inline char* put_varint(char* at, uint64_t value) noexcept nogil:
+    if value < 1 << 7:
+        at[0] = <char>value
+        return at + 1
+    if value < 1 << 14:
+        at[0] = <char>(value | 0x80)
+        at[1] = <char>(value >> 7)
+        return at + 2
     while value > 0x7F:
         at[0] = <char>(value & 0x7F | 0x80)
         at += 1
@@ -498,15 +510,16 @@ cdef inline char* put_varint(char* at, uint64_t value) noexcept nogil:
 
 
 cdef inline int64_t field_size(int64_t length) noexcept nogil:
-    return 1 if length < 0 else varint_size(zigzag(length)) + length
+    return 1 if length < 0 else varint_size(<uint64_t>length << 1) + length
 
 
 cdef inline char* put_field(char* at, const char* data, int64_t length) noexcept nogil:
-    at = put_varint(at, zigzag(length))
-    if length > 0:
-        memcpy(at, data, length)
-        at += length
-    return at
+    if length < 0:
+        at[0] = 1
+        return at + 1
+    at = put_varint(at, <uint64_t>length << 1)
+    memcpy(at, data, length)
+    return at + length
 
 
 cdef class Bodies:
@@ -558,10 +571,10 @@ cdef struct Batch:
     PyObject* body
 
 
-cdef inline int64_t put_record(Batch* batch, const Row* row, const char* headers, int64_t headers_length) noexcept nogil:
-    """Write a record as ``RecordBatchBuilder.append_fields`` does; there is room for its bound."""
-    cdef uint64_t timestamp_delta = zigzag(row.timestamp_ms - batch.base_timestamp) if batch.count else 0
-    cdef uint64_t offset_delta = zigzag(batch.count)
+cdef inline char* put_record(
+    char* at, const Row* row, uint64_t offset_delta, uint64_t timestamp_delta, const char* headers, int64_t headers_length
+) noexcept nogil:
+    """Write a record as ``RecordBatchBuilder.append_fields`` does, where there is room for its bound."""
     cdef int64_t content = (
         1
         + varint_size(timestamp_delta)
@@ -570,8 +583,7 @@ cdef inline int64_t put_record(Batch* batch, const Row* row, const char* headers
         + field_size(row.value_length)
         + headers_length
     )
-    cdef char* begin = batch.data + batch.used
-    cdef char* at = put_varint(begin, zigzag(content))
+    at = put_varint(at, <uint64_t>content << 1)
     at[0] = 0
     at = put_varint(at + 1, timestamp_delta)
     at = put_varint(at, offset_delta)
@@ -579,17 +591,27 @@ cdef inline int64_t put_record(Batch* batch, const Row* row, const char* headers
     at = put_field(at, row.value, row.value_length)
     if headers_length == 1:
         at[0] = headers[0]
-    else:
-        memcpy(at, headers, headers_length)
+        return at + 1
+    memcpy(at, headers, headers_length)
+    return at + headers_length
+
+
+cdef inline int64_t append(Batch* batch, const Row* row, const char* headers, int64_t headers_length) noexcept nogil:
+    """Put a record at the end of a batch that has room for its bound; answers the bytes that it takes there."""
+    cdef uint64_t timestamp_delta = zigzag(row.timestamp_ms - batch.base_timestamp) if batch.count else 0
+    cdef char* end = put_record(
+        batch.data + batch.used, row, <uint64_t>batch.count << 1, timestamp_delta, headers, headers_length
+    )
+    cdef int64_t length = end - batch.data - batch.used
     if not batch.count:
         batch.base_timestamp = row.timestamp_ms
         batch.max_timestamp = row.timestamp_ms
     elif row.timestamp_ms > batch.max_timestamp:
         batch.max_timestamp = row.timestamp_ms
     batch.count += 1
-    batch.used += at + headers_length - begin
+    batch.used += length
     batch.payload += max(row.key_length, 0) + max(row.value_length, 0)
-    return at + headers_length - begin
+    return length
 
 
 # -- the encoder -------------------------------------------------------------------------------------------------------
@@ -1054,13 +1076,43 @@ cdef class ColumnEncoder:
                 return MAKE_ROOM
             if self.header_count:
                 headers_length = self.encode_headers(self.position)
-            used = overhead + put_record(batch, row, self.header_bytes, headers_length)
+            used = overhead + append(batch, row, self.header_bytes, headers_length)
+            self.position += 1
+            goal.is_settled = False
+            if self.is_simple and not self.spreads:
+                used += self.append_more(batch, goal.size - self.size - used, goal)
             self.size += used
             if is_choice:
                 self.turn += used
-            self.position += 1
-            goal.is_settled = False
         return STOP
+
+    cdef int64_t append_more(self, Batch* batch, int64_t left, const Goal* goal) noexcept nogil:
+        """Put as many of the next rows into the same batch as certainly fit into it and into so many bytes.
+
+        Each is a key and a value. What all of them have in common is done once; answers how many bytes they are.
+        """
+        cdef Row row
+        cdef char* begin = batch.data + batch.used
+        cdef char* at = begin
+        cdef char* end = begin + min(left, min(goal.limit - BATCH_OVERHEAD, batch.capacity) - batch.used)
+        cdef uint64_t timestamp_delta = zigzag(goal.now_ms - batch.base_timestamp)
+        cdef int64_t count = batch.count
+        cdef int64_t payload = 0
+        cdef int64_t content
+        while self.position < self.checked:
+            row.value_length = fetch(self.value, self.position, &row.value)
+            row.key_length = NULL_FIELD if self.key == NULL else fetch(self.key, self.position, &row.key)
+            content = max(row.value_length, 0) + max(row.key_length, 0)
+            if MAX_RECORD_OVERHEAD + content > end - at:
+                break
+            at = put_record(at, &row, <uint64_t>count << 1, timestamp_delta, self.header_bytes, 1)
+            payload += content
+            count += 1
+            self.position += 1
+        batch.count = count
+        batch.used += at - begin
+        batch.payload += payload
+        return at - begin
 
     cdef inline bint may_stay(self, int64_t bound, const Goal* goal) noexcept nogil:
         """Whether a row that may go anywhere goes to where the last one went."""
