@@ -403,6 +403,25 @@ class Transactions(RuleBasedStateMachine):
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         self.manager.answered(request, self.bench.refuse(request, code), min(request.highest, 5))
 
+    @precondition(lambda self: self.manager.state is State.COMMITTING)
+    @rule(how=st.sampled_from(["before", "after", "late"]), code=st.none() | st.sampled_from(REFUSALS))
+    def lose_the_commit(self, how: str, code: ErrorCode | None) -> None:
+        """And perhaps refuse it when it is sent again."""
+        while self.manager.state is State.COMMITTING:
+            self.send_batches(fails=0)
+            if not self.is_asking():
+                return
+            request = self.take()
+            if request.rpc is not Rpc.COMMIT:
+                self.in_turn(request)
+                continue
+            self.request = request
+            self.lose(how)
+            self.answer(times=1)  # which says who the coordinator is
+            if code is not None:
+                self.refuse(code)
+            return
+
     @precondition(lambda self: self.late != [])
     @rule()
     def arrive_late(self) -> None:
@@ -480,6 +499,29 @@ class Transactions(RuleBasedStateMachine):
 AMBIGUOUS = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR)
 LEAVES_A_WAY = (Action.ABORTABLE, Action.COMMIT_FAILED, Action.BUMP_EPOCH, Action.UNINITIALIZED)
 LAST = (Rpc.COMMIT, Rpc.ABORT, Rpc.FIND_COORDINATOR)
+
+
+def test_a_commit_that_arrives_late_does_not_end_the_next_transaction() -> None:
+    """KAFKA-17754."""
+    history = Transactions()
+    history.is_initialized(version=1)
+    history.do_a_transaction([PARTITIONS[0]], offsets=False, aborts=0)
+    history.lose_the_commit("late", None)
+    history.settle()
+    history.see()
+    history.begin()
+    history.append(PARTITIONS[0])
+    history.settle()
+
+    history.arrive_late()
+
+    assert history.acknowledged
+    assert history.kafka.status is Status.ONGOING
+    history.abort()
+    history.settle()
+    history.see()
+    assert history.manager.state is State.READY
+
 
 TestTransactions = Transactions.TestCase
 TestTransactions.settings = settings(max_examples=30, stateful_step_count=30)
