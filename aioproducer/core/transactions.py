@@ -52,6 +52,7 @@ from aioproducer.errors import (
     BrokerError,
     KafkaError,
     TransactionAborted,
+    TransactionError,
     TransactionFatal,
     TransactionStateError,
     UnsupportedVersion,
@@ -315,7 +316,12 @@ class TransactionManager:
         return _HIGHEST_PRODUCE if self.is_v2 else _HIGHEST_PRODUCE_TV1
 
     def batch_failed(self, error: KafkaError) -> None:
-        """A batch of the transaction will not be sent again, and was not acknowledged: it cannot be committed."""
+        """A batch of the transaction will not be sent again, and was not acknowledged: it cannot be committed.
+
+        One that failed with an error of ours was dropped because of it, which says nothing new.
+        """
+        if isinstance(error, TransactionError):
+            return
         if isinstance(error, BrokerError):
             action = action_for_batch(error.code)
         else:

@@ -475,6 +475,16 @@ def test_an_abort_fails_what_has_not_left_and_waits_for_what_has(is_v2: bool) ->
     assert bench.run() == [ABORT]
 
 
+def test_what_an_abort_drops_needs_no_new_epoch() -> None:
+    bench = Bench()
+    bench.begin(ORDERS)
+    bench.manager.abort()
+
+    bench.manager.batch_failed(bench.dropped[0])
+
+    assert bench.run() == [ABORT]
+
+
 def test_an_abort_adds_no_partitions_that_are_not_needed_any_more() -> None:
     bench = Bench()
     bench.begin(ORDERS)
