@@ -202,6 +202,8 @@ class TransactionCoordinator:
     def _next_epoch(self, transaction: Transaction, timeout_ms: int, expected: ProducerIdAndEpoch | None) -> Answer:
         present = transaction.producer_epoch
         is_current = expected is None or present == NO_PRODUCER_EPOCH or expected.producer_epoch == present
+        if not is_current and transaction.is_exhausted:
+            return Answer(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka does not get as far as comparing the epochs
         if not is_current and expected is not None and expected.producer_epoch != transaction.last_producer_epoch:
             return Answer(ErrorCode.PRODUCER_FENCED)
         if is_current:

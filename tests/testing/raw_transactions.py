@@ -152,6 +152,18 @@ class RawTransactions:
         self.settle()
         return self.init(expected, timeout_ms=timeout_ms)
 
+    def use_up_epochs(self, epochs: int) -> Who:
+        """InitProducerId so many times, several at once; only the last answer is told, and nothing noted."""
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
+        version, who = self.versions.init_producer_id, Who(-1, -1)
+        with RawClient(self.address, timeout=PATIENCE) as client:
+            while epochs > 0:
+                sent = [client.send(request, version) for _ in range(min(epochs, 200))]
+                answers = [client.read(InitProducerIdRequest, version, each) for each in sent]
+                who = Who(answers[-1].producer_id, answers[-1].producer_epoch)
+                epochs -= len(sent)
+        return who
+
     def add(
         self, who: Who, *partitions: int, topic: str | None = None, others: Mapping[str, int] | None = None
     ) -> None:

@@ -366,6 +366,30 @@ SCENARIOS: Sequence[Scenario] = (
 )
 
 
+def epochs_that_run_out(steps: RawTransactions) -> None:
+    for ending in ("commit", "abort", "fence"):
+        own = replace(steps, transactional_id=f"{steps.transactional_id}-{ending}")
+        own.init()
+        who = own.use_up_epochs(32_766)
+        own.note(ending, own.name(who))
+        own.begin(who, 0)
+        own.write(who, 0, ending)
+        if ending == "fence":
+            own.init()
+        else:
+            own.end(who, committed=ending == "commit")
+        own.settle()
+        own.describe()
+        own.end(who, committed=ending == "commit")
+        own.end(who, committed=ending != "commit")
+        own.settle()
+        own.describe()
+        own.init(who)
+        own.describe()
+        own.init()
+    steps.look(0)
+
+
 #: Where an id is stuck after its first transactional write, nothing can be learned from asking for its next epoch.
 SCENARIOS_WITH_ONE_PRODUCER = (
     shared_commit,
@@ -438,3 +462,12 @@ def test_both_answer_alike_where_the_feature_is_not_there() -> None:
     with closing(kafka):
         assert list(differences(kafka, TV1, level=0)) == []
         assert list(differences(kafka, TV2, SCENARIOS_WITH_ONE_PRODUCER, level=0)) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("versions", [TV1, TV2], ids=lambda versions: versions.name)
+def test_both_go_on_alike_when_the_epochs_of_a_producer_id_run_out(kafka: KafkaCluster, versions: Versions) -> None:
+    if versions is TV2 and kafka.version.startswith("3."):
+        pytest.skip("Kafka 3.9 does not speak these versions.")
+
+    assert list(differences(kafka, versions, [epochs_that_run_out])) == []
