@@ -305,6 +305,8 @@ class SendTable:
     def _check_usable(self) -> None:
         if not self._engine.is_usable:
             raise self._engine.refusal()
+        if self._engine.transactions is not None:
+            self._engine.transactions.check_may_send()
 
     # -- memory -------------------------------------------------------------------------------------------------------
 

@@ -141,6 +141,10 @@ class Transactions:
         """Whether new batches for this partition may leave."""
         return self.manager.may_drain(partition)
 
+    def drained(self, partition: TopicPartition) -> None:
+        """A new batch for this partition leaves."""
+        self.manager.drained()
+
     def sequences_lost(self, partition: TopicPartition) -> None:
         """What was numbered after a batch that was given up cannot follow."""
         self.manager.sequences_lost(KafkaError(f"A batch of {partition} was given up, and others come after it."))

@@ -10,6 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,7 @@ from aioproducer import (
     SendManyError,
     SendManyResult,
     TopicPartition,
+    TransactionStateError,
     Unknown,
 )
 from aioproducer.delivery import ProduceResult
@@ -853,3 +855,24 @@ async def test_real_kafka_has_every_row_once_and_in_order(
     assert result.offsets == {
         TopicPartition(topic, partition): (0, len(found) - 1) for partition, found in log.items() if found
     }
+
+
+@pytest.mark.parametrize("versions", ["3.9.2", "4.3.1"])
+async def test_a_table_is_part_of_the_open_transaction_and_of_none_where_that_is_over(versions: str) -> None:
+    table = pa.table({"value": [b"%d" % number for number in range(1000)]})
+    with FakeBroker(topics={"orders": 3}, versions=versions) as broker:
+        async with opened(broker, transactional_id="shop") as producer:
+            with pytest.raises(TransactionStateError):
+                await producer.send_table("orders", table, value="value")
+            async with producer.transaction() as txn:
+                await txn.send_table("orders", table, value="value")
+            with suppress(LookupError):
+                async with producer.transaction() as txn:
+                    await txn.send_table("orders", table, value="value")
+                    raise LookupError
+            with pytest.raises(TransactionStateError):
+                await producer.send_table("orders", table, value="value")
+            assert producer.metrics()["buffer-available-bytes"] == producer.metrics()["buffer-total-bytes"]
+
+        assert len(broker.records("orders", committed=True)) == 1000
+        assert len(broker.records("orders")) == 2000

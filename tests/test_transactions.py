@@ -13,6 +13,7 @@ import pytest
 from aioproducer import (
     ConfigError,
     ConsumerGroupMetadata,
+    InvalidRecord,
     KafkaTimeoutError,
     NotWritten,
     OffsetAndMetadata,
@@ -147,6 +148,18 @@ async def test_an_empty_transaction_asks_nobody(broker: FakeBroker) -> None:
                 raise LookupError
 
         assert broker.counts == asked
+
+
+async def test_a_record_that_was_refused_leaves_nothing_to_end(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        for _ in range(2):
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"fine", partition=0)
+            async with producer.transaction() as txn:
+                with pytest.raises(InvalidRecord):
+                    txn.enqueue_nowait("orders", b"v", headers={"\ud800": b"1"}, partition=0)
+
+    assert committed(broker) == [b"fine", b"fine"]
 
 
 async def test_what_has_not_left_before_an_abort_never_does(broker: FakeBroker) -> None:

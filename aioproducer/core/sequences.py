@@ -90,6 +90,10 @@ class TransactionGate(Protocol):
         """Whether new batches for this partition may leave."""
         ...
 
+    def drained(self, partition: TopicPartition) -> None:
+        """A new batch for this partition leaves."""
+        ...
+
     def sequences_lost(self, partition: TopicPartition) -> None:
         """A batch was given up, and what was numbered after it cannot follow: no transaction can go on from here."""
         ...
@@ -230,6 +234,8 @@ class Sequences:
                 state.start_over(self.producer_id, self.epoch)
             batch.renumber(self.producer_id, self.epoch, state.next_sequence)
             state.next_sequence = increment_sequence(state.next_sequence, batch.count)
+            if self._gate is not None:
+                self._gate.drained(batch.partition)
         elif batch in state.numbered:  # a retry without idempotence: it kept its place
             return
         else:

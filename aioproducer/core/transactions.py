@@ -243,7 +243,6 @@ class TransactionManager:
             return
         if self.is_v2:
             self._added.add(partition)
-            self._started = True
         else:
             self._waiting.add(partition)
             self._listener.wake()
@@ -309,6 +308,10 @@ class TransactionManager:
     def may_drain(self, partition: TopicPartition) -> bool:
         """Whether batches for this partition may leave."""
         return partition in self._added and self.state is not State.FATAL_ERROR
+
+    def drained(self) -> None:
+        """A batch leaves, and with version 2 that is what adds its partition."""
+        self._started = True
 
     @property
     def highest_produce_version(self) -> int:

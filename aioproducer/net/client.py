@@ -216,12 +216,11 @@ class NetworkClient:
         """
         broker = await self._wait_room(node_id, timeout_s, type(request).__name__)
         lowest, highest = versions
-        spoken = self._version(broker, request)
-        if spoken < lowest:
+        version = self._version(broker, request, highest)
+        if version < lowest:
             raise UnsupportedVersion(
-                f"Broker {broker.node} speaks {type(request).__name__} up to version {spoken}, and {lowest} is needed here."
+                f"Broker {broker.node} speaks {type(request).__name__} up to version {version}, and {lowest} is needed here."
             )
-        version = min(spoken, highest)
         return await self._exchange(broker, request, version, timeout_s, check), version
 
     async def wait_topic(self, name: str, partition: int | None, deadline: float) -> TopicMetadata:
@@ -325,10 +324,10 @@ class NetworkClient:
             raise answer
         return answer  # type: ignore[no-any-return]
 
-    def _version(self, broker: Broker, request: Request[Any]) -> int:
+    def _version(self, broker: Broker, request: Request[Any], highest: int | None = None) -> int:
         if broker.versions is None:
             raise BrokerConnectionError(f"The connection to broker {broker.node} is closed.")
-        return broker.versions.best(type(request), broker.node)
+        return broker.versions.best(type(request), broker.node, highest)
 
     def _send(
         self,

@@ -30,13 +30,15 @@ class BrokerVersions:
             {each.name: each.max_version_level for each in response.finalized_features},
         )
 
-    def best(self, request: type[Request[Any]], broker: object) -> int:
+    def best(self, request: type[Request[Any]], broker: object, highest: int | None = None) -> int:
         """The highest version that both sides speak; raises `UnsupportedVersion` where there is none.
+
+        ``highest`` is where to stop, instead of at the highest that is spoken unless something special is wanted.
 
         The broker's minimum counts only where it is above ours: Kafka 4.0 announces versions of Produce that it does not
         speak, for the sake of old clients (KAFKA-18659).
         """
-        ours_low, ours_high = request.versions[0], request.highest_spoken
+        ours_low, ours_high = request.versions[0], request.highest_spoken if highest is None else highest
         found = self.ranges.get(request.api_key)
         if found is None:
             raise UnsupportedVersion(f"Broker {broker} does not know {request.__name__} at all.")

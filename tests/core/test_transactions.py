@@ -138,10 +138,10 @@ def test_a_transaction_does_not_end_before_its_batches_have_an_outcome(is_v2: bo
 def test_nothing_is_drained_for_a_partition_of_version_1_until_it_was_added() -> None:
     bench = Bench()
     bench.begin()
-    bench.manager.add_partition(ORDERS)
+    bench.write(ORDERS)
 
     request = bench.expect(ADD)
-    bench.manager.add_partition(OTHERS)
+    bench.write(OTHERS)
 
     assert not bench.manager.may_drain(ORDERS)
     bench.finish_well(request)
@@ -156,7 +156,7 @@ def test_a_partition_of_version_2_may_be_drained_at_once() -> None:
     bench = Bench(is_v2=True)
     bench.begin()
 
-    bench.manager.add_partition(ORDERS)
+    bench.write(ORDERS)
 
     assert bench.manager.may_drain(ORDERS)
     assert bench.manager.highest_produce_version == 13
@@ -179,7 +179,7 @@ def test_a_partition_must_be_added_again_in_each_transaction(is_v2: bool) -> Non
 def test_partitions_that_came_up_while_a_request_failed_are_asked_for_with_the_next() -> None:
     bench = Bench()
     request = bench.lead_to(ADD)
-    bench.manager.add_partition(OTHERS)
+    bench.write(OTHERS)
     refuse(bench, request, ErrorCode.CONCURRENT_TRANSACTIONS)
 
     again = bench.expect(ADD)
@@ -193,7 +193,7 @@ def test_only_the_first_partitions_of_a_transaction_are_retried_soon() -> None:
     request = bench.lead_to(ADD)
     assert refuse(bench, request, ErrorCode.CONCURRENT_TRANSACTIONS) is Pause.SHORT
     bench.run()
-    bench.manager.add_partition(OTHERS)
+    bench.write(OTHERS)
 
     assert refuse(bench, bench.expect(ADD), ErrorCode.CONCURRENT_TRANSACTIONS) is Pause.BACKOFF
 
@@ -488,7 +488,7 @@ def test_what_an_abort_drops_needs_no_new_epoch() -> None:
 def test_an_abort_adds_no_partitions_that_are_not_needed_any_more() -> None:
     bench = Bench()
     bench.begin(ORDERS)
-    bench.manager.add_partition(OTHERS)
+    bench.write(OTHERS)
 
     bench.manager.abort()
 
@@ -785,7 +785,7 @@ def test_an_upgrade_counts_from_the_next_transaction_on_which_gets_an_epoch_firs
     bench = Bench()
     bench.begin(ORDERS)
     bench.version = 2
-    bench.manager.add_partition(OTHERS)
+    bench.write(OTHERS)
     bench.manager.commit()
 
     asked = bench.run()
@@ -799,7 +799,7 @@ def test_a_downgrade_counts_from_the_next_transaction_on() -> None:
     bench = Bench(is_v2=True)
     bench.begin(ORDERS)
     bench.version = 1
-    bench.manager.add_partition(OTHERS)
+    bench.write(OTHERS)
     committed = bench.manager.commit()
 
     asked = bench.run()
@@ -947,7 +947,7 @@ def test_one_that_is_attached_writes_without_asking_for_a_producer_id(is_v2: boo
     bench = Bench(is_v2=is_v2)
     attached(bench, TransactionHandle("payments-1", 7, 5), may_end=False)
 
-    bench.manager.add_partition(ORDERS)
+    bench.write(ORDERS)
 
     assert bench.run() == ([] if is_v2 else [Rpc.FIND_COORDINATOR, ADD])
     assert bench.manager.may_drain(ORDERS)
@@ -1093,7 +1093,7 @@ def test_with_nothing_prepared_the_producer_is_ready() -> None:
 def test_nothing_can_be_prepared_before_its_partitions_are_added() -> None:
     bench = Bench(enable_2pc=True)
     bench.begin()
-    bench.manager.add_partition(ORDERS)
+    bench.write(ORDERS)
 
     with pytest.raises(TransactionStateError, match="still being added"):
         bench.manager.prepare()

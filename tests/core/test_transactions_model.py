@@ -315,6 +315,7 @@ class Transactions(RuleBasedStateMachine):
     def send_a_batch(self, fails: bool) -> None:
         record = next(each for each in self.undrained if self.manager.may_drain(each.partition))
         self.undrained.remove(record)
+        self.manager.drained()
         assert self.manager.producer is not None
         written = self.kafka.produce(self.manager.producer, record, is_v2=self.manager.is_v2)
         if not written:

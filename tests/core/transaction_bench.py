@@ -175,8 +175,14 @@ class Bench:
             self.initialize()
         self.manager.begin()
         for partition in partitions:
-            self.manager.add_partition(partition)
+            self.write(partition)
         self.run()
+
+    def write(self, partition: TopicPartition) -> None:
+        """A record for this partition, in a batch that leaves when it may: with version 2, at once."""
+        self.manager.add_partition(partition)
+        if self.manager.is_v2:
+            self.manager.drained()
 
     def lead_to(self, rpc: Rpc) -> CoordinatorRequest:
         """The first request of its kind, sent and not answered."""
@@ -190,11 +196,11 @@ class Bench:
             return self.expect(rpc)
         self.begin()
         if rpc is Rpc.ADD_PARTITIONS_TO_TXN:
-            manager.add_partition(ORDERS)
+            self.write(ORDERS)
         elif rpc in (Rpc.ADD_OFFSETS_TO_TXN, Rpc.TXN_OFFSET_COMMIT):
             manager.send_offsets(OFFSETS, GROUP)
         else:
-            manager.add_partition(ORDERS)
+            self.write(ORDERS)
             self.run()
             (manager.commit if rpc is Rpc.COMMIT else manager.abort)()
         while True:

@@ -436,7 +436,15 @@ def differences(
                     yield scenario.__name__, number, expected, got
 
 
-@pytest.fixture(scope="module", params=["4.3.1", "3.9.2"])
+#: Each release with the versions of requests that it speaks.
+SPOKEN = [
+    pytest.param(release, versions, id=f"{release}-{versions.name}")
+    for release, spoken in (("4.3.1", (OLDEST, OLD, TV1, TV2)), ("3.9.2", (OLDEST, OLD, TV1)))
+    for versions in spoken
+]
+
+
+@pytest.fixture(scope="module")
 def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     try:
         kafka = KafkaCluster(request.param).open()
@@ -446,11 +454,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
         yield kafka
 
 
-@pytest.mark.parametrize("versions", [OLDEST, OLD, TV1, TV2], ids=lambda versions: versions.name)
+@pytest.mark.parametrize(("kafka", "versions"), SPOKEN, indirect=["kafka"])
 def test_both_answer_every_step_alike(kafka: KafkaCluster, versions: Versions) -> None:
-    if versions is TV2 and kafka.version.startswith("3."):
-        pytest.skip("Kafka 3.9 does not speak these versions.")
-
     assert list(differences(kafka, versions)) == []
 
 
@@ -465,9 +470,8 @@ def test_both_answer_alike_where_the_feature_is_not_there() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("versions", [TV1, TV2], ids=lambda versions: versions.name)
+@pytest.mark.parametrize(
+    ("kafka", "versions"), [each for each in SPOKEN if each.values[1] in (TV1, TV2)], indirect=["kafka"]
+)
 def test_both_go_on_alike_when_the_epochs_of_a_producer_id_run_out(kafka: KafkaCluster, versions: Versions) -> None:
-    if versions is TV2 and kafka.version.startswith("3."):
-        pytest.skip("Kafka 3.9 does not speak these versions.")
-
     assert list(differences(kafka, versions, [epochs_that_run_out])) == []
