@@ -1,8 +1,8 @@
 """One batch of records for one partition, from its first record to its outcome (Java's ProducerBatch).
 
 A batch is open while records may join it, sealed once its bytes are fixed (closed and compressed), and done once its
-outcome was told. The bytes of a sealed batch are immutable objects and are never reused: a socket may still be reading
-them long after the batch expired (KAFKA-19012).
+outcome was told. The bytes of a sealed batch do not change as long as anybody refers to them: a socket may still be
+reading them long after the batch expired (KAFKA-19012).
 """
 
 from __future__ import annotations
