@@ -47,15 +47,13 @@ class ProduceResult(Outcome):
     records are the same in the same order (KAFKA-9312: the whole is done only when all parts are).
     """
 
-    __slots__ = ("_callbacks", "_parts", "_sink", "_starts", "_waiters")
+    __slots__ = ("_callbacks", "_parts", "_sink", "_starts")
 
     failure: BatchFailure | None
 
     def __init__(self, partition: TopicPartition, sink: UnobservedSink) -> None:
         super().__init__(partition)
         self._sink = sink
-        # Keyed by the future, so that ten thousand that are cancelled at once are forgotten quickly.
-        self._waiters: dict[asyncio.Future[None], int] | None = None
         self._callbacks: list[tuple[Delivery, DeliveryCallback]] | None = None
         self._parts: Sequence[ProduceResult] = ()
         self._starts: Sequence[int] = ()
@@ -79,7 +77,7 @@ class ProduceResult(Outcome):
         """Hand all records over to ``parts``, of which part i begins with record ``starts[i]`` of this one."""
         self._parts, self._starts = parts, starts
         self.is_split = True
-        waiters, self._waiters = self._waiters, None
+        waiters, self.waiters = self.waiters, None
         for waiter, index in waiters.items() if waiters else ():
             part, index_there = self.locate(index)
             part.wait(index_there, waiter)
@@ -101,14 +99,14 @@ class ProduceResult(Outcome):
     def wait(self, index: int, waiter: asyncio.Future[None]) -> None:
         """Wake a future when the outcome is known. Raises `WrongEventLoop` for one of another loop than the producer's."""
         self._sink.check_waiter(waiter.get_loop())
-        if self._waiters is None:
-            self._waiters = {}
-        self._waiters[waiter] = index
+        if self.waiters is None:
+            self.waiters = {}
+        self.waiters[waiter] = index
 
     def forget(self, waiter: asyncio.Future[None]) -> None:
         """Wake a future no more: who waited was cancelled."""
-        if self._waiters is not None:
-            self._waiters.pop(waiter, None)
+        if self.waiters is not None:
+            self.waiters.pop(waiter, None)
 
     def listen(self, delivery: Delivery, callback: DeliveryCallback) -> None:
         """Call back soon after the outcome is known, and as often as was asked for."""
@@ -132,10 +130,7 @@ class ProduceResult(Outcome):
         callbacks, self._callbacks = self._callbacks, None
         for delivery, callback in callbacks or ():
             self._call_soon(delivery, callback)
-        waiters, self._waiters = self._waiters, None
-        for waiter in waiters or ():  # behind the callbacks: who awaited it finds its record's callback done
-            if not waiter.done():
-                waiter.set_result(None)
+        self.wake()  # behind the callbacks: who awaited it finds its record's callback done
 
     def _call_soon(self, delivery: Delivery, callback: DeliveryCallback) -> None:
         self._sink.call_soon(_run_callback, callback, delivery)

@@ -43,8 +43,11 @@ class Outcome:
         "log_append_time_ms",
         "partition",
         "succeeded",
+        "waiters",
     )
 
+    #: Who waits, and for which record. Keyed by the future, so that ten thousand that are cancelled are forgotten quickly.
+    waiters: dict[asyncio.Future[None], int] | None
     #: Whether the records belong to other outcomes by now.
     is_split: bool
     #: -1 where the broker did not tell it.
@@ -58,6 +61,7 @@ class Outcome:
         self.succeeded = False
         self.failure: Any = None  # a BatchFailure, which has more to say
         self.is_split = False
+        self.waiters = None
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.abandoned: array[int] | None = None
@@ -66,6 +70,13 @@ class Outcome:
     def done(self) -> bool:
         """Whether the outcome of these records is known."""
         return self.succeeded or self.failure is not None
+
+    def wake(self) -> None:
+        """Wake those who wait; each looks for themselves what became of their record."""
+        waiters, self.waiters = self.waiters, None
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
 
     def note_abandoned(self, index: int) -> None:
         """Remember that nobody will look at this record's outcome."""

@@ -8,6 +8,9 @@ cdef class Outcome:
     cdef readonly object partition
     cdef object _topic, _number
     cdef public object failure
+    cdef public dict waiters
+    cdef object _loop  # in which it is known that outcomes may be awaited
+    cdef unsigned int _forks
     cdef public bint succeeded
     cdef public bint is_split
     cdef public long long base_offset

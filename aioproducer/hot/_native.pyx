@@ -122,6 +122,15 @@ cdef class Outcome:
         """Whether the outcome of these records is known."""
         return self.succeeded or self.failure is not None
 
+    def wake(self):
+        """Wake those who wait; each looks for themselves what became of their record."""
+        cdef dict waiters = self.waiters
+        self.waiters = None
+        if waiters is not None:
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
     def note_abandoned(self, int index):
         """Remember that nobody will look at this record's outcome."""
         self.note(index)
@@ -312,11 +321,35 @@ cdef inline void put_item(object made, Py_ssize_t at, object item):
     PyTuple_SET_ITEM(made, at, item)
 
 
+cdef object loop_of_thread = None
+cdef object kept_of_thread = None
+
+
+cdef object running_loop():
+    """The event loop that runs in this thread, without asking the system for the process each time (`is_in_its_loop`)."""
+    global loop_of_thread, kept_of_thread
+    cdef PyObject* threads = PyThreadState_GetDict()
+    cdef PyObject* kept = NULL if threads is NULL else PyDict_GetItemWithError(threads, <PyObject*>RUNNING_LOOP)
+    if kept is not NULL and kept is <PyObject*>kept_of_thread:
+        return loop_of_thread
+    loop = asyncio.get_running_loop()
+    if kept is not NULL:
+        loop_of_thread, kept_of_thread = loop, <object>kept
+    return loop
+
+
 def wait(Delivery delivery):
     """Waits for an outcome that is not known yet."""
+    cdef Outcome result
     if not delivery.done():
-        waiter = asyncio.get_running_loop().create_future()
-        delivery.find().wait(delivery._index, waiter)
+        result = delivery.find()
+        loop = running_loop()
+        waiter = loop.create_future()
+        if result._loop is loop and result._forks == forks and result.waiters is not None:
+            result.waiters[waiter] = delivery._index
+        else:
+            result.wait(delivery._index, waiter)  # which raises where nobody would wake it
+            result._loop, result._forks = loop, forks
         try:
             yield from waiter
         except BaseException:

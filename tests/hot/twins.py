@@ -68,8 +68,8 @@ def result_class(twin: Twin) -> Any:
     class Result(base):  # type: ignore[misc]  # any class at all
         def __init__(self, partition: TopicPartition) -> None:
             super().__init__(partition)
+            self.waiters: dict[Any, int] | None = None
             self.gone: list[int] = []
-            self.waiters: list[Any] = []
             self.callbacks: list[Any] = []
             self.parts: list[Any] = []
 
@@ -84,10 +84,12 @@ def result_class(twin: Twin) -> Any:
                 self.gone.append(index)
 
         def wait(self, index: int, waiter: Any) -> None:
-            self.waiters.append(waiter)
+            known: dict[Any, int] = self.waiters or {}
+            self.waiters = {**known, waiter: index}
 
         def forget(self, waiter: Any) -> None:
-            self.waiters.remove(waiter)
+            if self.waiters is not None:
+                self.waiters.pop(waiter)
 
         def listen(self, delivery: Any, callback: Any) -> None:
             self.callbacks.append((delivery, callback))
@@ -95,8 +97,7 @@ def result_class(twin: Twin) -> Any:
         def succeed(self, base_offset: int = 0) -> None:
             self.base_offset = base_offset
             self.succeeded = True
-            for waiter in self.waiters:
-                waiter.set_result(None)
+            self.wake()
 
     return Result
 
