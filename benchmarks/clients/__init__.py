@@ -67,7 +67,7 @@ def _clients() -> list[Client]:
         # It finds no version of ApiVersions in common with the mock cluster, and asks for ever.
         Client("java", "Java, ProducerPerformance", "java", pipelined, keyed=False, mock=False),
         Client("franz-go", "franz-go (Go)", "franz_go", most | {w.CONCURRENT}),
-        Client("loop", "(an event loop alone)", "loop_alone", frozenset({w.HEARTBEAT})),
+        Client("loop", "(an event loop alone)", "loop_alone", frozenset({w.HEARTBEAT, w.LONE})),
         Client("socket", "a bare socket, encoded before", "bare_socket", frozenset({w.LONE, w.BULK, w.TABLE})),
     ]  # fmt: skip
 

@@ -19,7 +19,7 @@ from benchmarks.cases import Workload
 from benchmarks.job import BATCH_SIZE, Job
 from benchmarks.measure import Figures, Stopwatch, lone_blocking, throughput
 
-__all__ = ["WORKLOADS"]
+__all__ = ["WORKLOADS", "BareSocket", "check"]
 
 #: Topics go by name in it, and the mock cluster speaks it, too.
 _PRODUCE_VERSION: Final = 9
@@ -28,7 +28,7 @@ _IN_FLIGHT: Final = 5
 _TIMEOUT: Final = 60.0
 
 
-class _Socket:
+class BareSocket:
     """A connection with an idempotent producer's id, and the requests that it numbers."""
 
     def __init__(self, job: Job) -> None:
@@ -75,7 +75,8 @@ class _Socket:
         return answers
 
 
-def _check(answers: Sequence[bytes]) -> None:
+def check(answers: Sequence[bytes]) -> None:
+    """Raise unless the broker took every batch."""
     for frame in answers:
         _, body = decode_response_header(frame, ProduceRequest, _PRODUCE_VERSION)
         answer = ProduceRequest.response_type.decode(_PRODUCE_VERSION, body)
@@ -85,7 +86,7 @@ def _check(answers: Sequence[bytes]) -> None:
 
 
 def _lone(job: Job) -> Figures:
-    connection = _Socket(job)
+    connection = BareSocket(job)
     requests = iter(list(connection.requests(job.sent, batch_size=1)))
     answers: list[bytes] = []
 
@@ -95,17 +96,17 @@ def _lone(job: Job) -> Figures:
 
     lone_blocking(one, job.warm_up)
     figures = lone_blocking(one, job.records)
-    _check(answers)
+    check(answers)
     return figures
 
 
 def _bulk(job: Job) -> Figures:
-    connection = _Socket(job)
-    _check(connection.send(list(connection.requests(job.warm_up, BATCH_SIZE))))
+    connection = BareSocket(job)
+    check(connection.send(list(connection.requests(job.warm_up, BATCH_SIZE))))
     requests = list(connection.requests(job.records, BATCH_SIZE))
     with Stopwatch() as watch:
         answers = connection.send(requests)
-    _check(answers)
+    check(answers)
     return throughput(watch, job)
 
 
