@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum, auto
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
@@ -19,6 +19,7 @@ from aioproducer.errors import (
     DeliveryError,
     KafkaError,
     ReopenRequired,
+    SendManyError,
     TransactionAbortable,
     TransactionError,
     TransactionStateError,
@@ -58,6 +59,8 @@ def what_next(error: KafkaError) -> Next:
 
     A record that failed says why: where that ended more than its transaction, it counts.
     """
+    if isinstance(error, SendManyError):
+        error = error.error
     cause = error.__cause__ if isinstance(error, DeliveryError) else None
     told = cause if isinstance(cause, TransactionError) else error
     return next((way_on for kind, way_on in _NEXT.items() if isinstance(told, kind)), Next.GIVE_UP)
@@ -105,7 +108,7 @@ class Transaction:
     ``send``, ``enqueue``, ``enqueue_nowait``, ``send_many``, ``send_table`` and ``flush`` are those of the producer.
 
     Cancellation: within the block it aborts, like any exception, and that is waited for. While it commits, the commit
-    goes on in the background, and the next transaction waits for it.
+    goes on in the background, and the next transaction waits for it; where it fails, entering that one raises its error.
     """
 
     def __init__(self, producer: Producer, begin: Callable[[], Awaitable[None]]) -> None:
@@ -167,16 +170,57 @@ def checked_offsets(
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for partition, offset in offsets.items():
         whole = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        topic, number = partition
-        if type(whole.offset) is not int or whole.offset < 0:
+        if not _is_partition(partition):
+            raise ConfigError(f"offsets[{partition!r}]: that is no partition, but (topic, number) is.")
+        if not _is_whole(whole.offset, 0, _INT64_MAX):
             raise ConfigError(f"offsets[{partition!r}]={offset!r}: a position is a whole number from 0.")
-        checked[TopicPartition(topic, number)] = whole
+        if not (_is_text(whole.metadata) and _is_whole(whole.leader_epoch, -1, _INT32_MAX)):
+            raise ConfigError(
+                f"offsets[{partition!r}]={offset!r}: metadata is text of up to {_TEXT_MAX} bytes, and leader_epoch a whole "
+                "number; -1 where it is not known."
+            )
+        checked[TopicPartition(*partition)] = whole
     return checked
 
 
 def checked_group(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
-    """The whole metadata of a group. Raises `ConfigError` where it has no name."""
+    """The whole metadata of a group. Raises `ConfigError` where it has no name, or one of them cannot be sent."""
     whole = group if isinstance(group, ConsumerGroupMetadata) else ConsumerGroupMetadata(group)
-    if not whole.group_id:
+    if not (_is_text(whole.group_id) and whole.group_id):
         raise ConfigError(f"group={group!r}: a consumer's group has a name.")
+    if not (
+        _is_whole(whole.generation_id, -1, _INT32_MAX)
+        and _is_text(whole.member_id)
+        and (whole.group_instance_id is None or _is_text(whole.group_instance_id))
+    ):
+        raise ConfigError(
+            f"group={group!r}: generation_id is a whole number, -1 where there is none, and member_id and "
+            "group_instance_id are text."
+        )
     return whole
+
+
+# What cannot be encoded must be refused here: in the task that talks to the coordinator it would end the producer.
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+_TEXT_MAX = 2**15 - 1
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        return len(value.encode()) <= _TEXT_MAX
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
+def _is_partition(partition: object) -> bool:
+    if not isinstance(partition, tuple) or len(cast("tuple[object, ...]", partition)) != 2:
+        return False
+    topic, number = cast("tuple[object, object]", partition)
+    return _is_text(topic) and bool(topic) and _is_whole(number, 0, _INT32_MAX)
