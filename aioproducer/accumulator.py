@@ -208,15 +208,18 @@ class RecordAccumulator:
         headers: Sequence[Header],
         size: int,
         clock: Callable[[], float],
+        check: Callable[[], object] | None = None,
     ) -> Delivery:
         """Like `try_append`, but waits for room: first come, first served.
 
         The partition's lock is held from the place in the queue to the append, so the records of a partition keep the
-        order in which they came. Raises PoolClosed. Cancellation: nothing was buffered, the memory is given back.
+        order in which they came. Raises PoolClosed, and what ``check`` raises after the wait. Cancellation: nothing was
+        buffered, the memory is given back.
         """
         ticket = self.pool.join(size + BATCH_OVERHEAD)
         if partition is None:  # the partition is chosen when there is room: there is no order to keep
             await self.pool.wait(ticket)
+            self._check(check, size + BATCH_OVERHEAD)
             topic = self._metadata.topics.get(topic.name, topic)  # leaders may have moved meanwhile
             queue = self._queue_for(topic, None, size, clock())
             return self._append(queue, timestamp_ms, key, value, headers, size, True, topic, clock())
@@ -234,11 +237,21 @@ class RecordAccumulator:
                 raise
             try:
                 await self.pool.wait(ticket)
+                self._check(check, size + BATCH_OVERHEAD)
                 return self._append(queue, timestamp_ms, key, value, headers, size, False, topic, clock())
             finally:
                 lock.release()
         finally:
             queue.waiting -= 1
+
+    def _check(self, check: Callable[[], object] | None, acquired: int) -> None:
+        if check is None:
+            return
+        try:
+            check()
+        except BaseException:
+            self.pool.release(acquired)
+            raise
 
     def append_builder(
         self, topic: TopicMetadata, partition: int, builder: RecordBatchBuilder, now: float
@@ -747,9 +760,9 @@ class RecordAccumulator:
     ) -> None:
         """The batch is given up; its records are told why."""
         batch.on_its_way = False
-        self.sequences.given_up(batch)
-        if not batch.given_up:
+        if not batch.given_up:  # before its sequence is: the first reason is the one that a transaction tells
             self._told_failed(batch, cause, timed_out, record_errors)
+        self.sequences.given_up(batch)
         self._land(batch, now)
         self._finish(batch)
 
@@ -962,8 +975,8 @@ class RecordAccumulator:
         for batch in batches:  # first of all, as a bug may be the cause, and what follows may raise on its account
             if batch in self._incomplete:  # the failure of another one may have ended a transaction, and so this one
                 told.append(batch)
+                batch.given_up = True  # first: what it ends may give up this one, too
                 self._told_failed(batch, cause, timed_out, None)
-                batch.given_up = True
         for batch in told:
             if batch.on_its_way:
                 continue
