@@ -206,8 +206,12 @@ class Intake:
         choice: Choice | None,
         timeout: float | None,
         began: float | None = None,
+        check: Callable[[], object] | None = None,
     ) -> Delivery:
-        """Wait for metadata, then for memory, under one deadline; ``began``: when the call did, if not just now."""
+        """Wait for metadata, then for memory, under one deadline; ``began``: when the call did, if not just now.
+
+        ``check`` raises where the record may not be put in any more after that.
+        """
         seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
         deadline = (engine.loop.time() if began is None else began) + seconds
         known = engine.client.topic(record.topic)
@@ -235,6 +239,7 @@ class Intake:
                             record.headers,
                             record.size,
                             engine.loop.time,
+                            check,
                         )
                     finally:
                         self._metrics.pool_wait_s += engine.loop.time() - joined

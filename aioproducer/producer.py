@@ -32,6 +32,8 @@ from aioproducer.errors import (
     NotStarted,
     ProducerClosed,
     ProducerStateError,
+    SendManyError,
+    TransactionAbortable,
     TransactionError,
     TransactionStateError,
     UnknownTimeout,
@@ -371,8 +373,10 @@ class Producer(ShortWay):
         timeout = check_timeout(timeout, InvalidRecord)
         check_hook("on_delivery", on_delivery, "the Delivery")
         engine = self._usable()
+        still_open: Callable[[], object] | None = None
         if engine.transactions is not None:
             engine.transactions.check_may_send()
+            still_open = engine.transactions.still_open()
         if self.appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task():
             await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
         record: SerializedRecord | None = None
@@ -384,10 +388,12 @@ class Producer(ShortWay):
                 began = engine.loop.time()
                 whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
                 record = await self._intake.in_time(timeout, self._intake.prepared(whole))
+            if still_open is not None:
+                still_open()
             choice = self._intake.choose(engine, record)
             delivery = self._intake.try_append(engine, record, choice)
             if delivery is None:
-                delivery = await self._intake.append(engine, record, choice, timeout, began)
+                delivery = await self._intake.append(engine, record, choice, timeout, began, still_open)
         except (KafkaError, asyncio.CancelledError) as error:
             self._intake.not_accepted(engine, record, error)
             raise
@@ -467,6 +473,7 @@ class Producer(ShortWay):
             partition=partition,
             on_progress=on_progress,
             timeout=timeout,
+            check=self.still_open(),
         )
         with bulk:
             try:
@@ -537,7 +544,8 @@ class Producer(ShortWay):
     def transaction(self) -> Transaction:
         """A transaction to enter: ``async with producer.transaction() as txn``; see `Transaction`.
 
-        The first one calls `init_transactions`, unless that was done. Entering it raises as `begin_transaction` does.
+        The first one calls `init_transactions`, unless that was done. Entering it raises as `begin_transaction` does, and
+        the error of a commit that nobody waited for to the end; what that left is aborted then.
         """
         return Transaction(self, self._open_transaction)
 
@@ -557,7 +565,7 @@ class Producer(ShortWay):
             try:
                 async with self.transaction() as txn:
                     return await work(txn)
-            except (TransactionError, DeliveryError) as error:
+            except (TransactionError, DeliveryError, SendManyError) as error:
                 way_on = tries.after(error)
                 if way_on is Next.GIVE_UP:
                     raise
@@ -638,8 +646,14 @@ class Producer(ShortWay):
         """Begin the next one, after what a caller who was cancelled has left behind."""
         engine, transactions = self._transactional()
         manager = transactions.manager
-        if manager.pending is not None:
-            await self._outcome(engine, transactions, manager.pending, None)
+        pending = manager.pending
+        if pending is not None:
+            try:
+                await self._outcome(engine, transactions, pending, None)
+            except TransactionAbortable:  # whoever would have aborted it was cancelled, or did not wait
+                with suppress(KafkaError):
+                    await self.abort_transaction()
+                raise
         if manager.state is State.UNINITIALIZED:
             await self.init_transactions()
         transactions.begin()
@@ -723,6 +737,11 @@ class Producer(ShortWay):
     def is_forked(self) -> bool:
         """Whether this process is a fork of the one in which the producer was started."""
         return self._engine is not None and self._engine.is_forked
+
+    def still_open(self) -> Callable[[], object] | None:
+        """For calls that send many records: a check that raises when the transaction that is open now is over."""
+        engine = self._engine
+        return None if engine is None or engine.transactions is None else engine.transactions.still_open()
 
     def _usable(self) -> Engine:
         engine = self._engine

@@ -85,7 +85,9 @@ class SendMany:
         partition: int | None,
         on_progress: SendManyProgress | None,
         timeout: float | None,
+        check: Callable[[], object] | None = None,
     ) -> None:
+        """``check`` is called before records are put in, and raises where they may not be any more."""
         check_hook("key", key, "an item of the values and answers its key")
         check_hook("on_progress", on_progress, "the SendManyResult so far")
         self.result = SendManyResult()
@@ -98,6 +100,7 @@ class SendMany:
         self._partition = partition
         self._on_progress = on_progress
         self._timeout = check_timeout(timeout, InvalidRecord)
+        self._check = check
         self._reported_at = clock()
         self._waiting: deque[Run] = deque()
         self._failures: list[Run] = []
@@ -140,6 +143,8 @@ class SendMany:
         """Accept as many at a time as go into a batch."""
         at = 0
         while at < len(values) and self._may_go_on:
+            if self._check is not None:
+                self._check()
             run = self._append_run(self._topic, values, at, self._headers, self._partition)
             if run is None:
                 await self._accept(values[at])
@@ -152,6 +157,8 @@ class SendMany:
         return self._may_go_on
 
     async def _accept(self, item: object) -> None:
+        if self._check is not None:
+            self._check()
         if isinstance(item, ProducerRecord):
             accepted = self._enqueue(item if item.topic else replace(item, topic=self._topic), timeout=self._timeout)
         else:

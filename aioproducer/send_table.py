@@ -182,6 +182,7 @@ class SendTable:
         config = engine.config
         self._engine = engine
         self._topic = topic
+        self._still_open = None if engine.transactions is None else engine.transactions.still_open()
         self._parts = opened.parts
         self._chunks = _Chunks(opened.source, engine.loop)
         self._fixed_partition = opened.binding.fixed_partition
@@ -305,8 +306,8 @@ class SendTable:
     def _check_usable(self) -> None:
         if not self._engine.is_usable:
             raise self._engine.refusal()
-        if self._engine.transactions is not None:
-            self._engine.transactions.check_may_send()
+        if self._still_open is not None:
+            self._still_open()
 
     # -- memory -------------------------------------------------------------------------------------------------------
 

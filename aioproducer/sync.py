@@ -32,6 +32,7 @@ from aioproducer.errors import (
     NotStarted,
     ProducerClosed,
     ProducerStateError,
+    SendManyError,
     TransactionError,
 )
 from aioproducer.producer import Producer
@@ -370,6 +371,7 @@ class SyncProducer:
             partition=partition,
             on_progress=on_progress,
             timeout=timeout,
+            check=self._producer.still_open(),
         )
         with bulk:
             feed = _Feed(self._running(), bulk.add)
@@ -432,7 +434,7 @@ class SyncProducer:
             try:
                 with self.transaction() as txn:
                     return work(txn)
-            except (TransactionError, DeliveryError) as error:
+            except (TransactionError, DeliveryError, SendManyError) as error:
                 way_on = tries.after(error)
                 if way_on is Next.GIVE_UP:
                     raise

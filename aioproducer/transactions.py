@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from math import inf
 
 from aioproducer.accumulator import RecordAccumulator
@@ -16,7 +17,7 @@ from aioproducer.core.sequences import Sequences
 from aioproducer.core.transaction_operations import Operation
 from aioproducer.core.transaction_states import State
 from aioproducer.core.transactions import TransactionManager
-from aioproducer.errors import KafkaError, KafkaTimeoutError
+from aioproducer.errors import KafkaError, KafkaTimeoutError, TransactionStateError
 from aioproducer.types import TopicPartition
 
 __all__ = ["Transactions"]
@@ -49,6 +50,7 @@ class Transactions:
         self._on_open = on_open
         self._on_shut = on_shut
         self._wakers: list[Callable[[], object]] = []
+        self._number = 0  # of the transaction that was begun last
 
     def bind(self, manager: TransactionManager, accumulator: RecordAccumulator, sequences: Sequences) -> None:
         """Work for these from now on."""
@@ -60,9 +62,22 @@ class Transactions:
         """Raise unless a record may be put into the open transaction now."""
         self.manager.check_may_send()
 
+    def still_open(self) -> Callable[[], None]:
+        """A check for what has to wait: it raises unless a record may be put into the transaction that is open *now*."""
+        return partial(self._check_still_open, self._number)
+
+    def _check_still_open(self, number: int) -> None:
+        self.manager.check_may_send()
+        if number != self._number:
+            raise TransactionStateError(
+                "The transaction that this was meant for ended before it was put in. Wait for everything that sends before "
+                "you commit or abort."
+            )
+
     def begin(self) -> None:
         """Open a transaction. Raises where the state does not allow it."""
         self.manager.begin()
+        self._number += 1
         self._on_open()
 
     def commit(self) -> Operation:
@@ -82,13 +97,16 @@ class Transactions:
         return self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
     async def end(self) -> None:
-        """Abort what is open, or wait for what ends it already. Cancellation: that goes on."""
-        operation = self.manager.pending
-        if self.is_open:
-            operation = self.abort()
-        if operation is not None:
+        """Abort what is open, or wait for what ends it already, and abort what that leaves. Cancellation: that goes on."""
+        if self.manager.state is State.INITIALIZING:
+            return  # there is nothing that could be lost
+        pending = self.manager.pending
+        if pending is not None:  # its caller is gone; while nobody has seen its outcome nothing else may be done
             with suppress(KafkaError):
-                await self.outcome(operation, inf)
+                await self.outcome(pending, inf)
+        if self.is_open:
+            with suppress(KafkaError):
+                await self.outcome(self.abort(), inf)
 
     async def outcome(self, operation: Operation, deadline: float) -> None:
         """Wait until an operation is over, and raise its error, which counts as seen then.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from aioproducer import (
     ConfigError,
     ConsumerGroupMetadata,
+    HealthStatus,
     InvalidRecord,
     KafkaTimeoutError,
     NotWritten,
@@ -29,6 +30,7 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.protocol.messages import EndTxnRequest
+from aioproducer.send_many import SendMany
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened, until
 
@@ -48,6 +50,13 @@ def transactional(broker: FakeBroker, **options: Any) -> Any:
 def committed(broker: FakeBroker) -> list[bytes | None]:
     """What a reader with read_committed sees, sorted."""
     return sorted((each.value for each in broker.records("orders", committed=True)), key=lambda each: each or b"")
+
+
+def ended(broker: FakeBroker) -> EndTxnRequest:
+    """How the last transaction was ended."""
+    request = broker.requests_of("EndTxn")[-1].body
+    assert isinstance(request, EndTxnRequest)
+    return request
 
 
 async def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: FakeBroker) -> None:
@@ -304,9 +313,7 @@ async def test_closing_aborts_what_is_open(broker: FakeBroker) -> None:
         await producer.send("orders", b"left")
 
     assert committed(broker) == []
-    ended = broker.requests_of("EndTxn")[-1].body
-    assert isinstance(ended, EndTxnRequest)
-    assert not ended.committed
+    assert not ended(broker).committed
 
 
 async def test_closing_waits_for_a_commit_that_nobody_waits_for(broker: FakeBroker) -> None:
@@ -350,8 +357,28 @@ async def test_offsets_are_committed_with_the_transaction(broker: FakeBroker) ->
     assert [found[TopicPartition("in", number)].offset for number in range(2)] == [7, 9]
 
 
-@pytest.mark.parametrize(("offsets", "group"), [({("in", 0): -1}, "g"), ({("in", 0): 1.5}, "g"), ({("in", 0): 1}, "")])
-async def test_offsets_that_are_none_are_refused(broker: FakeBroker, offsets: Any, group: str) -> None:
+@pytest.mark.parametrize(
+    ("offsets", "group"),
+    [
+        ({("in", 0): -1}, "g"),
+        ({("in", 0): 1.5}, "g"),
+        ({("in", 0): 2**63}, "g"),
+        ({("in", 0): OffsetAndMetadata(1, metadata=cast("str", 5))}, "g"),
+        ({("in", 0): OffsetAndMetadata(1, metadata="\ud800")}, "g"),
+        ({("in", 0): OffsetAndMetadata(1, leader_epoch=2**31)}, "g"),
+        ({("in", 2**31): 1}, "g"),
+        ({("in", "0"): 1}, "g"),
+        ({(5, 0): 1}, "g"),
+        ({"in": 1}, "g"),
+        ({("in", 0): 1}, ""),
+        ({("in", 0): 1}, 5),
+        ({("in", 0): 1}, "g" * 2**15),
+        ({("in", 0): 1}, ConsumerGroupMetadata("g", generation_id=2**31)),
+        ({("in", 0): 1}, ConsumerGroupMetadata("g", member_id=cast("str", 5))),
+        ({("in", 0): 1}, ConsumerGroupMetadata("g", group_instance_id=cast("str", 5))),
+    ],
+)
+async def test_offsets_that_are_none_are_refused(broker: FakeBroker, offsets: Any, group: Any) -> None:
     async with transactional(broker) as producer, producer.transaction() as txn:
         with pytest.raises(ConfigError):
             await txn.send_offsets(offsets, group)
@@ -433,3 +460,215 @@ async def test_memory_comes_back_whatever_becomes_of_the_transaction(broker: Fak
 
     assert numbers["buffer-available-bytes"] == numbers["buffer-total-bytes"]
     assert len(committed(broker)) == 4 * 40
+
+
+async def test_a_record_that_waited_is_not_put_into_the_next_transaction(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        with broker.hold("Metadata") as hold:
+            waiting = asyncio.ensure_future(producer.enqueue("orders", b"of the first"))
+            await until(lambda: hold.waiting)
+            await producer.abort_transaction()
+            await producer.begin_transaction()
+        with pytest.raises(NotWritten, match="ended before it was put in"):
+            await waiting
+        await producer.send("orders", b"of the second")
+        await producer.commit_transaction()
+        numbers = producer.metrics()
+
+    assert committed(broker) == [b"of the second"]
+    assert numbers["buffer-available-bytes"] == numbers["buffer-total-bytes"]
+
+
+@pytest.mark.parametrize("partition", [None, 1])
+async def test_nor_is_one_that_waited_for_memory(broker: FakeBroker, partition: int | None) -> None:
+    async with transactional(broker, buffer_memory=40_000, batch_size=1000) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        with broker.hold("Produce") as hold:
+            first = await producer.enqueue("orders", bytes(30_000), partition=0)
+            await until(lambda: hold.waiting)
+            waiting = asyncio.ensure_future(producer.enqueue("orders", b"of the first" * 2000, partition=partition))
+            await until(lambda: producer.metrics()["waiting-threads"])
+            aborting = asyncio.ensure_future(producer.abort_transaction())
+        with pytest.raises(NotWritten):
+            await waiting
+        await aborting
+        assert first.done()
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"of the second")
+        numbers = producer.metrics()
+
+    assert committed(broker) == [b"of the second"]
+    assert numbers["buffer-available-bytes"] == numbers["buffer-total-bytes"]
+
+
+@pytest.mark.parametrize("how", ["items", "lists", "table"])
+async def test_a_bulk_does_not_go_on_in_the_next_transaction(broker: FakeBroker, how: str) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def values() -> AsyncIterator[bytes]:
+        yield b"of the first"
+        begun.set()
+        await go_on.wait()
+        yield b"later"
+
+    async def lists() -> None:
+        bulk = SendMany(
+            producer,
+            "orders",
+            asyncio.get_running_loop().time,
+            key=None,
+            headers=None,
+            partition=None,
+            on_progress=None,
+            timeout=None,
+            check=producer.still_open(),
+        )
+        with bulk:
+            await bulk.add([b"of the first"])
+            begun.set()
+            await go_on.wait()
+            await bulk.add([b"later"])
+
+    async def table() -> None:
+        pyarrow = pytest.importorskip("pyarrow")
+        loop = asyncio.get_running_loop()
+        schema = pyarrow.schema([("v", pyarrow.string())])
+
+        def batches() -> Iterator[Any]:
+            yield pyarrow.record_batch([["of the first"]], schema=schema)
+            loop.call_soon_threadsafe(begun.set)
+            asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
+            yield pyarrow.record_batch([["later"]], schema=schema)
+
+        await producer.send_table("orders", pyarrow.RecordBatchReader.from_batches(schema, batches()), value="v")
+
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        work = {"items": lambda: producer.send_many("orders", values()), "lists": lists, "table": table}[how]
+        bulk = asyncio.ensure_future(work())
+        await begun.wait()
+        await until(lambda: broker.records("orders"))
+        await producer.abort_transaction()
+        await producer.begin_transaction()
+        go_on.set()
+        with pytest.raises(TransactionStateError, match="ended before it was put in"):
+            await bulk
+        await producer.commit_transaction()
+
+    assert committed(broker) == []
+
+
+async def test_closing_ends_what_a_commit_that_failed_unseen_has_left(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("orders", b"fine")
+        broker.fail("Produce", "INVALID_RECORD")
+        with broker.hold("Produce"):
+            refused = await producer.enqueue("orders", b"refused")
+            with pytest.raises(KafkaTimeoutError):
+                await producer.commit_transaction(timeout=0.01)
+        await until(refused.done)
+
+    assert committed(broker) == []
+    assert not ended(broker).committed
+
+
+async def test_closing_aborts_where_the_commit_that_it_waits_for_fails(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("orders", b"fine")
+        broker.fail("Produce", "INVALID_RECORD")
+        with broker.hold("Produce"):
+            await producer.enqueue("orders", b"refused")
+            with pytest.raises(KafkaTimeoutError):
+                await producer.commit_transaction(timeout=0.01)
+            closing = asyncio.ensure_future(producer.close())
+            await asyncio.sleep(0)
+        await closing
+
+    assert committed(broker) == []
+    assert not ended(broker).committed
+
+
+async def test_closing_does_not_wait_for_an_initialization() -> None:
+    async with opened("127.0.0.1:1", transactional_id="shop", close_timeout_ms=600_000) as producer:
+        with pytest.raises(KafkaTimeoutError):
+            await producer.init_transactions(timeout=0)
+        async with asyncio.timeout(30):
+            await producer.close()
+
+
+async def test_a_commit_that_was_cancelled_and_failed_is_told_to_the_next_transaction(broker: FakeBroker) -> None:
+    async def work(producer: Producer) -> None:
+        async with producer.transaction() as txn:
+            await txn.enqueue("orders", b"refused")
+
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        broker.fail("Produce", "INVALID_RECORD")
+        with broker.hold("Produce") as hold:
+            task = asyncio.ensure_future(work(producer))
+            await until(lambda: hold.waiting)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        with pytest.raises(TransactionAbortable, match="INVALID_RECORD"):
+            async with producer.transaction():
+                raise AssertionError
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"next")
+
+    assert committed(broker) == [b"next"]
+
+
+async def test_work_is_done_again_where_one_of_many_records_failed(broker: FakeBroker) -> None:
+    attempts: list[None] = []
+
+    async def work(txn: Transaction) -> None:
+        attempts.append(None)
+        await txn.send_many("orders", [b"1", b"2"])
+
+    async with transactional(broker) as producer:
+        broker.fail("Produce", "INVALID_RECORD")
+        await producer.run_in_transaction(work)
+
+    assert len(attempts) == 2
+    assert committed(broker) == [b"1", b"2"]
+
+
+async def test_the_first_reason_is_the_one_that_is_told(broker: FakeBroker) -> None:
+    async with transactional(broker, batch_size=100) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("orders", b"first", partition=0)
+        broker.fail("Produce", "INVALID_RECORD")
+        with broker.hold("Produce") as hold:
+            for _ in range(3):
+                await producer.enqueue("orders", bytes(200), partition=0)
+            await until(lambda: hold.waiting and producer.metrics()["requests-in-flight"] == 3)
+        with pytest.raises(TransactionAbortable, match="INVALID_RECORD"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+
+
+async def test_what_an_end_of_the_producer_gives_up_is_counted_once(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("orders", b"fine", partition=0)
+        with broker.hold("Produce"):
+            for number in range(6):
+                await producer.enqueue("orders", b"given up", partition=number % 2)
+            for task in asyncio.all_tasks():
+                if task.get_name() == "aioproducer sender":
+                    task.cancel()
+            await until(lambda: producer.health().status is HealthStatus.FAILED)
+        report = await producer.close()
+
+    assert (report.delivered, report.failed + report.unknown) == (1, 6)
