@@ -20,6 +20,10 @@ __all__ = ["Coordinator"]
 
 logger = logging.getLogger("aioproducer")
 
+#: How long the broker that is believed to be the coordinator is waited for, in seconds, before it is asked again who that
+#: is. Connecting it goes on meanwhile, so one that is only slow is reached all the same.
+_REACH_S = 1.0
+
 
 class Coordinator:
     """Carries the requests of one `TransactionManager`.
@@ -73,6 +77,7 @@ class Coordinator:
                 versions=(request.lowest, request.highest),
                 timeout_s=self._timeout_s,
                 check=request.check,
+                reach_s=None if request.node_id is None else min(_REACH_S, self._timeout_s),
             )
         except (UnsupportedVersion, AuthenticationError) as error:
             self._manager.unsendable(request, error)

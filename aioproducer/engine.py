@@ -83,6 +83,7 @@ class Engine:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._keys_choose: bool | None = None
         self._has_short_way = False
+        self._transaction_version = 0
 
         codec = Codec[config.compression_type.upper()]
         require(codec)
@@ -132,7 +133,7 @@ class Engine:
             config.transactional_id,
             timeout_ms=config.transaction_timeout_ms,
             listener=transactions,
-            transaction_version=lambda: self.client.finalized_feature("transaction.version"),
+            transaction_version=self._read_transaction_version,
             enable_2pc=config.transaction_two_phase_commit_enable,
         )
         transactions.bind(manager, self.accumulator, self.sequences)
@@ -146,6 +147,11 @@ class Engine:
         )
         transactions.on_wake(coordinator.wake)
         return coordinator
+
+    def _read_transaction_version(self) -> int:
+        if self.client.connected_nodes():  # else nobody says anything, as after a pause: that is no other version
+            self._transaction_version = self.client.finalized_feature("transaction.version")
+        return self._transaction_version
 
     # -- life ---------------------------------------------------------------------------------------------------------
 

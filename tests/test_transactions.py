@@ -672,3 +672,35 @@ async def test_what_an_end_of_the_producer_gives_up_is_counted_once(broker: Fake
         report = await producer.close()
 
     assert (report.delivered, report.failed + report.unknown) == (1, 6)
+
+
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+async def test_a_coordinator_that_is_gone_is_not_waited_for(version: str) -> None:
+    with FakeBroker(brokers=3, topics={"orders": 3}, versions=version) as broker:
+        async with transactional(broker, request_timeout_ms=600_000, delivery_timeout_ms=700_000) as producer:
+            await producer.init_transactions()
+            coordinator = broker.requests_of("InitProducerId")[-1].node
+            elsewhere = next(each for each in range(3) if broker.leader("orders", each) != coordinator)
+            await producer.begin_transaction()
+            await producer.send("orders", b"kept", partition=elsewhere)
+            broker.stop_node(coordinator, elect=True)
+            await until(lambda: coordinator not in producer._engine.client.connected_nodes())
+            await producer.commit_transaction()
+
+        assert committed(broker) == [b"kept"]
+
+
+async def test_a_pause_without_connections_does_not_change_the_version() -> None:
+    with FakeBroker(topics={"orders": 1}, versions="4.3.1") as broker:
+        async with transactional(broker) as producer:
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"before")
+            broker.disconnect()
+            await until(lambda: not producer._engine.client.connected_nodes())
+            async with producer.transaction():
+                pass
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"after")
+
+        assert committed(broker) == [b"after", b"before"]
+        assert not broker.count("AddPartitionsToTxn")

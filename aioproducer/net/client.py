@@ -209,12 +209,14 @@ class NetworkClient:
         versions: tuple[int, int],
         timeout_s: float,
         check: Check,
+        reach_s: float | None = None,
     ) -> tuple[Any, int]:
         """Like `request`, in one of these versions; answers the response and in which.
 
-        Raises `UnsupportedVersion` where the broker speaks none of them; then nothing was sent.
+        ``reach_s`` is the time to reach the broker; None: ``timeout_s``. Raises `UnsupportedVersion` where the broker speaks
+        none of the versions; then nothing was sent.
         """
-        broker = await self._wait_room(node_id, timeout_s, type(request).__name__)
+        broker = await self._wait_room(node_id, timeout_s if reach_s is None else reach_s, type(request).__name__)
         lowest, highest = versions
         version = self._version(broker, request, highest)
         if version < lowest:
