@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, cast
 
 from aioproducer.delivery import BatchFailure
-from aioproducer.errors import DeliveryError, ForkedProcess, WrongEventLoop
+from aioproducer.errors import DeliveryError, ForkedProcess, TransactionAborted, WrongEventLoop
 from aioproducer.foreign import ForeignTasks
 from aioproducer.types import TopicPartition
 
@@ -129,7 +129,9 @@ class UnobservedFailures:
 
 def _fate(failure: BatchFailure) -> _Fate:
     fate = "may or may not be in the log" if failure.possibly_written else "are not in the log"
-    return _Fate(failure.partition.topic, f"that nobody waited for {fate}", logging.ERROR)
+    # That it was aborted is no news to whoever aborted it.
+    level = logging.DEBUG if isinstance(failure.cause, TransactionAborted) else logging.ERROR
+    return _Fate(failure.partition.topic, f"that nobody waited for {fate}", level)
 
 
 def _log(fate: _Fate, records: int, cause: str) -> None:

@@ -704,3 +704,15 @@ async def test_a_pause_without_connections_does_not_change_the_version() -> None
 
         assert committed(broker) == [b"after", b"before"]
         assert not broker.count("AddPartitionsToTxn")
+
+
+async def test_an_abort_logs_nothing_of_the_records_that_it_drops(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with transactional(broker) as producer:
+        with suppress(LookupError):
+            async with producer.transaction() as txn:
+                await txn.enqueue("orders", b"dropped")
+                raise LookupError
+
+    assert not [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")]
