@@ -18,6 +18,7 @@ from aioproducer import (
     KafkaTimeoutError,
     Producer,
     ProducerFenced,
+    ReopenRequired,
     TopicPartition,
     Transaction,
     TransactionAbortable,
@@ -107,6 +108,9 @@ async def transact(producer: Producer, topic: str, name: str, chance: random.Ran
         ledger.aborted.add(name)
     except (asyncio.CancelledError, CommitUnknown, KafkaTimeoutError, DeliveryError):
         ledger.unknown[name] = size
+    except ReopenRequired:
+        ledger.unknown[name] = size
+        raise
     else:
         ledger.committed[name] = size
 
@@ -120,7 +124,7 @@ async def worker(number: int, servers: str, topic: str, ledger: Ledger, most: in
             for _ in range(chance.randrange(20, 60)):
                 try:
                     await transact(producer, topic, f"{number}-{made}", chance, ledger)
-                except ProducerFenced:  # of a transaction that was open for too long
+                except ReopenRequired:  # a broker that was killed may have forgotten the producer
                     break
                 finally:
                     made += 1
