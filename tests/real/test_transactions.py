@@ -152,16 +152,18 @@ def open_transactions(kafka: KafkaCluster) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("transactions", [pytest.param(300), pytest.param(2000, marks=pytest.mark.soak)])
-async def test_each_transaction_is_seen_wholly_or_not_at_all(kafka: KafkaCluster, transactions: int) -> None:
+@pytest.mark.parametrize(("transactions", "kills"), [(200, 0), pytest.param(2000, 3, marks=pytest.mark.soak)])
+async def test_each_transaction_is_seen_wholly_or_not_at_all(
+    kafka: KafkaCluster, transactions: int, kills: int
+) -> None:
     topic, ledger = f"shop-{uuid.uuid4().hex[:8]}", Ledger()
     kafka.create_topic(topic, PARTITIONS)
     workers = [
         asyncio.ensure_future(worker(number, kafka.bootstrap_servers, topic, ledger, transactions))
         for number in range(WORKERS)
     ]
-    for part in range(1, 4):  # the broker is killed three times
-        await until(partial(ledger.has_more_than, part * transactions // 4), 200)
+    for part in range(1, kills + 1):
+        await until(partial(ledger.has_more_than, part * transactions // (kills + 1)), 400)
         kafka.kill(1)
         await asyncio.to_thread(kafka.start, 1)
     await asyncio.gather(*workers)
