@@ -93,7 +93,8 @@ class Sender:
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._loop = asyncio.get_running_loop()
         # Not the application's: where its threads wait for their deliveries, there would be none left to compress in.
-        self._workers = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
+        # More than there are processors, as each of them waits for the GIL now and then, for milliseconds.
+        self._workers = anyio.CapacityLimiter(max(4, os.cpu_count() or 1))
         self._wakeup: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._rings_at = inf
