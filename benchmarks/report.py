@@ -20,6 +20,8 @@ from benchmarks.targets import TARGETS, Verdict
 __all__ = ["main", "target_table", "write_report"]
 
 _RESULTS: Final = "results.json"
+#: Why some targets are not reached, with the profiles that show it: by hand, for the last run.
+_NOTES: Final = Path(__file__).parent / "notes.md"
 _INTRODUCTION: Final = """\
 # Benchmarks
 
@@ -49,6 +51,7 @@ def _parts(results: Results, directory: Path) -> Iterator[str]:
     yield _counted(results)
     yield "## Targets"
     yield target_table(results)
+    yield _NOTES.read_text()
     yield "## Charts"
     for chart, light, dark in write_charts(results, directory):
         yield (
