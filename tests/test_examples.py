@@ -27,6 +27,7 @@ SAYS: Mapping[str, tuple[str, ...]] = {
     "bulk.py": ("50,000 of 50,000 acknowledged", "measurements-2: offsets 0 to"),
     "send_table.py": ("100,000 of 100,000 acknowledged", "measurements-2: offsets 0 to"),
     "web_service.py": ("POST /orders: 201", 'GET /ready: 200 {"status": "ready"', "POST /clicks:", "GET /nothing: 404"),
+    "transactions.py": ("order 1: committed", "order 2: aborted", "order 3: committed at offset"),
     "threads.py": ("100 jobs sent by 8 threads", "the last one is at", "5,000 more"),
     "on_error.py": (
         "safe to send again: ",
