@@ -473,7 +473,7 @@ class Producer(ShortWay):
             partition=partition,
             on_progress=on_progress,
             timeout=timeout,
-            check=self.still_open(),
+            check=self.still_open,
         )
         with bulk:
             try:
@@ -738,6 +738,7 @@ class Producer(ShortWay):
         """Whether this process is a fork of the one in which the producer was started."""
         return self._engine is not None and self._engine.is_forked
 
+    @property
     def still_open(self) -> Callable[[], object] | None:
         """For calls that send many records: a check that raises when the transaction that is open now is over."""
         engine = self._engine

@@ -371,7 +371,7 @@ class SyncProducer:
             partition=partition,
             on_progress=on_progress,
             timeout=timeout,
-            check=self._producer.still_open(),
+            check=self._producer.still_open,
         )
         with bulk:
             feed = _Feed(self._running(), bulk.add)
