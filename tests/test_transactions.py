@@ -524,7 +524,7 @@ async def test_a_bulk_does_not_go_on_in_the_next_transaction(broker: FakeBroker,
             partition=None,
             on_progress=None,
             timeout=None,
-            check=producer.still_open(),
+            check=producer.still_open,
         )
         with bulk:
             await bulk.add([b"of the first"])
@@ -651,7 +651,7 @@ async def test_the_first_reason_is_the_one_that_is_told(broker: FakeBroker) -> N
         with broker.hold("Produce") as hold:
             for _ in range(3):
                 await producer.enqueue("orders", bytes(200), partition=0)
-            await until(lambda: hold.waiting and producer.metrics()["requests-in-flight"] == 3)
+            await until(lambda: hold.waiting and producer.metrics()["requests-in-flight"] >= 2)
         with pytest.raises(TransactionAbortable, match="INVALID_RECORD"):
             await producer.commit_transaction()
         await producer.abort_transaction()
