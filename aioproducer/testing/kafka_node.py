@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 from typing import TYPE_CHECKING, Final
@@ -126,9 +127,11 @@ class KafkaNode:
         self.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing is answered."""
+        """SIGSTOP: connections stay open and nothing is answered. Returns when the last thread stands still."""
         self._signal(signal.SIGSTOP)
         self._is_paused = True
+        if self._process is not None:
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # told once they all stand
 
     def resume(self) -> None:
         """SIGCONT after ``pause``."""

@@ -115,7 +115,6 @@ def swallowing(kafka: KafkaCluster) -> Iterator[None]:
 def mute(kafka: KafkaCluster) -> Iterator[None]:
     """The broker keeps its connections, takes new ones, and answers nothing."""
     kafka.pause(1)
-    time.sleep(0.5)  # on a busy machine its threads go on for some milliseconds after the signal was sent
     try:
         yield
     finally:
