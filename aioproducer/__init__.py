@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         ReopenRequired,
         SendManyError,
         SerializationError,
+        SharedPartition,
         TransactionAbortable,
         TransactionAborted,
         TransactionError,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         SendManyResult,
         TimestampType,
         TopicPartition,
+        Written,
     )
 
 __all__ = [
@@ -133,6 +135,7 @@ __all__ = [
     "SendManyResult",
     "SerializationContext",
     "SerializationError",
+    "SharedPartition",
     "StringSerializer",
     "SyncDelivery",
     "SyncProducer",
@@ -149,6 +152,7 @@ __all__ = [
     "Unknown",
     "UnknownTimeout",
     "UnsupportedVersion",
+    "Written",
     "WrongEventLoop",
     "__version__",
 ]
@@ -193,6 +197,7 @@ _HOMES = {
         "ReopenRequired",
         "SendManyError",
         "SerializationError",
+        "SharedPartition",
         "TransactionAbortable",
         "TransactionAborted",
         "TransactionError",
@@ -231,6 +236,7 @@ _HOMES = {
         "SendManyResult",
         "TimestampType",
         "TopicPartition",
+        "Written",
     ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -16,7 +16,8 @@
     │   └── TransactionStateError       the transaction's state does not allow this call
     ├── TransactionError                what became of a transaction, and so what to do
     │   ├── TransactionAbortable        abort it; the same work may be done again in a new one
-    │   │   └── CommitFailed            the consumer group moved on: rejoin it before doing the work again
+    │   │   ├── CommitFailed            the consumer group moved on: rejoin it before doing the work again
+    │   │   └── SharedPartition         two writers of one transaction wrote into the same partition
     │   ├── TransactionAborted          a record that was not sent any more, as its transaction was aborted
     │   ├── ReopenRequired              close this producer; another one with the same transactional_id can go on
     │   │   ├── ProducerFenced          another producer with this transactional_id took over, or time ran out
@@ -75,6 +76,7 @@ __all__ = [
     "ReopenRequired",
     "SendManyError",
     "SerializationError",
+    "SharedPartition",
     "TransactionAbortable",
     "TransactionAborted",
     "TransactionError",
@@ -150,6 +152,14 @@ class CommitFailed(TransactionAbortable):
     """The consumer group refused the offsets, as it has a new generation or does not know this member any more.
 
     Abort the transaction. Before the work is done again the consumer has to rejoin, and to read from the committed offsets.
+    """
+
+
+class SharedPartition(TransactionAbortable):
+    """Two writers that share a transaction by its handle wrote into the same partition.
+
+    Brokers tell producers apart by id and epoch alone, and may take the batch of one for a repetition of the other's: it is
+    acknowledged and not written. So what they were told counts for nothing; abort, and give each partition to one writer.
     """
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "SendManyResult",
     "TimestampType",
     "TopicPartition",
+    "Written",
 ]
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
@@ -43,6 +44,17 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class Written(NamedTuple):
+    """What one writer got acknowledged in one partition: how many records, and the offsets of the first and the last one.
+
+    Between these there may be records of other producers, so the offsets tell nothing about the count.
+    """
+
+    records: int
+    first_offset: int
+    last_offset: int
 
 
 class TimestampType(IntEnum):
