@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from numbers import Real
 from sys import float_info
 from typing import cast, overload
 
-from aioproducer.errors import InvalidRecord, KafkaError
+from aioproducer.errors import ConfigError, InvalidRecord, KafkaError
+from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["check_hook", "check_timeout", "is_async", "is_timeout"]
+__all__ = ["check_hook", "check_timeout", "checked_group", "checked_offsets", "is_async", "is_timeout"]
 
 
 def is_timeout(timeout: object) -> bool:
@@ -52,3 +53,66 @@ def is_async(function: object) -> bool:
     if inspect.iscoroutinefunction(function):
         return True
     return callable(function) and inspect.iscoroutinefunction(type(function).__call__)
+
+
+def checked_offsets(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The positions, each with everything that belongs to it. Raises `ConfigError` for what is none."""
+    checked: dict[TopicPartition, OffsetAndMetadata] = {}
+    for partition, offset in offsets.items():
+        whole = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if not _is_partition(partition):
+            raise ConfigError(f"offsets[{partition!r}]: that is no partition, but (topic, number) is.")
+        if not _is_whole(whole.offset, 0, _INT64_MAX):
+            raise ConfigError(f"offsets[{partition!r}]={offset!r}: a position is a whole number from 0.")
+        if not (_is_text(whole.metadata) and _is_whole(whole.leader_epoch, -1, _INT32_MAX)):
+            raise ConfigError(
+                f"offsets[{partition!r}]={offset!r}: metadata is text of up to {_TEXT_MAX} bytes, and leader_epoch a whole "
+                "number; -1 where it is not known."
+            )
+        checked[TopicPartition(*partition)] = whole
+    return checked
+
+
+def checked_group(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
+    """The whole metadata of a group. Raises `ConfigError` where it has no name, or one of them cannot be sent."""
+    whole = group if isinstance(group, ConsumerGroupMetadata) else ConsumerGroupMetadata(group)
+    if not (_is_text(whole.group_id) and whole.group_id):
+        raise ConfigError(f"group={group!r}: a consumer's group has a name.")
+    if not (
+        _is_whole(whole.generation_id, -1, _INT32_MAX)
+        and _is_text(whole.member_id)
+        and (whole.group_instance_id is None or _is_text(whole.group_instance_id))
+    ):
+        raise ConfigError(
+            f"group={group!r}: generation_id is a whole number, -1 where there is none, and member_id and "
+            "group_instance_id are text."
+        )
+    return whole
+
+
+# What cannot be encoded must be refused here: in the task that talks to the coordinator it would end the producer.
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+_TEXT_MAX = 2**15 - 1
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        return len(value.encode()) <= _TEXT_MAX
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
+def _is_partition(partition: object) -> bool:
+    if not isinstance(partition, tuple) or len(cast("tuple[object, ...]", partition)) != 2:
+        return False
+    topic, number = cast("tuple[object, object]", partition)
+    return _is_text(topic) and bool(topic) and _is_whole(number, 0, _INT32_MAX)

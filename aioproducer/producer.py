@@ -14,7 +14,8 @@ from typing import Any, Self, TypeVar, Unpack
 
 import anyio
 
-from aioproducer.arguments import check_hook, check_timeout
+from aioproducer.arguments import check_hook, check_timeout, checked_group, checked_offsets
+from aioproducer.attempts import Attempts, Next
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.transaction_handle import TransactionHandle
@@ -43,7 +44,7 @@ from aioproducer.intake import Intake, SerializedRecord, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.send_many import SendMany, SendManyProgress, check_values
 from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat, send_table
-from aioproducer.transaction import Attempts, Next, Transaction, checked_group, checked_offsets
+from aioproducer.transaction import Transaction
 from aioproducer.transactions import Transactions
 from aioproducer.types import (
     CloseReport,

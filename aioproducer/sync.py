@@ -22,6 +22,7 @@ from typing import Any, Self, TypeAlias, TypeVar, Unpack
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer.arguments import check_hook, check_timeout, is_async
+from aioproducer.attempts import Attempts, Next
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.delivery import Delivery
@@ -38,7 +39,7 @@ from aioproducer.errors import (
 from aioproducer.producer import Producer
 from aioproducer.send_many import SendMany, SendManyProgress, check_values
 from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat
-from aioproducer.transaction import Attempts, Next, Transaction
+from aioproducer.transaction import Transaction
 from aioproducer.types import (
     CloseReport,
     ConsumerGroupMetadata,
