@@ -51,6 +51,7 @@ from aioproducer.errors import (
     AuthenticationError,
     BrokerError,
     KafkaError,
+    SharedPartition,
     TransactionAborted,
     TransactionError,
     TransactionFatal,
@@ -163,6 +164,7 @@ class TransactionManager:
         self._can_bump = False  # the coordinator knows KIP-360
         self._may_end = True  # False where the transaction is somebody else's
         self._of_handle = False  # the transaction was not begun here
+        self._knows_version = True  # False where no broker was asked before the transaction began
         self._bump_required = False
         self._reset()
 
@@ -190,14 +192,15 @@ class TransactionManager:
         """One that begins inside the transaction of a handle.
 
         With ``may_end`` it can commit and abort it, and must be initialized before the next one. Otherwise it can only
-        write, and nothing comes after.
+        write, and nothing comes after. ``transaction_version`` is asked when there is a broker that can know it: before the
+        first partition, or after the first answer of a coordinator.
         """
         manager = cls(
             handle.transactional_id, timeout_ms=timeout_ms, listener=listener, transaction_version=transaction_version
         )
         manager.state = State.IN_TRANSACTION
         manager.producer = ProducerIdAndEpoch(handle.producer_id, handle.producer_epoch)
-        manager._read_version()
+        manager._knows_version = False
         manager._may_end = may_end
         manager._of_handle = manager._shared = manager._started = True
         return manager
@@ -241,6 +244,7 @@ class TransactionManager:
         self._check("send", State.IN_TRANSACTION)
         if partition in self._added or partition in self._waiting:
             return
+        self._look_at_version()
         if self.is_v2:
             self._added.add(partition)
         else:
@@ -321,8 +325,12 @@ class TransactionManager:
     def batch_failed(self, error: KafkaError) -> None:
         """A batch of the transaction will not be sent again, and was not acknowledged: it cannot be committed.
 
-        One that failed with an error of ours was dropped because of it, which says nothing new.
+        One that failed with an error of ours was dropped because of it, which says nothing new - unless it tells of another
+        writer in its partition.
         """
+        if isinstance(error, SharedPartition):
+            self._abortable(error)
+            return
         if isinstance(error, TransactionError):
             return
         if isinstance(error, BrokerError):
@@ -392,6 +400,8 @@ class TransactionManager:
             return self._to_coordinator(self._key, self._init_producer_id)
         if self.state not in _ASKING:
             return None
+        if self._coordinators:  # a broker has answered
+            self._look_at_version()
         if self._waiting:
             return self._to_coordinator(self._key, self._add_partitions)
         if self._offsets:
@@ -698,7 +708,13 @@ class TransactionManager:
         self.producer = producer
         self._listener.producer_id_changed(producer.producer_id, producer.epoch)
 
+    def _look_at_version(self) -> None:
+        """Read the version where that had to wait until a broker was there to say it."""
+        if not self._knows_version:
+            self._read_version()
+
     def _read_version(self) -> None:
+        self._knows_version = True
         self.is_v2 = self._transaction_version() >= _TRANSACTION_VERSION_2
 
     # -- what may be done ---------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from aioproducer.errors import (
     KafkaTimeoutError,
     ProducerClosed,
     ProtocolError,
+    SharedPartition,
     TransactionAbortable,
     TransactionAborted,
     TransactionFatal,
@@ -976,6 +977,38 @@ def test_one_that_is_attached_can_add_offsets() -> None:
 
     assert operation.is_done
     assert operation.error is None
+
+
+def test_one_that_is_attached_takes_the_version_that_the_brokers_tell_later() -> None:
+    bench = Bench(is_v2=False)  # nothing is connected yet
+    attached(bench, TransactionHandle("payments-1", 7, 5), may_end=False)
+    bench.version = 2
+
+    bench.write(ORDERS)
+
+    assert bench.manager.is_v2
+    assert bench.manager.may_drain(ORDERS)
+
+
+def test_who_ends_a_transaction_by_its_handle_takes_the_version_that_the_brokers_tell_later() -> None:
+    bench = Bench(is_v2=False)
+    attached(bench, TransactionHandle("payments-1", 7, 5), may_end=True)
+    bench.version = 2
+    bench.manager.send_offsets(OFFSETS, GROUP)
+    bench.manager.commit()
+
+    assert bench.run() == [Rpc.FIND_COORDINATOR, Rpc.FIND_COORDINATOR, Rpc.TXN_OFFSET_COMMIT, COMMIT]
+
+
+def test_another_writer_in_the_partition_of_a_batch_leaves_the_transaction_to_be_aborted() -> None:
+    bench = Bench()
+    attached(bench, TransactionHandle("payments-1", 7, 5), may_end=False)
+    bench.write(ORDERS)
+
+    bench.manager.batch_failed(SharedPartition("somebody else wrote there"))
+
+    with pytest.raises(SharedPartition, match="somebody else"):
+        bench.manager.check_may_send()
 
 
 @BOTH
