@@ -39,7 +39,7 @@ from aioproducer.errors import (
 from aioproducer.producer import Producer
 from aioproducer.send_many import SendMany, SendManyProgress, check_values
 from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat
-from aioproducer.transaction import Transaction
+from aioproducer.transaction import NOT_BEGUN, OVER, SENDING, Transaction, refuse
 from aioproducer.types import (
     CloseReport,
     ConsumerGroupMetadata,
@@ -522,11 +522,13 @@ class SyncTransaction:
     """One transaction of a `SyncProducer`, to be entered once; see `Transaction`.
 
     An exception in the block aborts it, also a KeyboardInterrupt. ``send``, ``enqueue``, ``enqueue_nowait``, ``send_many``,
-    ``send_table`` and ``flush`` are those of the producer.
+    ``send_table`` and ``flush`` are those of the producer; before it was entered and once it is over they raise
+    `TransactionStateError`, but for ``flush``.
     """
 
     def __init__(self, producer: SyncProducer, transaction: Transaction, call: Callable[..., Any]) -> None:
         self._call = call
+        self._producer = producer
         self._transaction = transaction
         self.send = producer.send
         self.enqueue = producer.enqueue
@@ -535,6 +537,7 @@ class SyncTransaction:
         self.send_table = producer.send_table
         self.flush = producer.flush
         self.handle = producer.transaction_handle
+        self._shut(NOT_BEGUN)
 
     def send_offsets(
         self,
@@ -547,12 +550,25 @@ class SyncTransaction:
 
     def __enter__(self) -> Self:
         self._call(self._transaction.__aenter__)
+        for name in _OF_OPEN:
+            setattr(self, name, getattr(self._producer, _OF_OPEN[name]))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._call(self._transaction.__aexit__, kind, error, traceback)
+        try:
+            self._call(self._transaction.__aexit__, kind, error, traceback)
+        finally:
+            self._shut(OVER)
+
+    def _shut(self, why: str) -> None:
+        for name in _OF_OPEN:
+            setattr(self, name, partial(refuse, why))
+
+
+#: What an open transaction has of its producer, and what it is called there.
+_OF_OPEN = {**{name: name for name in SENDING}, "handle": "transaction_handle"}
 
 
 def _handed_over(delivery: Delivery, on_delivery: SyncDeliveryCallback | None) -> SyncDelivery:

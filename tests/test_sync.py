@@ -16,6 +16,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
+import pyarrow  # type: ignore[import-untyped]  # it brings no types
 import pytest
 
 from aioproducer import (
@@ -35,7 +36,9 @@ from aioproducer import (
     SendManyError,
     SyncDelivery,
     SyncProducer,
+    SyncTransaction,
     TopicPartition,
+    TransactionStateError,
 )
 from aioproducer.testing import FakeBroker
 from tests.conftest import QUICK
@@ -544,3 +547,35 @@ def test_transactions_are_committed_aborted_and_redone(versions: str) -> None:
 
     assert seen == [b"1", b"2", b"3", b"4", b"5"]
     assert offsets[TopicPartition("in", 0)].offset == 3
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda txn: txn.send("orders", b"late"),
+        lambda txn: txn.enqueue("orders", b"late"),
+        lambda txn: txn.enqueue_nowait("orders", b"late"),
+        lambda txn: txn.send_many("orders", [b"late"]),
+        lambda txn: txn.send_table("orders", pyarrow.table({"v": [b"late"]}), value="v"),
+        lambda txn: txn.send_offsets({TopicPartition("orders", 0): 1}, "late"),
+        lambda txn: txn.handle(),
+    ],
+)
+def test_a_transaction_that_is_not_open_puts_nothing_into_another_one(
+    call: Callable[[SyncTransaction], object],
+) -> None:
+    with (
+        FakeBroker(topics={"orders": 1}) as broker,
+        SyncProducer(broker.bootstrap_servers, transactional_id="shop", retry_backoff_ms=5) as producer,
+    ):
+        with producer.transaction() as over:
+            over.send("orders", b"1")
+        with producer.transaction() as txn:
+            txn.send("orders", b"2")
+            with pytest.raises(TransactionStateError, match="is over"):
+                call(over)
+            with pytest.raises(TransactionStateError, match="has not begun"):
+                call(producer.transaction())
+
+    assert [each.value for each in broker.records("orders", committed=True)] == [b"1", b"2"]
+    assert not broker.committed_offsets("late")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
+import pyarrow  # type: ignore[import-untyped]  # it brings no types
 import pytest
 
 from aioproducer import (
@@ -397,6 +398,67 @@ async def test_a_handle_names_the_open_transaction(broker: FakeBroker) -> None:
     assert handle.producer_id >= 0
 
 
+#: Every call of a transaction's that would put something into it.
+CALLS: Mapping[str, Callable[[Transaction], Awaitable[object]]] = {
+    "send": lambda txn: txn.send("orders", b"late"),
+    "enqueue": lambda txn: txn.enqueue("orders", b"late"),
+    "enqueue_nowait": lambda txn: txn.enqueue_nowait("orders", b"late"),
+    "send_many": lambda txn: txn.send_many("orders", [b"late"]),
+    "send_table": lambda txn: txn.send_table("orders", pyarrow.table({"v": [b"late"]}), value="v"),
+    "send_offsets": lambda txn: txn.send_offsets({TopicPartition("in", 0): 8}, "late"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_a_transaction_that_is_over_puts_nothing_into_the_next_one(broker: FakeBroker, call: Any) -> None:
+    async with transactional(broker) as producer:
+        async with producer.transaction() as first:
+            await first.send("orders", b"1")
+        async with producer.transaction() as second:
+            with pytest.raises(TransactionStateError, match="is over"):
+                await call(first)
+            with pytest.raises(TransactionStateError, match="is over"):
+                first.handle()
+            await second.send("orders", b"2")
+
+    assert committed(broker) == [b"1", b"2"]
+    assert not broker.committed_offsets("late")
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_nor_does_one_that_was_not_entered(broker: FakeBroker, call: Any) -> None:
+    async with transactional(broker) as producer, producer.transaction() as txn:
+        other = producer.transaction()
+        with pytest.raises(TransactionStateError, match="has not begun"):
+            await call(other)
+        with pytest.raises(TransactionStateError, match="has not begun"):
+            other.handle()
+        await txn.send("orders", b"mine")
+
+    assert committed(broker) == [b"mine"]
+
+
+async def test_a_transaction_is_over_however_it_ended(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        over: list[Transaction] = []
+        with suppress(LookupError):
+            async with producer.transaction() as txn:
+                over.append(txn)
+                raise LookupError
+        broker.fail("Produce", "INVALID_RECORD")
+        with suppress(TransactionAbortable):
+            async with producer.transaction() as txn:
+                over.append(txn)
+                await txn.enqueue("orders", b"refused")
+        async with producer.transaction():
+            for txn in over:
+                with pytest.raises(TransactionStateError, match="is over"):
+                    await txn.send("orders", b"late")
+
+    assert len(over) == 2
+    assert committed(broker) == []
+
+
 async def test_work_is_done_again_where_that_can_help(broker: FakeBroker) -> None:
     attempts: list[int] = []
 
@@ -533,7 +595,6 @@ async def test_a_bulk_does_not_go_on_in_the_next_transaction(broker: FakeBroker,
             await bulk.add([b"later"])
 
     async def table() -> None:
-        pyarrow = pytest.importorskip("pyarrow")
         loop = asyncio.get_running_loop()
         schema = pyarrow.schema([("v", pyarrow.string())])
 
