@@ -136,7 +136,6 @@ class Engine:
             transaction_version=self._read_transaction_version,
             enable_2pc=config.transaction_two_phase_commit_enable,
         )
-        transactions.bind(manager, self.accumulator, self.sequences)
         coordinator = Coordinator(
             manager,
             self.client,
@@ -145,7 +144,7 @@ class Engine:
             has_unsettled=lambda: self.accumulator.has_unsettled,
             random=random.random,
         )
-        transactions.on_wake(coordinator.wake)
+        transactions.bind(manager, self.accumulator, self.sequences, wake_coordinator=coordinator.wake)
         return coordinator
 
     def _read_transaction_version(self) -> int:

@@ -34,6 +34,7 @@ class Transactions:
 
     # from `bind` on
     manager: TransactionManager
+    _wake_coordinator: Callable[[], object]
     _accumulator: RecordAccumulator
     _sequences: Sequences
 
@@ -49,12 +50,19 @@ class Transactions:
         self._wake_sender = wake_sender
         self._on_open = on_open
         self._on_shut = on_shut
-        self._wakers: list[Callable[[], object]] = []
         self._number = 0  # of the transaction that was begun last
 
-    def bind(self, manager: TransactionManager, accumulator: RecordAccumulator, sequences: Sequences) -> None:
-        """Work for these from now on."""
+    def bind(
+        self,
+        manager: TransactionManager,
+        accumulator: RecordAccumulator,
+        sequences: Sequences,
+        *,
+        wake_coordinator: Callable[[], object],
+    ) -> None:
+        """Work for these from now on; ``wake_coordinator`` is called whenever it may have to be asked something."""
         self.manager, self._accumulator, self._sequences = manager, accumulator, sequences
+        self._wake_coordinator = wake_coordinator
 
     # -- for the producer ---------------------------------------------------------------------------------------------
 
@@ -179,14 +187,9 @@ class Transactions:
 
     # -- what the manager tells -----------------------------------------------------------------------------------------
 
-    def on_wake(self, waker: Callable[[], object]) -> None:
-        """Call this whenever the coordinator may have to be asked something."""
-        self._wakers.append(waker)
-
     def wake(self) -> None:
         """There may be something to ask the coordinator."""
-        for waker in self._wakers:
-            waker()
+        self._wake_coordinator()
 
     def partitions_added(self, partitions: Collection[TopicPartition]) -> None:
         """Batches for these may be drained now."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from random import Random
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -197,20 +197,20 @@ class NetworkClient:
         asked in time, `UnsupportedVersion`. Cancellation: the answer is awaited by nobody.
         """
         timeout_s = self._request_timeout_s if timeout_s is None else timeout_s
-        broker = await self._wait_room(node_id, timeout_s, type(request).__name__)
-        answer: _R = await self._exchange(broker, request, self._version(broker, request), timeout_s, check)
+        usual = (request.versions[0], request.highest_spoken)
+        answer, _ = await self.ask(request, node_id=node_id, versions=usual, timeout_s=timeout_s, check=check)
         return answer
 
     async def ask(
         self,
-        request: Request[Any],
+        request: Request[_R],
         *,
         node_id: int | None,
         versions: tuple[int, int],
         timeout_s: float,
-        check: Check,
+        check: Callable[[_R], object] | None,
         reach_s: float | None = None,
-    ) -> tuple[Any, int]:
+    ) -> tuple[_R, int]:
         """Like `request`, in one of these versions; answers the response and in which.
 
         ``reach_s`` is the time to reach the broker; None: ``timeout_s``. Raises `UnsupportedVersion` where the broker speaks
@@ -324,7 +324,7 @@ class NetworkClient:
         answer = await done
         if isinstance(answer, BaseException):
             raise answer
-        return answer  # type: ignore[no-any-return]
+        return cast("_R", answer)
 
     def _version(self, broker: Broker, request: Request[Any], highest: int | None = None) -> int:
         if broker.versions is None:
