@@ -204,7 +204,7 @@ class Engine:
         try:
             self.accumulator.fail_all(self.died, self.loop.time())
             if self.transactions is not None:
-                self.transactions.manager.close(self.died)
+                self.transactions.close(self.died)
         finally:
             self._interrupt()
 

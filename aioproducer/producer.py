@@ -211,6 +211,9 @@ class Producer(ShortWay):
         waits for that one, which then ends within the shorter of both timeouts. Async interceptors and callbacks that
         have not ended by then are cancelled.
 
+        A transaction that is still open is aborted, and a commit that is under way is waited for. A warning is logged of
+        the abort, and of a commit that failed or may have failed unseen; the report is about records only.
+
         Cancellation: closing goes on in the background, within its timeout.
         """
         seconds = check_timeout(timeout, ConfigError)
@@ -251,7 +254,7 @@ class Producer(ShortWay):
             engine.loop.time(),
         )
         if engine.transactions is not None:
-            engine.transactions.manager.close(ProducerClosed("The producer was closed."))
+            engine.transactions.close(ProducerClosed("The producer was closed."))
         await asyncio.sleep(0)  # the callbacks of the last outcomes run before the tasks that they may need end
         await engine.foreign.wait(deadline)
         await engine.foreign.cancel()
@@ -725,7 +728,7 @@ class Producer(ShortWay):
             engine.pool.waiting,
             engine.pool.used / engine.pool.total,
             0.0 if oldest is None else engine.loop.time() - oldest,
-            engine.died or engine.client.last_error,
+            _failure(engine) or engine.client.last_error,
         )
 
     def __repr__(self) -> str:
@@ -790,8 +793,15 @@ def _refuse_unsupported(config: ProducerConfig) -> None:
         )
 
 
+def _failure(engine: Engine) -> KafkaError | None:
+    """Why nothing will ever be sent again, unless that is because it is closing."""
+    if engine.died is not None or engine.closing or engine.transactions is None:
+        return engine.died
+    return engine.transactions.fatal_error
+
+
 def _status(engine: Engine, connected: bool) -> HealthStatus:
-    if engine.died is not None:
+    if _failure(engine) is not None:
         return HealthStatus.FAILED
     if engine.closing:
         return HealthStatus.CLOSING

@@ -7,6 +7,7 @@ what became of the batches.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
@@ -17,10 +18,12 @@ from aioproducer.core.sequences import Sequences
 from aioproducer.core.transaction_operations import Operation
 from aioproducer.core.transaction_states import State
 from aioproducer.core.transactions import TransactionManager
-from aioproducer.errors import KafkaError, KafkaTimeoutError, TransactionStateError
+from aioproducer.errors import CommitUnknown, KafkaError, KafkaTimeoutError, TransactionStateError
 from aioproducer.types import TopicPartition
 
 __all__ = ["Transactions"]
+
+logger = logging.getLogger("aioproducer")
 
 _FAILED = frozenset({State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_ERROR})
 
@@ -101,20 +104,44 @@ class Transactions:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a transaction that nobody has ended, or has begun to end."""
-        return self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+        """Whether there is a transaction that is to be ended here, and that nobody has ended, or has begun to end."""
+        return self.manager.may_end and self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+
+    @property
+    def fatal_error(self) -> KafkaError | None:
+        """What ended the transactions of this producer for good; None where nothing has."""
+        return self.manager.last_error if self.manager.state is State.FATAL_ERROR else None
 
     async def end(self) -> None:
-        """Abort what is open, or wait for what ends it already, and abort what that leaves. Cancellation: that goes on."""
+        """Abort what is open, or wait for what ends it already, and abort what that leaves. Cancellation: that goes on.
+
+        What nobody else would be told of is logged: a failure that no caller has seen, and an abort that nobody asked for.
+        """
         if self.manager.state is State.INITIALIZING:
             return  # there is nothing that could be lost
         pending = self.manager.pending
         if pending is not None:  # its caller is gone; while nobody has seen its outcome nothing else may be done
-            with suppress(KafkaError):
+            try:
                 await self.outcome(pending, inf)
-        if self.is_open:
-            with suppress(KafkaError):
-                await self.outcome(self.abort(), inf)
+            except KafkaError as error:
+                logger.warning("Nobody has waited to the end for %s(), which failed: %s", pending.name, error)
+        if not self.is_open:
+            return
+        if pending is None:
+            logger.warning(
+                "The producer of transactional_id %r is closed while its transaction is open: nothing of it will count. It "
+                "is aborted now or, where that takes too long, by the coordinator after transaction_timeout_ms.",
+                self.manager.transactional_id,
+            )
+        with suppress(KafkaError):
+            await self.outcome(self.abort(), inf)
+
+    def close(self, error: KafkaError) -> None:
+        """End everything now; whoever waits is told this error. A commit that nobody can tell the outcome of is logged."""
+        was_over = self.fatal_error is not None
+        self.manager.close(error)
+        if not was_over and isinstance(self.manager.last_error, CommitUnknown):
+            logger.warning("%s", self.manager.last_error)
 
     async def outcome(self, operation: Operation, deadline: float) -> None:
         """Wait until an operation is over, and raise its error, which counts as seen then.

@@ -135,10 +135,10 @@ class ConsumerGroupMetadata:
 class CloseReport:
     """What became of everything that the producer had accepted, as ``close()`` found it.
 
-    ``delivered``, ``failed`` (certainly not written) and ``unknown`` (perhaps written) count records over the producer's
-    whole life. The records that were still waiting when the close timeout ended are handed back, keys and values as
-    serialized, in order per partition, so that an application can spool them: ``not_written`` never left this process
-    or were refused, ``maybe_written`` were on their way.
+    ``delivered`` (acknowledged, whatever became of the transaction), ``failed`` (certainly not written) and ``unknown``
+    (perhaps written) count records over the producer's whole life. The records that were still waiting when the close
+    timeout ended are handed back, keys and values as serialized, in order per partition, so that an application can spool
+    them: ``not_written`` never left this process or were refused, ``maybe_written`` were on their way.
     """
 
     delivered: int = 0
@@ -167,7 +167,7 @@ class HealthStatus(StrEnum):
     DEGRADED = "degraded"  # records wait, and no broker is connected
     CLOSING = "closing"
     CLOSED = "closed"
-    FAILED = "failed"  # an internal task died; see `error`
+    FAILED = "failed"  # an internal task died, or the transactions ended for good (fenced, say); see `error`
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Health:
 
     @property
     def alive(self) -> bool:
-        """For a liveness probe: False only when a restart of the process would help."""
+        """For a liveness probe: False only where this producer will never send again, and another one might."""
         return self.status is not HealthStatus.FAILED
 
     @property

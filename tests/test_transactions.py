@@ -777,3 +777,99 @@ async def test_an_abort_logs_nothing_of_the_records_that_it_drops(
                 raise LookupError
 
     assert not [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")]
+
+
+async def test_the_health_of_a_producer_that_was_fenced_says_so(broker: FakeBroker) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        assert producer.health().ready
+        broker.fence_transactional_id("shop")
+        await producer.begin_transaction()
+        with pytest.raises(NotWritten):
+            await producer.send("orders", b"late")
+        with pytest.raises(ProducerFenced):
+            await producer.abort_transaction()
+
+        health = producer.health()
+
+        assert health.status is HealthStatus.FAILED
+        assert isinstance(health.error, ProducerFenced)
+        assert not health.alive
+        await producer.close()
+        assert producer.health().status is HealthStatus.CLOSED
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged as a warning."""
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+
+async def test_closing_says_that_it_aborts_an_open_transaction(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("orders", b"left")
+        report = await producer.close()
+
+    assert report.clean
+    assert report.delivered == 1
+    assert committed(broker) == []
+    (told,) = warnings_of(caplog)
+    assert "'shop'" in told
+    assert "aborted" in told
+
+
+async def test_closing_says_that_nobody_can_tell_what_became_of_a_commit(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("orders", b"kept?")
+        with broker.hold("EndTxn") as hold:
+            with pytest.raises(KafkaTimeoutError):
+                await producer.commit_transaction(timeout=0)
+            await until(lambda: hold.waiting)
+            await producer.close(timeout=0.01)
+
+    (told,) = warnings_of(caplog)
+    assert "'shop'" in told
+    assert "may be committed or not" in told
+
+
+async def test_closing_says_that_an_abort_was_not_confirmed(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("orders", b"left")
+        with broker.hold("EndTxn") as hold:
+            closing = asyncio.ensure_future(producer.close(timeout=30))
+            await until(lambda: hold.waiting)
+            await producer.close(timeout=0)
+            await closing
+
+    assert len(warnings_of(caplog)) == 1
+
+
+async def test_closing_tells_why_a_commit_that_nobody_waited_for_failed(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with transactional(broker) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("orders", b"fine")
+        broker.fail("Produce", "INVALID_RECORD")
+        with broker.hold("Produce"):
+            refused = await producer.enqueue("orders", b"refused")
+            with pytest.raises(KafkaTimeoutError):
+                await producer.commit_transaction(timeout=0.01)
+        await until(refused.done)
+        await producer.close()
+
+    (told,) = [each for each in warnings_of(caplog) if "shop" in each]
+    assert "INVALID_RECORD" in told
+    assert committed(broker) == []

@@ -162,7 +162,7 @@ class TransactionManager:
         self._committing = _OffsetCommit(ConsumerGroupMetadata(""), {}, Operation(""))  # likewise of offsets
         self._operation: Operation | None = None  # the last one that changes the state
         self._can_bump = False  # the coordinator knows KIP-360
-        self._may_end = True  # False where the transaction is somebody else's
+        self.may_end = True  # False where the transaction is somebody else's
         self._of_handle = False  # the transaction was not begun here
         self._knows_version = True  # False where no broker was asked before the transaction began
         self._bump_required = False
@@ -201,7 +201,7 @@ class TransactionManager:
         manager.state = State.IN_TRANSACTION
         manager.producer = ProducerIdAndEpoch(handle.producer_id, handle.producer_epoch)
         manager._knows_version = False
-        manager._may_end = may_end
+        manager.may_end = may_end
         manager._of_handle = manager._shared = manager._started = True
         return manager
 
@@ -750,7 +750,7 @@ class TransactionManager:
             )
 
     def _check_may_end(self, name: str) -> None:
-        if not self._may_end:
+        if not self.may_end:
             raise TransactionStateError(
                 f"{name}() is not possible: this producer only writes into the transaction of transactional_id "
                 f"{self.transactional_id!r}, by its handle. Whoever began it ends it."
