@@ -210,4 +210,4 @@ def _with_servers(servers: str | Sequence[str] | None, options: ProducerOptions)
 
 def _restore(given: dict[str, object]) -> ProducerConfig:
     """Makes an unpickled configuration, checked by the version of aioproducer that unpickles it."""
-    return ProducerConfig._from_mapping(given)  # pyright: ignore[reportPrivateUsage]
+    return ProducerConfig._from_mapping(given)  # pyright: ignore[reportPrivateUsage] - pickle needs a function

@@ -26,7 +26,7 @@ _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 #: Called by its name, the class would hand its fields on to this by way of a function in Python.
 _new_metadata: Final = cast(
     "Callable[[type[RecordMetadata], tuple[object, ...]], RecordMetadata]",
-    tuple.__new__,  # pyright: ignore[reportUnknownMemberType]
+    tuple.__new__,  # pyright: ignore[reportUnknownMemberType] - of a tuple of anything; the cast says of what
 )
 
 

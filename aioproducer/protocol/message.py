@@ -204,7 +204,7 @@ class _StructType(type):
         namespace.update({f.name: Records(f.attribute) for f in fields if f.attribute != f.name})
         cls = super().__new__(mcs, name, bases, namespace, **options)
         cls.__struct_fields__ = fields
-        cls.__init__ = compile_init(cls, fields)  # type: ignore[misc]
+        cls.__init__ = compile_init(cls, fields)  # type: ignore[misc]  # compiled from the declaration, which no checker sees
         return cls
 
 
@@ -234,7 +234,7 @@ class Struct(metaclass=_StructType):
             return NotImplemented
         return all(getattr(self, field.name) == getattr(other, field.name) for field in type(self).__struct_fields__)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # how Python says that what can change is no key
 
     def __repr__(self) -> str:
         values = (f"{field.name}={_shown(getattr(self, field.name))}" for field in type(self).__struct_fields__)
@@ -360,7 +360,7 @@ class _ResponseType:
     """Gives the response of a request's class, to the type checker too."""
 
     def __get__(self, request: object, owner: type[Request[ResponseT]]) -> type[ResponseT]:
-        return cast("type[ResponseT]", owner._response)  # pyright: ignore[reportPrivateUsage]
+        return cast("type[ResponseT]", owner._response)  # pyright: ignore[reportPrivateUsage] - of its own class
 
 
 class Request(Message, Generic[ResponseT]):

@@ -412,7 +412,7 @@ async def test_a_topic_that_does_not_exist_is_asked_for_with_growing_pauses() ->
             broker.forget_requests()
             waiting = [asyncio.create_task(client.wait_topic("nowhere", None, soon(100))) for _ in range(20)]
             for asked, pause in enumerate((10, 20, 40), 1):
-                await until(lambda: client.metadata.answers.get("nowhere") == asked)  # noqa: B023
+                await until(lambda: client.metadata.answers.get("nowhere") == asked)  # noqa: B023 - asked in this round only
                 clock.advance(pause - 5)
                 await asyncio.sleep(0.01)
                 assert broker.count("Metadata") == asked
@@ -679,7 +679,7 @@ async def test_age_alone_is_no_reason_to_look_for_the_cluster_anew(
         for _ in range(2):
             answered_at = client._updater._updated_at
             clock.advance(61)
-            await until(lambda: client._updater._updated_at > answered_at)  # noqa: B023
+            await until(lambda: client._updater._updated_at > answered_at)  # noqa: B023 - asked in this round only
 
         assert broker.count("Metadata") == 4, "the first one; one in vain, and its repetition; one more"
         assert "looked for again" not in caplog.text

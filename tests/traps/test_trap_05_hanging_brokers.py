@@ -177,7 +177,7 @@ async def test_a_send_to_a_broker_that_falls_silent_ends_in_time(broker: FakeBro
     sending = asyncio.ensure_future(producer.send("orders", b"value"))
     await asyncio.sleep(0)
     for attempts in (1, 2):
-        await until(lambda: broker.count(stage) >= attempts)  # noqa: B023
+        await until(lambda: broker.count(stage) >= attempts)  # noqa: B023 - asked in this round only
         clock.advance(10.5)
     clock.advance(10.5)  # the record may have been accepted after the first time, if a producer id was asked for sooner
     with pytest.raises(DeliveryError) as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ class Steps:
 
     def __await__(self) -> Generator[Any, Any, object]:
         steps = 0
-        send: Callable[[], Any] = lambda: self._work.send(None)  # noqa: E731
+        send: Callable[[], Any] = partial(self._work.send, None)
         while True:
             try:
                 waits_for = send()
@@ -46,7 +47,7 @@ class Steps:
                 send = _throw(self._work, error)
             else:
                 cancelled = steps == self._at and not asyncio.isfuture(waits_for)
-                send = _throw(self._work, asyncio.CancelledError()) if cancelled else lambda: self._work.send(None)
+                send = _throw(self._work, asyncio.CancelledError()) if cancelled else partial(self._work.send, None)
 
 
 def _throw(work: Coroutine[Any, Any, object], error: BaseException) -> Callable[[], Any]:
