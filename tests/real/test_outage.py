@@ -23,6 +23,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 VERSIONS = ["4.3.1", "3.9.2"]
 
+#: How often it is looked how late the event loop is, and what may be late without it, in seconds.
+_BEAT_S, _SLACK_S = 0.01, 0.25
+
 
 @pytest.fixture(params=VERSIONS)
 def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
@@ -69,15 +72,42 @@ async def test_a_broker_that_is_killed_and_comes_back_after_20_s_gets_every_reco
 
 @asynccontextmanager
 async def fails_in(seconds: float, error: type[Exception]) -> AsyncIterator[None]:
-    """The block must raise this error, which is a timeout, after so long, and not after the usual minutes.
-
-    A machine that is busy with three Kafkas may add some seconds.
-    """
-    began = time.monotonic()
-    with pytest.raises(error) as caught:
-        yield
+    """The block must raise this error, which is a timeout, when the time is over."""
+    async with lasts(seconds):
+        with pytest.raises(error) as caught:
+            yield
     assert isinstance(caught.value, TimeoutError)
-    assert seconds - 0.01 <= time.monotonic() - began <= seconds + 20
+
+
+@asynccontextmanager
+async def lasts(seconds: float) -> AsyncIterator[None]:
+    """The block must take so long, and as much longer as the event loop itself was late at the worst.
+
+    A machine that is busy with three Kafkas lets no process run in time, which nobody in it can make good.
+    """
+    loop = asyncio.get_running_loop()
+    worst = 0.0
+
+    def beat(due: float) -> None:
+        nonlocal worst, timer
+        worst = max(worst, loop.time() - due)
+        timer = next_beat()
+
+    def next_beat() -> asyncio.TimerHandle:
+        due = loop.time() + _BEAT_S
+        return loop.call_at(due, beat, due)
+
+    began = loop.time()
+    timer = next_beat()
+    try:
+        yield
+        ended = loop.time()
+        worst = max(worst, ended - timer.when())
+    finally:
+        timer.cancel()
+    assert seconds - 0.01 <= ended - began <= seconds + _SLACK_S + worst, (
+        f"the loop was {worst:.3f} s late at the worst"
+    )
 
 
 @contextmanager
@@ -132,11 +162,9 @@ async def test_closing_ends_in_time_and_tells_what_became_of_every_record(kafka:
     with outage(kafka):
         meanwhile = [await producer.enqueue(topic, b"meanwhile %d" % n, partition=n % 2) for n in range(1000)]
         await asyncio.sleep(1)
-        began = time.monotonic()
-        report = await producer.close(5)
-        took = time.monotonic() - began
+        async with lasts(5):
+            report = await producer.close(5)
 
-    assert 4.9 <= took <= 25
     assert all(delivery.exception() is None for delivery in before)
     assert (report.delivered, report.failed + report.unknown) == (1000, 1000)
     assert report.unknown > 0 or outage is not mute, "what a paused broker has in its sockets may yet be written"
