@@ -107,6 +107,20 @@ async def test_the_explicit_calls_do_the_same(broker: FakeBroker) -> None:
     assert committed(broker) == [b"one"]
 
 
+async def test_work_whose_transaction_ran_out_of_time_is_done_again(broker: FakeBroker) -> None:
+    values = iter((b"first", b"second"))
+
+    async def work(txn: Transaction) -> None:
+        await txn.send("orders", value := next(values))
+        if value == b"first":
+            broker.expire_transaction("shop")
+
+    async with transactional(broker) as producer:
+        await producer.run_in_transaction(work)
+
+    assert committed(broker) == [b"second"]
+
+
 async def test_nothing_is_sent_outside_of_a_transaction(broker: FakeBroker) -> None:
     async with transactional(broker) as producer:
         with pytest.raises(TransactionStateError, match="init_transactions"):

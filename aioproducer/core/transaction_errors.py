@@ -26,7 +26,7 @@ class Action(IntEnum):
     COMMIT_FAILED = auto()  # abortable; the consumer group has moved on
     BUMP_EPOCH = auto()  # abortable where the epoch can be bumped afterwards, else fatal
     UNINITIALIZED = auto()  # as if it had never been asked: it may be allowed later
-    INVALID_STATE = auto()  # fatal, unless a handle lets others end the transaction
+    INVALID_STATE = auto()  # fatal, unless others can have ended the transaction
     EXPIRED = auto()
     FATAL = auto()
     FENCED = auto()

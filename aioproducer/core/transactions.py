@@ -566,9 +566,8 @@ class TransactionManager:
             self._ended()
         elif request.rpc is Rpc.COMMIT and self._commit_in_doubt:
             self._fatal(error)
-        elif request.rpc is Rpc.COMMIT and action is Action.INVALID_STATE and self._shared:
-            nothing = "; either nothing was written into it, or somebody else with its handle aborted it"
-            self._do(Action.ABORTABLE, what + nothing, error)
+        elif request.rpc is Rpc.COMMIT and action is Action.INVALID_STATE and (self._shared or self.is_v2):
+            self._do(Action.ABORTABLE, f"{what}; {_NOTHING_TO_COMMIT[self._shared]}", error)
         elif request.rpc is Rpc.FIND_COORDINATOR and request.about == self._key and self.state is State.ABORTING:
             self._do(Action.FATAL, what, error)  # there is no other way to abort
         else:
@@ -796,6 +795,15 @@ _OPEN = _ASKING | _GIVEN_UP | {State.PREPARED_TRANSACTION}
 _ABORTABLE = frozenset({Action.ABORTABLE, Action.COMMIT_FAILED, Action.BUMP_EPOCH})
 _OF_OFFSETS = frozenset({Rpc.ADD_OFFSETS_TO_TXN, Rpc.TXN_OFFSET_COMMIT})
 _OF_A_TRANSACTION = _OF_OFFSETS | {Rpc.ADD_PARTITIONS_TO_TXN, Rpc.COMMIT, Rpc.ABORT}
+
+#: Why there is nothing that a commit could be about, by whether others write into the transaction by a handle. With version
+#: 2 this is how a coordinator refuses an epoch that its own abort has just bumped (KAFKA-20785); whoever was fenced by that
+#: is told so when it aborts in turn.
+_NOTHING_TO_COMMIT: Mapping[bool, str] = {
+    True: "either nothing was written into it, or somebody else with its handle aborted it",
+    False: "the coordinator has aborted it, as it was open for longer than transaction_timeout_ms, or as another producer "
+    "with this transactional_id took over",
+}
 
 #: After which answers the same is asked again, and when.
 _PAUSES: Mapping[Action, Pause] = {

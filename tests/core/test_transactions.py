@@ -1055,6 +1055,18 @@ def test_to_commit_a_shared_transaction_that_is_empty_or_over_can_be_aborted_and
     bench.commit_one_transaction()
 
 
+def test_what_the_coordinator_has_aborted_can_be_done_again_in_version_2() -> None:
+    bench = Bench(is_v2=True)
+    request = bench.lead_to(COMMIT)
+    committed = bench.manager.commit()
+
+    refuse(bench, request, ErrorCode.INVALID_TXN_STATE)
+
+    assert type(committed.error) is TransactionAbortable
+    assert "transaction_timeout_ms" in str(committed.error)
+    bench.commit_one_transaction()
+
+
 # -- two-phase commit (KIP-939) -------------------------------------------------------------------------------------------
 
 

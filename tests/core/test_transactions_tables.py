@@ -220,7 +220,7 @@ def test_each_error_of_each_request_leads_where_its_action_says(
         assert manager.state is S.UNINITIALIZED
     elif rpc is Rpc.ABORT and action is BUMP:
         assert manager.state is S.INITIALIZING
-    elif action in (ABORTABLE, FAILED, BUMP):
+    elif action in (ABORTABLE, FAILED, BUMP) or (is_v2 and rpc is Rpc.COMMIT and action is INVALID):
         assert manager.state is S.ABORTABLE_ERROR
         assert type(manager.last_error) is (CommitFailed if action is FAILED else TransactionAbortable)
     else:
