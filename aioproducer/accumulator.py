@@ -20,7 +20,7 @@ import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import count
+from itertools import accumulate, count, islice
 from typing import NamedTuple, Protocol
 
 from aioproducer.buffer_pool import BufferPool, PoolClosed
@@ -34,7 +34,7 @@ from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
 from aioproducer.errors import KafkaError
 from aioproducer.hot import Lane, OpenBatch, StickyPartition
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.record import Codec, EncodedBatch, RecordBatchBuilder, record_size_upper_bound
+from aioproducer.record import Codec, EncodedBatch, Record, RecordBatchBuilder, record_size_upper_bound
 from aioproducer.types import Header, TopicPartition
 
 __all__ = ["AccumulatorSettings", "OpenTransaction", "RecordAccumulator"]
@@ -92,7 +92,7 @@ class _Candidates(NamedTuple):
 class PartitionQueue:
     """The batches of one partition: those that wait, in order, and those on their way."""
 
-    __slots__ = ("batches", "expiry_armed", "flying", "lock", "partition", "place", "timer", "waiting")
+    __slots__ = ("batches", "expiry_armed", "flying", "lock", "partition", "place", "shaped", "timer", "waiting")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -103,6 +103,7 @@ class PartitionQueue:
         self.place: OrderedDict[PartitionQueue, None] | None = None
         self.expiry_armed = False  # one entry in the expiries at most, due no later than the oldest batch expires
         self.timer = 0.0  # when the pending entry in the timers is due; later entries are stale
+        self.shaped = 0  # how many of its first batches have left in the shape that tells who wrote them
 
     @property
     def is_idle(self) -> bool:
@@ -136,11 +137,12 @@ class RecordAccumulator:
         on_late: Callable[[TopicPartition, int], object] = lambda partition, records: None,
         is_waited_for: Callable[[str], bool] = lambda topic: False,
         transaction: OpenTransaction | None = None,
+        shape: Sequence[int] = (),
     ) -> None:
         """``on_late`` is told of records that are acknowledged after they were given up.
 
         ``is_waited_for`` says whether records wait for a topic's metadata that no newcomer may overtake. ``transaction`` is
-        what all records are part of.
+        what all records are part of. ``shape`` is how many records the first batches of each partition have at most.
         """
         self.settings = settings
         self.pool = pool
@@ -153,6 +155,7 @@ class RecordAccumulator:
         self._on_late = on_late
         self._is_waited_for = is_waited_for
         self._transaction = transaction
+        self._shape = shape
         self._ratios = CompressionRatios()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._topics: set[str] = set()  # those of the queues
@@ -630,6 +633,8 @@ class RecordAccumulator:
         for _ in range(len(ready)):
             queue, _ = ready.popitem(last=False)
             queue.place = None
+            if queue.shaped < len(self._shape):
+                self._cut(queue)
             head = queue.batches[0]
             if not self.sequences.may_drain(head) or not self._seal(head):
                 self._put(queue, self._blocked)
@@ -641,6 +646,7 @@ class RecordAccumulator:
             total += head.size
             queue.batches.popleft()
             queue.flying.append(head)
+            queue.shaped += head.attempts == 0
             self._take_off(head, now)
             drained.append(head)
             if queue.batches:
@@ -727,7 +733,7 @@ class RecordAccumulator:
             topic.record_send_total += batch.count
             topic.byte_total += batch.size
             self._tell(batch)
-            if batch.attempts > 1 and batch.encoded is not None and log_append_time_ms == batch.encoded.max_timestamp:
+            if batch.attempts > 1 and batch.encoded is not None and log_append_time_ms == batch.latest_timestamp:
                 # A broker that recognises a repeat answers with the batch's latest timestamp in this place, whoever
                 # stamps the records of the topic (UnifiedLog: the timestamp of the duplicate).
                 log_append_time_ms = -1
@@ -780,13 +786,22 @@ class RecordAccumulator:
 
     def split(self, batch: ProducerBatch, now: float) -> None:
         """The broker found the batch too large: put smaller ones in its place (KIP-126, KAFKA-19479)."""
+        assert batch.encoded is not None
         queue = self._queues[batch.partition]
-        parts, starts = self._divide(batch)
-        if self.settings.codec is not Codec.NONE and batch.encoded is not None:
+        parts = self._by_size(batch, batch.encoded.uncompressed_size // 2)
+        if self.settings.codec is not Codec.NONE:
             self._ratios.reset(batch.partition.topic, batch.encoded.size / batch.encoded.uncompressed_size)
             self._expect(batch.partition.topic)
         self._metrics.batch_split_total += 1
         self.sequences.split(batch, parts)
+        if batch in queue.flying:
+            queue.flying.remove(batch)
+        batch.on_its_way = False
+        self._replace_by(queue, batch, parts)
+        self._place(queue, now)
+
+    def _replace_by(self, queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
+        """Put the parts of a batch into the queue, in which it is not any more."""
         # From here on each part owns its share of what the whole had reserved.
         spare = batch.hand_over() - sum(part.reserved for part in parts)
         if spare > 0:
@@ -802,34 +817,54 @@ class RecordAccumulator:
             self._insert(queue, part)
             self._seal_ahead(part)
         batch.flush_waiters = None
-        if batch in queue.flying:
-            queue.flying.remove(batch)
-        batch.on_its_way = False
         self._incomplete.pop(batch, None)
-        batch.result.split([part.result for part in parts], starts)
+        batch.result.split(
+            [part.result for part in parts], list(accumulate((each.count for each in parts[:-1]), initial=0))
+        )
         batch.drop_bytes()
-        self._place(queue, now)
 
-    def _divide(self, batch: ProducerBatch) -> tuple[list[ProducerBatch], list[int]]:
-        """The records in batches of half the size: closed, but not compressed yet."""
-        assert batch.encoded is not None
-        half = batch.encoded.uncompressed_size // 2
+    def _cut(self, queue: PartitionQueue) -> None:
+        """Give the first batches the shape by which the broker can tell who wrote them."""
+        head = queue.batches[0]
+        if head.base_sequence >= 0 or head.is_sealing:  # it has left in its shape, or a worker has it
+            return
+        if head.count > self._shape[queue.shaped]:
+            if head.builder is not None:
+                head.close()
+            queue.batches.popleft()
+            self._replace_by(queue, head, self._by_count(head, self._shape[queue.shaped :]))
+
+    def _by_count(self, batch: ProducerBatch, counts: Sequence[int]) -> list[ProducerBatch]:
+        """The records in batches of so many, and one of the rest; closed, but not compressed yet."""
+        records = iter(batch.read_records())
         parts: list[ProducerBatch] = []
-        starts: list[int] = []
-        for index, record in enumerate(batch.read_records()):
+        for most in (*counts, batch.count):
+            share = list(islice(records, most))
+            if not share:
+                break
+            parts.append(self._part(batch, len(parts), batch.size))
+            for record in share:
+                _copy(record, parts[-1])
+            parts[-1].close()
+        return parts
+
+    def _by_size(self, batch: ProducerBatch, limit: int) -> list[ProducerBatch]:
+        """The records in batches of so many bytes: closed, but not compressed yet."""
+        parts: list[ProducerBatch] = []
+        for record in batch.read_records():
             size = record_size_upper_bound(record.key, record.value, record.headers)
             if not parts or not parts[-1].has_room(size):
-                part = ProducerBatch(batch.partition, batch.created_at, half, self._sink)
-                part.ordinal = (*batch.ordinal, len(parts))
-                part.transactional = batch.transactional
-                parts.append(part)
-                starts.append(index)
-            builder = parts[-1].builder  # not `append`: its Delivery would count as thrown away
-            assert builder is not None
-            builder.append(record.timestamp_ms, record.key, record.value, record.headers)
+                parts.append(self._part(batch, len(parts), limit))
+            _copy(record, parts[-1])
         for part in parts:
             part.close()
-        return parts, starts
+        return parts
+
+    def _part(self, batch: ProducerBatch, number: int, limit: int) -> ProducerBatch:
+        part = ProducerBatch(batch.partition, batch.created_at, limit, self._sink)
+        part.ordinal = (*batch.ordinal, number)
+        part.transactional = batch.transactional
+        return part
 
     def expire(self, now: float) -> list[ProducerBatch]:
         """The batches whose delivery timeout is over; those in the queues are taken out of them.
@@ -984,6 +1019,12 @@ class RecordAccumulator:
             if batch in queue.batches:
                 queue.batches.remove(batch)
             self.fail(batch, cause, now)
+
+
+def _copy(record: Record, batch: ProducerBatch) -> None:
+    """Put a record into a batch, without a Delivery, which would count as thrown away."""
+    assert batch.builder is not None
+    batch.builder.append(record.timestamp_ms, record.key, record.value, record.headers)
 
 
 __all__ += ["PoolClosed"]

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from random import Random
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import anyio
 import anyio.abc
@@ -25,7 +25,9 @@ from aioproducer.config import ProducerConfig
 from aioproducer.coordinator import Coordinator
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.sequences import Sequences
+from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.core.transactions import TransactionManager
+from aioproducer.core.writer_shape import shape_of
 from aioproducer.errors import ForkedProcess, ProducerClosed, ProducerDied, ProducerStateError, WrongEventLoop
 from aioproducer.foreign import ForeignTasks
 from aioproducer.hot import Appender, Lane, OpenBatch, count_fork
@@ -33,10 +35,11 @@ from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
 from aioproducer.sender import Sender
+from aioproducer.shared_acknowledgements import SharedAcknowledgements
 from aioproducer.transactions import Transactions
 from aioproducer.unobserved import UnobservedFailures
 
-__all__ = ["Engine"]
+__all__ = ["Attachment", "Engine"]
 
 logger = logging.getLogger("aioproducer")
 
@@ -61,11 +64,27 @@ if hasattr(os, "register_at_fork"):
 _UNORDERED_IN_FLIGHT = 2**31
 
 
+class Attachment(NamedTuple):
+    """The transaction of somebody else that a producer writes into, and the number that tells it from other writers."""
+
+    handle: TransactionHandle
+    writer: int
+
+
 class Engine:
-    """Everything that runs while a producer is open."""
+    """Everything that runs while a producer is open.
+
+    With an ``attachment`` it writes into that transaction only.
+    """
 
     def __init__(
-        self, config: ProducerConfig, client_id: str, metrics: ProducerMetrics, random: Random, appender: Appender
+        self,
+        config: ProducerConfig,
+        client_id: str,
+        metrics: ProducerMetrics,
+        random: Random,
+        appender: Appender,
+        attachment: Attachment | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.config = config
@@ -113,7 +132,9 @@ class Engine:
             on_late=self.unobserved.acknowledged_late,
             is_waited_for=lambda topic: self.client.topic(topic) is None,
             transaction=self.transactions,
+            shape=() if attachment is None else shape_of(attachment.writer),
         )
+        self.shared = None if attachment is None else self._make_shared(random)
         self.sender = Sender(
             config,
             self.accumulator,
@@ -123,23 +144,51 @@ class Engine:
             codec=codec,
             random=random.random,
             transactions=self.transactions,
+            shared=self.shared,
         )
-        self.coordinator = None if self.transactions is None else self._make_coordinator(self.transactions, random)
+        self.coordinator: Coordinator | None = None
+        if self.transactions is not None:
+            self.coordinator = self._make_coordinator(self.transactions, random, attachment)
+        if attachment is not None:
+            self.sequences.set_producer_id(attachment.handle.producer_id, attachment.handle.producer_epoch)
 
-    def _make_coordinator(self, transactions: Transactions, random: Random) -> Coordinator:
+    def _make_shared(self, random: Random) -> SharedAcknowledgements:
+        return SharedAcknowledgements(
+            self.accumulator,
+            self.client,
+            _retry_backoff(self.config),
+            self.config.request_timeout_ms / 1000,
+            random=random.random,
+            wake=self._wake,
+        )
+
+    def _make_manager(self, transactions: Transactions, attachment: Attachment | None) -> TransactionManager:
         config = self.config
+        if attachment is not None:
+            return TransactionManager.attach(
+                attachment.handle,
+                listener=transactions,
+                transaction_version=self._read_transaction_version,
+                may_end=False,
+            )
         assert config.transactional_id is not None
-        manager = TransactionManager(
+        return TransactionManager(
             config.transactional_id,
             timeout_ms=config.transaction_timeout_ms,
             listener=transactions,
             transaction_version=self._read_transaction_version,
             enable_2pc=config.transaction_two_phase_commit_enable,
         )
+
+    def _make_coordinator(
+        self, transactions: Transactions, random: Random, attachment: Attachment | None
+    ) -> Coordinator:
+        config = self.config
+        manager = self._make_manager(transactions, attachment)
         coordinator = Coordinator(
             manager,
             self.client,
-            ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
+            _retry_backoff(config),
             config.request_timeout_ms / 1000,
             has_unsettled=lambda: self.accumulator.has_unsettled,
             random=random.random,
@@ -296,7 +345,7 @@ class Engine:
         With transactions, within each of them only.
         """
         self._has_short_way, self._keys_choose = True, keys_choose
-        if self.transactions is None:
+        if self.transactions is None or self.transactions.takes_records:
             self._attach()
 
     def _attach(self) -> None:
@@ -356,12 +405,16 @@ async def _endless(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     raise RuntimeError(f"{run!r} ended, although nobody asked it to")
 
 
+def _retry_backoff(config: ProducerConfig) -> ExponentialBackoff:
+    return ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+
+
 def _settings(config: ProducerConfig, codec: Codec) -> AccumulatorSettings:
     return AccumulatorSettings(
         batch_size=config.batch_size,
         linger_s=config.linger_ms / 1000,
         delivery_timeout_s=config.delivery_timeout_ms / 1000,
-        retry_backoff=ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
+        retry_backoff=_retry_backoff(config),
         max_request_size=config.max_request_size,
         codec=codec,
         compression_level=config.compression_level,

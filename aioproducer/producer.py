@@ -10,7 +10,7 @@ from functools import partial
 from os import PathLike
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, cast
 
 import anyio
 
@@ -21,9 +21,10 @@ from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.core.transaction_operations import Operation
 from aioproducer.core.transaction_states import State
+from aioproducer.core.writer_shape import WRITER_BITS
 from aioproducer.deadline import Deadline
 from aioproducer.delivery import Delivery, DeliveryCallback
-from aioproducer.engine import Engine
+from aioproducer.engine import Attachment, Engine
 from aioproducer.errors import (
     ConfigError,
     DeliveryError,
@@ -44,6 +45,7 @@ from aioproducer.intake import Intake, SerializedRecord, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.send_many import SendMany, SendManyProgress, check_values
 from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat, send_table
+from aioproducer.shared_acknowledgements import SharedAcknowledgements
 from aioproducer.transaction import Transaction
 from aioproducer.transactions import Transactions
 from aioproducer.types import (
@@ -58,6 +60,7 @@ from aioproducer.types import (
     RecordMetadata,
     SendManyResult,
     TopicPartition,
+    Written,
 )
 
 __all__ = ["Producer"]
@@ -118,6 +121,9 @@ class Producer(ShortWay):
         self._closing: asyncio.Task[CloseReport] | None = None
         self._close_by: Deadline | None = None
         self._closed = False
+        self._attachment: Attachment | None = None
+        self._shared: SharedAcknowledgements | None = None
+        self._transaction_error: KafkaError | None = None
 
         self._intake = Intake(config, self._metrics)
         self.appender = Appender(self._enqueue, self._enqueue_nowait, _BURST_BYTES)
@@ -141,6 +147,53 @@ class Producer(ShortWay):
         """A producer configured by environment variables like KAFKA_BOOTSTRAP_SERVERS; see `ProducerConfig.from_env`."""
         return cls(ProducerConfig.from_env(prefix, environ, **overrides))
 
+    @classmethod
+    def attach(
+        cls,
+        handle: TransactionHandle,
+        bootstrap_servers: str | Sequence[str] | ProducerConfig,
+        *,
+        writer: int | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> Self:
+        """A producer that writes into the transaction of a handle, which another process began and will end.
+
+        ::
+
+            async with Producer.attach(handle, "localhost:9092") as writer:
+                await writer.enqueue("orders", b"value", partition=3)
+            report = writer.written  # for whoever commits: TransactionCoordinatorClient.commit(handle, written=[...])
+
+        Sends at once; cannot begin, commit or abort, and can be started once. Each partition must have one writer in a
+        transaction. A second one is found out by the sequences of its batches, or by acknowledgements that are not about
+        them: its records fail as `NotWritten` with `SharedPartition` as the cause. What remains - topics with
+        LogAppendTime, where the first few records of both happen to be cut alike - shows in ``written``, which
+        `TransactionCoordinatorClient.commit` compares.
+
+        ``writer`` is a number that no other writer of the transaction has; None: a random one. The first batches of each
+        partition are cut by it. Leaving the ``async with`` raises `TransactionAbortable` or another `TransactionError`
+        where any record was given up, as the transaction must not be committed then.
+
+        It ends with the transaction: a record that is sent afterwards fails - except that with a cluster before
+        ``transaction.version=2`` it may open a transaction that nobody ends, which the next
+        `TransactionCoordinatorClient.init` or `init_transactions` of the same ``transactional_id`` aborts. So close writers
+        before the transaction is ended. Raises `ConfigError` for a handle, a number or options that do not fit.
+        """
+        if not isinstance(cast("object", handle), TransactionHandle):
+            raise ConfigError(
+                f"handle={handle!r}: that is no TransactionHandle; producer.transaction_handle() gives one."
+            )
+        if writer is not None and (type(writer) is not int or writer < 0):
+            raise ConfigError(f"writer={writer!r}: a whole number from 0, or None for a random one.")
+        named = options.get("transactional_id")
+        if named not in (None, handle.transactional_id):
+            raise ConfigError(f"transactional_id={named!r} is not that of the handle, {handle.transactional_id!r}.")
+        options["transactional_id"] = handle.transactional_id
+        producer = cls(bootstrap_servers, **options)
+        number = producer._random.getrandbits(WRITER_BITS) if writer is None else writer
+        producer._attachment = Attachment(handle, number)
+        return producer
+
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> Self:
@@ -152,9 +205,15 @@ class Producer(ShortWay):
             raise (
                 self._engine.refusal() if not self._engine.is_usable else ProducerStateError("The producer is started.")
             )
+        if self._attachment is not None and self._shared is not None:
+            raise TransactionStateError(
+                "An attached producer cannot be started again: its sequences would begin anew, where its own records are "
+                "already. Have all partitions of a transaction written in one run."
+            )
         self._closed = False
         self._closing = None
-        self._engine = Engine(self.config, self.client_id, self._metrics, self._random, self.appender)
+        self._engine = Engine(self.config, self.client_id, self._metrics, self._random, self.appender, self._attachment)
+        self._shared = self._engine.shared
         self._engine.start()
         if self._intake.is_plain:
             self._engine.open_short_way(self._intake.keys_choose)
@@ -173,6 +232,8 @@ class Producer(ShortWay):
             except asyncio.CancelledError:
                 await self._abandon()
                 raise
+        if kind is None and self._attachment is not None and self._transaction_error is not None:
+            raise self._transaction_error
 
     async def ready(self, timeout: float | None = None) -> None:
         """Wait until a broker is connected and has told the cluster's metadata.
@@ -254,6 +315,7 @@ class Producer(ShortWay):
             engine.loop.time(),
         )
         if engine.transactions is not None:
+            self._transaction_error = engine.transactions.manager.last_error
             engine.transactions.close(ProducerClosed("The producer was closed."))
         await asyncio.sleep(0)  # the callbacks of the last outcomes run before the tasks that they may need end
         await engine.foreign.wait(deadline)
@@ -645,6 +707,14 @@ class Producer(ShortWay):
         """
         _, transactions = self._transactional()
         return transactions.manager.handle()
+
+    @property
+    def written(self) -> Mapping[TopicPartition, Written]:
+        """What an attached producer got acknowledged so far, by partition; to be called in the producer's event loop.
+
+        Can be pickled. Empty for a producer that is not attached.
+        """
+        return {} if self._shared is None else dict(self._shared.writes.written)
 
     async def _open_transaction(self) -> None:
         """Begin the next one, after what a caller who was cancelled has left behind."""

@@ -54,6 +54,7 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder, encode_batch
+from aioproducer.shared_acknowledgements import SharedAcknowledgements
 from aioproducer.transactions import Transactions
 
 __all__ = ["Sender"]
@@ -80,8 +81,11 @@ class Sender:
         codec: Codec,
         random: Any,
         transactions: Transactions | None = None,
+        shared: SharedAcknowledgements | None = None,
     ) -> None:
+        """``shared`` takes the acknowledgements of a writer that shares its transaction with others."""
         self._config = config
+        self._shared = shared
         self._transactions = transactions
         self._accumulator = accumulator
         self._client = client
@@ -178,6 +182,9 @@ class Sender:
             self._send_to(node, now)
         for batch in accumulator.take_to_seal():
             helpers.start_soon(self._seal, batch, batch.close())
+        if self._shared is not None:
+            for topic in self._shared.to_ask():
+                helpers.start_soon(self._shared.ask, topic)
 
     def _expire(self, batch: ProducerBatch, now: float) -> None:
         seconds = self._config.delivery_timeout_ms / 1000
@@ -312,10 +319,10 @@ class Sender:
         code = answer.error_code
         verdict = produce_verdict(code)
         if verdict is Verdict.COMPLETE:
-            self._accumulator.complete(batch, answer.base_offset, answer.log_append_time_ms, now)
+            self._complete(batch, answer.base_offset, answer.log_append_time_ms, now)
             return
         if verdict is Verdict.COMPLETE_WITHOUT_OFFSET:
-            self._accumulator.complete(batch, -1, -1, now)
+            self._complete(batch, -1, -1, now)
             return
         if may_be_written(code):
             batch.possibly_written = True
@@ -332,10 +339,12 @@ class Sender:
             # a new number a lost answer's batch would double.
             self._accumulator.fail(batch, error, now)
         elif verdict is Verdict.RENUMBER and self._transactions is not None:
-            if self._transactions.is_failing or not self._sequences.is_ahead(batch):
-                self._accumulator.fail(batch, error, now)
-            else:
+            if not self._transactions.is_failing and self._sequences.is_ahead(batch):
                 self._retry_or_fail(batch, error, now)
+            elif self._shared is not None:
+                self._shared.unexpected(batch, error, now)
+            else:
+                self._accumulator.fail(batch, error, now)
         elif verdict is Verdict.RENUMBER and self._sequences.idempotent:
             self._sequences.unexpected(batch, code, answer.log_start_offset)
             self._retry_or_fail(batch, error, now)
@@ -353,6 +362,12 @@ class Sender:
         else:
             record_errors = {each.batch_index: each.batch_index_error_message or "" for each in answer.record_errors}
             self._accumulator.fail(batch, self._named(batch, error), now, record_errors=record_errors)
+
+    def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
+        if self._shared is None:
+            self._accumulator.complete(batch, base_offset, log_append_time_ms, now)
+        else:
+            self._shared.acknowledged(batch, base_offset, log_append_time_ms, now)
 
     def _learn_leader(
         self, node: int, batch: ProducerBatch, code: int, answer: PartitionProduceResponse, response: ProduceResponse

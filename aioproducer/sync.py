@@ -51,6 +51,7 @@ from aioproducer.types import (
     RecordMetadata,
     SendManyResult,
     TopicPartition,
+    Written,
 )
 
 __all__ = ["SyncDelivery", "SyncProducer", "SyncTransaction"]
@@ -165,6 +166,21 @@ class SyncProducer:
     ) -> Self:
         """A producer configured by environment variables; see `ProducerConfig.from_env`."""
         return cls(ProducerConfig.from_env(prefix, environ, **overrides))
+
+    @classmethod
+    def attach(
+        cls,
+        handle: TransactionHandle,
+        bootstrap_servers: str | Sequence[str] | ProducerConfig,
+        *,
+        writer: int | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> Self:
+        """A producer that writes into the transaction of a handle; see `Producer.attach`."""
+        attached = Producer.attach(handle, bootstrap_servers, writer=writer, **options)
+        producer = cls(attached.config)
+        producer._producer = attached
+        return producer
 
     @property
     def config(self) -> ProducerConfig:
@@ -472,6 +488,11 @@ class SyncProducer:
     def transaction_handle(self) -> TransactionHandle:
         """What another process needs to write into the open transaction; see `Producer.transaction_handle`."""
         return self._look(self._producer.transaction_handle)
+
+    @property
+    def written(self) -> Mapping[TopicPartition, Written]:
+        """What an attached producer got acknowledged so far, by partition; see `Producer.written`."""
+        return self._look(lambda: self._producer.written)
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic; see `Producer.partitions_for`."""

@@ -103,6 +103,11 @@ class Transactions:
         return self.manager.abort()  # which drops what has not left
 
     @property
+    def takes_records(self) -> bool:
+        """Whether records may be put into a transaction now."""
+        return self.manager.state is State.IN_TRANSACTION
+
+    @property
     def is_open(self) -> bool:
         """Whether there is a transaction that is to be ended here, and that nobody has ended, or has begun to end."""
         return self.manager.may_end and self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)

@@ -112,6 +112,12 @@ class ProducerBatch(OpenBatch):
         return self.builder.size if self.builder is not None else 0
 
     @property
+    def latest_timestamp(self) -> int:
+        """That of the latest record, in milliseconds; of a sealed batch."""
+        assert self.encoded is not None
+        return self.encoded.max_timestamp
+
+    @property
     def reserved(self) -> int:
         """What the batch holds of the BufferPool, in bytes: what its records take uncompressed, and a batch header."""
         if self._reserved is not None:

@@ -232,6 +232,7 @@ class TransactionManager:
 
     def begin(self) -> None:
         """Open a transaction. Raises as `initialize` does."""
+        self._check_may_end("begin_transaction")
         self._check("begin_transaction")
         self._enter(State.IN_TRANSACTION, "begin_transaction")
 

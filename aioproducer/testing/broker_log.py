@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -107,6 +107,21 @@ class TopicConfig:
                 raise ConfigError(f"Invalid value {text!r} for the topic configuration {name}.") from error
         return cls(**values)  # type: ignore[arg-type]  # the table names each field with a parser of its type
 
+    def as_kafka(self) -> Iterator[tuple[str, str, bool]]:
+        """Kafka's name of each of those that Kafka would tell, its value as text, and whether that is the default."""
+        defaults = TopicConfig()
+        yield (
+            "message.timestamp.type",
+            _TIMESTAMP_TYPES[self.message_timestamp_type],
+            self.message_timestamp_type == defaults.message_timestamp_type,
+        )
+        for name, own, default in (
+            ("max.message.bytes", self.max_message_bytes, defaults.max_message_bytes),
+            ("min.insync.replicas", self.min_insync_replicas, defaults.min_insync_replicas),
+        ):
+            yield name, str(own), own == default
+        yield "cleanup.policy", "compact" if self.compacted else "delete", not self.compacted
+
 
 def _is_compacted(policy: str) -> bool:
     return "compact" in policy.split(",")
@@ -117,11 +132,16 @@ class _Reading(NamedTuple):
     parse: Callable[[str], object]
 
 
+_TIMESTAMP_TYPES: Mapping[TimestampType, str] = {
+    TimestampType.CREATE_TIME: "CreateTime",
+    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
+}
+
 _KAFKA_CONFIGS: dict[str, _Reading] = {
     "max.message.bytes": _Reading("max_message_bytes", int),
     "message.timestamp.type": _Reading(
         "message_timestamp_type",
-        {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}.__getitem__,
+        {text: kind for kind, text in _TIMESTAMP_TYPES.items()}.__getitem__,
     ),
     "message.timestamp.before.max.ms": _Reading("message_timestamp_before_max_ms", int),
     "message.timestamp.after.max.ms": _Reading("message_timestamp_after_max_ms", int),

@@ -36,6 +36,7 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
             "AddOffsetsToTxn": (0, 1),
             "EndTxn": (0, 1),
             "TxnOffsetCommit": (0, 2),
+            "DescribeConfigs": (0, 2),
             "SaslAuthenticate": (0, 0),
         },
     ),
@@ -63,7 +64,7 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
             "SaslAuthenticate": (0, 2),
         },
     ),
-    ("2.6", {}),
+    ("2.6", {"DescribeConfigs": (0, 3)}),
     (
         "2.7",
         {
@@ -87,6 +88,7 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
             "AddPartitionsToTxn": (0, 3),
             "AddOffsetsToTxn": (0, 3),
             "EndTxn": (0, 3),
+            "DescribeConfigs": (0, 4),
         },
     ),
     (
@@ -132,6 +134,7 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
             "DeleteTopics": (1, 6),
             "EndTxn": (0, 5),
             "TxnOffsetCommit": (0, 5),
+            "DescribeConfigs": (1, 4),
         },
     ),
     ("4.1", {"Produce": (0, 13), "Fetch": (4, 18), "OffsetFetch": (1, 10), "ListTransactions": (0, 2)}),

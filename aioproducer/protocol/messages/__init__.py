@@ -42,6 +42,14 @@ from aioproducer.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from aioproducer.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
 from aioproducer.protocol.messages.describe_transactions import (
     DescribedTransaction,
     DescribedTransactionTopic,
@@ -164,6 +172,12 @@ __all__ = [
     "DeleteTopicState",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
+    "DescribeConfigsRequest",
+    "DescribeConfigsResource",
+    "DescribeConfigsResourceResult",
+    "DescribeConfigsResponse",
+    "DescribeConfigsResult",
+    "DescribeConfigsSynonym",
     "DescribeTransactionsRequest",
     "DescribeTransactionsResponse",
     "DescribedTransaction",
@@ -248,6 +262,7 @@ REQUESTS: Mapping[int, type[Request[Any]]] = MappingProxyType(
             AddOffsetsToTxnRequest,
             EndTxnRequest,
             TxnOffsetCommitRequest,
+            DescribeConfigsRequest,
             SaslAuthenticateRequest,
             DescribeTransactionsRequest,
             ListTransactionsRequest,

@@ -12,6 +12,7 @@ from aioproducer.testing.apis import (
     api_versions,
     create_topics,
     delete_topics,
+    describe_configs,
     describe_transactions,
     end_txn,
     fetch,
@@ -44,6 +45,7 @@ HANDLERS: Mapping[ApiKey, ApiHandler] = MappingProxyType(
         ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn.HANDLER,
         ApiKey.END_TXN: end_txn.HANDLER,
         ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit.HANDLER,
+        ApiKey.DESCRIBE_CONFIGS: describe_configs.HANDLER,
         ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions.HANDLER,
         ApiKey.LIST_TRANSACTIONS: list_transactions.HANDLER,
     }
