@@ -1,0 +1,45 @@
+"""Spark writes DataFrames to Kafka through aioproducer: ``df.write.format("aioproducer")``, ``df.writeStream``.
+
+::
+
+    from aioproducer.spark import AioProducerSource
+
+    spark.dataSource.register(AioProducerSource)
+    df.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", ...).option("topic", ...).save()
+
+What it promises, and how to use it well, is in README.md beside this file. The names are imported when they are first used,
+as they need pyspark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aioproducer.spark.source import AioProducerSource
+
+__all__ = ["AioProducerSource"]
+
+_HOMES = {"AioProducerSource": "source"}
+
+
+def __getattr__(name: str) -> object:
+    module = _HOMES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        found = getattr(import_module(f"{__name__}.{module}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        raise ImportError(
+            f"aioproducer.spark.{name} needs PySpark 4.0 or later. On a cluster it is there already: run this with the "
+            "cluster's Python. On one machine: pip install 'aioproducer[spark-local]' (and Java 17 or later)."
+        ) from error
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,90 @@
+"""Which columns of a DataFrame are what of a record, checked against its schema before any task starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark.sink_options import SinkOptions, ValueFormat
+
+__all__ = ["SinkColumns"]
+
+#: Names and types of the columns that mean something to Kafka, as Spark's own sink takes them; types as Spark spells them.
+_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "topic": ("string",),
+    "partition": ("int", "bigint", "smallint", "tinyint"),
+    "headers": ("array<struct<key:string,value:binary>>", "map<string,binary>", "map<string,string>"),
+    "timestamp": ("timestamp", "timestamp_ntz", "bigint", "double"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkColumns:
+    """The columns that become parts of records, in the DataFrame's order; ``seconds`` says that timestamps are such."""
+
+    names: tuple[str, ...]
+    is_json: bool = False
+    seconds: bool = False
+
+    @classmethod
+    def of(cls, schema: Sequence[tuple[str, str]], options: SinkOptions) -> SinkColumns:
+        """The columns of a schema, given as names and types in Spark's short spelling; raises `ConfigError`."""
+        names = [name for name, _ in schema]
+        for name, kind in schema:
+            if name in _TYPES:
+                _check_type(name, kind)
+                if names.count(name) > 1:
+                    raise ConfigError(f"The DataFrame has more than one column {name!r}; rename or drop the others.")
+        is_json = options.value_format is ValueFormat.JSON
+        if is_json:
+            _check_json(names)
+        elif "value" not in names:
+            raise ConfigError(
+                f"The DataFrame has no column 'value', only {_listed(names)}. Make one, for instance with "
+                "df.selectExpr('to_json(struct(*)) AS value'), or set .option('value.format', 'json')."
+            )
+        if options.topic is None and "topic" not in names:
+            raise ConfigError("No topic is named: set .option('topic', ...), or add a column 'topic' of type string.")
+        used = [name for name in names if name in _TYPES and (name != "topic" or options.topic is None)]
+        return cls(
+            tuple(name for name in names if name in used or (is_json and name not in _TYPES)),
+            is_json,
+            dict(schema).get("timestamp") == "double",
+        )
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a column for a part of the record."""
+        return name in self.names and name in _TYPES
+
+    @property
+    def payload(self) -> tuple[str, ...]:
+        """With JSON values: the columns that they are made of."""
+        return tuple(name for name in self.names if name not in _TYPES)
+
+
+def _check_type(name: str, kind: str) -> None:
+    plain = re.sub(r"\b(var)?char\(\d+\)|string collate \w+", "string", kind)
+    if plain not in _TYPES[name]:
+        raise ConfigError(
+            f"The column {name!r} is of type {kind}; it must be {' or '.join(_TYPES[name])}. Cast it, as in "
+            f"df.withColumn({name!r}, col({name!r}).cast({_TYPES[name][0]!r})), or give it another name."
+        )
+
+
+def _check_json(names: Sequence[str]) -> None:
+    if "value" in names:
+        raise ConfigError(
+            "value.format=json makes the value of all other columns, but the DataFrame has a column 'value' as well: rename "
+            "it, or leave the option out."
+        )
+    if not [name for name in names if name not in _TYPES]:
+        raise ConfigError(f"value.format=json: no column is left for the value beside {_listed(names)}.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names)) or "none at all"

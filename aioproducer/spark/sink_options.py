@@ -1,0 +1,208 @@
+"""The options of the sink: Spark's own ones for Kafka, every option of a producer, and what only this sink has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Final, NamedTuple, TypeVar
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigError
+
+__all__ = ["DeliveryGuarantee", "MissingMarker", "SinkOptions", "ValueFormat"]
+
+_E = TypeVar("_E", bound=StrEnum)
+
+
+class DeliveryGuarantee(StrEnum):
+    """What a job promises of its rows."""
+
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+class MissingMarker(StrEnum):
+    """What to do where a query goes on and the marker of its last batch is gone."""
+
+    FAIL = "fail"
+    TRUST_CHECKPOINT = "trust-checkpoint"
+
+
+class ValueFormat(StrEnum):
+    """What a record's value is."""
+
+    RAW = "raw"  # the column `value`
+    JSON = "json"  # an object of all columns that are nothing else
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of one query or job, checked; can be pickled, with the producer's secrets.
+
+    ``config`` says nothing of transactions: in those of Spark no producer decides. ``transactional_id`` is empty unless the
+    guarantee is exactly-once.
+    """
+
+    config: ProducerConfig
+    topic: str | None = None
+    guarantee: DeliveryGuarantee = DeliveryGuarantee.AT_LEAST_ONCE
+    transactional_id: str = ""
+    transaction_timeout_ms: int = 600_000
+    marker_topic: str | None = None
+    missing_marker: MissingMarker = MissingMarker.FAIL
+    job_id: str | None = None
+    value_format: ValueFormat = ValueFormat.RAW
+    max_in_flight_batches: int = 4
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+    @classmethod
+    def from_spark(cls, options: Mapping[str, str]) -> SinkOptions:
+        """What ``.option(...)`` was given, keys in any case; raises `ConfigError` for what is wrong, with the way out."""
+        given = {key.lower(): value.strip() for key, value in options.items()}
+        found: dict[str, object] = {}
+        properties: dict[str, object] = {}
+        headers: dict[str, bytes] = {}
+        for key, text in given.items():
+            plain = key.removeprefix("kafka.")
+            if plain in _OWN:
+                own = _OWN[plain]
+                found[own.field] = own.read(plain, text)
+            elif key.startswith("headers."):
+                headers[_spelled(options, key).partition(".")[2]] = text.encode()
+            elif plain in _REFUSED:
+                raise ConfigError(f"The option {key!r} is not supported: {_REFUSED[plain]}")
+            elif key in _OF_SPARK:
+                continue
+            else:
+                properties[plain] = text
+        if not {"bootstrap.servers", "bootstrap_servers"} & properties.keys():
+            raise ConfigError(
+                "The option 'kafka.bootstrap.servers' is missing: .option('kafka.bootstrap.servers', 'host:9092,host:9092')"
+            )
+        checked = cls(_producer_config(properties), headers=tuple(sorted(headers.items())), **found)  # type: ignore[arg-type]
+        checked._check_transaction()
+        return checked
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether the rows are written in a transaction."""
+        return self.guarantee is DeliveryGuarantee.EXACTLY_ONCE
+
+    def marker_partition_topic(self) -> str:
+        """The topic whose partition 0 the marker's offset is of; raises `ConfigError` where none can be told."""
+        topic = self.marker_topic or self.topic
+        if topic is None:
+            raise ConfigError(
+                "The rows name their topics themselves, so the option 'commit.marker.topic' has to name an existing topic "
+                "for the marker that is committed with each batch. (Its partition 0 is only named; no record is written.)"
+            )
+        return topic
+
+    def _check_transaction(self) -> None:
+        if not self.is_exactly_once:
+            if self.transactional_id or self.job_id is not None:
+                extra = "transactional.id" if self.transactional_id else "job.id"
+                raise ConfigError(
+                    f"The option {extra!r} belongs to .option('delivery.guarantee', 'exactly-once'), which is not set. "
+                    "Set it, or leave the other out."
+                )
+            return
+        if not self.transactional_id:
+            raise ConfigError(
+                "delivery.guarantee=exactly-once needs the option 'transactional.id': a name that only this query has, and "
+                "keeps when it is restarted. By it Kafka finds what an earlier run has left open."
+            )
+        if self.config.acks != -1 or not self.config.enable_idempotence:
+            raise ConfigError(
+                "delivery.guarantee=exactly-once needs acks=all and enable.idempotence=true, which are the defaults: "
+                "leave out 'kafka.acks' and 'kafka.enable.idempotence'."
+            )
+
+
+class _Own(NamedTuple):
+    """An option that is not the producer's: the field it fills, and how its text is read."""
+
+    field: str
+    read: Callable[[str, str], object]
+
+
+def _text(name: str, text: str) -> str:
+    if not text:
+        raise ConfigError(f"The option {name!r} is empty.")
+    return text
+
+
+def _positive(name: str, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ConfigError(f"{name}={text!r}: a whole number from 1 is expected.")
+    return number
+
+
+def _one_of(choices: type[_E]) -> Callable[[str, str], _E]:
+    def read(name: str, text: str) -> _E:
+        try:
+            return choices(text.lower())
+        except ValueError:
+            near = get_close_matches(text.lower(), list(choices), n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(
+                f"{name}={text!r}: there is {' and '.join(map(repr, map(str, choices)))}.{hint}"
+            ) from None
+
+    return read
+
+
+_OWN: Final[Mapping[str, _Own]] = {
+    "topic": _Own("topic", _text),
+    "delivery.guarantee": _Own("guarantee", _one_of(DeliveryGuarantee)),
+    "transactional.id": _Own("transactional_id", _text),
+    "transaction.timeout.ms": _Own("transaction_timeout_ms", _positive),
+    "commit.marker.topic": _Own("marker_topic", _text),
+    "commit.marker.missing": _Own("missing_marker", _one_of(MissingMarker)),
+    "job.id": _Own("job_id", _text),
+    "value.format": _Own("value_format", _one_of(ValueFormat)),
+    "max.in.flight.batches": _Own("max_in_flight_batches", _positive),
+}
+
+#: What Spark itself adds to the options, or reads from them.
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
+
+_AS_BYTES: Final = (
+    "keys and values are written as the bytes of their columns; cast those with DataFrame operations instead."
+)
+_OF_A_CONSUMER: Final = "it belongs to a consumer, and this is a sink."
+
+#: What Spark's own sink for Kafka refuses, and why.
+_REFUSED: Final[Mapping[str, str]] = {
+    "key.serializer": _AS_BYTES,
+    "value.serializer": _AS_BYTES,
+    "key.deserializer": _OF_A_CONSUMER,
+    "value.deserializer": _OF_A_CONSUMER,
+    "group.id": _OF_A_CONSUMER,
+    "auto.offset.reset": _OF_A_CONSUMER,
+    "enable.auto.commit": _OF_A_CONSUMER,
+    "interceptor.classes": "it names Java classes, and there is no JVM in this producer.",
+    "partitioner.class": "it names a Java class; add the column 'partition' to choose partitions yourself.",
+}
+
+
+def _producer_config(properties: Mapping[str, object]) -> ProducerConfig:
+    try:
+        return ProducerConfig.from_properties(properties)
+    except ConfigError as error:
+        own = ", ".join(_OWN)
+        raise ConfigError(
+            f"{error} (Options of the sink are {own} and headers.<name>; every other one is the producer's, with or "
+            "without 'kafka.' before it.)"
+        ) from error
+
+
+def _spelled(options: Mapping[str, str], lowered: str) -> str:
+    """The key as it was given; Spark itself may have made it lower case already."""
+    return next(key for key in options if key.lower() == lowered)

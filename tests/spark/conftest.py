@@ -1,0 +1,35 @@
+"""One Spark for the whole session, on two threads of this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.local_spark import why_not
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local Spark that retries tasks as a cluster does; its tests take seconds, so they are marked `slow`.
+
+    Without Java 17 or PySpark the test is skipped; it fails instead where the variable CI is set.
+    """
+    missing = why_not()
+    if missing is not None:
+        (pytest.fail if "CI" in os.environ else pytest.skip)(missing)
+    from tests.spark.local_spark import start
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of pandas 3, which nothing here uses
+        session = start()
+    yield session
+    session.stop()

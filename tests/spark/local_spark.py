@@ -1,0 +1,58 @@
+"""Starts Spark on this machine with settings for tests; also for programs that tests start, and kill."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent.parent
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def why_not() -> str | None:
+    """What keeps Spark from running here, None where nothing does."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "PySpark is missing: pip install 'aioproducer[spark-local]'."
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None:
+        return "Java is missing: Spark needs Java 17 or later."
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < 17:
+        return f"Spark needs Java 17 or later; {java} says {told.splitlines()[:1]}."
+    return None
+
+
+def start(master: str = "local[2,4]", **settings: str) -> SparkSession:
+    """A session; ``,4`` lets a task fail three times before its job does, as on a cluster."""
+    from pyspark.sql import SparkSession
+
+    from aioproducer.spark import AioProducerSource
+
+    # Workers import what the tests do, whatever directory they are started in.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    builder = SparkSession.builder.master(master).appName("aioproducer-tests")
+    for name, value in {**_SETTINGS, **settings}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    session.dataSource.register(AioProducerSource)
+    return session

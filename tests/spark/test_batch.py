@@ -1,0 +1,121 @@
+"""A batch job writes a DataFrame: every column and type, and everything that is refused before a task starts."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproducer.testing import FakeBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"orders": 3, "returns": 2}) as broker:
+        yield broker
+
+
+def writer(df: DataFrame, broker: FakeBroker, **options: str) -> DataFrameWriter:
+    return (
+        df.write.format("aioproducer")
+        .mode("append")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .options(**options)
+    )
+
+
+def test_every_column_arrives_as_it_was(spark: SparkSession, broker: FakeBroker) -> None:
+    rows = 10_000
+    df = spark.range(rows).selectExpr(
+        "CASE WHEN id % 7 = 0 THEN NULL ELSE cast(id AS string) END AS key",
+        "CASE WHEN id % 5 = 0 THEN NULL ELSE encode(concat('v', id), 'utf-8') END AS value",
+        "CASE WHEN id % 2 = 0 THEN 'orders' ELSE 'returns' END AS topic",
+        "cast(id % 2 AS int) AS partition",
+        "CASE WHEN id % 3 = 0 THEN NULL ELSE array("
+        "  named_struct('key', 'h', 'value', encode(string(id), 'utf-8')), named_struct('key', 'n', 'value', binary(NULL))"
+        ") END AS headers",
+        "timestamp_millis(1700000000000 + id) AS timestamp",
+        "id AS ignored",
+    )
+    writer(df, broker).save()
+
+    def expected(i: int) -> Any:
+        headers = () if i % 3 == 0 else (("h", b"%d" % i), ("n", None))
+        topic = "orders" if i % 2 == 0 else "returns"
+        key, value = (None if i % 7 == 0 else b"%d" % i), (None if i % 5 == 0 else b"v%d" % i)
+        return topic, i % 2, 1_700_000_000_000 + i, key, value, headers
+
+    found = [(r.topic, r.partition, r.timestamp_ms, r.key, r.value, tuple(r.headers)) for r in broker.records()]
+    assert Counter(found) == Counter(map(expected, range(rows)))
+
+
+def test_the_option_topic_wins_over_the_column(spark: SparkSession, broker: FakeBroker) -> None:
+    df = spark.createDataFrame([("orders", "a")], "topic string, value string")
+
+    writer(df, broker, topic="returns").save()
+
+    assert [(r.topic, r.value) for r in broker.records()] == [("returns", b"a")]
+
+
+def test_text_and_bytes_seconds_and_timestamps_are_taken(spark: SparkSession, broker: FakeBroker) -> None:
+    at = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=datetime.UTC)
+    df = spark.createDataFrame([(at.timestamp(), b"b", "k")], "timestamp double, value binary, key string")
+
+    writer(df, broker, topic="orders").save()
+
+    [record] = broker.records()
+    assert (record.timestamp_ms, record.value, record.key) == (int(at.timestamp() * 1000), b"b", b"k")
+
+
+def test_all_columns_become_a_json_object(spark: SparkSession, broker: FakeBroker) -> None:
+    df = spark.createDataFrame([("k", 1, "x")], "key string, n int, s string")
+
+    writer(df, broker, **{"topic": "orders", "value.format": "json", "headers.source": "Spark"}).save()
+
+    broker.assert_sent("orders", key=b"k", value=b'{"n":1,"s":"x"}', headers=[("source", b"Spark")])
+
+
+def test_no_rows_are_no_records(spark: SparkSession, broker: FakeBroker) -> None:
+    writer(spark.createDataFrame([], "value string"), broker, topic="orders").save()
+
+    assert broker.records() == []
+
+
+def refused(df: DataFrame, broker: FakeBroker, mode: str = "append", **options: str) -> str:
+    with pytest.raises(Exception, match="ConfigError") as caught:
+        writer(df, broker, **options).mode(mode).save()
+    assert broker.requests == [], "nothing starts before the schema is found fit"
+    return str(caught.value)
+
+
+def test_what_does_not_fit_is_said_before_a_task_starts(spark: SparkSession, broker: FakeBroker) -> None:
+    values = spark.createDataFrame([("a",)], "value string")
+
+    assert "has no column 'value', only 'text'" in refused(values.toDF("text"), broker, topic="orders")
+    assert "'value' is of type int" in refused(values.selectExpr("1 AS value"), broker, topic="orders")
+    assert "No topic is named" in refused(values, broker)
+    assert "cannot be overwritten" in refused(values, broker, mode="overwrite", topic="orders")
+    serializers = {"topic": "orders", "kafka.key.serializer": "x"}
+    assert "'kafka.key.serializer' is not supported" in refused(values, broker, **serializers)
+
+
+def test_a_row_without_a_topic_fails_the_job(spark: SparkSession, broker: FakeBroker) -> None:
+    df = spark.createDataFrame([(None, "a")], "topic string, value string")
+
+    with pytest.raises(Exception, match="null in the column 'topic'"):
+        writer(df, broker).save()
+
+
+def test_what_upstream_raises_is_what_the_job_fails_with(spark: SparkSession, broker: FakeBroker) -> None:
+    df = spark.range(10).selectExpr("cast(raise_error('the upstream is dry') AS string) AS value")
+
+    with pytest.raises(Exception, match="the upstream is dry"):
+        writer(df, broker, topic="orders").save()
