@@ -86,28 +86,38 @@ async def lasts(seconds: float) -> AsyncIterator[None]:
     A machine that is busy with three Kafkas lets no process run in time, which nobody in it can make good.
     """
     loop = asyncio.get_running_loop()
-    worst = 0.0
-
-    def beat(due: float) -> None:
-        nonlocal worst, timer
-        worst = max(worst, loop.time() - due)
-        timer = next_beat()
-
-    def next_beat() -> asyncio.TimerHandle:
-        due = loop.time() + _BEAT_S
-        return loop.call_at(due, beat, due)
-
+    lateness = Lateness(loop)
     began = loop.time()
-    timer = next_beat()
     try:
         yield
-        ended = loop.time()
-        worst = max(worst, ended - timer.when())
     finally:
-        timer.cancel()
+        ended = loop.time()
+        worst = lateness.stop()
     assert seconds - 0.01 <= ended - began <= seconds + _SLACK_S + worst, (
         f"the loop was {worst:.3f} s late at the worst"
     )
+
+
+class Lateness:
+    """Measures how late an event loop is at the worst."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._worst = 0.0
+        self._await_beat()
+
+    def stop(self) -> float:
+        """The seconds."""
+        self._timer.cancel()
+        return max(self._worst, self._loop.time() - self._timer.when())
+
+    def _await_beat(self) -> None:
+        due = self._loop.time() + _BEAT_S
+        self._timer = self._loop.call_at(due, self._beat, due)
+
+    def _beat(self, due: float) -> None:
+        self._worst = max(self._worst, self._loop.time() - due)
+        self._await_beat()
 
 
 @contextmanager
