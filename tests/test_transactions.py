@@ -24,6 +24,7 @@ from aioproducer import (
     Transaction,
 )
 from aioproducer.errors import (
+    CommitFailed,
     ProducerFenced,
     TransactionAbortable,
     TransactionAborted,
@@ -370,6 +371,18 @@ async def test_offsets_are_committed_with_the_transaction(broker: FakeBroker) ->
 
     found = broker.committed_offsets("readers")
     assert [found[TopicPartition("in", number)].offset for number in range(2)] == [7, 9]
+
+
+async def test_offsets_that_are_refused_are_told_at_once(broker: FakeBroker) -> None:
+    async with transactional(broker, max_block_ms=600_000) as producer:
+        broker.fail("TxnOffsetCommit", "ILLEGAL_GENERATION")
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        with pytest.raises(CommitFailed, match="ILLEGAL_GENERATION"):
+            await producer.send_offsets_to_transaction({TopicPartition("in", 0): 7}, "readers")
+        with pytest.raises(CommitFailed):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
 
 
 @pytest.mark.parametrize(

@@ -587,8 +587,6 @@ class TransactionManager:
         """A clear no: this need not be asked again."""
         if request.rpc is Rpc.ADD_PARTITIONS_TO_TXN:
             self._waiting -= self._asked
-        elif request.rpc in _OF_OFFSETS and self._committing in self._offsets:
-            self._offsets.remove(self._committing)
 
     def _note_doubt(self, request: CoordinatorRequest) -> None:
         """The coordinator may have done it; nobody knows."""

@@ -275,6 +275,22 @@ def test_no_offsets_are_nothing_to_do() -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.PRODUCER_FENCED])
+def test_offsets_that_were_refused_are_told_so_to_whoever_sent_them(is_v2: bool, code: ErrorCode) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.begin()
+    refused, waiting = (bench.manager.send_offsets(OFFSETS, GROUP) for _ in range(2))
+    if not is_v2:
+        bench.finish_well(bench.expect(Rpc.ADD_OFFSETS_TO_TXN))
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
+
+    refuse(bench, bench.expect(Rpc.TXN_OFFSET_COMMIT), code)
+
+    assert refused.error is waiting.error is bench.manager.last_error
+    assert bench.run() == []
+
+
+@BOTH
 def test_several_calls_send_their_offsets_one_after_the_other(is_v2: bool) -> None:
     bench = Bench(is_v2=is_v2)
     bench.begin()
