@@ -17,6 +17,7 @@ from aioproducer._version import __version__
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig, ProducerOptions
     from aioproducer.core.partitioner import Partitioner, PartitionIds, RoundRobinPartitioner
+    from aioproducer.core.prepared_transaction import PreparedTransactionState
     from aioproducer.core.transaction_handle import TransactionHandle
     from aioproducer.delivery import Delivery
     from aioproducer.errors import (
@@ -116,6 +117,7 @@ __all__ = [
     "PartitionIds",
     "PartitionInfo",
     "Partitioner",
+    "PreparedTransactionState",
     "Producer",
     "ProducerClosed",
     "ProducerConfig",
@@ -167,6 +169,7 @@ _HOMES = {
         "Partitioner",
         "RoundRobinPartitioner",
     ),
+    "core.prepared_transaction": ("PreparedTransactionState",),
     "core.transaction_handle": ("TransactionHandle",),
     "delivery": ("Delivery",),
     "errors": (

@@ -18,6 +18,7 @@ from aioproducer.arguments import check_hook, check_timeout, checked_group, chec
 from aioproducer.attempts import Attempts, Next
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.prepared_transaction import PreparedTransactionState
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.core.transaction_operations import Operation
 from aioproducer.core.transaction_states import State
@@ -272,8 +273,8 @@ class Producer(ShortWay):
         waits for that one, which then ends within the shorter of both timeouts. Async interceptors and callbacks that
         have not ended by then are cancelled.
 
-        A transaction that is still open is aborted, and a commit that is under way is waited for. A warning is logged of
-        the abort, and of a commit that failed or may have failed unseen; the report is about records only.
+        A transaction that is still open and not prepared is aborted, and a commit that is under way is waited for. A warning
+        is logged of the abort, and of a commit that failed or may have failed unseen; the report is about records only.
 
         Cancellation: closing goes on in the background, within its timeout.
         """
@@ -640,19 +641,24 @@ class Producer(ShortWay):
                 await self.start()
             await asyncio.sleep(tries.pause())
 
-    async def init_transactions(self, timeout: float | None = None, *, keep_prepared: bool = False) -> None:
+    async def init_transactions(
+        self, timeout: float | None = None, *, keep_prepared_txn: bool = False
+    ) -> PreparedTransactionState | None:
         """Get the producer id of this ``transactional_id``, which fences every earlier producer with the same.
 
-        What such a producer left open is aborted; with ``keep_prepared`` a transaction that it prepared is kept instead, to
-        be committed or aborted (KIP-939). ``timeout`` is in seconds; None means ``max_block_ms``.
+        What such a producer left open is aborted. With ``keep_prepared_txn`` (KIP-939) it is kept instead, and named by the
+        answer, which is None where there was nothing: only `complete_transaction`, or committing or aborting it, is possible
+        then. Up to 4.4 Kafka refuses to keep it (KAFKA-20739); the same call without that is still possible then.
+        ``timeout`` is in seconds; None means ``max_block_ms``.
 
         Raises `KafkaTimeoutError` where it takes longer; it goes on then, and the same call waits for it. Raises
         `TransactionFatal` where the coordinator refuses, `TransactionStateError` where it was done already. Cancellation:
         it goes on, too.
         """
         engine, transactions = self._transactional()
-        operation = transactions.manager.initialize(keep_prepared=keep_prepared)
+        operation = transactions.manager.initialize(keep_prepared=keep_prepared_txn)
         await self._outcome(engine, transactions, operation, timeout)
+        return transactions.manager.prepared
 
     async def begin_transaction(self) -> None:
         """Open a transaction, which takes every record that is put in until it is committed or aborted.
@@ -699,6 +705,38 @@ class Producer(ShortWay):
         """
         engine, transactions = self._transactional()
         await self._outcome(engine, transactions, transactions.abort(), timeout)
+
+    async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransactionState:
+        """Promise that the transaction can be committed, which an outer coordinator decides from then on (KIP-939).
+
+        Waits for the records that are still on their way; one that failed is raised as `TransactionAbortable`, and the
+        transaction is to be aborted. What this answers is to be written down where the decision is made, for
+        `complete_transaction`: the transaction outlives this producer, which does not abort it in ``close()`` any more. It
+        ends by that decision, or when a successor calls `init_transactions` without ``keep_prepared_txn``.
+
+        Needs ``transaction_two_phase_commit_enable``, and brokers that allow it. ``timeout`` is in seconds; None means
+        ``max_block_ms``. Raises `TransactionStateError`, and `KafkaTimeoutError`; it goes on then, and the same call waits
+        for it. Cancellation: likewise.
+        """
+        engine, transactions = self._transactional()
+        await self._outcome(engine, transactions, transactions.prepare(), timeout)
+        prepared = transactions.manager.prepared
+        if prepared is None:
+            raise TransactionStateError("The transaction was prepared, and somebody else has ended it meanwhile.")
+        return prepared
+
+    async def complete_transaction(
+        self, prepared: PreparedTransactionState | str, timeout: float | None = None
+    ) -> None:
+        """Commit the prepared transaction where it is the one that is named here, and abort it where it is another.
+
+        To be called with what the outer coordinator has written down last, or its text: that was decided to be committed.
+        Raises `ConfigError` where that names no transaction, `TransactionStateError` where none is prepared, and otherwise
+        as `commit_transaction` does. ``timeout`` is in seconds; None means ``max_block_ms``. Cancellation: it goes on.
+        """
+        engine, transactions = self._transactional()
+        named = PreparedTransactionState.parse(prepared) if isinstance(prepared, str) else prepared
+        await self._outcome(engine, transactions, transactions.manager.complete(named), timeout)
 
     def transaction_handle(self) -> TransactionHandle:
         """What another process needs to write into the open transaction; frozen, can be pickled.

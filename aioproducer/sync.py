@@ -24,6 +24,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from aioproducer.arguments import check_hook, check_timeout, is_async
 from aioproducer.attempts import Attempts, Next
 from aioproducer.config import ProducerConfig, ProducerOptions
+from aioproducer.core.prepared_transaction import PreparedTransactionState
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.delivery import Delivery
 from aioproducer.errors import (
@@ -460,9 +461,11 @@ class SyncProducer:
                 self.start()
             time.sleep(tries.pause())
 
-    def init_transactions(self, timeout: float | None = None, *, keep_prepared: bool = False) -> None:
+    def init_transactions(
+        self, timeout: float | None = None, *, keep_prepared_txn: bool = False
+    ) -> PreparedTransactionState | None:
         """Get the producer id, and abort what a predecessor left; see `Producer.init_transactions`."""
-        self._call(partial(self._producer.init_transactions, timeout, keep_prepared=keep_prepared))
+        return self._call(partial(self._producer.init_transactions, timeout, keep_prepared_txn=keep_prepared_txn))
 
     def begin_transaction(self) -> None:
         """Open a transaction; see `Producer.begin_transaction`."""
@@ -484,6 +487,14 @@ class SyncProducer:
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort; see `Producer.abort_transaction`."""
         self._call(self._producer.abort_transaction, timeout)
+
+    def prepare_transaction(self, timeout: float | None = None) -> PreparedTransactionState:
+        """Promise that the transaction can be committed; see `Producer.prepare_transaction`."""
+        return self._call(self._producer.prepare_transaction, timeout)
+
+    def complete_transaction(self, prepared: PreparedTransactionState | str, timeout: float | None = None) -> None:
+        """Commit the prepared transaction, or abort another one; see `Producer.complete_transaction`."""
+        self._call(self._producer.complete_transaction, prepared, timeout)
 
     def transaction_handle(self) -> TransactionHandle:
         """What another process needs to write into the open transaction; see `Producer.transaction_handle`."""

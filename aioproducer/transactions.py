@@ -98,6 +98,13 @@ class Transactions:
         self._hurry(operation)
         return operation
 
+    def prepare(self) -> Operation:
+        """Take no more, and be prepared when everything has arrived (KIP-939). Raises where the state does not allow it."""
+        operation = self.manager.prepare()
+        self._on_shut()
+        self._hurry(operation)
+        return operation
+
     def abort(self) -> Operation:
         """Abort; what has not left never will. Raises where the state does not allow it."""
         return self.manager.abort()  # which drops what has not left
@@ -192,7 +199,7 @@ class Transactions:
 
     def batch_settled(self) -> None:
         """Nothing of a batch is on its way any more, which the end of the transaction may wait for."""
-        if self.manager.state in (State.COMMITTING, State.ABORTING):
+        if self.manager.awaits_batches:
             self.wake()
 
     def may_drain(self, partition: TopicPartition) -> bool:

@@ -62,6 +62,7 @@ _TABLES: Mapping[Rpc, Mapping[int, Action]] = {
         **_TRANSACTION_COORDINATOR,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.UNINITIALIZED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Action.UNINITIALIZED,
+        ErrorCode.UNSUPPORTED_VERSION: Action.UNINITIALIZED,  # of keep_prepared_txn; it may be done without
         ErrorCode.TRANSACTION_ABORTABLE: Action.UNINITIALIZED,  # there is no transaction yet that could be aborted
     },
     Rpc.ADD_PARTITIONS_TO_TXN: {

@@ -16,7 +16,7 @@ from aioproducer.errors import (
     TransactionFatal,
 )
 
-__all__ = ["commit_unknown", "transaction_error"]
+__all__ = ["commit_unknown", "transaction_error", "two_phase_needs"]
 
 #: What is raised after each action.
 _ERRORS: Mapping[Action, type[TransactionError]] = {
@@ -50,6 +50,20 @@ def commit_unknown(transactional_id: str, cause: KafkaError) -> TransactionError
     """The error where nobody can say whether the commit succeeded."""
     what = f"The transaction of transactional_id {transactional_id!r} may be committed or not: {cause}"
     return _with_cause(CommitUnknown, what, cause)
+
+
+def two_phase_needs(*, keep_prepared: bool) -> str:
+    """What a cluster needs for two-phase commits, for whoever was refused."""
+    needs = (
+        "Two-phase commits (KIP-939) need brokers with InitProducerId 6 (Kafka 4.1 and later, with "
+        "unstable.api.versions.enable=true) and transaction.two.phase.commit.enable=true"
+    )
+    if not keep_prepared:
+        return needs
+    return (
+        f"{needs}; up to Kafka 4.4 none keeps a prepared transaction (KAFKA-20739): without keep_prepared_txn=True, "
+        "init_transactions() aborts it"
+    )
 
 
 def _with_cause(class_: type[TransactionError], what: str, cause: KafkaError) -> TransactionError:

@@ -94,13 +94,10 @@ class CoordinatorKey(NamedTuple):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Under what a producer writes; as text what ``prepare`` gives and ``complete`` takes (KIP-939)."""
+    """Under what a producer writes."""
 
     producer_id: int
     epoch: int
-
-    def __str__(self) -> str:
-        return f"{self.producer_id}:{self.epoch}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

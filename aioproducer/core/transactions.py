@@ -25,8 +25,9 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from aioproducer.core.prepared_transaction import PreparedTransactionState
 from aioproducer.core.transaction_errors import Action, action_for, action_for_batch, decisive_code, may_be_done
-from aioproducer.core.transaction_failures import commit_unknown, transaction_error
+from aioproducer.core.transaction_failures import commit_unknown, transaction_error, two_phase_needs
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.core.transaction_operations import Operation
 from aioproducer.core.transaction_requests import (
@@ -79,6 +80,9 @@ _TRANSACTION_VERSION_2 = 2
 #: Produce 12 is the first that adds partitions to a transaction by itself (LAST_STABLE_VERSION_BEFORE_TRANSACTION_V2).
 _HIGHEST_PRODUCE_TV1 = 11
 _HIGHEST_PRODUCE = 13
+
+#: What a producer of two-phase commits asks for: the transaction stays open until it is decided elsewhere (KIP-939).
+_NO_TIMEOUT_MS = 2**31 - 1
 
 
 class Pause(Enum):
@@ -146,11 +150,11 @@ class TransactionManager:
         self.transactional_id = transactional_id
         self.state = State.UNINITIALIZED
         self.producer: ProducerIdAndEpoch | None = None
-        self.prepared: ProducerIdAndEpoch | None = None  # what the outer coordinator knows a prepared transaction by
+        self.prepared: PreparedTransactionState | None = None  # what the outer coordinator knows it by
         self.last_error: KafkaError | None = None  # why it is in an error state
         self.is_v2 = False
         self.attempts = 0  # how often the present request failed
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = _NO_TIMEOUT_MS if enable_2pc else timeout_ms
         self._listener = listener
         self._transaction_version = transaction_version
         self._enable_2pc = enable_2pc
@@ -177,6 +181,7 @@ class TransactionManager:
         self._maybe_started = False  # it may know
         self._commit_in_doubt = False  # an attempt at the commit may have succeeded
         self._has_ended = False  # as it should have; only the next epoch is missing
+        self._preparing = False  # it is prepared when everything in it is there
         self._shared = False  # others write into it by a handle
 
     @classmethod
@@ -219,11 +224,8 @@ class TransactionManager:
         With ``keep_prepared`` (KIP-939) a prepared transaction is kept, and the state is PREPARED_TRANSACTION afterwards.
         Raises `TransactionStateError`, or the error that ended this producer's transactions.
         """
-        if keep_prepared and not self._enable_2pc:
-            raise TransactionStateError(
-                f"keep_prepared_txn=True: transactional_id {self.transactional_id!r} has no prepared transactions without "
-                "transaction_two_phase_commit_enable=True."
-            )
+        if keep_prepared:
+            self._check_two_phase("init_transactions(keep_prepared_txn=True)")
 
         def keep() -> None:
             self._keep_prepared = keep_prepared
@@ -266,25 +268,23 @@ class TransactionManager:
             operation.finish()
         return operation
 
-    def prepare(self) -> ProducerIdAndEpoch:
-        """Promise that the transaction can be committed, which from now on is decided elsewhere (KIP-939).
+    def prepare(self) -> Operation:
+        """Promise that the transaction can be committed, which from then on is decided elsewhere (KIP-939).
 
-        To be called when everything in it has been acknowledged. Raises `TransactionStateError`, or why it failed.
+        It takes nothing more, and is ``prepared`` when everything in it is there. Raises `TransactionStateError`, or why it
+        failed.
         """
-        self._check_may_end("prepare_transaction")
-        self._check("prepare_transaction", State.IN_TRANSACTION)
-        if not self._enable_2pc:
-            raise TransactionStateError(
-                f"prepare_transaction() needs transaction_two_phase_commit_enable=True, which the producer of "
-                f"transactional_id {self.transactional_id!r} does not have."
-            )
-        if self.producer is None or self._waiting or self._offsets or self._in_flight is not None:
-            raise TransactionStateError(
-                "prepare_transaction() came while partitions or offsets were still being added: wait for them first."
-            )
-        self._enter(State.PREPARED_TRANSACTION, "prepare_transaction")
-        self.prepared = self.producer
-        return self.producer
+        name = "prepare_transaction"
+        self._check_may_end(name)
+        pending = self.pending
+        if pending is not None and pending.name == name:
+            return pending
+        self._check(name, State.IN_TRANSACTION)
+        self._check_two_phase(name + "()")
+        operation = self._operation = Operation(name)
+        self._preparing = True
+        self._listener.wake()
+        return operation
 
     def commit(self) -> Operation:
         """Commit when everything in the transaction is there. Raises `TransactionStateError`, or why that is impossible."""
@@ -294,8 +294,17 @@ class TransactionManager:
         """Abort; what has not left yet never will. Raises `TransactionStateError`, or what ended the producer."""
         return self._once("abort_transaction", State.ABORTING, self._give_up)
 
-    def complete(self, prepared: ProducerIdAndEpoch) -> Operation:
-        """Commit the prepared transaction if it is the one named, else abort it (KIP-939)."""
+    def complete(self, prepared: PreparedTransactionState) -> Operation:
+        """Commit the prepared transaction if it is the one named, else abort it (KIP-939).
+
+        Called again it goes on with what it began. Raises `TransactionStateError` where none is prepared.
+        """
+        name = "complete_transaction"
+        self._check_two_phase(name + "()")
+        pending = self.pending
+        if pending is not None and pending.name in _COMPLETING:
+            return pending
+        self._check(name, State.PREPARED_TRANSACTION)
         return self.commit() if prepared == self.prepared else self.abort()
 
     def handle(self) -> TransactionHandle:
@@ -339,6 +348,11 @@ class TransactionManager:
         else:
             action = Action.FATAL if isinstance(error, UnsupportedVersion) else Action.ABORTABLE
         self._do(action, f"A batch of transactional_id {self.transactional_id!r} failed: {error}", error)
+
+    @property
+    def awaits_batches(self) -> bool:
+        """Whether something goes on when the last batch has its outcome."""
+        return self._preparing or self.state in _ENDING
 
     def sequences_lost(self, error: KafkaError) -> None:
         """It cannot be told which of the batches are in the log, so that no further one can be numbered in this epoch."""
@@ -392,6 +406,8 @@ class TransactionManager:
             self._note_doubt(request)
         may_be_cured = isinstance(error, AuthenticationError) and self.state is State.INITIALIZING
         what = f"{request.rpc.value} for {request.about} cannot be sent: {error}"
+        if isinstance(error, UnsupportedVersion):
+            what = self._explained(what, request)
         self._do(Action.UNINITIALIZED if may_be_cured else Action.FATAL, what, error)
 
     # -- what to ask --------------------------------------------------------------------------------------------------
@@ -410,7 +426,11 @@ class TransactionManager:
             if commit.added or self.is_v2:
                 return self._to_coordinator(_group_key(commit), self._commit_offsets)
             return self._to_coordinator(self._key, self._add_offsets)
-        if self.state is State.IN_TRANSACTION or has_incomplete_batches:
+        if has_incomplete_batches:
+            return None
+        if self.state is State.IN_TRANSACTION:
+            if self._preparing:
+                self._prepared(self._identity)
             return None
         if self._started or self._maybe_started:
             return self._to_coordinator(self._key, self._end)
@@ -489,13 +509,13 @@ class TransactionManager:
         self._count_under(ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
         if self._keep_prepared and response.ongoing_txn_producer_id >= 0:
             self._started = True
-            self.prepared = ProducerIdAndEpoch(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
-            self._move(State.PREPARED_TRANSACTION)
+            ongoing = ProducerIdAndEpoch(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
+            self._prepared(ongoing)
         else:
             self._move(State.READY)
+            self._finish(None)
         self._keep_prepared = False
         self.attempts = 0
-        self._finish(None)
         return Pause.NONE
 
     def _read_partitions(self, request: CoordinatorRequest, response: AddPartitionsToTxnResponse) -> Pause:
@@ -561,6 +581,8 @@ class TransactionManager:
         concerned = sorted(each for each, its_code in (partitions or {}).items() if its_code == code)
         of = f" with {', '.join(map(str, concerned))}" if concerned else ""
         what = f"{request.rpc.value} for {request.about}{of} was refused: {error}"
+        if code in _NO_TWO_PHASE:
+            what = self._explained(what, request)
         self._settle(request)
         if self._ends_all_the_same(request, action):
             self._bump_required = True
@@ -574,6 +596,11 @@ class TransactionManager:
         else:
             self._do(action, what, error)
         return Pause.NONE
+
+    def _explained(self, what: str, request: CoordinatorRequest) -> str:
+        if request.rpc is not Rpc.INIT_PRODUCER_ID or not self._enable_2pc:
+            return what
+        return f"{what.rstrip('.')}. {two_phase_needs(keep_prepared=self._keep_prepared)}"
 
     def _ends_all_the_same(self, request: CoordinatorRequest, action: Action) -> bool:
         """Whether an abort was refused because there is nothing to abort any more; the next epoch makes sure of it."""
@@ -596,6 +623,13 @@ class TransactionManager:
             self._commit_in_doubt = True
 
     # -- changing the state -------------------------------------------------------------------------------------------
+
+    def _prepared(self, producer: ProducerIdAndEpoch) -> None:
+        """Everything is there, and an outer coordinator decides what becomes of it."""
+        self._preparing = False
+        self.prepared = PreparedTransactionState(*producer)
+        self._move(State.PREPARED_TRANSACTION)
+        self._finish(None)
 
     def _ended(self) -> None:
         """The transaction is over, in the way that was asked for."""
@@ -754,6 +788,13 @@ class TransactionManager:
                 f"{self.transactional_id!r}, by its handle. Whoever began it ends it."
             )
 
+    def _check_two_phase(self, call: str) -> None:
+        if not self._enable_2pc:
+            raise TransactionStateError(
+                f"{call} needs transaction_two_phase_commit_enable=True, which the producer of transactional_id "
+                f"{self.transactional_id!r} does not have."
+            )
+
     def _check_error(self) -> None:
         if self.state in _FAILED:
             assert self.last_error is not None
@@ -788,6 +829,11 @@ class TransactionManager:
 
 #: The states in which partitions and offsets are added and the transaction is ended.
 _ASKING = frozenset({State.IN_TRANSACTION, State.COMMITTING, State.ABORTING})
+_ENDING = frozenset({State.COMMITTING, State.ABORTING})
+#: What may become of a prepared transaction, by the name of the call.
+_COMPLETING = frozenset({"commit_transaction", "abort_transaction"})
+#: How a cluster says that it has no part in two-phase commits.
+_NO_TWO_PHASE = frozenset({ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 _GIVEN_UP = frozenset({State.ABORTABLE_ERROR, State.ABORTING})
 _FAILED = frozenset({State.ABORTABLE_ERROR, State.FATAL_ERROR})
 _OPEN = _ASKING | _GIVEN_UP | {State.PREPARED_TRANSACTION}

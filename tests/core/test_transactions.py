@@ -7,13 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
+from aioproducer.core.prepared_transaction import PreparedTransactionState
 from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.core.transaction_requests import CoordinatorRequest, CoordinatorType, ProducerIdAndEpoch, Rpc
+from aioproducer.core.transaction_requests import CoordinatorRequest, CoordinatorType, Rpc
 from aioproducer.core.transaction_states import State
 from aioproducer.core.transactions import Pause, TransactionManager
 from aioproducer.errors import (
     AuthenticationError,
     CommitUnknown,
+    ConfigError,
     KafkaError,
     KafkaTimeoutError,
     ProducerClosed,
@@ -1112,10 +1114,13 @@ def test_a_broker_that_knows_no_two_phase_commit_is_refused_clearly() -> None:
 def test_a_prepared_transaction_is_completed_as_the_outer_coordinator_knows_it(same: bool, is_v2: bool) -> None:
     bench = Bench(enable_2pc=True, is_v2=is_v2)
     bench.begin(ORDERS)
-    prepared = bench.manager.prepare()
+    operation = bench.manager.prepare()
+    assert bench.run() == []
+    operation.acknowledge()
+    prepared = bench.manager.prepared
     assert str(prepared) == "7:0"
 
-    bench.manager.complete(prepared if same else ProducerIdAndEpoch(7, 99))
+    bench.manager.complete(PreparedTransactionState(7, 0 if same else 99))
 
     assert bench.run() == [COMMIT if same else ABORT]
     assert bench.manager.state is State.READY
@@ -1137,8 +1142,8 @@ def test_a_prepared_transaction_that_was_kept_is_completed_after_a_restart() -> 
     assert operation.error is None
     operation.acknowledge()
     assert bench.manager.state is State.PREPARED_TRANSACTION
-    assert bench.manager.prepared == (7, 4)
-    bench.manager.complete(ProducerIdAndEpoch(7, 4))
+    assert bench.manager.prepared == PreparedTransactionState(7, 4)
+    bench.manager.complete(PreparedTransactionState.parse("7:4"))
     assert bench.run() == [COMMIT]
 
 
@@ -1151,21 +1156,113 @@ def test_with_nothing_prepared_the_producer_is_ready() -> None:
     assert bench.manager.state is State.READY
 
 
-def test_nothing_can_be_prepared_before_its_partitions_are_added() -> None:
+def test_a_transaction_is_prepared_when_everything_in_it_is_there() -> None:
     bench = Bench(enable_2pc=True)
     bench.begin()
     bench.write(ORDERS)
+    bench.manager.send_offsets(OFFSETS, GROUP)
+    bench.has_incomplete = True
 
-    with pytest.raises(TransactionStateError, match="still being added"):
-        bench.manager.prepare()
+    operation = bench.manager.prepare()
+
+    with pytest.raises(TransactionStateError, match="prepare_transaction"):
+        bench.manager.check_may_send()
+    assert bench.run()[-1] is Rpc.TXN_OFFSET_COMMIT
+    before = (operation.is_done, bench.manager.awaits_batches, bench.manager.state)
+    bench.has_incomplete = False
+    assert bench.run() == []
+    after = (operation.is_done, bench.manager.awaits_batches, bench.manager.state)
+
+    assert before == (False, True, State.IN_TRANSACTION)
+    assert after == (True, False, State.PREPARED_TRANSACTION)
 
 
-@pytest.mark.parametrize("call", ["prepare", "keep_prepared"])
+def test_a_batch_that_fails_while_the_transaction_is_being_prepared_is_told() -> None:
+    bench = Bench(enable_2pc=True)
+    bench.begin(ORDERS)
+    bench.has_incomplete = True
+    operation = bench.manager.prepare()
+
+    bench.manager.batch_failed(broker_error(ErrorCode.INVALID_RECORD))
+
+    assert isinstance(operation.error, TransactionAbortable)
+    operation.acknowledge()
+    bench.has_incomplete = False
+    bench.manager.abort()
+    assert bench.run()[0] is ABORT
+    assert bench.manager.state is State.READY
+    assert bench.manager.prepared is None
+
+
+def test_what_completes_a_prepared_transaction_goes_on_when_it_is_called_again() -> None:
+    bench = Bench(enable_2pc=True)
+    bench.begin(ORDERS)
+    bench.manager.prepare().acknowledge()
+    bench.run()
+    first = bench.manager.complete(PreparedTransactionState(7, 0))
+
+    assert bench.manager.complete(PreparedTransactionState(7, 99)) is first
+    assert bench.run() == [COMMIT]
+    assert bench.manager.complete(PreparedTransactionState(7, 0)) is first, "nobody has seen the outcome"
+    first.acknowledge()
+    with pytest.raises(TransactionStateError, match="no open transaction"):
+        bench.manager.complete(PreparedTransactionState(7, 0))
+
+
+def test_a_transaction_that_may_be_prepared_has_no_timeout() -> None:
+    bench = Bench(enable_2pc=True)
+
+    request = bench.lead_to(INIT)
+
+    assert init_message(request).transaction_timeout_ms == 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("code", "keep"),
+    [(ErrorCode.UNSUPPORTED_VERSION, True), (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, False)],
+)
+def test_a_cluster_that_takes_no_part_in_two_phase_commits_says_what_it_would_need(code: ErrorCode, keep: bool) -> None:
+    bench = Bench(enable_2pc=True)
+    operation = bench.manager.initialize(keep_prepared=keep)
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
+
+    refuse(bench, bench.expect(INIT), code)
+
+    assert isinstance(operation.error, TransactionFatal)
+    assert "transaction.two.phase.commit.enable" in str(operation.error)
+    assert ("KAFKA-20739" in str(operation.error)) == keep
+    operation.acknowledge()
+    bench.manager.initialize().acknowledge()
+    bench.run()
+    assert bench.manager.state is State.READY
+
+
+@pytest.mark.parametrize("text", ["", "7", "7:", ":4", "7:4:1", " 7:4", "-1:-1", "a:b", "7:4\n", "\u0667:4"])
+def test_a_text_that_names_no_prepared_transaction_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="names no prepared transaction"):
+        PreparedTransactionState.parse(text)
+
+
+def test_a_prepared_transaction_is_a_value_that_can_be_written_down() -> None:
+    state = PreparedTransactionState(7, 4)
+
+    assert PreparedTransactionState.parse(str(state)) == state
+    assert pickle.loads(pickle.dumps(state)) == state
+
+
+CALLS_OF_TWO_PHASES: dict[str, Callable[[TransactionManager], object]] = {
+    "prepare": lambda manager: manager.prepare(),
+    "complete": lambda manager: manager.complete(PreparedTransactionState(7, 0)),
+    "keep_prepared": lambda manager: manager.initialize(keep_prepared=True),
+}
+
+
+@pytest.mark.parametrize("call", CALLS_OF_TWO_PHASES)
 def test_two_phase_commits_must_be_enabled(call: str) -> None:
-    manager = in_state(State.IN_TRANSACTION if call == "prepare" else State.UNINITIALIZED).manager
+    manager = in_state(State.UNINITIALIZED if call == "keep_prepared" else State.IN_TRANSACTION).manager
 
     with pytest.raises(TransactionStateError, match="transaction_two_phase_commit_enable"):
-        manager.prepare() if call == "prepare" else manager.initialize(keep_prepared=True)
+        CALLS_OF_TWO_PHASES[call](manager)
 
 
 def test_a_batch_that_fails_after_its_transaction_was_prepared_ends_the_producer() -> None:

@@ -247,7 +247,8 @@ def in_state(state: State, *, enable_2pc: bool = False) -> Bench:
         return bench
     bench.begin(ORDERS)
     if state is State.PREPARED_TRANSACTION:
-        manager.prepare()
+        manager.prepare().acknowledge()
+        bench.run()
     elif state is State.COMMITTING:
         manager.commit()
     elif state is State.ABORTING:
