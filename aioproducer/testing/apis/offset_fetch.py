@@ -1,7 +1,8 @@
 """OffsetFetch (api key 9): where groups stand.
 
 With ``require_stable`` a partition that an open transaction has an offset for is answered with UNSTABLE_OFFSET_COMMIT. Up
-to version 7 one group is asked for, from version 8 on several, and from version 10 on topics are named by id.
+to version 7 one group is asked for, from version 8 on several, and from version 10 on topics are named by id. Version 1 has
+no error of the whole group: each partition has it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from aioproducer.testing.group_offsets import CommittedOffset, ConsumerGroup
 
 __all__ = ["HANDLER"]
 
+_GROUP_ERROR_SINCE = 2
 _MANY_GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 _NOTHING = CommittedOffset(-1)
@@ -39,7 +41,7 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchR
 
 def refuse(context: RequestContext, request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
     """An error for each group."""
-    return _response(context, [_refused(asked.group_id, code) for asked in _groups(context, request)])
+    return _response(context, [_refused(context, asked, code) for asked in _groups(context, request)])
 
 
 def _groups(context: RequestContext, request: OffsetFetchRequest) -> list[OffsetFetchRequestGroup]:
@@ -55,8 +57,16 @@ def _response(context: RequestContext, groups: list[OffsetFetchResponseGroup]) -
     return OffsetFetchResponse(topics=one.topics, error_code=one.error_code)
 
 
-def _refused(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
-    return OffsetFetchResponseGroup(group_id=group_id, topics=[], error_code=code)
+def _refused(context: RequestContext, asked: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchResponseGroup:
+    topics = (
+        [] if context.version >= _GROUP_ERROR_SINCE else [_refused_topic(topic, code) for topic in asked.topics or ()]
+    )
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics, error_code=code)
+
+
+def _refused_topic(asked: OffsetFetchRequestTopic, code: ErrorCode) -> OffsetFetchResponseTopic:
+    partitions = [_partition(index, _NOTHING, code) for index in asked.partition_indexes]
+    return OffsetFetchResponseTopic(name=asked.name, partitions=partitions)
 
 
 def _group(
@@ -64,7 +74,7 @@ def _group(
 ) -> OffsetFetchResponseGroup:
     code = check_group_coordinator(context, asked.group_id)
     if code is not ErrorCode.NONE:
-        return _refused(asked.group_id, code)
+        return _refused(context, asked, code)
     group = context.cluster.groups.groups.get(asked.group_id, ConsumerGroup(asked.group_id))
     topics = _all_topics(context, group) if asked.topics is None else asked.topics
     return OffsetFetchResponseGroup(
