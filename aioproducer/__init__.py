@@ -16,6 +16,7 @@ from aioproducer._version import __version__
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig, ProducerOptions
+    from aioproducer.coordinator_client import TransactionCoordinatorClient
     from aioproducer.core.partitioner import Partitioner, PartitionIds, RoundRobinPartitioner
     from aioproducer.core.prepared_transaction import PreparedTransactionState
     from aioproducer.core.transaction_handle import TransactionHandle
@@ -147,6 +148,7 @@ __all__ = [
     "Transaction",
     "TransactionAbortable",
     "TransactionAborted",
+    "TransactionCoordinatorClient",
     "TransactionError",
     "TransactionFatal",
     "TransactionHandle",
@@ -164,6 +166,7 @@ _HOMES = {
         "ProducerConfig",
         "ProducerOptions",
     ),
+    "coordinator_client": ("TransactionCoordinatorClient",),
     "core.partitioner": (
         "PartitionIds",
         "Partitioner",

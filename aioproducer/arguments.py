@@ -12,7 +12,16 @@ from typing import cast, overload
 from aioproducer.errors import ConfigError, InvalidRecord, KafkaError
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["check_hook", "check_timeout", "checked_group", "checked_offsets", "is_async", "is_timeout"]
+__all__ = [
+    "check_hook",
+    "check_timeout",
+    "checked_group",
+    "checked_name",
+    "checked_offsets",
+    "checked_partition",
+    "is_async",
+    "is_timeout",
+]
 
 
 def is_timeout(timeout: object) -> bool:
@@ -62,8 +71,7 @@ def checked_offsets(
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for partition, offset in offsets.items():
         whole = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        if not _is_partition(partition):
-            raise ConfigError(f"offsets[{partition!r}]: that is no partition, but (topic, number) is.")
+        where = checked_partition("offsets", partition)
         if not _is_whole(whole.offset, 0, _INT64_MAX):
             raise ConfigError(f"offsets[{partition!r}]={offset!r}: a position is a whole number from 0.")
         if not (_is_text(whole.metadata) and _is_whole(whole.leader_epoch, -1, _INT32_MAX)):
@@ -71,8 +79,22 @@ def checked_offsets(
                 f"offsets[{partition!r}]={offset!r}: metadata is text of up to {_TEXT_MAX} bytes, and leader_epoch a whole "
                 "number; -1 where it is not known."
             )
-        checked[TopicPartition(*partition)] = whole
+        checked[where] = whole
     return checked
+
+
+def checked_partition(argument: str, partition: TopicPartition) -> TopicPartition:
+    """The partition, which is in this argument. Raises `ConfigError` for what is none."""
+    if not _is_partition(partition):
+        raise ConfigError(f"{argument}[{partition!r}]: that is no partition, but (topic, number) is.")
+    return TopicPartition(*partition)
+
+
+def checked_name(argument: str, name: str) -> str:
+    """The name that this argument is. Raises `ConfigError` for what can be none."""
+    if not (_is_text(name) and name):
+        raise ConfigError(f"{argument}={name!r}: that is text of 1 to {_TEXT_MAX} bytes.")
+    return name
 
 
 def checked_group(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.transaction_requests import CoordinatorRequest
-from aioproducer.core.transactions import FIRST_PARTITIONS_BACKOFF, Pause, TransactionManager
+from aioproducer.core.transactions import FIRST_PARTITIONS_BACKOFF_S, Pause, TransactionManager
 from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient
 
@@ -57,18 +57,22 @@ class Coordinator:
         """Ask until cancelled. Cancellation: an answer that is under way is awaited by nobody."""
         while True:
             self._woken.clear()
+            await self.catch_up()
+            await self._woken.wait()
+
+    async def catch_up(self) -> None:
+        """Ask until there is nothing to ask now. Cancellation: as of `run`."""
+        while True:
             request = self._manager.next_request(has_incomplete_batches=self._has_unsettled())
             if request is None:
-                await self._woken.wait()
-                continue
+                return
             pause = await self._ask(request)
             if pause is not Pause.NONE:
                 await asyncio.sleep(self._seconds(pause))
 
     def _seconds(self, pause: Pause) -> float:
-        failures, random = self._manager.attempts - 1, self._random()
-        usual = self._backoff.delay(failures, random)
-        return usual if pause is Pause.BACKOFF else min(usual, FIRST_PARTITIONS_BACKOFF.delay(failures, random))
+        usual = self._backoff.delay(max(0, self._manager.attempts - 1), self._random())
+        return usual if pause is Pause.BACKOFF else min(usual, FIRST_PARTITIONS_BACKOFF_S)
 
     async def _ask(self, request: CoordinatorRequest) -> Pause:
         try:

@@ -90,8 +90,7 @@ class Comparison:
         broker.create_topic(topic, case.partitions)
         try:
             figures = self._measured(broker, case, client, topic)
-            sent = int(figures.pop("sent"))
-            found = count_records(broker.servers, topic, sent)
+            sent, found = int(figures.pop("sent")), count_records(broker.servers, topic)
         finally:
             broker.delete_topic(topic)
         if found != sent:

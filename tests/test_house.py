@@ -58,12 +58,15 @@ def test_every_public_name_exists_and_says_what_it_is() -> None:
             assert public.__doc__, f"{name} has no docstring"
 
 
-def test_every_public_coroutine_of_the_producer_says_what_cancellation_does() -> None:
-    tree = ast.parse((ROOT / "aioproducer" / "producer.py").read_text())
-    producer = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Producer")
+@pytest.mark.parametrize(
+    ("module", "name"), [("producer.py", "Producer"), ("coordinator_client.py", "TransactionCoordinatorClient")]
+)
+def test_every_public_coroutine_says_what_cancellation_does(module: str, name: str) -> None:
+    tree = ast.parse((ROOT / "aioproducer" / module).read_text())
+    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     silent = [
         node.name
-        for node in producer.body
+        for node in found.body
         if isinstance(node, ast.AsyncFunctionDef)
         and not node.name.startswith("_")
         and not node.name.endswith("send_many")

@@ -34,8 +34,11 @@ _ERRORS: Mapping[Action, type[TransactionError]] = {
 _WAYS_OUT: Mapping[type[TransactionError], str] = {
     TransactionAbortable: "Abort the transaction; the same work may succeed in a new one.",
     CommitFailed: "Abort the transaction, let the consumer rejoin its group, and begin from its committed offsets.",
-    ProducerFenced: "Close this producer; open another one if no other process is meant to use this transactional_id.",
-    ProducerIdExpired: "Close this producer and open another one.",
+    ProducerFenced: (
+        "This producer id is of no use any more: open another producer, or initialize again, if no other process is meant "
+        "to use this transactional_id."
+    ),
+    ProducerIdExpired: "This producer id is of no use any more: open another producer, or initialize again.",
     TransactionFatal: "Doing it again changes nothing.",
     CommitUnknown: "Read with isolation_level=read_committed before the work is done again.",
 }

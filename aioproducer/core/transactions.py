@@ -25,7 +25,6 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.prepared_transaction import PreparedTransactionState
 from aioproducer.core.transaction_errors import Action, action_for, action_for_batch, decisive_code, may_be_done
 from aioproducer.core.transaction_failures import commit_unknown, transaction_error, two_phase_needs
@@ -71,12 +70,11 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["FIRST_PARTITIONS_BACKOFF", "Pause", "TransactionListener", "TransactionManager"]
+__all__ = ["FIRST_PARTITIONS_BACKOFF_S", "Pause", "TransactionListener", "TransactionManager"]
 
-#: The pauses before the first partitions of a transaction are added again: the one before is about to be complete, which
-#: takes some milliseconds. Java always waits for 20 ms (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS), which is most
-#: of the time of transactions that follow each other.
-FIRST_PARTITIONS_BACKOFF = ExponentialBackoff(0.002, 0.020)
+#: The longest pause before the first partitions of a transaction are added again, in seconds: the one before is about to
+#: be complete (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS).
+FIRST_PARTITIONS_BACKOFF_S = 0.020
 
 _TRANSACTION_VERSION_2 = 2
 #: Produce 12 is the first that adds partitions to a transaction by itself (LAST_STABLE_VERSION_BEFORE_TRANSACTION_V2).
@@ -91,7 +89,7 @@ class Pause(Enum):
     """How long to wait before the next request."""
 
     NONE = auto()
-    SHORT = auto()  # that of FIRST_PARTITIONS_BACKOFF, or the usual one where that is shorter
+    SHORT = auto()  # FIRST_PARTITIONS_BACKOFF_S, or the usual one where that is shorter
     BACKOFF = auto()  # the usual one, after `TransactionManager.attempts` failures
 
 
@@ -136,8 +134,9 @@ class _OffsetCommit:
 class TransactionManager:
     """The transactions of one producer. Decides; never waits, reads no clock, opens no socket.
 
-    ``transaction_version`` tells what the cluster has finalized; it is asked between two transactions only. The requests
-    are carried like this: `next_request`, then exactly one of `answered`, `lost` and `unsendable` for it.
+    ``transaction_version`` tells what the cluster has finalized; it is asked between two transactions only.
+    ``coordinators`` is what is known of them, for managers that share it. The requests are carried like this:
+    `next_request`, then exactly one of `answered`, `lost` and `unsendable` for it.
     """
 
     def __init__(
@@ -148,12 +147,14 @@ class TransactionManager:
         listener: TransactionListener,
         transaction_version: Callable[[], int],
         enable_2pc: bool = False,
+        coordinators: dict[CoordinatorKey, int] | None = None,
     ) -> None:
         self.transactional_id = transactional_id
         self.state = State.UNINITIALIZED
         self.producer: ProducerIdAndEpoch | None = None
         self.prepared: PreparedTransactionState | None = None  # what the outer coordinator knows it by
         self.last_error: KafkaError | None = None  # why it is in an error state
+        self.abort_refused: KafkaError | None = None  # where there was nothing to abort: why
         self.is_v2 = False
         self.attempts = 0  # how often the present request failed
         self._timeout_ms = _NO_TIMEOUT_MS if enable_2pc else timeout_ms
@@ -162,7 +163,7 @@ class TransactionManager:
         self._enable_2pc = enable_2pc
         self._keep_prepared = False
         self._key = CoordinatorKey(CoordinatorType.TRANSACTION, transactional_id)
-        self._coordinators: dict[CoordinatorKey, int] = {}
+        self._coordinators = {} if coordinators is None else coordinators
         self._in_flight: CoordinatorRequest | None = None
         self._asked: frozenset[TopicPartition] = frozenset()  # what the last AddPartitionsToTxn was about
         self._committing = _OffsetCommit(ConsumerGroupMetadata(""), {}, Operation(""))  # likewise of offsets
@@ -195,6 +196,7 @@ class TransactionManager:
         transaction_version: Callable[[], int],
         may_end: bool,
         timeout_ms: int = 60_000,
+        coordinators: dict[CoordinatorKey, int] | None = None,
     ) -> TransactionManager:
         """One that begins inside the transaction of a handle.
 
@@ -203,7 +205,11 @@ class TransactionManager:
         first partition, or after the first answer of a coordinator.
         """
         manager = cls(
-            handle.transactional_id, timeout_ms=timeout_ms, listener=listener, transaction_version=transaction_version
+            handle.transactional_id,
+            timeout_ms=timeout_ms,
+            listener=listener,
+            transaction_version=transaction_version,
+            coordinators=coordinators,
         )
         manager.state = State.IN_TRANSACTION
         manager.producer = ProducerIdAndEpoch(handle.producer_id, handle.producer_epoch)
@@ -587,6 +593,7 @@ class TransactionManager:
             what = self._explained(what, request)
         self._settle(request)
         if self._ends_all_the_same(request, action):
+            self.abort_refused = error
             self._bump_required = True
             self._ended()
         elif request.rpc is Rpc.COMMIT and self._commit_in_doubt:

@@ -1,0 +1,314 @@
+"""What runs while a `TransactionCoordinatorClient` is open: its connections, and the conversations with coordinators.
+
+Every conversation runs in the task of the call that wants it, so that it ends with that call. Only the connections have a
+task of their own; if it ends without being asked to, every waiting and later call fails with the cause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Collection
+from math import inf
+from random import Random
+from typing import TypeVar
+
+from aioproducer.config import ProducerConfig
+from aioproducer.coordinator import Coordinator
+from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.coordinator_query import CoordinatorQuery, is_of_another_broker, query_error
+from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transaction_requests import CoordinatorKey, find_coordinator, found_coordinator
+from aioproducer.core.transactions import TransactionManager
+from aioproducer.errors import (
+    AuthenticationError,
+    BrokerError,
+    ForkedProcess,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosed,
+    ProducerDied,
+    ProducerStateError,
+    UnsupportedVersion,
+    WrongEventLoop,
+)
+from aioproducer.net.client import NetworkClient
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.types import TopicPartition
+
+__all__ = ["Coordination"]
+
+logger = logging.getLogger("aioproducer")
+
+_T = TypeVar("_T")
+
+#: Of so many groups and transactional ids it is remembered who coordinates them.
+_REMEMBERED = 1000
+
+_TRANSACTION_VERSION_2 = 2
+
+
+class Coordination:
+    """One pool of connections, and all calls that wait on it. To be made in a running event loop."""
+
+    def __init__(self, config: ProducerConfig, client_id: str, random: Random) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.died: ProducerDied | None = None
+        self._config = config
+        self._random = random
+        self._client = NetworkClient(config, client_id=client_id, random=random, on_ready=_nothing)
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._request_timeout_s = config.request_timeout_ms / 1000
+        self._coordinators: dict[CoordinatorKey, int] = {}
+        self._waiting: set[asyncio.Timeout] = set()
+        self._pid = os.getpid()
+        self._stopping = False
+        self._transaction_version = 0
+        self._task: asyncio.Task[None] | None = None
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Let the connections live; waits for nothing."""
+        self._task = self.loop.create_task(self._run(), name="aioproducer coordinator client")
+        self._task.add_done_callback(self._ended)
+
+    async def _run(self) -> None:
+        cause: BaseException | None = None
+        try:
+            await self._client.run()
+        except BaseException as error:
+            cause = error
+            raise
+        finally:
+            self._die(cause)
+            await self._client.close()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step runs nothing, not even its clean-up."""
+        self._die(None if task.cancelled() else task.exception())
+
+    def _die(self, cause: BaseException | None) -> None:
+        if self._stopping or self.died is not None:
+            return
+        is_cancelled = cause is None or isinstance(cause, asyncio.CancelledError)
+        what = "was cancelled from outside" if is_cancelled else f"raised {cause!r}"
+        self.died = ProducerDied(
+            f"An internal task of the coordinator client {what}; nothing more will be asked. Close it and start another one."
+        )
+        self.died.__cause__ = cause
+        logger.error("%s", self.died, exc_info=cause)
+        self._interrupt()
+
+    async def stop(self) -> None:
+        """End every waiting call and all connections. Cancellation: they are ended all the same."""
+        self._stopping = True
+        self._interrupt()
+        await self._client.close()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _interrupt(self) -> None:
+        for limit in self._waiting:
+            if not limit.expired():  # one that has just run out, and whose task has not run yet, cannot be moved
+                limit.reschedule(self.loop.time())
+        self._waiting.clear()
+
+    # -- who may use it -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a fork of the one that it was started in."""
+        return self._pid != os.getpid()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether coordinators can be asked, from here and now."""
+        is_over = self._stopping or self.died is not None
+        return not is_over and asyncio._get_running_loop() is self.loop and not self.is_forked
+
+    def refusal(self) -> ProducerStateError:
+        """Why it is not usable."""
+        if self.is_forked:
+            return ForkedProcess(
+                f"The coordinator client was started in process {self._pid}, and this is its fork {os.getpid()}: "
+                "connections cannot be shared. Make one in each process, or start it after the fork."
+            )
+        if self.died is not None:
+            fresh = ProducerDied(str(self.died))
+            fresh.__cause__ = self.died.__cause__
+            return fresh
+        if self._stopping:
+            return ProducerClosed("The coordinator client was closed meanwhile.")
+        return WrongEventLoop(
+            "The coordinator client was started in another event loop. Use it in that loop, or make one for each loop."
+        )
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    async def within(
+        self, deadline: float, what: str, work: Callable[[], Awaitable[_T]], tried: _Tried | None = None
+    ) -> _T:
+        """What the work comes to, once a broker is connected.
+
+        Raises `KafkaTimeoutError`, which says ``what`` took too long, at the deadline (the event loop's time), and
+        `refusal` when this ends before.
+        """
+        limit = asyncio.timeout_at(None if deadline == inf else deadline)
+        try:
+            async with limit:
+                self._waiting.add(limit)
+                if not self._client.connected_nodes():
+                    await self._client.wait_ready(inf)
+                return await work()
+        except (TimeoutError, ProducerClosed) as error:
+            if not self.is_usable:
+                raise self.refusal() from None
+            if isinstance(error, KafkaError):
+                raise
+            last = (tried and tried.error) or self._client.last_error
+            servers = ", ".join(self._config.bootstrap_servers)
+            where = "" if self._client.connected_nodes() else f", and no broker of {servers} is connected"
+            why = "." if last is None else f": {last}"
+            raise KafkaTimeoutError(f"{what} was not over in time{where}{why}") from last
+        finally:
+            self._waiting.discard(limit)
+
+    # -- conversations ------------------------------------------------------------------------------------------------
+
+    def newcomer(self, transactional_id: str, timeout_ms: int) -> TransactionManager:
+        """One that asks for a producer id."""
+        return TransactionManager(
+            transactional_id,
+            timeout_ms=timeout_ms,
+            listener=_NO_BATCHES,
+            transaction_version=self._read_transaction_version,
+            coordinators=self._coordinators,
+        )
+
+    def attached(self, handle: TransactionHandle) -> TransactionManager:
+        """One that can end the transaction of the handle; to be made where a broker is connected.
+
+        What brokers tell of the transaction version decides how the transaction ends.
+        """
+        return TransactionManager.attach(
+            handle,
+            listener=_NO_BATCHES,
+            transaction_version=self._read_transaction_version,
+            may_end=True,
+            coordinators=self._coordinators,
+        )
+
+    @property
+    def bumps_epoch(self) -> bool:
+        """Whether the end of a transaction gives the next epoch: transaction version 2 (KIP-890)."""
+        return self._read_transaction_version() >= _TRANSACTION_VERSION_2
+
+    def _read_transaction_version(self) -> int:
+        if self._client.connected_nodes():  # else nobody says anything: that is no other version
+            self._transaction_version = self._client.finalized_feature("transaction.version")
+        return self._transaction_version
+
+    async def converse(self, manager: TransactionManager) -> None:
+        """Ask for the manager until it has nothing to ask. Cancellation: an answer under way is awaited by nobody."""
+        await Coordinator(
+            manager,
+            self._client,
+            self._backoff,
+            self._request_timeout_s,
+            has_unsettled=lambda: False,
+            random=self._random.random,
+        ).catch_up()
+        self._forget_the_oldest()
+
+    async def answer(self, query: CoordinatorQuery[_T], deadline: float, what: str) -> _T:
+        """What the coordinator answers, in the end; raises as `within` does.
+
+        Raises `BrokerError` where it refuses for good, `UnsupportedVersion`, `AuthenticationError`. Cancellation: the
+        answer is awaited by nobody.
+        """
+        tried = _Tried()
+        return await self.within(deadline, what, lambda: self._repeat(query, tried), tried)
+
+    async def _repeat(self, query: CoordinatorQuery[_T], tried: _Tried) -> _T:
+        while True:
+            try:
+                return await self._ask(query)
+            except (UnsupportedVersion, AuthenticationError):
+                raise
+            except KafkaError as error:
+                if isinstance(error, BrokerError) and not error.retriable:
+                    raise
+                logger.debug("A question about %s failed, and is asked again: %s", query.about, error)
+                if not isinstance(error, BrokerError) or is_of_another_broker(error):
+                    self._coordinators.pop(query.about, None)
+                tried.error = error
+            await asyncio.sleep(self._backoff.delay(tried.times, self._random.random()))
+            tried.times += 1
+
+    async def _ask(self, query: CoordinatorQuery[_T]) -> _T:
+        node_id = self._coordinators.get(query.about)
+        if node_id is None:
+            node_id = await self._find(query.about)
+        response, _ = await self._client.ask(
+            query.message,
+            node_id=node_id,
+            versions=(query.lowest, query.highest),
+            timeout_s=self._request_timeout_s,
+            check=query.check,
+        )
+        return query.read(response)
+
+    async def _find(self, about: CoordinatorKey) -> int:
+        request = find_coordinator(about)
+        response, _ = await self._client.ask(
+            request.message,
+            node_id=None,
+            versions=(request.lowest, request.highest),
+            timeout_s=self._request_timeout_s,
+            check=request.check,
+        )
+        found = found_coordinator(about, response)
+        if found.code != ErrorCode.NONE:
+            raise query_error(found.code, about.key, found.message)
+        self._coordinators[about] = found.node_id
+        self._forget_the_oldest()
+        return found.node_id
+
+    def _forget_the_oldest(self) -> None:
+        while len(self._coordinators) > _REMEMBERED:
+            del self._coordinators[next(iter(self._coordinators))]
+
+
+class _Tried:
+    """The attempts at a question so far."""
+
+    times = 0
+    error: KafkaError | None = None
+
+
+class _NoBatches:
+    """The listener of a `TransactionManager` that writes no records itself, and whose conversation is under way anyhow."""
+
+    def wake(self) -> None:
+        pass
+
+    def partitions_added(self, partitions: Collection[TopicPartition]) -> None:
+        pass
+
+    def producer_id_changed(self, producer_id: int, epoch: int) -> None:
+        pass
+
+    def drop_undrained(self, error: KafkaError) -> None:
+        pass
+
+    def fail_all(self, error: KafkaError) -> None:
+        pass
+
+
+_NO_BATCHES = _NoBatches()
+
+
+def _nothing() -> None:
+    pass

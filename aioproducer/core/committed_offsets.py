@@ -1,0 +1,118 @@
+"""Asks where a consumer group stands (OffsetFetch), and reads the answer in each version of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+from aioproducer.core.coordinator_query import CoordinatorQuery, query_error
+from aioproducer.core.transaction_requests import CoordinatorKey, CoordinatorType
+from aioproducer.errors import ProtocolError
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from aioproducer.types import OffsetAndMetadata, TopicPartition
+
+__all__ = ["STABLE_SINCE", "Committed", "committed_offsets"]
+
+#: Where a group stands in each partition that was asked for; None where it has committed nothing.
+Committed: TypeAlias = dict[TopicPartition, "OffsetAndMetadata | None"]
+
+#: The first version that tells offsets of open transactions from the others (KIP-447).
+STABLE_SINCE = 7
+
+_LOWEST = 1
+_HIGHEST = 9  # from 10 on topics go by their ids, which nobody here knows
+
+
+def committed_offsets(
+    group_id: str, partitions: Collection[TopicPartition], *, require_stable: bool
+) -> CoordinatorQuery[Committed]:
+    """Where the group stands; with ``require_stable`` open transactions make it UNSTABLE_OFFSET_COMMIT, to be asked again.
+
+    Without that it is where the group stood before them.
+    """
+    topics = _by_topic(partitions)
+    message = OffsetFetchRequest(
+        group_id=group_id,
+        topics=topics,
+        groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)],
+        require_stable=require_stable,
+    )
+    return CoordinatorQuery(
+        CoordinatorKey(CoordinatorType.GROUP, group_id),
+        message,
+        STABLE_SINCE if require_stable else _LOWEST,
+        _HIGHEST,
+        partial(_check, group_id, frozenset(partitions)),
+        partial(_read, group_id),
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[OffsetFetchRequestTopic]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(set(partitions)):
+        topics.setdefault(topic, []).append(partition)
+    return [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+
+
+def _check(group_id: str, asked: frozenset[TopicPartition], response: OffsetFetchResponse) -> None:
+    if [each.group_id for each in response.groups] not in ([], [group_id]):
+        raise ProtocolError(
+            f"OffsetFetch for group {group_id!r} was answered for {[each.group_id for each in response.groups]}."
+        )
+    code, topics = _only_group(response)
+    told = _flat(topics)
+    if code == ErrorCode.NONE and sorted(told) != sorted(asked):
+        names = ", ".join(map(str, told)) or "nothing"
+        raise ProtocolError(f"OffsetFetch for {', '.join(map(str, sorted(asked)))} was answered for {names}.")
+    for partition, found in told.items():
+        if found.error_code == ErrorCode.NONE and found.committed_offset < -1:
+            raise ProtocolError(f"OffsetFetch was answered with offset {found.committed_offset} for {partition}.")
+
+
+def _read(group_id: str, response: OffsetFetchResponse) -> Committed:
+    code, topics = _only_group(response)
+    if code != ErrorCode.NONE:
+        raise query_error(code, group_id)
+    told = _flat(topics)
+    # What waiting does not change comes first: of a group that may not be read nobody waits for the transactions.
+    refused = [query_error(each.error_code, _about(each.error_code, group_id, where)) for where, each in _failed(told)]
+    if refused:
+        raise min(refused, key=lambda each: each.retriable)
+    return {where: _position(each) for where, each in sorted(told.items())}
+
+
+def _only_group(response: OffsetFetchResponse) -> tuple[int, list[OffsetFetchResponseTopic]]:
+    """What is said of the group as a whole, and of its partitions; up to version 7 nobody else is in the answer."""
+    for group in response.groups:
+        return group.error_code, group.topics
+    return response.error_code, response.topics
+
+
+def _flat(topics: Iterable[OffsetFetchResponseTopic]) -> dict[TopicPartition, OffsetFetchResponsePartition]:
+    return {TopicPartition(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
+
+
+def _failed(
+    told: Mapping[TopicPartition, OffsetFetchResponsePartition],
+) -> list[tuple[TopicPartition, OffsetFetchResponsePartition]]:
+    return [(where, each) for where, each in sorted(told.items()) if each.error_code != ErrorCode.NONE]
+
+
+def _about(code: int, group_id: str, where: TopicPartition) -> str:
+    """Up to version 1 each partition says what is wrong with the group."""
+    return where.topic if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else group_id
+
+
+def _position(found: OffsetFetchResponsePartition) -> OffsetAndMetadata | None:
+    if found.committed_offset < 0:
+        return None
+    return OffsetAndMetadata(found.committed_offset, found.metadata or "", found.committed_leader_epoch)

@@ -1,0 +1,90 @@
+"""Where a group stands, as the answers of OffsetFetch tell it; the client's tests ask in every version."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.core.committed_offsets import committed_offsets
+from aioproducer.errors import BrokerError, ProtocolError
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from aioproducer.types import OffsetAndMetadata, TopicPartition
+
+IN_0, IN_1, OUT_0 = TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("out", 0)
+
+
+def partition(index: int, offset: int, code: int = 0, metadata: str | None = "") -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=index, committed_offset=offset, metadata=metadata, error_code=code
+    )
+
+
+def answer(*partitions: OffsetFetchResponsePartition, group: str = "readers", code: int = 0) -> OffsetFetchResponse:
+    topics = [OffsetFetchResponseTopic(name="in", partitions=list(partitions))]
+    return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id=group, topics=topics, error_code=code)])
+
+
+def test_the_partitions_are_asked_for_once_each_and_by_topic() -> None:
+    query = committed_offsets("readers", [OUT_0, IN_1, IN_0, IN_1], require_stable=True)
+
+    message = query.message
+    assert isinstance(message, OffsetFetchRequest)
+    for topics in (message.topics, message.groups[0].topics):
+        assert [(each.name, each.partition_indexes) for each in topics or ()] == [("in", [0, 1]), ("out", [0])]
+    assert (query.lowest, query.highest) == (7, 9)
+
+
+def test_what_was_never_committed_is_none() -> None:
+    query = committed_offsets("readers", [IN_0, IN_1], require_stable=False)
+    response = answer(partition(1, -1, metadata=None), partition(0, 0, metadata=None))
+
+    query.check(response)
+
+    assert query.read(response) == {IN_0: OffsetAndMetadata(0), IN_1: None}
+
+
+def test_an_error_that_waiting_does_not_change_comes_before_one_that_it_does() -> None:
+    query = committed_offsets("readers", [IN_0, IN_1], require_stable=True)
+    unstable = partition(0, -1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+    with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+        query.read(answer(unstable, partition(1, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+    with pytest.raises(BrokerError, match="UNSTABLE_OFFSET_COMMIT") as raised:
+        query.read(answer(unstable, partition(1, 5)))
+
+    assert raised.value.retriable
+
+
+def test_the_error_of_a_group_needs_no_partitions() -> None:
+    query = committed_offsets("readers", [IN_0], require_stable=True)
+    response = answer(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+    query.check(response)
+
+    with pytest.raises(BrokerError, match=r"DESCRIBE.*group 'readers'"):
+        query.read(response)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        answer(),
+        answer(partition(1, 5)),
+        answer(partition(0, 5), partition(1, 5)),
+        answer(partition(0, -2)),
+        answer(partition(0, 5), group="others"),
+        OffsetFetchResponse(groups=[*answer(partition(0, 5)).groups, *answer(partition(0, 6)).groups]),
+        OffsetFetchResponse(),
+    ],
+)
+def test_what_no_broker_could_mean_is_not_believed(wrong: OffsetFetchResponse) -> None:
+    query = committed_offsets("readers", [IN_0], require_stable=True)
+
+    with pytest.raises(ProtocolError):
+        query.check(wrong)

@@ -1,0 +1,91 @@
+"""What became of the transaction of a handle, for every state of its transactional id."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.core.transaction_fate import Fate, transaction_fate
+from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.errors import BrokerError, ProtocolError
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import DescribedTransaction, DescribeTransactionsResponse
+
+HANDLE = TransactionHandle("load", 7, 5)
+EMPTY, OPEN, COMMITTED, ABORTED, FORGOTTEN = Fate
+
+
+def answer(
+    state: str, *, epoch: int = 5, producer_id: int = 7, code: int = 0, transactional_id: str = "load"
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            DescribedTransaction(
+                error_code=code,
+                transactional_id=transactional_id,
+                transaction_state=state,
+                transaction_timeout_ms=60_000,
+                transaction_start_time_ms=-1,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                topics=[],
+            )
+        ]
+    )
+
+
+#: The state, and the fates in version 1 under the epoch of the handle, and in version 2 under that and the next one.
+FATES = [
+    ("Empty", EMPTY, EMPTY, FORGOTTEN),
+    ("Ongoing", OPEN, OPEN, FORGOTTEN),
+    ("PrepareCommit", COMMITTED, EMPTY, COMMITTED),
+    ("CompleteCommit", COMMITTED, EMPTY, COMMITTED),
+    ("PrepareAbort", ABORTED, EMPTY, ABORTED),
+    ("CompleteAbort", ABORTED, EMPTY, ABORTED),
+    ("PrepareEpochFence", ABORTED, EMPTY, ABORTED),
+    ("Dead", FORGOTTEN, FORGOTTEN, FORGOTTEN),
+    ("SomethingNew", FORGOTTEN, FORGOTTEN, FORGOTTEN),
+]
+
+
+@pytest.mark.parametrize(("state", "tv1", "tv2", "tv2_next"), FATES)
+def test_each_state_tells_a_fate(state: str, tv1: Fate, tv2: Fate, tv2_next: Fate) -> None:
+    version_1, version_2 = (transaction_fate(HANDLE, bumps_epoch=each) for each in (False, True))
+
+    assert version_1.read(answer(state)) is tv1
+    assert version_2.read(answer(state)) is tv2
+    assert version_2.read(answer(state, epoch=6)) is tv2_next
+
+
+@pytest.mark.parametrize("state", [each[0] for each in FATES])
+@pytest.mark.parametrize("bumps_epoch", [False, True])
+def test_of_what_was_followed_by_others_nothing_is_known(state: str, bumps_epoch: bool) -> None:
+    query = transaction_fate(HANDLE, bumps_epoch=bumps_epoch)
+
+    assert query.read(answer(state, epoch=7)) is FORGOTTEN
+    assert query.read(answer(state, epoch=4)) is FORGOTTEN
+    assert query.read(answer(state, producer_id=8)) is FORGOTTEN
+    if not bumps_epoch:
+        assert query.read(answer(state, epoch=6)) is FORGOTTEN
+
+
+def test_what_the_coordinator_does_not_know_is_forgotten() -> None:
+    query = transaction_fate(HANDLE, bumps_epoch=False)
+
+    assert query.read(answer("", code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)) is FORGOTTEN
+
+
+def test_the_right_that_is_missing_is_named() -> None:
+    query = transaction_fate(HANDLE, bumps_epoch=False)
+
+    with pytest.raises(BrokerError, match="DESCRIBE") as raised:
+        query.read(answer("", code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+
+    assert not raised.value.retriable
+
+
+def test_an_answer_about_another_transactional_id_is_none() -> None:
+    query = transaction_fate(HANDLE, bumps_epoch=False)
+
+    query.check(answer("Empty"))
+    with pytest.raises(ProtocolError, match="other"):
+        query.check(answer("Empty", transactional_id="other"))
