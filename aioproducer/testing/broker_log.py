@@ -438,7 +438,8 @@ class PartitionLog:
         return self._write(data, header, records, leader_epoch, now_ms)
 
     def _check_transaction(self, header: BatchHeader, verified: bool) -> Refused | None:
-        if not header.is_transactional or verified or header.producer_id in self.open_transactions:
+        is_open = self.has_open_transaction(header.producer_id, header.producer_epoch)
+        if not header.is_transactional or verified or is_open:
             return None
         return Refused(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
 
@@ -540,6 +541,11 @@ class PartitionLog:
         first_offset = self.open_transactions.pop(producer_id, None)
         if first_offset is not None and not committed:
             self.aborted.append(AbortedRange(producer_id, first_offset, header.base_offset))
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of this epoch has begun here: one of an epoch before may be over already."""
+        state = self.producers.get(producer_id)
+        return producer_id in self.open_transactions and state is not None and state.epoch == producer_epoch
 
     @property
     def last_stable_offset(self) -> int:

@@ -83,9 +83,10 @@ class GroupOffsets:
             return group.refuse(member)
         return ErrorCode.NONE if member.generation < 0 else ErrorCode.ILLEGAL_GENERATION
 
-    def is_open(self, group_id: str, producer_id: int) -> bool:
-        """Whether a transaction of the producer has offsets already where the group's are kept."""
-        return (offsets_partition(group_id), producer_id) in self._open
+    def is_open(self, group_id: str, producer: ProducerIdAndEpoch) -> bool:
+        """Whether a transaction of this epoch has offsets already where the group's are kept."""
+        where = (offsets_partition(group_id), producer.producer_id)
+        return where in self._open and self._epochs[where] == producer.producer_epoch
 
     def is_fenced(self, group_id: str, producer: ProducerIdAndEpoch) -> bool:
         """Whether a later epoch of this producer was seen where the group's offsets are kept."""

@@ -272,6 +272,21 @@ def test_held_markers_leave_the_transaction_between_states(broker: FakeBroker, s
     assert last(steps)[3] == "NONE"
 
 
+def test_where_a_marker_is_missing_the_next_epoch_waits_for_it(broker: FakeBroker) -> None:
+    """The transaction that is open there is not the one of that epoch (``UnifiedLog.hasOngoingTransaction``)."""
+    steps = steps_of(broker, TV2)
+    who = begun(steps, "a")
+    steps.commit_offset(who, 1)
+    with broker.hold_markers():
+        after = steps.end(who, committed=True)
+        steps.write(after, 0, "b")
+        assert last(steps)[3] == "CONCURRENT_TRANSACTIONS"
+        steps.commit_offset(after, 2)
+        assert last(steps)[1] == "CONCURRENT_TRANSACTIONS"
+    steps.write(after, 0, "b")
+    assert last(steps)[3] == "NONE"
+
+
 def test_older_clients_hear_of_something_that_they_try_again_on(broker: FakeBroker) -> None:
     steps = steps_of(broker, TV1)
     who = begun(steps, "a")

@@ -177,7 +177,7 @@ def _check_transaction(
     if request.transactional_id is None:
         text = "A transactional batch came without a transactional id"
         return Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text, reached_log=False)
-    if batch.producer_id in partition.log.open_transactions:
+    if partition.log.has_open_transaction(batch.producer_id, batch.producer_epoch):
         return None
     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
     where, support = (partition.log.topic, partition.index), _support(context)

@@ -101,7 +101,7 @@ def _check_request(context: RequestContext, request: TxnOffsetCommitRequest) -> 
     if code is not ErrorCode.NONE:
         return code
     groups, producer = context.cluster.groups, _producer(request)
-    if not groups.is_open(request.group_id, producer.producer_id):
+    if not groups.is_open(request.group_id, producer):
         where = (OFFSETS_TOPIC, offsets_partition(request.group_id))
         code = verify(context, request.transactional_id, producer, where, _support(context))
         if code is not ErrorCode.NONE:
