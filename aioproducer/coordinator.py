@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.transaction_requests import CoordinatorRequest
-from aioproducer.core.transactions import FIRST_PARTITIONS_BACKOFF_S, Pause, TransactionManager
+from aioproducer.core.transactions import FIRST_PARTITIONS_BACKOFF, Pause, TransactionManager
 from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient
 
@@ -71,8 +71,9 @@ class Coordinator:
                 await asyncio.sleep(self._seconds(pause))
 
     def _seconds(self, pause: Pause) -> float:
-        usual = self._backoff.delay(max(0, self._manager.attempts - 1), self._random())
-        return usual if pause is Pause.BACKOFF else min(usual, FIRST_PARTITIONS_BACKOFF_S)
+        failures, random = self._manager.attempts - 1, self._random()
+        usual = self._backoff.delay(failures, random)
+        return usual if pause is Pause.BACKOFF else min(usual, FIRST_PARTITIONS_BACKOFF.delay(failures, random))
 
     async def _ask(self, request: CoordinatorRequest) -> Pause:
         try:

@@ -19,6 +19,7 @@ class Workload(StrEnum):
     TABLE = "table"  # an Arrow table, in one call
     IDLE = "idle"  # nothing, after one record
     MEMORY = "memory"  # the broker is paused, and records are put in
+    TRANSACTIONS = "transactions"  # one after the other, each of some records
     HEARTBEAT = "heartbeat"  # pipelined, beside a task that wants to run each millisecond
 
 
@@ -44,6 +45,10 @@ class Case:
     #: Records name their partition, one after the other, so that every partition is written to.
     spread: bool = False
     codec: Literal["none", "lz4", "zstd"] = "none"
+    #: 5 is the default of Kafka 4 and of librdkafka.
+    linger_ms: int = 5
+    #: How many records a transaction has.
+    per_transaction: int = 1
     #: Every client with the settings that it comes with, except for acks and idempotence.
     defaults: bool = False
     #: Whether the outcomes are kept until the end, where that is a question (memory).
@@ -55,6 +60,7 @@ class Case:
 
 
 _MOCK: Final = frozenset({"mock"})
+_KAFKA: Final = frozenset({"kafka"})
 #: The others take minutes with thousands of partitions: aiokafka sent 400 records a second to 10,000 of them.
 _FEW: Final = frozenset({"aioproducer", "confluent", "franz-go"})
 
@@ -75,6 +81,17 @@ def _cases() -> list[Case]:
         Case("send-many", "a list of records in one call, 100 B", Workload.BULK, 1_000_000),
         Case("send-table", "an Arrow table in one call, 100 B", Workload.TABLE, 2_000_000),
         Case("send-table-keyed", "an Arrow table in one call, 100 B, keyed", Workload.TABLE, 1_000_000, keyed=True),
+        *(
+            Case(
+                f"transactions-100-linger-{linger_ms}",
+                f"transactions of 100 records, 100 B, evenly over 6 partitions, linger {linger_ms} ms",
+                Workload.TRANSACTIONS, 30_000, partitions=6, spread=True, linger_ms=linger_ms, per_transaction=100,
+                brokers=_KAFKA,
+            )
+            for linger_ms in (5, 0)
+        ),
+        Case("transactions-1", "transactions of one record, 100 B", Workload.TRANSACTIONS, 300, partitions=1,
+             linger_ms=0, brokers=_KAFKA),
         *(
             Case(
                 f"partitions-{count}", f"pipelined, 100 B, unkeyed, {count:,} partitions", pipelined, 500_000,

@@ -90,7 +90,8 @@ class Comparison:
         broker.create_topic(topic, case.partitions)
         try:
             figures = self._measured(broker, case, client, topic)
-            sent, found = int(figures.pop("sent")), count_records(broker.servers, topic)
+            sent = int(figures.pop("sent"))
+            found = count_records(broker.servers, topic, sent)
         finally:
             broker.delete_topic(topic)
         if found != sent:

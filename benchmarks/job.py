@@ -10,15 +10,13 @@ import string
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.cases import Case, Payload
+from benchmarks.cases import Case, Payload, Workload
 
-__all__ = ["BATCH_SIZE", "BUFFER_MEMORY", "CONCURRENCY", "LINGER_MS", "Job", "different_keys", "payloads"]
+__all__ = ["BATCH_SIZE", "BUFFER_MEMORY", "CONCURRENCY", "Job", "different_keys", "payloads"]
 
 #: What batches may grow to where a case does not ask for the defaults: librdkafka's and franz-go's own limit, so that
 #: it is the clients that are compared and not 16 KiB (Java's default) with 1 MB.
 BATCH_SIZE: Final = 1_000_000
-#: The default of Kafka 4 and of librdkafka.
-LINGER_MS: Final = 5
 #: Room for whatever a client bounds by bytes, so that none of them waits for it.
 BUFFER_MEMORY: Final = 256 * 1024 * 1024
 #: Tasks that wait at the same time.
@@ -51,9 +49,30 @@ class Job:
         return max(1, min(self.records // 10, _MOST_WARM_UP))
 
     @property
+    def transactions(self) -> int:
+        """How many transactions the records make."""
+        return max(1, self.records // self.case.per_transaction)
+
+    @property
+    def warm_up_transactions(self) -> int:
+        """How many transactions go ahead, unmeasured."""
+        return max(1, self.transactions // 10)
+
+    @property
     def sent(self) -> int:
-        """How many records the topic holds in the end."""
+        """How many offsets the topic has in the end: records, and the marker of each transaction in its partitions."""
+        if self.case.workload is Workload.TRANSACTIONS:
+            return self.offsets_of(self.warm_up_transactions + self.transactions)
         return self.warm_up + self.records
+
+    def offsets_of(self, transactions: int) -> int:
+        """How many offsets so many transactions take."""
+        return transactions * (self.case.per_transaction + min(self.case.per_transaction, self.case.partitions))
+
+    def transaction(self) -> list[tuple[bytes, int]]:
+        """The values of a transaction, each with its partition."""
+        values = self.values(self.case.per_transaction)
+        return [(value, number % self.case.partitions) for number, value in enumerate(values)]
 
     def prepare(self) -> None:
         """Make all values and keys now, so that nobody's stopwatch runs meanwhile."""

@@ -21,6 +21,7 @@ __all__ = [
     "latencies",
     "lone",
     "lone_blocking",
+    "lone_figures",
     "percentile",
     "throughput",
 ]
@@ -90,7 +91,7 @@ async def lone(one: Callable[[], Awaitable[object]], count: int) -> Figures:
             began = clock()
             await one()
             seconds.append(clock() - began)
-    return latencies(seconds) | {"cpu_us": watch.cpu / count * 1e6}
+    return lone_figures(seconds, watch.cpu)
 
 
 def lone_blocking(one: Callable[[], object], count: int) -> Figures:
@@ -102,7 +103,13 @@ def lone_blocking(one: Callable[[], object], count: int) -> Figures:
             began = clock()
             one()
             seconds.append(clock() - began)
-    return latencies(seconds) | {"cpu_us": watch.cpu / count * 1e6}
+    return lone_figures(seconds, watch.cpu)
+
+
+def lone_figures(seconds: Sequence[float], cpu: float) -> Figures:
+    """How long each one took, their rate, and the CPU of one; ``cpu`` is that of all, in seconds."""
+    count = len(seconds)
+    return latencies(seconds) | {"cpu_us": cpu / count * 1e6, "per_s": count / sum(seconds)}
 
 
 async def concurrently(one: Callable[[], Awaitable[object]], count: int, tasks: int) -> None:

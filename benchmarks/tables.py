@@ -45,6 +45,12 @@ FIGURES: Final[dict[Workload, tuple[Figure, ...]]] = {
         Figure("p999_us", "p99.9 us", ",.0f"),
         Figure("cpu_us", "CPU us/record", ",.0f"),
     ),
+    Workload.TRANSACTIONS: (
+        Figure("per_s", "transactions/s", ",.0f"),
+        Figure("p50_us", "p50 us", ",.0f"),
+        Figure("p99_us", "p99 us", ",.0f"),
+        Figure("cpu_us", "CPU us/transaction", ",.0f"),
+    ),
     Workload.IDLE: (Figure("wake_ups_per_s", "wake-ups/s", ".2f"), Figure("cpu_percent", "CPU %", ".3f")),
     Workload.MEMORY: (Figure("times_encoded", "times the encoded bytes", ".2f"), Figure("grown_mb", "MB", ",.0f")),
     Workload.HEARTBEAT: (*_GAPS, *_THROUGHPUT),

@@ -118,6 +118,14 @@ def _targets() -> list[Target]:
                _ratio("lone", "confluent", "p50_us"), at_most=True),
         Target("kafka", "a lone send(): p99 of aiokafka without linger", 1.0, _ratio("lone", "aiokafka", "p99_us"),
                at_most=True),
+        *(
+            Target("kafka", f"transactions of 100 records, linger {linger_ms} ms: transactions/s of {title}", goal,
+                   _ratio(f"transactions-100-linger-{linger_ms}", other, "per_s"))
+            for linger_ms in (5, 0)
+            for other, title, goal in (("confluent", "confluent-kafka", 1.0), ("aiokafka", "aiokafka", 3.0))
+        ),
+        Target("kafka", "a transaction of one record: p50 of Java's", 1.2, _ratio("transactions-1", "java", "p50_us"),
+               at_most=True),
         Target("mock", "send_many: records/s of confluent-kafka's best", 6, _to_best("send-many", _CONFLUENT)),
         Target("mock", "send_table: records/s of confluent-kafka's best", 10,
                _to_best("send-table", _CONFLUENT)),

@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.prepared_transaction import PreparedTransactionState
 from aioproducer.core.transaction_errors import Action, action_for, action_for_batch, decisive_code, may_be_done
 from aioproducer.core.transaction_failures import commit_unknown, transaction_error, two_phase_needs
@@ -70,11 +71,12 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["FIRST_PARTITIONS_BACKOFF_S", "Pause", "TransactionListener", "TransactionManager"]
+__all__ = ["FIRST_PARTITIONS_BACKOFF", "Pause", "TransactionListener", "TransactionManager"]
 
-#: The longest pause before the first partitions of a transaction are added again, in seconds: the one before is about to
-#: be complete (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS).
-FIRST_PARTITIONS_BACKOFF_S = 0.020
+#: The pauses before the first partitions of a transaction are added again: the one before is about to be complete, which
+#: takes some milliseconds. Java always waits for 20 ms (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS), which is most
+#: of the time of transactions that follow each other.
+FIRST_PARTITIONS_BACKOFF = ExponentialBackoff(0.002, 0.020)
 
 _TRANSACTION_VERSION_2 = 2
 #: Produce 12 is the first that adds partitions to a transaction by itself (LAST_STABLE_VERSION_BEFORE_TRANSACTION_V2).
@@ -89,7 +91,7 @@ class Pause(Enum):
     """How long to wait before the next request."""
 
     NONE = auto()
-    SHORT = auto()  # FIRST_PARTITIONS_BACKOFF_S, or the usual one where that is shorter
+    SHORT = auto()  # that of FIRST_PARTITIONS_BACKOFF, or the usual one where that is shorter
     BACKOFF = auto()  # the usual one, after `TransactionManager.attempts` failures
 
 

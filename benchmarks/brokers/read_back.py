@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import time
+
 from benchmarks.unavailable import optional
 
 __all__ = ["count_records"]
 
 _TIMEOUT = 30.0
+_PATIENCE = 5.0
+_PAUSE = 0.05
 
 
-def count_records(servers: str, topic: str) -> int:
-    """The end offsets of all partitions, summed up; every run has a topic of its own, which begins at 0."""
+def count_records(servers: str, topic: str, expected: int) -> int:
+    """The end offsets of all partitions, summed up; every run has a topic of its own, which begins at 0.
+
+    The markers of a transaction come after the answer to its commit, so what is expected is waited for, for some seconds.
+    """
     kafka = optional("confluent_kafka")
     consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "benchmarks", "log_level": 3})
     try:
         partitions = consumer.list_topics(topic, timeout=_TIMEOUT).topics[topic].partitions
-        ends = (
-            consumer.get_watermark_offsets(kafka.TopicPartition(topic, partition), timeout=_TIMEOUT)[1]
-            for partition in partitions
-        )
-        return sum(ends)
+        all_partitions = [kafka.TopicPartition(topic, partition) for partition in partitions]
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            found = sum(consumer.get_watermark_offsets(each, timeout=_TIMEOUT)[1] for each in all_partitions)
+            if found >= expected or time.monotonic() > deadline:
+                return int(found)
+            time.sleep(_PAUSE)
     finally:
         consumer.close()

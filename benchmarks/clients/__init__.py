@@ -40,6 +40,8 @@ class Client:
             return False
         if case.clients is not None and self.name not in case.clients:
             return False
+        if case.workload is Workload.TRANSACTIONS:
+            return case.workload in self.workloads  # with partitions: Java has a program of ours for these
         return case.workload in self.workloads and (self.keyed or not (case.keyed or case.spread))
 
     def records(self, case: Case, most: int | None = None) -> int:
@@ -54,18 +56,20 @@ def _clients() -> list[Client]:
     w = Workload
     pipelined = frozenset({w.PIPELINED})
     most = pipelined | {w.LONE, w.IDLE}
+    transactions = {w.TRANSACTIONS}
     asynchronous = most | {w.CONCURRENT, w.HEARTBEAT}
     return [
-        Client("aioproducer", "aioproducer", "aioproducer_client", asynchronous | {w.BULK, w.TABLE, w.MEMORY}),
+        Client("aioproducer", "aioproducer", "aioproducer_client",
+               asynchronous | transactions | {w.BULK, w.TABLE, w.MEMORY}),
         Client("aioproducer-pure", "aioproducer, pure Python", "aioproducer_client", pipelined, 0.2,
                environment={"AIOPRODUCER_PURE": "1"}),
-        Client("confluent", "confluent-kafka produce()", "confluent", most | {w.BULK, w.TABLE, w.MEMORY}),
+        Client("confluent", "confluent-kafka produce()", "confluent", most | transactions | {w.BULK, w.TABLE, w.MEMORY}),
         Client("confluent-batch", "confluent-kafka produce_batch()", "confluent_batch", frozenset({w.BULK, w.TABLE})),
         Client("confluent-aio", "confluent-kafka AIOProducer", "confluent_aio", asynchronous | {w.BULK}, 0.2),
-        Client("aiokafka", "aiokafka", "aiokafka_client", asynchronous | {w.BULK}, 0.2),
+        Client("aiokafka", "aiokafka", "aiokafka_client", asynchronous | transactions | {w.BULK}, 0.2),
         Client("kafka-python", "kafka-python", "kafka_python", most, 0.05),
         # It finds no version of ApiVersions in common with the mock cluster, and asks for ever.
-        Client("java", "Java, ProducerPerformance", "java", pipelined, keyed=False, mock=False),
+        Client("java", "Java", "java", pipelined | transactions, keyed=False, mock=False),
         Client("franz-go", "franz-go (Go)", "franz_go", most | {w.CONCURRENT}),
         Client("loop", "(an event loop alone)", "loop_alone", frozenset({w.HEARTBEAT, w.LONE})),
         Client("socket", "a bare socket, encoded before", "bare_socket", frozenset({w.LONE, w.BULK, w.TABLE})),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from benchmarks.cases import Workload
 from benchmarks.clients.loops import blocking
-from benchmarks.job import BATCH_SIZE, CONCURRENCY, LINGER_MS, Job
+from benchmarks.job import BATCH_SIZE, CONCURRENCY, Job
 from benchmarks.measure import Figures, Stopwatch, concurrently, heartbeat, idleness, lone, throughput
 from benchmarks.unavailable import optional
 
@@ -19,11 +19,11 @@ __all__ = ["WORKLOADS"]
 
 
 @contextlib.asynccontextmanager
-async def _producer(job: Job) -> AsyncIterator[Any]:
-    options: dict[str, object] = {"acks": "all", "enable_idempotence": True}
+async def _producer(job: Job, **more: object) -> AsyncIterator[Any]:
+    options: dict[str, object] = {"acks": "all", "enable_idempotence": True, **more}
     if not job.case.defaults:
         codec = None if job.case.codec == "none" else job.case.codec
-        options |= {"max_batch_size": BATCH_SIZE, "linger_ms": LINGER_MS, "compression_type": codec}
+        options |= {"max_batch_size": BATCH_SIZE, "linger_ms": job.case.linger_ms, "compression_type": codec}
     async with optional("aiokafka").AIOKafkaProducer(bootstrap_servers=job.servers, **options) as producer:
         yield producer
 
@@ -81,6 +81,19 @@ async def _lone(job: Job) -> Figures:
         return await lone(one, job.records)
 
 
+async def _transactions(job: Job) -> Figures:
+    topic, records = job.topic, job.transaction()
+    async with _producer(job, transactional_id=topic) as producer:
+
+        async def one() -> None:
+            async with producer.transaction():
+                for value, partition in records:
+                    await producer.send(topic, value, partition=partition)
+
+        await lone(one, job.warm_up_transactions)
+        return await lone(one, job.transactions)
+
+
 async def _idle(job: Job) -> Figures:
     async with _producer(job) as producer:
         for value in job.values(job.sent):
@@ -94,6 +107,7 @@ WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
     Workload.PIPELINED: blocking(_pipelined),
     Workload.BULK: blocking(_pipelined),
     Workload.CONCURRENT: blocking(_concurrent),
+    Workload.TRANSACTIONS: blocking(_transactions),
     Workload.LONE: blocking(_lone),
     Workload.IDLE: blocking(_idle),
     Workload.HEARTBEAT: blocking(_heartbeat),

@@ -6,13 +6,13 @@ import asyncio
 import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from aioproducer import Delivery, Producer
 from aioproducer.config import ProducerOptions
 from benchmarks.cases import Workload
 from benchmarks.clients.loops import blocking
-from benchmarks.job import BATCH_SIZE, BUFFER_MEMORY, CONCURRENCY, LINGER_MS, Job
+from benchmarks.job import BATCH_SIZE, BUFFER_MEMORY, CONCURRENCY, Job
 from benchmarks.measure import Figures, Stopwatch, concurrently, heartbeat, idleness, lone, throughput
 from benchmarks.memory import broker_paused, encoded_bytes, growth, resident_bytes
 from benchmarks.unavailable import Unavailable, optional
@@ -20,10 +20,10 @@ from benchmarks.unavailable import Unavailable, optional
 __all__ = ["WORKLOADS"]
 
 
-def _producer(job: Job) -> Producer:
-    options: ProducerOptions = {"acks": "all", "enable_idempotence": True}
+def _producer(job: Job, **more: Unpack[ProducerOptions]) -> Producer:
+    options: ProducerOptions = {"acks": "all", "enable_idempotence": True, **more}
     if not job.case.defaults:
-        options |= {"batch_size": BATCH_SIZE, "linger_ms": LINGER_MS, "buffer_memory": BUFFER_MEMORY}
+        options |= {"batch_size": BATCH_SIZE, "linger_ms": job.case.linger_ms, "buffer_memory": BUFFER_MEMORY}
         options["compression_type"] = job.case.codec
     return Producer(job.servers, **options)
 
@@ -81,6 +81,19 @@ async def _lone(job: Job) -> Figures:
         return await lone(one, job.records)
 
 
+async def _transactions(job: Job) -> Figures:
+    topic, records = job.topic, job.transaction()
+    async with _producer(job, transactional_id=topic) as producer:
+
+        async def one() -> None:
+            async with producer.transaction() as txn:
+                for value, partition in records:
+                    await txn.enqueue(topic, value, partition=partition)
+
+        await lone(one, job.warm_up_transactions)
+        return await lone(one, job.transactions)
+
+
 async def _bulk(job: Job) -> Figures:
     values = job.values()
     async with _producer(job) as producer:
@@ -134,6 +147,7 @@ WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
     Workload.PIPELINED: blocking(_pipelined),
     Workload.CONCURRENT: blocking(_concurrent),
     Workload.LONE: blocking(_lone),
+    Workload.TRANSACTIONS: blocking(_transactions),
     Workload.BULK: blocking(_bulk),
     Workload.TABLE: blocking(_table),
     Workload.IDLE: blocking(_idle),

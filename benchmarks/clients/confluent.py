@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from benchmarks.cases import Workload
-from benchmarks.job import BATCH_SIZE, LINGER_MS, Job
+from benchmarks.job import BATCH_SIZE, Job
 from benchmarks.measure import Figures, Stopwatch, idleness, lone_blocking, throughput
 from benchmarks.memory import broker_paused, encoded_bytes, growth, resident_bytes
 from benchmarks.unavailable import optional
@@ -38,7 +38,7 @@ def options(job: Job) -> dict[str, Any]:
     if job.case.workload is Workload.LONE:
         found["linger.ms"] = 0
     if not job.case.defaults:
-        found |= {"batch.size": BATCH_SIZE, "linger.ms": LINGER_MS, "compression.type": job.case.codec}
+        found |= {"batch.size": BATCH_SIZE, "linger.ms": job.case.linger_ms, "compression.type": job.case.codec}
         # 10,000 is its default for this one; 100 B records would not fill a batch.
         found |= {"batch.num.messages": BATCH_SIZE // 100, "queue.buffering.max.messages": 2_000_000}
         found |= {"partitioner": "murmur2_random"}  # as everybody else does it, for the same work
@@ -115,6 +115,22 @@ def _lone(job: Job) -> Figures:
     return lone_blocking(one, job.records)
 
 
+def _transactions(job: Job) -> Figures:
+    topic, records = job.topic, job.transaction()
+    producer = optional("confluent_kafka").Producer(options(job) | {"transactional.id": topic})
+    outcomes = Outcomes()
+    producer.init_transactions()
+
+    def one() -> None:
+        producer.begin_transaction()
+        for value, partition in records:
+            producer.produce(topic, value, partition=partition, on_delivery=outcomes)
+        producer.commit_transaction()
+
+    lone_blocking(one, job.warm_up_transactions)
+    return lone_blocking(one, job.transactions)
+
+
 def _idle(job: Job) -> Figures:
     producer = _producer(job)
     _burst(producer, job, job.sent)
@@ -142,6 +158,7 @@ WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
     Workload.BULK: _pipelined,
     Workload.TABLE: _pipelined,
     Workload.LONE: _lone,
+    Workload.TRANSACTIONS: _transactions,
     Workload.IDLE: _idle,
     Workload.MEMORY: _memory,
 }

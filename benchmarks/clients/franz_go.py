@@ -14,7 +14,7 @@ from typing import Final
 
 from aioproducer.testing.kafka_jars import cache_directory
 from benchmarks.cases import Workload
-from benchmarks.job import BATCH_SIZE, CONCURRENCY, LINGER_MS, Job, different_keys, payloads
+from benchmarks.job import BATCH_SIZE, CONCURRENCY, Job, different_keys, payloads
 from benchmarks.measure import Figures
 from benchmarks.unavailable import Unavailable
 
@@ -43,7 +43,7 @@ def _run(job: Job) -> Figures:
             "codec": job.case.codec,
             "defaults": job.case.defaults,
             "batch_size": BATCH_SIZE,
-            "linger_ms": LINGER_MS,
+            "linger_ms": job.case.linger_ms,
             "concurrency": CONCURRENCY,
             "seconds": job.seconds,
             "mock": job.mock,

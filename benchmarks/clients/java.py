@@ -1,7 +1,8 @@
-"""The Java client through its own ProducerPerformance tool, as Kafka's kafka-producer-perf-test.sh runs it."""
+"""The Java client: by its own ProducerPerformance tool, as Kafka's script runs it, and by a program for transactions."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -14,8 +15,8 @@ from typing import Final
 from aioproducer.testing.jvm import SOURCES
 from aioproducer.testing.kafka_jars import KafkaJars, KafkaUnavailable
 from benchmarks.cases import Workload
-from benchmarks.job import BATCH_SIZE, BUFFER_MEMORY, LINGER_MS, Job, payloads
-from benchmarks.measure import Figures
+from benchmarks.job import BATCH_SIZE, BUFFER_MEMORY, Job, payloads
+from benchmarks.measure import Figures, lone_figures
 from benchmarks.unavailable import Unavailable
 
 __all__ = ["WORKLOADS", "steady_rate"]
@@ -32,15 +33,15 @@ _OPTIONS: Final = (
     f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}",
 )
 _TIMEOUT: Final = 120.0
+_TRANSACTIONS: Final = Path(__file__).parent / "Transactions.java"
+#: So many transactions go ahead at least, so that the JVM has compiled what it is going to compile.
+_LEAST_WARM_UP: Final = 100
 _RATE: Final = re.compile(r"\d+(?: steady state)? records sent, ([\d.]+) records/sec")
 
 
 def _pipelined(job: Job) -> Figures:
     """Its rate after the warm-up, as it tells it itself; its CPU beyond that of a run which ends after the warm-up."""
-    try:
-        jars = KafkaJars.get()
-    except KafkaUnavailable as error:
-        raise Unavailable(str(error)) from error
+    jars = _jars()
     # Half as many again, so that the JVM has compiled what it is going to compile.
     warm_up = max(job.records // 2, 1)
     with tempfile.TemporaryDirectory() as directory:
@@ -55,6 +56,30 @@ def _pipelined(job: Job) -> Figures:
         "mb_per_s": rate * job.case.value_size / 1e6,
         "cpu_us": (cpu - cpu_of_warm_up) / job.records * 1e6,
     }
+
+
+def _transactions(job: Job) -> Figures:
+    jars, warm_up = _jars(), max(job.warm_up_transactions, _LEAST_WARM_UP)
+    with tempfile.TemporaryDirectory() as directory:
+        values = Path(directory) / "values"
+        values.write_bytes(b"\n".join(value for value, _ in job.transaction()))
+        command = [jars.java.executable, *_OPTIONS, "-cp", jars.classpath, str(_TRANSACTIONS)]
+        command += [job.topic, str(job.case.partitions), str(warm_up), str(job.transactions), str(values)]
+        command += [*_properties(job), f"transactional.id={job.topic}", f"bootstrap.servers={job.servers}"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT, check=False, env=_environment()
+        )
+    if done.returncode != 0:
+        raise Unavailable(f"Transactions.java failed: {(done.stderr + done.stdout).strip()[-500:]}")
+    found = json.loads(done.stdout)
+    return {"sent": job.offsets_of(warm_up + job.transactions), **lone_figures(found["seconds"], found["cpu"])}
+
+
+def _jars() -> KafkaJars:
+    try:
+        return KafkaJars.get()
+    except KafkaUnavailable as error:
+        raise Unavailable(str(error)) from error
 
 
 def _perf_test(jars: KafkaJars, job: Job, values: Path, records: int, warm_up: int) -> tuple[str, float]:
@@ -81,7 +106,7 @@ def steady_rate(output: str) -> float:
 def _properties(job: Job) -> list[str]:
     properties: dict[str, object] = {"acks": "all", "enable.idempotence": "true"}
     if not job.case.defaults:
-        properties |= {"batch.size": BATCH_SIZE, "linger.ms": LINGER_MS, "buffer.memory": BUFFER_MEMORY}
+        properties |= {"batch.size": BATCH_SIZE, "linger.ms": job.case.linger_ms, "buffer.memory": BUFFER_MEMORY}
         properties["compression.type"] = job.case.codec
     return [f"{name}={value}" for name, value in properties.items()]
 
@@ -90,4 +115,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
 
 
-WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {Workload.PIPELINED: _pipelined}
+WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
+    Workload.PIPELINED: _pipelined,
+    Workload.TRANSACTIONS: _transactions,
+}

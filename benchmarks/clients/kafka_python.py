@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from benchmarks.cases import Workload
-from benchmarks.job import BATCH_SIZE, LINGER_MS, Job
+from benchmarks.job import BATCH_SIZE, Job
 from benchmarks.measure import Figures, Stopwatch, idleness, lone_blocking, throughput
 from benchmarks.unavailable import optional
 
@@ -21,7 +21,7 @@ def _producer(job: Job) -> Any:
     options: dict[str, Any] = {"acks": "all", "enable_idempotence": True}
     if not job.case.defaults:
         codec = None if job.case.codec == "none" else job.case.codec
-        options |= {"batch_size": BATCH_SIZE, "linger_ms": LINGER_MS, "compression_type": codec}
+        options |= {"batch_size": BATCH_SIZE, "linger_ms": job.case.linger_ms, "compression_type": codec}
     if job.mock:
         options["api_version"] = (2, 3)  # it cannot read what the mock cluster answers to newer questions
     return optional("kafka").KafkaProducer(bootstrap_servers=job.servers, **options)

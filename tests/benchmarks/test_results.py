@@ -193,3 +193,12 @@ def test_slow_clients_send_a_share_of_the_records_and_never_next_to_nothing() ->
     assert slow.records(CASE) == 50_000
     assert slow.records(CASE, most=500) == 500
     assert slow.records(CASES["lone"]) == CASES["lone"].records
+
+
+def test_a_transaction_takes_an_offset_for_its_marker_in_each_of_its_partitions() -> None:
+    hundred = Job(CASES["transactions-100-linger-5"], "localhost:9092", "topic", records=1_000)
+    one = Job(CASES["transactions-1"], "localhost:9092", "topic", records=10)
+
+    assert hundred.sent == (10 + 1) * (100 + 6)
+    assert one.sent == (10 + 1) * 2
+    assert {partition for _, partition in hundred.transaction()} == set(range(6))

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import sys
 import uuid
+from asyncio.subprocess import PIPE
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
-from aioproducer import (
-    CommitUnknown,
-    DeliveryError,
-    KafkaTimeoutError,
-    Producer,
-    ProducerFenced,
-    ReopenRequired,
-    TopicPartition,
-    Transaction,
-    TransactionAbortable,
+from aioproducer import Producer, ProducerFenced, TopicPartition, Transaction
+from aioproducer.protocol.messages import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    ListTransactionsRequest,
 )
-from aioproducer.protocol.messages import ListTransactionsRequest
 from aioproducer.testing.java_tools import JavaTools
 from aioproducer.testing.kafka import KafkaCluster, KafkaJars
 from aioproducer.testing.plugin import KafkaFactory
 from aioproducer.testing.raw_client import RawClient
 from tests.conftest import until
+from tests.real.shoppers import FENCED, PARTITIONS, Fate, Ledger, shop
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 VERSIONS = ["4.3.1", "3.9.2"]
-PARTITIONS = 6
-WORKERS = 4
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=VERSIONS)
@@ -43,91 +43,18 @@ def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaC
     return kafka_factory(request.param)
 
 
-class Ledger:
-    """What became of each transaction, as far as its producer said."""
-
-    def __init__(self) -> None:
-        self.committed: dict[str, int] = {}  # and how many records each has
-        self.aborted: set[str] = set()
-        self.unknown: dict[str, int] = {}
-
-    @property
-    def count(self) -> int:
-        """How many there were."""
-        return len(self.committed) + len(self.aborted) + len(self.unknown)
-
-    def has_more_than(self, count: int) -> bool:
-        """Whether there were more than so many."""
-        return self.count > count
-
-    def check(self, seen: Counter[str]) -> None:
-        """Fail unless a reader has seen all of what was committed, nothing of what was aborted, and nothing by halves."""
-        torn = {name: (seen[name], size) for name, size in self.committed.items() if seen[name] != size}
-        assert not torn, f"committed, and not seen as often as sent: {torn}"
-        assert not self.aborted & seen.keys(), "aborted, and seen"
-        torn = {name: (seen[name], size) for name, size in self.unknown.items() if seen[name] not in (0, size)}
-        assert not torn, f"of unknown fate, and torn: {torn}"
-        assert seen.keys() <= self.committed.keys() | self.unknown.keys()
-
-
 def test_the_ledger_can_say_no() -> None:
     ledger = Ledger()
-    ledger.committed["c"] = 2
-    ledger.aborted.add("a")
-    ledger.unknown["u"] = 2
-    for seen in ({"c": 2}, {"c": 2, "u": 2}):
+    for fate in Fate:
+        ledger.write(fate.value, fate, 2)
+    for seen in ({"committed": 2}, {"committed": 2, "committing": 2}):
         ledger.check(Counter(seen))
-    for wrong in ({}, {"c": 1}, {"c": 3}, {"c": 2, "a": 1}, {"c": 2, "u": 1}, {"c": 2, "stranger": 1}):
+    for torn in ({}, {"committed": 1}, {"committed": 3}):
         with pytest.raises(AssertionError):
-            ledger.check(Counter(wrong))
-
-
-class _Abort(Exception):
-    """The work wants no commit."""
-
-
-async def transact(producer: Producer, topic: str, name: str, chance: random.Random, ledger: Ledger) -> None:
-    """One transaction that is committed, aborted or cancelled somewhere; the ledger gets what is known of it."""
-    fate = chance.choice(["commit"] * 7 + ["abort", "cancel", "cancel"])
-    size = chance.choice([1, 5, 40])
-
-    async def work() -> None:
-        async with producer.transaction() as txn:
-            for number in range(size):
-                await txn.enqueue(topic, f"{name}|{number}", partition=chance.randrange(PARTITIONS))
-            if fate == "abort":
-                raise _Abort
-
-    task = asyncio.ensure_future(work())
-    if fate == "cancel":
-        await asyncio.sleep(chance.random() * 0.05)
-        task.cancel()
-    try:
-        await task
-    except (_Abort, TransactionAbortable):
-        ledger.aborted.add(name)
-    except (asyncio.CancelledError, CommitUnknown, KafkaTimeoutError, DeliveryError):
-        ledger.unknown[name] = size
-    except ReopenRequired:
-        ledger.unknown[name] = size
-        raise
-    else:
-        ledger.committed[name] = size
-
-
-async def worker(number: int, servers: str, topic: str, ledger: Ledger, most: int) -> None:
-    """Makes transactions, with a new producer now and then, until there are enough of them."""
-    chance = random.Random(number)
-    made = 0
-    while ledger.count < most:
-        async with Producer(servers, transactional_id=f"worker-{number}", retry_backoff_ms=20) as producer:
-            for _ in range(chance.randrange(20, 60)):
-                try:
-                    await transact(producer, topic, f"{number}-{made}", chance, ledger)
-                except ReopenRequired:  # a broker that was killed may have forgotten the producer
-                    break
-                finally:
-                    made += 1
+            ledger.check(Counter(torn))
+    for wrong in ({"aborted": 1}, {"begun": 2}, {"committing": 1}, {"stranger": 1}):
+        with pytest.raises(AssertionError):
+            ledger.check(Counter({"committed": 2} | wrong))
 
 
 def read_committed(kafka: KafkaCluster, topic: str) -> Counter[str]:
@@ -152,26 +79,124 @@ def open_transactions(kafka: KafkaCluster) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("transactions", "kills"), [(200, 0), pytest.param(2000, 3, marks=pytest.mark.soak)])
-async def test_each_transaction_is_seen_wholly_or_not_at_all(
-    kafka: KafkaCluster, transactions: int, kills: int
-) -> None:
+def unstable(kafka: KafkaCluster, topic: str) -> dict[int, tuple[int, int]]:
+    """The partitions in which readers of what is committed are held up: how far those get, and the end."""
+    asked = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(PARTITIONS)]
+    question = ListOffsetsRequest(isolation_level=1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
+    host, port = kafka.bootstrap_servers.rsplit(":", 1)
+    with RawClient((host, int(port))) as client:
+        (answer,) = client.ask(question, 7).topics
+    ends = kafka.admin.list_offsets(topic)
+    found = {each.partition_index: (each.offset, ends[each.partition_index][1]) for each in answer.partitions}
+    return {number: (stable, end) for number, (stable, end) in found.items() if stable != end}
+
+
+class Shopper:
+    """A process that makes transactions; leaving its block ends it."""
+
+    def __init__(self, servers: str, topic: str, name: str, seed: int, ledger: Ledger) -> None:
+        self._command = (sys.executable, "-m", "tests.real.shoppers", servers, topic, name, str(seed))
+        self._ledger = ledger
+        self._told = 0
+
+    async def __aenter__(self) -> Self:
+        self._process = await asyncio.create_subprocess_exec(*self._command, cwd=ROOT, stdin=PIPE, stdout=PIPE)
+        self._following = asyncio.ensure_future(self._follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.kill()
+
+    async def _follow(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self._ledger.copy(line.decode())
+            self._told += 1
+
+    async def wait_busy(self, lines: int, enough: Callable[[], bool]) -> None:
+        """Wait until it has told so many lines more, or there are enough transactions."""
+        goal = self._told + lines
+        await until(lambda: self._told >= goal or enough(), 600)
+
+    async def kill(self) -> None:
+        """SIGKILL, where it still runs."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self.left()
+
+    async def leave(self) -> int:
+        """Let it end its transaction; the exit code is answered."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return await self.left()
+
+    async def left(self) -> int:
+        """Wait until it has ended; the exit code is answered. Cancellation: what it tells is still written down."""
+        await asyncio.shield(self._following)
+        return await self._process.wait()
+
+
+async def one_after_the_other(
+    servers: str, topic: str, name: str, ledger: Ledger, enough: Callable[[], bool]
+) -> Counter[str]:
+    """Processes with one transactional id, which are killed, or fenced by the next; answers how often each was done."""
+    chance, ends = random.Random(name), Counter[str]()
+    async with AsyncExitStack() as present:
+        seeds = itertools.count()
+
+        def successor() -> Awaitable[Shopper]:
+            return present.enter_async_context(Shopper(servers, topic, name, next(seeds), ledger))
+
+        shopper = await successor()
+        while not enough():
+            await shopper.wait_busy(chance.randint(20, 60), enough)
+            if chance.random() < 0.5:
+                await shopper.kill()
+                ends["killed"] += 1
+                shopper = await successor()
+            else:
+                shopper = await survivor(shopper, await successor())
+                ends["fenced"] += 1
+        assert await shopper.leave() == 0
+    return ends
+
+
+async def survivor(older: Shopper, newer: Shopper) -> Shopper:
+    """Wait until one of two with the same transactional id has fenced the other, and gone on.
+
+    That is the newer one, unless the older was told nothing but that its commit is in doubt, and began anew after it.
+    """
+    ends = {asyncio.ensure_future(shopper.left()): shopper for shopper in (older, newer)}
+    (done, *_), rest = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    assert done.result() == FENCED
+    for each in rest:
+        each.cancel()
+    return newer if ends[done] is older else older
+
+
+@pytest.mark.parametrize("transactions", [200, pytest.param(2000, marks=pytest.mark.soak)])
+async def test_each_transaction_is_seen_wholly_or_not_at_all(kafka: KafkaCluster, transactions: int) -> None:
     topic, ledger = f"shop-{uuid.uuid4().hex[:8]}", Ledger()
     kafka.create_topic(topic, PARTITIONS)
-    workers = [
-        asyncio.ensure_future(worker(number, kafka.bootstrap_servers, topic, ledger, transactions))
-        for number in range(WORKERS)
-    ]
-    for part in range(1, kills + 1):
-        await until(partial(ledger.has_more_than, part * transactions // (kills + 1)), 400)
-        kafka.kill(1)
-        await asyncio.to_thread(kafka.start, 1)
-    await asyncio.gather(*workers)
+    servers, enough = kafka.bootstrap_servers, partial(ledger.is_known_of, transactions)
+    async with asyncio.TaskGroup() as group:
+        for number in range(2):
+            group.create_task(shop(servers, topic, f"{topic}-task-{number}", 0, ledger, enough))
+        processes = [
+            group.create_task(one_after_the_other(servers, topic, f"{topic}-process-{number}", ledger, enough))
+            for number in range(2)
+        ]
+        for part, end in enumerate((kafka.kill, kafka.stop, kafka.kill), 1):
+            await until(partial(ledger.is_known_of, part * transactions // 4), 600)
+            await asyncio.to_thread(end, 1)
+            await asyncio.to_thread(kafka.start, 1)
 
+    await until(lambda: not open_transactions(kafka), 60)  # a commit is certain before readers see it
+    assert unstable(kafka, topic) == {}
     ledger.check(await asyncio.to_thread(read_committed, kafka, topic))
-    assert len(ledger.committed) > transactions // 2
-    assert ledger.aborted
-    await until(lambda: not open_transactions(kafka), 60)
+    assert ledger.counts[Fate.COMMITTED] > transactions // 2
+    assert ledger.counts[Fate.ABORTED]
+    assert sum((task.result() for task in processes), Counter()).keys() == {"killed", "fenced"}
 
 
 _VICTIM = """
@@ -242,6 +267,10 @@ async def test_offsets_count_from_the_commit_on(kafka: KafkaCluster) -> None:
             await producer.run_in_transaction(_never(topic, group))
 
     assert await asyncio.to_thread(committed_offset, kafka, group, topic) == 17
+
+
+class _Abort(Exception):
+    """The work wants no commit."""
 
 
 def _never(topic: str, group: str) -> Any:
