@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 
 from aioproducer.config import ProducerConfig
@@ -12,6 +12,7 @@ from aioproducer.errors import (
     CommitFailed,
     ConfigError,
     DeliveryError,
+    InvalidRecord,
     KafkaError,
     ReopenRequired,
     SendManyError,
@@ -45,13 +46,22 @@ _NEXT: Mapping[type[KafkaError], Next] = {
 def what_next(error: KafkaError) -> Next:
     """What to do after this error of a transaction, or of a record in it.
 
-    A record that failed says why: where that ended more than its transaction, it counts.
+    A record that failed says why: where that ended more than its transaction, it counts. One that can never be sent as it
+    is would fail the next attempt, too.
     """
     if isinstance(error, SendManyError):
         error = error.error
+    if any(isinstance(each, InvalidRecord) for each in _reasons(error)):
+        return Next.GIVE_UP
     cause = error.__cause__ if isinstance(error, DeliveryError) else None
     told = cause if isinstance(cause, TransactionError) else error
     return next((way_on for kind, way_on in _NEXT.items() if isinstance(told, kind)), Next.GIVE_UP)
+
+
+def _reasons(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 class Attempts:

@@ -623,9 +623,9 @@ class Producer(ShortWay):
         in a new one after a pause that grows, ``attempts`` times in all; so it must have no effects but the records. After a
         `ReopenRequired` the producer is closed and started once more before that.
 
-        What no new attempt would make good is raised at once: what the work itself raises, `CommitFailed` (its consumer has
-        to rejoin first), `CommitUnknown` and `TransactionFatal`. After the last attempt its error is raised. Cancellation:
-        the transaction is aborted.
+        What no new attempt would make good is raised at once: what the work itself raises, a record that the broker finds
+        too large, `CommitFailed` (its consumer has to rejoin first), `CommitUnknown` and `TransactionFatal`. After the last
+        attempt its error is raised. Cancellation: the transaction is aborted.
         """
         tries = Attempts(attempts, self.config, self._random.random)
         while True:

@@ -26,6 +26,7 @@ from aioproducer import (
 from aioproducer.errors import (
     CommitFailed,
     ProducerFenced,
+    SendManyError,
     TransactionAbortable,
     TransactionAborted,
     TransactionFatal,
@@ -504,6 +505,31 @@ async def test_work_is_done_again_where_that_can_help(broker: FakeBroker) -> Non
 
     assert attempts == [0, 1, 2, 3, 4]
     assert committed(broker) == [b"attempt 2"]
+
+
+@pytest.mark.parametrize("how", ["send", "enqueue", "behind another", "send_many"])
+async def test_work_with_a_record_that_the_broker_never_takes_is_not_done_again(broker: FakeBroker, how: str) -> None:
+    attempts: list[None] = []
+
+    async def work(txn: Transaction) -> None:
+        attempts.append(None)
+        if how == "send_many":
+            await txn.send_many("orders", [b"too large"])
+        elif how == "send":
+            await txn.send("orders", b"too large")
+        else:
+            await txn.enqueue("orders", b"too large", partition=0)
+            if how == "behind another":
+                await txn.flush()
+                await txn.send("orders", b"never", partition=1)
+
+    async with transactional(broker) as producer:
+        broker.fail("Produce", "MESSAGE_TOO_LARGE", times=None)
+        with pytest.raises((NotWritten, TransactionAbortable, SendManyError), match=r"max\.message\.bytes"):
+            await producer.run_in_transaction(work)
+
+    assert len(attempts) == 1
+    assert committed(broker) == []
 
 
 async def test_work_is_done_again_after_the_producer_was_opened_anew(broker: FakeBroker) -> None:
