@@ -1,0 +1,169 @@
+"""``aioproducer audit``: reads a topic with another client, on Spark, and says what is lost, doubled, moved or altered."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.cli.console import Console, console
+from aioproducer.cli.extras import require
+from aioproducer.cli.spark_options import add_file_arguments, add_spark_arguments, files_of, pair, positive, shape_of
+from aioproducer.cli.verb import ExitCode, Trouble, Verb
+
+if TYPE_CHECKING:
+    from aioproducer.spark.audit import AuditPlan
+    from aioproducer.spark.audit_facts import Where
+    from aioproducer.spark.audit_verdict import AuditVerdict
+
+__all__ = ["VERB"]
+
+_TOLD: Final = 12
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Exit codes: 0 nothing is wrong, 1 faults were found, 2 the audit could not be made."
+    parser.add_argument("--topic", required=True, help="the topic to audit; it should not be written to meanwhile")
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", required=True, help="the cluster")
+    against = parser.add_argument_group("what the topic is compared with: files, or numbers that its records carry")
+    against.add_argument(
+        "--expected", metavar="FILE", nargs="+", help="files whose rows should be in the topic, once each"
+    )
+    against.add_argument(
+        "--order",
+        metavar="file|none|COLUMN",
+        default="file",
+        help="with files: in which order the records of a key were sent (default: file, as the rows stand)",
+    )
+    against.add_argument(
+        "--sequence", metavar="WHERE", help="where a sequence number is: header:NAME, json:FIELD or value"
+    )
+    against.add_argument("--run", metavar="WHERE", help="where a name of the run is, each with numbers of its own")
+    against.add_argument(
+        "--records", metavar="N", type=positive, help="how many numbers a run has (default: the highest)"
+    )
+    against.add_argument("--first-sequence", metavar="N", type=int, default=0, help="the first number (default: 0)")
+    parser.add_argument(
+        "--partitioner", choices=["murmur2", "none"], default="murmur2", help="whose choice keys are held against"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write the verdict there, as JSON")
+    parser.add_argument("--report", metavar="FILE", help="write a page with charts there, as HTML")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of the story")
+    parser.add_argument(
+        "-X",
+        "--option",
+        dest="options",
+        metavar="NAME=VALUE",
+        action="append",
+        type=pair,
+        default=[],
+        help="any option of librdkafka's consumer, as in -X security.protocol=SSL; may be repeated",
+    )
+    parser.add_argument(
+        "--patience",
+        metavar="SECONDS",
+        type=float,
+        default=60.0,
+        help="for silence, and for open transactions (default: 60)",
+    )
+    add_file_arguments(parser)
+    add_spark_arguments(parser)
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
+    from aioproducer.spark.load_session import SparkMissing, check_spark, spark_session
+
+    require("The audit", ["confluent_kafka", "numpy", "pandas", "pyarrow"], "audit")
+    try:
+        check_spark("The audit")
+    except SparkMissing as error:
+        raise Trouble(str(error)) from error
+    plan = _plan(options)
+    out = console(as_json=options.json)
+    out.say(f"Auditing topic {plan.topic!r} at {options.bootstrap_servers}: starting Spark ({options.master}).")
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    with spark_session("aioproducer audit", options.master, options.driver_memory, dict(options.settings)) as spark:
+        verdict = _audit(spark, plan, out)
+    _write(verdict, options)
+    _tell(verdict, out, options)
+    return ExitCode.OK if verdict.is_clean else ExitCode.BAD
+
+
+VERB: Final = Verb(
+    "audit", "Prove what is in a topic: nothing lost, duplicated, reordered, misplaced or altered.", _configure, _run
+)
+
+
+def _plan(options: argparse.Namespace) -> AuditPlan:
+    from aioproducer.spark.audit import AuditPlan
+
+    if options.expected is not None and options.sequence is not None:
+        raise Trouble("--expected and --sequence are two ways to know what should be there; choose one.")
+    if options.run is not None and options.sequence is None:
+        raise Trouble("--run tells apart the numbers of several runs, so it needs --sequence.")
+    config = {"bootstrap.servers": options.bootstrap_servers, **dict(options.options)}
+    return AuditPlan(
+        topic=options.topic,
+        config=config,
+        expected=None if options.expected is None else files_of(options, options.expected),
+        shape=shape_of(options),
+        order=options.order,
+        sequence=_where(options.sequence),
+        run=_where(options.run),
+        records=options.records,
+        first=options.first_sequence,
+        checks_partition=options.partitioner == "murmur2",
+        can_explain=config.get("security.protocol", "plaintext").lower() == "plaintext",
+        patience=options.patience,
+    )
+
+
+def _where(text: str | None) -> Where | None:
+    from aioproducer.spark.audit_facts import Where, WhereRefused
+
+    try:
+        return None if text is None else Where.parse(text)
+    except WhereRefused as error:
+        raise Trouble(str(error)) from error
+
+
+def _audit(spark: Any, plan: AuditPlan, out: Console) -> AuditVerdict:
+    from pyspark.errors import PySparkException
+
+    from aioproducer.spark.audit import run_audit
+    from aioproducer.spark.audit_offsets import AuditFailed
+    from aioproducer.spark.load_files import FilesRefused
+
+    try:
+        with out.progress("Auditing", 100) as advance:
+            return run_audit(spark, plan, lambda done, of, note: advance(done * 100 // max(of, 1), note))
+    except (AuditFailed, FilesRefused) as error:
+        raise Trouble(str(error)) from error
+    except PySparkException as error:
+        raise Trouble(f"Spark cannot read what is to be compared: {str(error).splitlines()[0]}") from error
+
+
+def _write(verdict: AuditVerdict, options: argparse.Namespace) -> None:
+    from aioproducer.spark.audit_report import html_report
+
+    if options.out is not None:
+        Path(options.out).write_text(json.dumps(verdict.as_json(), indent=2) + "\n", encoding="utf-8")
+    if options.report is not None:
+        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        Path(options.report).write_text(html_report(verdict, now), encoding="utf-8")
+
+
+def _tell(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(verdict.as_json(), indent=2))
+        return
+    for sample in verdict.samples[:_TOLD]:
+        out.say(f"  - {sample.kind.value}: {sample}")
+    for name, why in verdict.expectation.unchecked.items():
+        out.say(f"  (not checked: {name}, as {why})")
+    for path in filter(None, (options.out, options.report)):
+        out.say(f"Written: {path}")
+    out.say(f"VERDICT: {'CLEAN' if verdict.is_clean else 'FAULTS'} - {verdict} ({verdict.seconds['total']:.1f} s)")

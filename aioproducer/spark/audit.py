@@ -1,0 +1,283 @@
+"""The audit as a whole: reads the topic, compares it with what should be there on Spark, and looks up what is wrong."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from aioproducer.spark.audit_facts import NUMBER, Where, content_hash, expected_facts, expected_number, log_facts
+from aioproducer.spark.audit_findings import FINDING_COLUMNS, Finding, FindingKind, findings_batch
+from aioproducer.spark.audit_judge import Facts, judge_bucket
+from aioproducer.spark.audit_offsets import AuditFailed, OffsetRange, stable_ranges
+from aioproducer.spark.audit_reader import RECORD, RangeReader
+from aioproducer.spark.audit_source import NAME, AuditSource
+from aioproducer.spark.audit_verdict import AuditVerdict, Expectation, Run, Sample, add_up
+from aioproducer.spark.load_files import FileFormat, RecordShape, SourceFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["AuditPlan", "Progress", "run_audit"]
+
+#: ``progress(done, of, note)``: so many of so many tasks.
+Progress = Callable[[int, int, str], object]
+
+#: Facts that one Python worker judges at a time, about 100 bytes of its memory each while it does.
+_BUCKET: Final = 400_000
+_TEXT: Final = 200
+_LOOKED_UP: Final = 40
+_POLL: Final = 0.25
+_BYTES_PER_ROW: Final = 50
+
+_ORDER_OF_FILES: Final = "file"
+_NO_ORDER: Final = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPlan:
+    """What is to be audited, and with what it is compared: with files, or with the numbers that the records carry.
+
+    ``config`` is librdkafka's. ``order`` is "file", "none" or a column of the files. ``records`` is how many sequence
+    numbers each run should have, from ``first`` on; None: as far as the highest one. ``can_explain``: whether the brokers
+    can be asked, without encryption and login, why an offset has no record.
+    """
+
+    topic: str
+    config: Mapping[str, str]
+    expected: SourceFiles | None = None
+    shape: RecordShape = field(default_factory=RecordShape)
+    order: str = _ORDER_OF_FILES
+    sequence: Where | None = None
+    run: Where | None = None
+    records: int | None = None
+    first: int = 0
+    checks_partition: bool = True
+    can_explain: bool = True
+    patience: float = 60.0
+    records_per_range: int = 500_000
+
+    @property
+    def expectation(self) -> Expectation:
+        """What this can see, and what not."""
+        unchecked: dict[str, str] = {}
+        if not self.checks_partition:
+            unchecked["misplaced"] = "the partitioner is not Kafka's default one"
+        if self.order == _NO_ORDER:
+            unchecked["reordered"] = "order is not to count"
+        if self.sequence is not None:
+            unchecked["altered"] = "without the files, nobody knows what the records should be"
+        elif self.expected is None:
+            reason = "neither files nor sequence numbers were given to compare with"
+            unchecked |= dict.fromkeys(("lost", "duplicated", "reordered", "altered", "stray"), reason)
+        if not self.can_explain:
+            reason = "offsets without a record cannot be asked about over an encrypted connection or with a login"
+            unchecked |= {"missing": reason, "withheld": reason}
+        mode = "expected" if self.expected is not None else "sequence" if self.sequence is not None else "log"
+        return Expectation(mode, unchecked, self.records, self.first)
+
+
+def run_audit(spark: SparkSession, plan: AuditPlan, progress: Progress) -> AuditVerdict:
+    """The verdict. Raises AuditFailed where there can be none, and FilesRefused for files that do not fit."""
+    clock = _Clock()
+    ranges = stable_ranges(plan.config, plan.topic, plan.patience)
+    spark.dataSource.register(AuditSource)
+    expected = _expected(spark, plan)
+    facts = log_facts(_records(spark, plan, ranges), plan.sequence, plan.run)
+    if expected is not None:
+        facts = facts.unionByName(expected_facts(expected))
+    size = sum(each.size for each in ranges) * (2 if plan.sequence is not None else 1)
+    buckets = max(2, -(-(size + (0 if expected is None else _rows(plan, expected))) // _BUCKET))
+    clock.lap("planning")
+    findings = _judge(spark, plan, facts, buckets, progress)
+    clock.lap("reading and judging")
+    verdict = add_up(plan.topic, plan.expectation, ranges, findings)
+    looked_up = _LookUp(plan, len(ranges), expected).all(verdict)
+    clock.lap("looking up")
+    return replace(looked_up, seconds=clock.laps, cluster=plan.config.get("bootstrap.servers", ""))
+
+
+def _records(spark: SparkSession, plan: AuditPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
+    needs_headers = any(where is not None and where.is_header for where in (plan.sequence, plan.run))
+    options = {
+        **{f"kafka.{name}": value for name, value in plan.config.items()},
+        "topic": plan.topic,
+        "headers": str(needs_headers).lower(),
+        "gaps": str(plan.can_explain).lower(),
+        "ranges": json.dumps(ranges),
+        "partitions": str(len(ranges)),
+        "patience": str(plan.patience),
+        "records.per.range": str(plan.records_per_range),
+    }
+    from pyspark.sql import functions as f
+
+    records = spark.read.format(NAME).options(**options).load()
+    return records if plan.checks_partition else records.withColumn("home", f.lit(None).cast("int"))
+
+
+def _expected(spark: SparkSession, plan: AuditPlan) -> DataFrame | None:
+    if plan.expected is None:
+        return None
+    rows = plan.expected.read(spark)
+    if plan.order in (_ORDER_OF_FILES, _NO_ORDER):
+        return expected_number(plan.shape.of(rows), None)
+    return plan.shape.of(expected_number(rows, plan.order), keep=(NUMBER,))
+
+
+def _rows(plan: AuditPlan, expected: DataFrame) -> int:
+    """About how many rows: Parquet says it in its footers, local files of other formats by their size."""
+    files = expected.inputFiles()
+    if plan.expected is not None and plan.expected.format is FileFormat.PARQUET:
+        return expected.count()
+    local = [Path(unquote(urlsplit(name).path)) for name in files if urlsplit(name).scheme == "file"]
+    if len(local) < len(files):
+        return expected.count()
+    return sum(path.stat().st_size for path in local) // _BYTES_PER_ROW
+
+
+def _judge(
+    spark: SparkSession, plan: AuditPlan, facts: DataFrame, buckets: int, progress: Progress
+) -> Sequence[Finding]:
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in FINDING_COLUMNS.items())
+    judge: Any = partial(_judge_bucket, by_order=plan.order != _NO_ORDER)
+    bucketed: Any = facts.repartition(buckets, "bucket")
+    with (
+        warnings.catch_warnings()
+    ):  # mapInArrow asks for pandas, though it uses none, and would rather have an older one
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        found: DataFrame = bucketed.mapInArrow(judge, schema)
+    with _told(spark, progress):
+        try:
+            rows: list[Any] = found.collect()
+        except Exception as error:  # Spark's, with a Java stack trace around what our own code has said
+            raise AuditFailed(_cause(error)) from error
+    return [Finding(*row) for row in rows]
+
+
+def _judge_bucket(batches: Iterator[Any], *, by_order: bool) -> Iterator[Any]:
+    """Runs in a Spark worker: one partition of the facts is one bucket."""
+    pa: Any = import_module("pyarrow")
+    found = list(batches)
+    if found:
+        yield findings_batch(judge_bucket(Facts.of(pa.Table.from_batches(found)), by_order=by_order))
+
+
+def _cause(error: Exception) -> str:
+    """What our code said in a task, out of what Spark made of it."""
+    text = str(error)
+    for line in reversed(text.splitlines()):
+        name, _, message = line.strip().partition(": ")
+        if message and name.rpartition(".")[2] in {"AuditFailed", "BrokerError", "BrokerConnectionError"}:
+            return message
+    return text
+
+
+@contextmanager
+def _told(spark: SparkSession, progress: Progress) -> Generator[None, None, None]:
+    """Tell how many tasks of the running job are done, from a thread of its own."""
+    done = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+    began = time.monotonic()
+    seen: dict[int, tuple[int, int]] = {}
+
+    def tell() -> None:
+        while not done.wait(_POLL):
+            for stage in tracker.getActiveStageIds():
+                info = tracker.getStageInfo(stage)
+                if info is not None:
+                    seen[stage] = (info.numCompletedTasks, info.numTasks)
+            if seen:
+                finished = sum(each[0] for each in seen.values())
+                progress(finished, sum(each[1] for each in seen.values()), f"{time.monotonic() - began:.0f} s")
+
+    thread = threading.Thread(target=tell, name="aioproducer audit progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+class _LookUp:
+    """Finds what the samples of a verdict say, in the topic and in the files."""
+
+    def __init__(self, plan: AuditPlan, partitions: int, expected: DataFrame | None) -> None:
+        self._plan = plan
+        self._expected = expected
+        self._reader = RangeReader(plan.config, plan.topic, partitions, patience=plan.patience)
+
+    def all(self, verdict: AuditVerdict) -> AuditVerdict:
+        wanted = [sample.content for sample in verdict.samples if sample.kind in _OF_FILES]
+        rows = self._from_files(wanted)
+        return replace(
+            verdict,
+            samples=[self._with_record(sample, rows, number) for number, sample in enumerate(verdict.samples)],
+            runs=[self._with_name(run) for run in verdict.runs[:_LOOKED_UP]] + list(verdict.runs[_LOOKED_UP:]),
+        )
+
+    def _from_files(self, contents: Sequence[int]) -> Mapping[int, tuple[bytes | None, bytes | None]]:
+        if self._expected is None or not contents:
+            return {}
+        rows = self._expected.withColumn("content", content_hash())
+        found = rows.where(rows.content.isin(list(contents))).select("content", "key", "value").collect()
+        return {row[0]: (row[1], row[2]) for row in found}
+
+    def _with_record(
+        self, sample: Sample, rows: Mapping[int, tuple[bytes | None, bytes | None]], number: int
+    ) -> Sample:
+        key, value = rows.get(sample.content, (None, None)) if sample.kind in _OF_FILES else (None, None)
+        if sample.kind is FindingKind.LOST:
+            return replace(sample, key=_text(key), value=_text(value))
+        record = self._record(sample.partition, sample.offset) if number < _LOOKED_UP else None
+        if record is not None:
+            sample = replace(sample, key=_text(record["key"]), value=_text(record["value"]))
+        return replace(sample, expected_value=_text(value))
+
+    def _with_name(self, run: Run) -> Run:
+        where = self._plan.run
+        record = self._record(*run.place) if where is not None else None
+        if record is None or where is None:
+            return run
+        return replace(run, name=where.text_of(record["value"], record["headers"] or ()) or "")
+
+    def _record(self, partition: int, offset: int) -> Mapping[str, Any] | None:
+        for batch in self._reader.read(OffsetRange(partition, offset, offset + 1)):
+            for row in batch.to_pylist():
+                if row["kind"] == RECORD:
+                    return dict(row)
+        return None
+
+
+#: Kinds of samples whose ``content`` is the hash of a record in the files.
+_OF_FILES: Final = frozenset({FindingKind.LOST, FindingKind.ALTERED})
+
+
+def _text(data: bytes | None) -> str | None:
+    if data is None:
+        return None
+    text = bytes(data).decode(errors="backslashreplace")
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]}..."
+
+
+class _Clock:
+    """How long each part took, in seconds."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._began = self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps[name] = now - self._last
+        self.laps["total"] = now - self._began
+        self._last = now

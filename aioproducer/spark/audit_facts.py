@@ -1,0 +1,172 @@
+"""The facts of an audit as DataFrames: what is known of each record, in a width that does not depend on its size."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.spark.audit_judge import FACT_COLUMNS, SEQUENCE_BLOCK, Side
+from aioproducer.spark.audit_reader import RECORD
+from aioproducer.spark.load_files import ORDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["NUMBER", "Where", "WhereRefused", "content_hash", "expected_facts", "expected_number", "log_facts"]
+
+#: The column with an expected record's place in order.
+NUMBER: Final = "_aioproducer_number"
+
+#: A row's place in order as one number: 16 bits of file, 14 of block, 33 of row; Spark makes no block smaller than this.
+_BLOCK_SIZE: Final = 4 << 20
+_BLOCK_BITS: Final = 14
+_ROW_BITS: Final = 33
+
+
+class WhereRefused(Exception):
+    """It was not said properly where something stands in a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where in a record something stands: a header, a field of a JSON value, or all of the value."""
+
+    place: str
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Where:
+        """From ``header:NAME``, ``json:NAME`` or ``value``; raises WhereRefused."""
+        found = re.fullmatch(r"(header|json):(.+)|(value)", text)
+        if found is None:
+            raise WhereRefused(f"{text!r} is not header:NAME, json:FIELD or value.")
+        return cls(found[1] or found[3], found[2] or "")
+
+    @property
+    def is_header(self) -> bool:
+        """Whether headers have to be read for it."""
+        return self.place == "header"
+
+    def text_of(self, value: bytes | None, headers: Sequence[Mapping[str, Any]]) -> str | None:
+        """The same of one record at hand."""
+        if self.place == "header":
+            found = next((each["value"] for each in headers if each["key"] == self.name), None)
+            return None if found is None else bytes(found).decode(errors="replace")
+        if self.place == "json":
+            return str(json.loads(value or b"{}").get(self.name))
+        return None if value is None else value.decode(errors="replace")
+
+    def text(self) -> Column:
+        """It, as a string, of the columns ``value`` and ``headers``; null where it is not there."""
+        from pyspark.sql import functions as f
+
+        if self.place == "header":
+            found = f.filter("headers", lambda header: header["key"] == self.name)
+            return f.get(found, 0)["value"].cast("string")
+        if self.place == "json":
+            return f.get_json_object(f.col("value").cast("string"), f"$['{self.name}']")
+        return f.col("value").cast("string")
+
+
+def content_hash() -> Column:
+    """A hash of ``key`` and ``value``, which knows null from empty."""
+    from pyspark.sql import functions as f
+
+    return f.xxhash64(f.col("key").isNull(), "key", f.col("value").isNull(), "value")
+
+
+def log_facts(records: DataFrame, sequence: Where | None, run: Where | None) -> DataFrame:
+    """The facts of what was read (`aioproducer.spark.audit_reader.COLUMNS`)."""
+    from pyspark.sql import functions as f
+
+    run_text = f.coalesce(run.text(), f.lit("")) if run is not None else f.lit("")
+    number = f.coalesce(sequence.text().cast("bigint"), f.lit(-1)) if sequence is not None else f.lit(-1)
+    rows = records.withColumns(
+        {
+            "content": content_hash() if sequence is None else f.xxhash64(run_text),
+            "number": number.cast("bigint"),
+            "keyed": f.col("key").isNotNull(),
+        }
+    )
+    of_key = f.xxhash64("key") if sequence is None else f.xxhash64("key", "content")
+    log = f.struct(
+        f.lit(int(Side.LOG)).cast("tinyint").alias("side"),
+        f.when(f.col("keyed"), of_key).otherwise(f.xxhash64("content", "number")).alias("bucket"),
+        "content",
+        "partition",
+        "offset",
+        "number",
+        "keyed",
+        (f.coalesce(f.col("home") != f.col("partition"), f.lit(False))).alias("misplaced"),
+    )
+    block = f.floor(f.col("number") / SEQUENCE_BLOCK)
+    numbered = log.withField("side", f.lit(int(Side.SEQUENCE)).cast("tinyint")).withField(
+        "bucket", f.xxhash64("content", block)
+    )
+    offset_fact = (
+        log.withField("side", _side_of_kind())
+        .withField("bucket", f.xxhash64("partition", "offset"))
+        .withField("number", f.col("count"))
+    )
+    is_record = f.col("kind") == RECORD
+    if sequence is None:
+        facts = rows.select(f.when(is_record, log).otherwise(offset_fact).alias("fact"))
+    else:
+        of_record = f.when(f.col("number") >= 0, f.array(log, numbered)).otherwise(f.array(log))
+        facts = rows.select(f.explode(f.when(is_record, of_record).otherwise(f.array(offset_fact))).alias("fact"))
+    return facts.select(*(f.col(f"fact.{name}").alias(name) for name in FACT_COLUMNS))
+
+
+def _side_of_kind() -> Column:
+    from pyspark.sql import functions as f
+
+    chosen = f.lit(int(Side.UNEXPLAINED))
+    for side in (Side.CONTROL, Side.ABORTED, Side.MISSING, Side.WITHHELD):
+        chosen = f.when(f.col("kind") == side.name.lower(), f.lit(int(side))).otherwise(chosen)
+    return chosen.cast("tinyint")
+
+
+def expected_facts(records: DataFrame) -> DataFrame:
+    """The facts of what should be there: ``key`` and ``value``, and `NUMBER`, the place of each in order."""
+    from pyspark.sql import functions as f
+
+    keyed = f.col("key").isNotNull()
+    content = content_hash()
+    columns = {
+        "side": f.lit(int(Side.EXPECTED)),
+        "bucket": f.when(keyed, f.xxhash64("key")).otherwise(f.xxhash64(content, f.lit(-1).cast("bigint"))),
+        "content": content,
+        "partition": f.lit(-1),
+        "offset": f.lit(-1),
+        "number": f.col(NUMBER),
+        "keyed": keyed,
+        "misplaced": f.lit(False),
+    }
+    return records.select(*(columns[name].cast(kind).alias(name) for name, kind in FACT_COLUMNS.items()))
+
+
+def expected_number(rows: DataFrame, column: str | None) -> DataFrame:
+    """The rows with `NUMBER`: the order of a column of their own, or that of the files (columns `ORDER`)."""
+    from pyspark.sql import functions as f
+
+    if column is not None:
+        return rows.withColumn(NUMBER, f.col(column).cast("bigint"))
+    block = f.floor(f.col(ORDER.block) / _BLOCK_SIZE)
+    row = f.col(ORDER.row).bitwiseAND((1 << _ROW_BITS) - 1)
+    number = f.shiftleft(f.shiftleft(_rank(rows), _BLOCK_BITS).bitwiseOR(block.cast("bigint")), _ROW_BITS)
+    return rows.withColumn(NUMBER, number.bitwiseOR(row))
+
+
+def _rank(rows: DataFrame) -> Column:
+    """Of each row's file the place among the files."""
+    from pyspark.sql import functions as f
+
+    rank = f.lit(0)
+    if len(rows.inputFiles()) > 1:
+        files = sorted(row[0] for row in rows.select(ORDER.file).distinct().collect())
+        ranks = f.create_map(*(f.lit(part) for rank, file in enumerate(files) for part in (file["path"], rank)))
+        rank = ranks[f.col(ORDER.file)["path"]]
+    return rank.cast("bigint")

@@ -1,0 +1,103 @@
+"""What there is to read of a topic: its partitions and stable offsets, as an independent client learns them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+__all__ = ["AuditFailed", "OffsetRange", "split_ranges", "stable_ranges"]
+
+_ASK_TIMEOUT: Final = 15.0
+_POLL: Final = 0.2
+
+
+class AuditFailed(Exception):
+    """The topic cannot be audited; the message says why, and what to do."""
+
+
+class OffsetRange(NamedTuple):
+    """The offsets of one partition from ``begin`` to before ``end``."""
+
+    partition: int
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets there are, with or without a record."""
+        return self.end - self.begin
+
+
+def stable_ranges(config: Mapping[str, str], topic: str, patience: float) -> Sequence[OffsetRange]:
+    """Each partition of the topic, from its first offset to its last stable one, in order.
+
+    ``config`` is librdkafka's. A transaction that is open hides what is behind it from every committed reader, so its end
+    is waited for, up to ``patience`` seconds. Raises AuditFailed where that is not enough, where the topic is not there or
+    nobody answers.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        admin = AdminClient({**config, "log_level": 3})
+        partitions = _partitions(admin, topic)
+        deadline = time.monotonic() + patience
+        while True:
+            first, stable, end = (_list_offsets(admin, topic, partitions, which) for which in _Which)
+            unstable = [partition for partition in partitions if stable[partition] < end[partition]]
+            if not unstable:
+                return [OffsetRange(partition, first[partition], stable[partition]) for partition in partitions]
+            if time.monotonic() > deadline:
+                raise AuditFailed(
+                    f"A transaction is open in partitions {unstable} of topic {topic!r} and has not ended within "
+                    f"{patience:g} s; what is behind its first record ({topic}-{unstable[0]}, offset "
+                    f"{stable[unstable[0]]}) cannot be judged yet. Audit again when its producer has ended it, or when "
+                    "transaction.timeout.ms has."
+                )
+            time.sleep(_POLL)
+    except KafkaException as error:
+        raise AuditFailed(f"The offsets of topic {topic!r} cannot be asked for: {error.args[0].str()}.") from error
+
+
+def split_ranges(ranges: Sequence[OffsetRange], most: int) -> Sequence[OffsetRange]:
+    """The same offsets in ranges of at most ``most``; empty ones are left out."""
+    return [
+        OffsetRange(partition, begin, min(begin + most, end))
+        for partition, first, end in ranges
+        for begin in range(first, end, most)
+    ]
+
+
+def _partitions(admin: AdminClient, topic: str) -> Sequence[int]:
+    found = admin.list_topics(timeout=_ASK_TIMEOUT).topics.get(topic)  # to ask for the one topic might create it
+    if found is None or not found.partitions:
+        why = f" ({found.error.str()})" if found is not None and found.error is not None else ""
+        raise AuditFailed(f"There is no topic {topic!r} on this cluster{why}.")
+    return sorted(found.partitions)
+
+
+#: The offset asked for, and whether of committed records only.
+_Which: Final = (("earliest", False), ("latest", True), ("latest", False))
+
+
+def _list_offsets(
+    admin: AdminClient, topic: str, partitions: Sequence[int], which: tuple[str, bool]
+) -> Mapping[int, int]:
+    from confluent_kafka import IsolationLevel, TopicPartition
+
+    specs: Any = import_module("confluent_kafka.admin").OffsetSpec
+
+    name, committed = which
+    spec = specs.earliest() if name == "earliest" else specs.latest()
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    asked: Mapping[Any, Any] = cast("Any", admin).list_offsets(
+        {TopicPartition(topic, partition): spec for partition in partitions},
+        isolation_level=level,
+        request_timeout=_ASK_TIMEOUT,
+    )
+    return {place.partition: future.result(_ASK_TIMEOUT).offset for place, future in asked.items()}

@@ -1,0 +1,92 @@
+"""A Spark session for a command: quiet, without its web pages, with this Python in its workers; and what it needs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkMissing", "check_spark", "spark_session"]
+
+_JAVA: Final = 17
+_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.session.timeZone": "UTC",
+}
+#: On one machine nobody else is to reach it, and the command may run where no name of the machine can be resolved.
+_LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+class SparkMissing(Exception):
+    """PySpark or Java is not there; the message says what to install."""
+
+
+def check_spark(purpose: str) -> None:
+    """Raise SparkMissing where ``purpose`` (the beginning of a sentence) cannot be, for want of PySpark or Java."""
+    try:
+        there = find_spec("pyspark") is not None
+    except ValueError:  # somebody put a stand-in without a spec into sys.modules
+        there = sys.modules.get("pyspark") is not None
+    if not there:
+        raise SparkMissing(
+            f"{purpose} needs PySpark, which is not installed. Install with: pip install 'aioproducer[spark-local]' "
+            "(about 460 MB), or run this with the Python of your cluster, which has it."
+        )
+    version = _java_version()
+    if version is None or version < _JAVA:
+        found = "was not found" if version is None else f"is version {version}"
+        raise SparkMissing(
+            f"{purpose} needs Java {_JAVA} or later, and Java {found} here (looked in JAVA_HOME, then in PATH). Install "
+            "a JDK or JRE, for example openjdk-17-jre-headless, or set JAVA_HOME to one."
+        )
+
+
+@contextmanager
+def spark_session(
+    name: str, master: str, memory: str, settings: Mapping[str, str]
+) -> Generator[SparkSession, None, None]:
+    """A session of that master, with so much memory for the driver; stopped when the block ends."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    is_local = master.startswith("local")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master(master).appName(name)
+    chosen = {**_SETTINGS, **(_LOCAL_SETTINGS if is_local else {}), "spark.driver.memory": memory, **settings}
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _java_version() -> int | None:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        return None
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(found[1]) if found is not None else None

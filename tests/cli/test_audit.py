@@ -1,0 +1,119 @@
+"""The verb audit as the shell sees it: what it refuses, what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aioproducer.cli.main import main
+from aioproducer.testing import FakeBroker
+from tests.conftest import opened
+
+#: Starts sooner, and is fast enough for a hundred records.
+JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+TARGET = ["--topic", "orders", "--bootstrap-servers", "127.0.0.1:1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["audit"], "--topic"),
+        (["audit", "--topic", "orders"], "--bootstrap-servers"),
+        (["audit", *TARGET, "--records", "0"], "not a number from 1"),
+        (["audit", *TARGET, "-X", "security.protocol"], "not NAME=VALUE"),
+        (["audit", *TARGET, "--partitioner", "sticky"], "murmur2"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_says_why(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+
+    assert exit_.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--expected", "a.csv", "--sequence", "header:seq"], "choose one"),
+        (["--run", "header:run"], "needs --sequence"),
+        (["--sequence", "seq"], "'seq' is not header:NAME, json:FIELD or value"),
+        (["--expected", "rows"], "say so with --format parquet|csv|json|text"),
+        (["--expected", "a.csv", "b.json"], "say so with --format"),
+    ],
+)
+def test_what_contradicts_itself_is_told_before_spark_is_started(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", *TARGET, *arguments]) == 2
+
+    error = capsys.readouterr().err
+    assert error.startswith("aioproducer audit: ")
+    assert complaint in error
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra"), [("confluent_kafka", "audit"), ("numpy", "audit"), ("pyspark", "spark-local")]
+)
+def test_missing_packages_are_named_with_the_command_that_brings_them(
+    missing: str, extra: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+
+    assert main(["audit", *TARGET]) == 2
+
+    error = capsys.readouterr().err
+    assert missing in error.lower()
+    assert f"pip install 'aioproducer[{extra}]'" in error
+
+
+def test_without_java_it_says_which_one_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
+
+    assert main(["audit", *TARGET]) == 2
+
+    assert "needs Java 17 or later, and Java was not found" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_the_verdict_is_told_by_exit_code_file_page_and_story(broker: FakeBroker, tmp_path: Path) -> None:
+    expected = tmp_path / "rows.jsonl"
+    expected.write_text("".join(f'{{"id":{number},"who":"k{number % 3}"}}\n' for number in range(100)))
+    async with opened(broker) as producer:
+        for number in range(99):
+            await producer.enqueue("orders", f'{{"id":{number},"who":"k{number % 3}"}}', key=f"k{number % 3}")
+    out, report = tmp_path / "verdict.json", tmp_path / "report.html"
+    options = [
+        "--topic",
+        "orders",
+        "--bootstrap-servers",
+        broker.bootstrap_servers,
+        "--master",
+        "local[2]",
+        "--conf",
+        JAVA,
+    ]
+    files = ["--expected", str(expected), "--key", "who", "--out", str(out), "--report", str(report)]
+
+    bad = audit(*options, *files)
+    good = audit(*options, "--sequence", "json:id", "--json")
+
+    assert (bad.returncode, good.returncode) == (1, 0), (bad, good)
+    assert "VERDICT: FAULTS - 100 records expected, 99 read: 1 lost." in bad.stdout
+    assert json.loads(out.read_text())["faults"]["lost"] == 1
+    assert "FAULTS FOUND" in report.read_text()
+    assert json.loads(good.stdout)["verdict"] == "clean"
+
+
+def audit(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "aioproducer", "audit", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
