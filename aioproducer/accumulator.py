@@ -7,10 +7,11 @@ exactly one place, and is put there again (`_place`) by whatever changes its fat
 - *leaderless*: it would be ready, but nobody knows its leader;
 - *blocked*: its first batch must wait for a sequence or for its compression; the answer or the worker places it again;
 - *waiting* for a time: the end of its linger or of a retry's backoff;
+- *pausing*: it would be ready, but the Sender lets others have their turn (`Pause`);
 - nowhere, when it is empty.
 
 A batch lingers only while an earlier batch of its partition is on its way: a lone record leaves at once, and under load
-batches fill while the previous one travels.
+batches fill while the previous one travels - or while the Sender pauses, where it has too many of them to send.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from aioproducer.core.batches import BATCH_OVERHEAD, FlushWaiter, ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.core.compression_ratio import CompressionRatios
 from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
+from aioproducer.core.pause import Pause
 from aioproducer.core.sequences import Sequences
 from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
 from aioproducer.errors import KafkaError
@@ -166,6 +168,8 @@ class RecordAccumulator:
         self._leaderless: OrderedDict[PartitionQueue, None] = OrderedDict()
         self._blocked: OrderedDict[PartitionQueue, None] = OrderedDict()
         self._waiting: OrderedDict[PartitionQueue, None] = OrderedDict()
+        self._pausing: OrderedDict[PartitionQueue, None] = OrderedDict()
+        self._pause = Pause()
         self._timers: list[tuple[float, int, PartitionQueue]] = []
         self._expiries: list[tuple[float, int, PartitionQueue]] = []
         self._ordinals = count()
@@ -491,13 +495,21 @@ class RecordAccumulator:
     def _hasten(self, queue: PartitionQueue, now: float) -> None:
         """`_place`, where what happened can only have brought the queue nearer to its turn: one that is ready stays so."""
         place = queue.place
-        if place is None or place is self._waiting or place is self._blocked or place is self._leaderless:
+        if (
+            place is None
+            or place is self._waiting
+            or place is self._pausing
+            or place is self._blocked
+            or place is self._leaderless
+        ):
             self._place(queue, now)
 
     def _place_of(self, queue: PartitionQueue, now: float) -> OrderedDict[PartitionQueue, None] | None:
         if not queue.batches:
             return None
         head = queue.batches[0]
+        if self._pause.until > now and self._may_fill(queue, head):
+            return self._pausing
         leader = self._metadata.leader(*queue.partition)
         due = self._due(queue, head, leader)
         if due > now:
@@ -524,9 +536,13 @@ class RecordAccumulator:
             # A leader elected since the last attempt is worth an attempt now (KIP-951).
             moved = leader is not None and leader[1] > head.leader_epoch >= 0
             return 0.0 if moved else head.retry_at
-        if len(queue.batches) > 1 or not queue.flying or head.is_full or self._hurry:
+        if not queue.flying or not self._may_fill(queue, head):
             return 0.0
         return head.created_at + self.settings.linger_s
+
+    def _may_fill(self, queue: PartitionQueue, head: ProducerBatch) -> bool:
+        """Whether waiting could bring the first batch more records, and nobody minds."""
+        return len(queue.batches) == 1 and not head.is_full and not head.retry_at and not self._hurry
 
     @property
     def _hurry(self) -> bool:
@@ -534,8 +550,8 @@ class RecordAccumulator:
         return self._flushes > 0 or self._closing or self.pool.waiting > 0
 
     def hurry(self, now: float) -> None:
-        """Make everything ready that only lingers."""
-        for queue in list(self._waiting):
+        """Make everything ready that only lingers, or waits for the end of a pause."""
+        for queue in [*self._waiting, *self._pausing]:
             self._place(queue, now)
         self._wake_sender()
 
@@ -583,10 +599,29 @@ class RecordAccumulator:
         if queue is not None:
             self._place(queue, now)
 
+    # -- the Sender's pauses ------------------------------------------------------------------------------------------
+
+    def worked(self, seconds: float, now: float) -> None:
+        """The Sender began to work at ``now``, and took so long; others may be owed a pause for that."""
+        self._pause.worked(seconds, now)
+
+    @property
+    def is_pausing(self) -> bool:
+        """Whether batches wait for the end of a pause, which is to be ended when nobody makes use of it."""
+        return bool(self._pausing)
+
+    def end_pause(self, now: float) -> None:
+        """Make ready what has waited for it."""
+        self._pause.end()
+        for queue in list(self._pausing):
+            self._place(queue, now)
+
     # -- batches out --------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Let the timers run out that are due."""
+        """Let the timers run out that are due, and the pause."""
+        if self._pausing and self._pause.until <= now:
+            self.end_pause(now)
         timers = self._timers
         while timers and timers[0][0] <= now:
             due, _, queue = heapq.heappop(timers)
@@ -595,8 +630,10 @@ class RecordAccumulator:
                 self._place(queue, now)
 
     def next_deadline(self) -> float | None:
-        """When something will be due: a linger, a backoff, or an expiry."""
+        """When something will be due: a linger, a backoff, an expiry, or the end of a pause."""
         timer = self._timers[0][0] if self._timers else None
+        if self._pausing and (timer is None or self._pause.until < timer):
+            timer = self._pause.until
         expiry = self._expiries[0][0] if self._expiries else None
         if timer is None or expiry is None:
             return timer if expiry is None else expiry

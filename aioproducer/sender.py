@@ -65,6 +65,9 @@ logger = logging.getLogger("aioproducer")
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
 _FIRST_VERSION_WITH_ZSTD = 7
 _INT_MAX = 2**31 - 1
+#: After so many turns of the event loop without a record nobody has any: bytes come in the first one, whoever waits for
+#: them runs in the second, and what that one puts in shows in the third.
+_QUIET_TURNS = 3
 
 
 class Sender:
@@ -88,6 +91,7 @@ class Sender:
         self._shared = shared
         self._transactions = transactions
         self._accumulator = accumulator
+        self._pool = accumulator.pool
         self._client = client
         self._sequences = sequences
         self._metrics = metrics
@@ -133,10 +137,27 @@ class Sender:
                     self._awake = False
                     if self._failure is not None:
                         raise self._failure
-                    self._round(helpers)
-                    await self._sleep(self._accumulator.next_deadline())
+                    self._work(helpers)
+                    if self._accumulator.is_pausing:
+                        await self._pause()
+                    else:
+                        await self._sleep(self._accumulator.next_deadline())
         finally:
             self._stop_alarm()
+
+    def _work(self, helpers: anyio.abc.TaskGroup) -> None:
+        now, began = self._loop.time(), time.perf_counter()
+        self._round(helpers)
+        self._accumulator.worked(time.perf_counter() - began, now)
+
+    async def _pause(self) -> None:
+        """Let others run; where nobody puts anything in any more, or waits for what comes back, the pause is over."""
+        for _ in range(_QUIET_TURNS):
+            free = self._pool.free
+            await asyncio.sleep(0)
+            if self._awake or self._pool.free != free:
+                return
+        self._accumulator.end_pause(self._loop.time())
 
     async def _sleep(self, deadline: float | None) -> None:
         if self._awake:
@@ -254,7 +275,8 @@ class Sender:
         sent_at = time.perf_counter()  # uvloop's clock counts whole milliseconds: enough for deadlines, not for this
 
         def answered(answer: Any) -> None:
-            self._metrics.request_latency.observe(time.perf_counter() - sent_at)
+            now, began = self._loop.time(), time.perf_counter()
+            self._metrics.request_latency.observe(began - sent_at)
             try:
                 self._answered(node, batches, told, answer)
             except (
@@ -262,6 +284,7 @@ class Sender:
             ) as error:  # a bug of ours; raised here it would reach the connection only, and be passed over
                 self._failure = error
                 self.wake()
+            self._accumulator.worked(time.perf_counter() - began, now)
 
         self._client.send(
             node,

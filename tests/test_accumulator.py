@@ -208,6 +208,124 @@ def test_a_full_batch_does_not_linger(rig: Rig) -> None:
     assert rig.ready(1.0)
 
 
+def test_after_long_work_a_batch_fills_until_others_have_had_as_much_time() -> None:
+    rig = Rig()
+    rig.accumulator.worked(0.02, 1.0)
+
+    for _ in range(3):
+        rig.put(now=1.02)
+
+    assert not rig.ready(1.0399)
+    assert rig.accumulator.is_pausing
+    assert rig.accumulator.next_deadline() == pytest.approx(1.04)
+    assert rig.ready(1.0401)
+    assert [batch.count for batch in rig.drain(1.0401)] == [3]
+    assert not rig.accumulator.is_pausing
+
+
+def test_what_was_ready_before_a_pause_does_not_wait_for_its_end() -> None:
+    """As the rest of many batches, which the Sender sends bit by bit."""
+    rig = Rig()
+    rig.put(0, now=1.0)
+
+    rig.accumulator.worked(0.02, 1.0)
+    rig.put(0, now=1.02)
+    rig.put(1, now=1.02)
+
+    assert [(batch.partition.partition, batch.count) for batch in rig.drain(1.02)] == [(0, 2)]
+
+
+def test_the_answer_to_the_batch_before_does_not_end_a_pause() -> None:
+    rig = Rig()
+    first = rig.one_on_its_way()
+    rig.accumulator.worked(0.02, 1.0)
+    rig.put(now=1.02)
+
+    rig.acknowledge(first, now=1.025)
+
+    assert not rig.ready(1.025)
+    assert rig.ready(1.0401)
+
+
+def test_a_linger_that_is_longer_than_the_pause_goes_on_after_it() -> None:
+    rig = Rig()
+    rig.one_on_its_way()
+    rig.accumulator.worked(0.02, 1.0)
+    rig.put(now=1.02)
+
+    assert not rig.ready(1.0401)
+    assert not rig.accumulator.is_pausing
+    assert rig.ready(1.02 + LINGER)
+
+
+def test_a_pause_that_nobody_uses_ends_for_all_batches_in_the_order_of_their_first_records() -> None:
+    rig = Rig()
+    rig.accumulator.worked(0.02, 1.0)
+    for partition in (2, 0, 1):
+        rig.put(partition, now=1.02)
+
+    rig.accumulator.end_pause(1.021)
+
+    assert not rig.accumulator.is_pausing
+    assert [batch.partition.partition for batch in rig.drain(1.021)] == [2, 0, 1]
+    rig.put(0, now=1.022)
+    assert not rig.accumulator.is_pausing, "it is over"
+
+
+@pytest.mark.parametrize("why", ["full", "flush", "close", "pressure", "retry"])
+def test_a_pause_holds_nothing_up_that_cannot_or_must_not_wait(why: str) -> None:
+    rig = Rig(memory=4000)
+    rig.put(now=0.0)
+    (batch,) = rig.drain(0.0)
+    if why == "retry":
+        rig.accumulator.retry(batch, 0.0)
+    else:
+        rig.acknowledge(batch)
+    rig.accumulator.worked(3600.0, 1.0)
+
+    if why == "full":
+        for _ in range(12):
+            rig.put(now=1.0)
+    elif why != "retry":
+        rig.put(now=1.0)
+        assert not rig.ready(1.0)
+    if why == "flush":
+        rig.accumulator.begin_flush(lambda: None, 1.0)
+    elif why == "close":
+        rig.accumulator.close(1.0)
+    elif why == "pressure":
+        rig.pool.line += 1  # somebody waits for memory
+        rig.accumulator.hurry(1.0)
+
+    assert rig.ready(2.0), "a retry's backoff is over by now, the pause is not"
+
+
+def test_a_batch_expires_in_a_pause_as_ever() -> None:
+    rig = Rig()
+    rig.accumulator.worked(3600.0, 1.0)
+    delivery = rig.put(now=1.0)
+
+    for expired in rig.accumulator.expire(1.0 + TIMEOUT):
+        rig.accumulator.give_up(expired, KafkaTimeoutError("over"), 1.0 + TIMEOUT, timed_out=True)
+
+    assert isinstance(delivery.exception(), NotWritten)
+    assert not rig.accumulator.is_pausing
+    assert rig.pool.free == rig.pool.total
+
+
+def test_a_pause_costs_no_timers() -> None:
+    rig = Rig(partitions=100)
+    for partition in range(100):
+        rig.put(partition)
+    rig.drain()
+    rig.accumulator.worked(0.02, 1.0)
+
+    for partition in range(100):
+        rig.put(partition, now=1.02)
+
+    assert rig.accumulator._timers == []
+
+
 def test_waking_the_sender_is_for_new_batches_only(rig: Rig) -> None:
     rig.put()
     rig.drain()
@@ -672,7 +790,22 @@ def test_without_idempotence_a_partition_has_one_batch_on_its_way() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["put", "put", "put", "drain", "ack", "lose", "refuse", "too large", "expire", "fail all"]),
+            st.sampled_from(
+                [
+                    "put",
+                    "put",
+                    "put",
+                    "drain",
+                    "ack",
+                    "lose",
+                    "refuse",
+                    "too large",
+                    "expire",
+                    "fail all",
+                    "work",
+                    "quiet",
+                ]
+            ),
             st.integers(0, 30),
         ),
         max_size=120,
@@ -713,6 +846,10 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
                 rig.accumulator.give_up(batch, KafkaTimeoutError("x"), now, timed_out=True)
         elif action == "fail all":
             rig.accumulator.fail_all(BrokerConnectionError("x"), now)
+        elif action == "work":
+            rig.accumulator.worked(number, now)
+        elif action == "quiet":
+            rig.accumulator.end_pause(now)
         elif flying:
             answer(flying.pop(number % len(flying)), action)
         rig.settle(now)

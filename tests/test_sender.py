@@ -139,3 +139,54 @@ async def test_what_is_behind_an_expired_batch_goes_out_in_the_round_that_finds_
     assert doubtful.result.done
     assert [topic.partition_data[0].index for request in client.sent for topic in request.topic_data] == [0]
     assert not behind.done()
+
+
+class SlowClient(Client):
+    """Takes as long for a request as many batches do."""
+
+    def send(self, node: int, request: ProduceRequest, *_: object, **__: object) -> None:
+        super().send(node, request)
+        time.sleep(0.005)
+
+
+async def test_a_round_that_took_long_is_followed_by_a_pause() -> None:
+    rig = Rig()
+    sender = sender_of(rig, SlowClient(rig.metadata))
+    rig.put(0, now=asyncio.get_running_loop().time())
+
+    async with anyio.create_task_group() as helpers:
+        sender._work(helpers)
+    rig.put(1, now=asyncio.get_running_loop().time())
+
+    assert rig.accumulator.is_pausing
+
+
+async def test_in_a_pause_batches_fill_as_long_as_records_come_and_leave_when_none_come() -> None:
+    rig = Rig()
+    client = Client(rig.metadata)
+    sender = sender_of(rig, client)
+    loop = asyncio.get_running_loop()
+    rig.accumulator.worked(3600.0, loop.time())
+    sending = asyncio.create_task(sender.run())
+    for number in range(12):
+        rig.put(number % 3, now=loop.time(), size=10)
+        await asyncio.sleep(0)
+        assert client.sent == []
+
+    await until(lambda: client.sent)
+    sending.cancel()
+
+    (request,) = client.sent
+    assert len(request.topic_data[0].partition_data) == 3
+    assert rig.metrics.records_per_request.total == 12
+
+
+async def test_a_pause_costs_who_sends_alone_no_time(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"first")
+        engine = producer._engine
+        assert engine is not None
+        async with asyncio.timeout(60):
+            for partition in range(3):
+                engine.accumulator.worked(3600.0, engine.loop.time())
+                await producer.send("orders", b"value", partition=partition)

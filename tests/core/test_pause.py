@@ -1,0 +1,63 @@
+"""When the Sender pauses for those who put records in, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.core.pause import Pause
+
+
+def test_short_work_leads_to_no_pause_however_often_it_comes() -> None:
+    pause = Pause()
+
+    for number in range(1000):
+        pause.worked(0.0019, 10.0 + number * 0.0019)
+
+    assert pause.until == 0.0
+
+
+def test_others_get_as_much_time_as_the_work_took_from_its_end_on() -> None:
+    pause = Pause()
+
+    pause.worked(0.02, 10.0)
+
+    assert pause.until == pytest.approx(10.0 + 0.02 + 0.02)
+
+
+def test_work_within_a_pause_takes_nothing_from_it_and_is_owed_as_well() -> None:
+    """Answers come while others have their turn."""
+    pause = Pause()
+    pause.worked(0.02, 10.0)
+
+    pause.worked(0.001, 10.03)
+
+    assert pause.until == pytest.approx(10.04 + 2 * 0.001)
+
+
+def test_what_was_owed_long_ago_is_forgotten() -> None:
+    pause = Pause()
+    pause.worked(0.02, 10.0)
+
+    pause.worked(0.01, 50.0)
+
+    assert pause.until == pytest.approx(50.0 + 0.01 + 0.01)
+
+
+def test_no_pause_is_longer_than_a_moment_though_the_process_seems_to_have_worked_for_hours() -> None:
+    """It was stopped meanwhile, or the machine slept."""
+    pause = Pause()
+
+    for _ in range(3):
+        pause.worked(3600.0, 10.0)
+
+    assert pause.until == pytest.approx(10.0 + 3600.0 + 0.25)
+
+
+def test_a_pause_that_was_ended_leaves_no_debt() -> None:
+    pause = Pause()
+    pause.worked(0.02, 10.0)
+
+    pause.end()
+    pause.worked(0.001, 10.025)
+
+    assert pause.until == 0.0
