@@ -45,6 +45,9 @@ __all__ = ["AccumulatorSettings", "OpenTransaction", "RecordAccumulator"]
 #: for each further thousand partitions, as they take time to compute.
 _LOAD_MAX_AGE_S = 0.01
 
+#: So many batches make a request, or its answer, that takes the event loop's time for milliseconds.
+_MOST_BATCHES = 250
+
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorSettings:
@@ -657,17 +660,17 @@ class RecordAccumulator:
             self._slow_since.setdefault(node, now)
 
     def drain(self, node: int, max_size: int, now: float) -> list[ProducerBatch]:
-        """The batches of the next request to this node: one of each ready partition in turn, ``max_size`` bytes at most.
+        """The batches of the next request to this node: one of each ready partition in turn, up to ``max_size`` bytes.
 
-        A batch that is larger than that travels alone. The batches are numbered and on their way from here on; each of
-        them comes back through exactly one of `complete`, `retry`, `split` and `fail`.
+        A batch that is larger than that travels alone; and there are some hundred of them at most. They are numbered and
+        on their way from here on; each of them comes back through exactly one of `complete`, `retry`, `split` and `fail`.
         """
         ready = self._ready.get(node)
         drained: list[ProducerBatch] = []
         if not ready:
             return drained
         total = 0
-        for _ in range(len(ready)):
+        for _ in range(min(len(ready), _MOST_BATCHES)):
             queue, _ = ready.popitem(last=False)
             queue.place = None
             if queue.shaped < len(self._shape):

@@ -65,6 +65,8 @@ logger = logging.getLogger("aioproducer")
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
 _FIRST_VERSION_WITH_ZSTD = 7
 _INT_MAX = 2**31 - 1
+#: A round that has taken so long leaves the rest to the next one, so that the event loop is not held up.
+_LONG_ROUND_S = 0.005
 #: After so many turns of the event loop without a record nobody has any: bytes come in the first one, whoever waits for
 #: them runs in the second, and what that one puts in shows in the third.
 _QUIET_TURNS = 3
@@ -107,6 +109,7 @@ class Sender:
         self._alarm: asyncio.TimerHandle | None = None
         self._rings_at = inf
         self._awake = False  # somebody called `wake` since the last round began
+        self._late_at = inf  # when the round has taken so long that others should have a turn
         self._failure: Exception | None = None  # what went wrong outside of `run`, which ends with it
         self._metadata_version = -1
         self._asking_for_producer_id = False
@@ -147,6 +150,7 @@ class Sender:
 
     def _work(self, helpers: anyio.abc.TaskGroup) -> None:
         now, began = self._loop.time(), time.perf_counter()
+        self._late_at = began + _LONG_ROUND_S
         self._round(helpers)
         self._accumulator.worked(time.perf_counter() - began, now)
 
@@ -234,6 +238,9 @@ class Sender:
             batches = accumulator.drain(node, self._config.max_request_size, now)
             if batches:
                 self._send(node, batches, now)
+            if accumulator.is_ready(node) and time.perf_counter() > self._late_at:
+                self.wake()  # the rest goes out in the next round, after everybody else's turn
+                return
 
     def _send(self, node: int, batches: Sequence[ProducerBatch], now: float) -> None:
         try:

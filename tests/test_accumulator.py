@@ -392,6 +392,16 @@ def test_a_request_is_no_larger_than_it_may_be_and_the_rest_comes_first_next_tim
     assert [batch.partition.partition for batch in second] == [2, 3]
 
 
+def test_a_request_that_would_take_the_event_loop_for_long_is_cut_into_several() -> None:
+    rig = Rig(partitions=600)
+    for partition in range(600):
+        rig.put(partition, size=1)
+
+    sizes = [len(rig.drain()) for _ in range(4)]
+
+    assert sizes == [250, 250, 100, 0]
+
+
 def test_a_batch_that_is_larger_than_a_request_may_be_travels_alone(rig: Rig) -> None:
     rig.put(0, size=5000)
     rig.put(1)

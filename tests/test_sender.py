@@ -161,6 +161,24 @@ async def test_a_round_that_took_long_is_followed_by_a_pause() -> None:
     assert rig.accumulator.is_pausing
 
 
+async def test_a_round_that_takes_long_leaves_the_rest_to_the_next_but_no_broker_out() -> None:
+    rig = Rig(partitions=1200, nodes=2)
+    client = SlowClient(rig.metadata)
+    sender = sender_of(rig, client)
+    for partition in range(1200):
+        rig.put(partition, now=asyncio.get_running_loop().time(), size=1)
+
+    requests = []
+    async with anyio.create_task_group() as helpers:
+        while rig.accumulator.ready_nodes():
+            sender._awake = False
+            sender._work(helpers)
+            assert sender.is_behind == bool(rig.accumulator.ready_nodes())
+            requests.append(len(client.sent))
+
+    assert requests == [2, 4, 6], "one to each broker in each round"
+
+
 async def test_in_a_pause_batches_fill_as_long_as_records_come_and_leave_when_none_come() -> None:
     rig = Rig()
     client = Client(rig.metadata)
