@@ -37,6 +37,9 @@ SAYS: Mapping[str, tuple[str, ...]] = {
         "3 sent after the restart",
     ),
     "testing_with_fake_broker.py": ("2 passed",),
+    "spark_batch.py": ("10,000 rows are in the topic events",),
+    "spark_streaming.py": ("batches up to 2 are committed", "batch 2 was run again, and wrote nothing"),
+    "spark_foreach_batch.py": ("the stream is written", "the job wrote 1000 rows", "the same job again wrote 0 rows"),
 }
 
 
@@ -44,7 +47,9 @@ def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("[!_]*.py")} == set(SAYS)
 
 
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name.startswith("spark_") else name for name in SAYS]
+)
 def test_the_example_runs_and_says_what_it_should(name: str, tmp_path: Path) -> None:
     environment = {variable: text for variable, text in os.environ.items() if not variable.startswith("KAFKA_")}
     runner = ["-m", "pytest"] if "testing" in name else []

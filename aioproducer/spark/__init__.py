@@ -17,11 +17,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aioproducer.spark.barrier_write import foreach_batch, write_exactly_once
+    from aioproducer.spark.kafka_partitions import partition_for_kafka
     from aioproducer.spark.source import AioProducerSource
 
-__all__ = ["AioProducerSource"]
+__all__ = ["AioProducerSource", "foreach_batch", "partition_for_kafka", "write_exactly_once"]
 
-_HOMES = {"AioProducerSource": "source"}
+_HOMES = {
+    "AioProducerSource": "source",
+    "foreach_batch": "barrier_write",
+    "partition_for_kafka": "kafka_partitions",
+    "write_exactly_once": "barrier_write",
+}
 
 
 def __getattr__(name: str) -> object:

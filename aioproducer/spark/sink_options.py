@@ -150,7 +150,7 @@ def _one_of(choices: type[_E]) -> Callable[[str, str], _E]:
             return choices(text.lower())
         except ValueError:
             near = get_close_matches(text.lower(), list(choices), n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = f" Did you mean {str(near[0])!r}?" if near else ""
             raise ConfigError(
                 f"{name}={text!r}: there is {' and '.join(map(repr, map(str, choices)))}.{hint}"
             ) from None

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pyspark.sql import datasource
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.task_run import TaskRun
-from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.spark.topic_split import load_pyarrow
+from aioproducer.spark.writers import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -34,6 +25,10 @@ class AioProducerSource(DataSource):
     Columns and options are those of Spark's own sink for Kafka; README.md beside this file tells the rest.
     """
 
+    #: Who writes.
+    batch_writer: ClassVar[Any] = BatchWriter
+    stream_writer: ClassVar[Any] = StreamWriter
+
     @classmethod
     def name(cls) -> str:
         """The name that ``format()`` takes."""
@@ -41,56 +36,13 @@ class AioProducerSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of a batch job; raises `ConfigError` for options and columns that do not fit."""
-        return _BatchWriter(*_checked(self.options, schema, overwrite))
+        writer: DataSourceWriter = self.batch_writer(*_checked(self.options, schema, overwrite))
+        return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """The writer of one micro-batch; Spark asks for another one when it commits."""
-        writer: DataSourceStreamWriter = _StreamWriter(*_checked(self.options, schema, overwrite))
+        writer: DataSourceStreamWriter = self.stream_writer(*_checked(self.options, schema, overwrite))
         return writer
-
-
-class _CommitMessage(WriterCommitMessage):
-    """What a task hands the driver."""
-
-    def __init__(self, summary: TaskSummary) -> None:
-        self.summary = summary
-
-
-class _Writer:
-    """What writers of jobs and of streams have in common; pickled on the driver, and used in the tasks."""
-
-    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
-        self._options = options
-        self._columns = columns
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Send the rows of one task."""
-        return _CommitMessage(TaskRun(self._options, self._columns).run(iterator))
-
-
-class _BatchWriter(_Writer, DataSourceArrowWriter):
-    """The writer of a batch job."""
-
-
-#: PySpark 4.0 knows Arrow writers only for batch jobs, and asks for nothing but that class when it hands over the rows.
-_STREAM_WRITERS: tuple[type, ...] = (
-    (datasource.DataSourceStreamArrowWriter,)
-    if hasattr(datasource, "DataSourceStreamArrowWriter")
-    else (DataSourceStreamWriter, DataSourceArrowWriter)
-)
-
-
-class _StreamMethods(_Writer):
-    """The writer of a micro-batch."""
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Every task has succeeded."""
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """A task, or the commit, has failed."""
-
-
-_StreamWriter: Any = type("_StreamWriter", (_StreamMethods, *_STREAM_WRITERS), {"__doc__": _StreamMethods.__doc__})
 
 
 def _checked(options: Any, schema: StructType, overwrite: bool) -> tuple[SinkOptions, SinkColumns]:

@@ -11,8 +11,10 @@ from typing import Any, Final
 from aioproducer.producer import Producer
 from aioproducer.record.columns import HeaderColumns
 from aioproducer.spark.handover import Channel, Handover
+from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.task_attempt import TaskAttempt
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.spark.topic_split import load_pyarrow, split_by_topic
 from aioproducer.types import SendManyResult
@@ -24,11 +26,23 @@ _THREADS: Final = 10_000
 
 
 class TaskRun:
-    """One task: takes what Spark hands it, as Arrow batches, and sends it at least once."""
+    """One task: takes what Spark hands it, as Arrow batches, and sends it.
 
-    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
+    Without a ``transaction`` each row is written at least once. With one it is written into that, by an ``attempt``
+    that says what it is; and not at all where the marker tells that this batch was committed before.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        columns: SinkColumns,
+        transaction: JobTransaction | None = None,
+        attempt: TaskAttempt = TaskAttempt(),  # noqa: B008 - frozen
+    ) -> None:
         self._options = options
         self._columns = columns
+        self._transaction = transaction
+        self._attempt = attempt
         self._pyarrow = load_pyarrow()
 
     def run(self, batches: Iterable[Any]) -> TaskSummary:
@@ -38,15 +52,27 @@ class TaskRun:
     async def send(self, batches: Iterable[Any]) -> TaskSummary:
         """As `run`, inside an event loop whose default executor it replaces.
 
-        Cancellation: no further batch is sent; what was handed over is delivered all the same.
+        Raises `CommitMarkerMissing` and `TransactionAbortable` where it must not write. Cancellation: no further batch is
+        sent; what was handed over is delivered all the same.
         """
+        transaction, attempt = self._transaction, self._attempt
+        if transaction is not None:
+            if transaction.is_done(attempt):
+                return TaskSummary(handle=transaction.handle, query=attempt.query, batch=attempt.batch, skipped=True)
+            transaction.check_attempt(attempt)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "aioproducer spark"))
         async with self._producer() as producer:
             results = await self._send_topics(producer, batches)
-        return TaskSummary(sum(each.count for each in results), sum(each.serialized_bytes for each in results))
+        rows, size = sum(each.count for each in results), sum(each.serialized_bytes for each in results)
+        if transaction is None:
+            return TaskSummary(rows, size)
+        return TaskSummary(rows, size, transaction.handle, producer.written, attempt.query, attempt.batch)
 
     def _producer(self) -> Producer:
-        return Producer(self._options.config)
+        config = self._options.config
+        if self._transaction is None:
+            return Producer(config)
+        return Producer.attach(self._transaction.handle, config, writer=self._attempt.id)
 
     async def _send_topics(self, producer: Producer, batches: Iterable[Any]) -> list[SendManyResult]:
         split = partial(split_by_topic, columns=self._columns, topic=self._options.topic)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -28,8 +27,6 @@ def spark() -> Iterator[SparkSession]:
     from tests.spark.local_spark import start
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of pandas 3, which nothing here uses
-        session = start()
+    session = start()
     yield session
     session.stop()

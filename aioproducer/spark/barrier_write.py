@@ -1,0 +1,133 @@
+"""Writes a DataFrame exactly once in a barrier stage, which Spark retries by itself where a task fails.
+
+All tasks of a barrier stage run at once, and if one fails Spark runs them all again. So each try can have a transaction of
+its own, which the first task begins and tells the others: beginning it aborts what an earlier try has left, and fences who
+still writes for it. (A barrier stage that hands its rows to the driver cannot be tried again; they are shuffled first.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark.job_coordinator import JobCoordinator
+from aioproducer.spark.job_transaction import JobTransaction
+from aioproducer.spark.kafka_partitions import partition_for_kafka
+from aioproducer.spark.sink_columns import SinkColumns
+from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.task_attempt import TaskAttempt
+from aioproducer.spark.task_run import TaskRun
+from aioproducer.spark.task_summary import TaskSummary
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["BarrierWrite", "foreach_batch", "write_exactly_once"]
+
+
+def write_exactly_once(df: DataFrame, options: Mapping[str, str]) -> TaskSummary:
+    """Write all rows in one transaction, retried by Spark where a task fails; answers how many rows and bytes.
+
+    ``options`` are those of the data source: ``kafka.bootstrap.servers``, ``topic`` and ``transactional.id`` at least. With
+    ``job.id`` a job that has succeeded under this id before writes nothing (``skipped``). The rows are shuffled by
+    `partition_for_kafka`. All tasks must be able to run at once, so there are no more of them than the cluster has slots;
+    dynamic allocation cannot be used.
+
+    Raises what the last try has failed with; nothing is visible then.
+    """
+    write = BarrierWrite(options, is_marked="job.id" in {key.lower() for key in options})
+    return write.run(df, f"job {write.options.job_id or ''}", 0)
+
+
+def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """What ``writeStream.foreachBatch()`` takes to write each micro-batch as `write_exactly_once` does, marker included."""
+    write = BarrierWrite(options)
+
+    def write_batch(df: DataFrame, batch: int) -> None:
+        query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if query is None:
+            raise ConfigError("foreach_batch() is for writeStream.foreachBatch(): no query runs in this thread.")
+        write.run(df, query, batch)
+
+    return write_batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What every task of the barrier stage is given."""
+
+    options: SinkOptions
+    columns: SinkColumns
+    query: str
+    batch: int
+    is_marked: bool
+
+    def run(self, batches: Iterable[Any]) -> TaskSummary:
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        transaction = self._transaction(context)
+        attempt = TaskAttempt(int(context.taskAttemptId()), 0, self.query, self.batch)
+        return TaskRun(self.options, self.columns, transaction, attempt).run(batches)
+
+    def _transaction(self, context: Any) -> JobTransaction:
+        begun = ""
+        if context.partitionId() == 0:
+            coordinator = JobCoordinator(self.options, is_marked=self.is_marked)
+            begun = base64.b64encode(pickle.dumps(asyncio.run(coordinator.begin()))).decode()
+        told: list[str] = context.allGather(begun)
+        transaction: JobTransaction = pickle.loads(base64.b64decode(next(each for each in told if each)))
+        return transaction
+
+
+class BarrierWrite:
+    """Writes DataFrames with the same options, each in a transaction of its own."""
+
+    def __init__(self, options: Mapping[str, str], *, is_marked: bool = True) -> None:
+        """Raises `ConfigError` for options that do not fit."""
+        self.options = SinkOptions.from_spark({**options, "delivery.guarantee": "exactly-once"})
+        if self.options.topic is None:
+            raise ConfigError(
+                "The option 'topic' is missing: here all rows go to one topic, by whose partitions they are split."
+            )
+        self._is_marked = is_marked
+        self._coordinator = JobCoordinator(self.options, is_marked=is_marked)
+
+    def run(self, df: DataFrame, query: str, batch: int) -> TaskSummary:
+        """Write the rows, unless the marker tells that this batch was committed; blocks until they are committed."""
+        assert self.options.topic is not None
+        ready = partition_for_kafka(df, self.options.topic, self.options.config)
+        columns = SinkColumns.of(
+            [(each.name, each.dataType.simpleString()) for each in ready.schema.fields], self.options
+        )
+        write = _in_barrier_stage(_Task(self.options, columns, query, batch, self._is_marked))
+        rows = cast("Any", ready).mapInArrow(write, "summary binary", barrier=True).repartition(1).collect()
+        summaries: list[TaskSummary] = [pickle.loads(row.summary) for row in rows]
+        try:
+            asyncio.run(self._coordinator.commit(summaries, query, batch))
+        except BaseException:
+            handles = {each.handle for each in summaries if each.handle is not None}
+            asyncio.run(self._coordinator.abort(list(handles)))
+            raise
+        return TaskSummary(
+            sum(each.rows for each in summaries),
+            sum(each.size for each in summaries),
+            written={partition: what for each in summaries for partition, what in each.written.items()},
+            query=query,
+            batch=batch,
+            skipped=all(each.skipped for each in summaries),
+        )
+
+
+def _in_barrier_stage(task: _Task) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def write(batches: Iterable[Any]) -> Iterator[Any]:
+        pa = import_module("pyarrow")
+        yield pa.record_batch({"summary": pa.array([pickle.dumps(task.run(batches))], pa.binary())})
+
+    return write

@@ -1,0 +1,68 @@
+"""The one transaction that all tasks of a micro-batch, or of a batch job, write into, as the driver ships it to them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.errors import TransactionAbortable
+from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, marker_group
+from aioproducer.spark.sink_options import MissingMarker
+from aioproducer.spark.task_attempt import TaskAttempt
+
+__all__ = ["JobTransaction"]
+
+logger = logging.getLogger("aioproducer.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class JobTransaction:
+    """The transaction, and the marker of the last batch that was committed before it began (None: there is none)."""
+
+    handle: TransactionHandle
+    marker: CommitMarker | None
+    missing_marker: MissingMarker = MissingMarker.FAIL
+
+    def is_done(self, attempt: TaskAttempt) -> bool:
+        """Whether the batch was committed already, so that nothing is to be written.
+
+        Raises `CommitMarkerMissing` where nobody can tell.
+        """
+        marker = self.marker
+        if marker is not None and marker.query == attempt.query:
+            return attempt.batch <= marker.batch
+        if attempt.batch > 0 and self.missing_marker is MissingMarker.FAIL:
+            raise self._missing(attempt)
+        if marker is not None:
+            logger.warning(
+                "transactional_id %r wrote batch %d of query %s before; query %s begins at batch %d and sends all of it.",
+                self.handle.transactional_id, marker.batch, marker.query, attempt.query, attempt.batch,
+            )  # fmt: skip
+        return False
+
+    def check_attempt(self, attempt: TaskAttempt) -> None:
+        """Raises `TransactionAbortable` for an attempt that is not the first one at its task.
+
+        The transaction may hold rows of an earlier one, and the brokers cannot tell these two apart.
+        """
+        if attempt.number > 0:
+            raise TransactionAbortable(
+                f"Attempt {attempt.number} at a task is not possible inside a transaction that all tasks share: an earlier "
+                "one has failed, or runs at the same time. The batch is aborted and runs again as a whole; the first "
+                "attempt's error says why. (Set spark.speculation=false; aioproducer.spark.write_exactly_once() lets Spark "
+                "retry by itself.)"
+            )
+
+    def _missing(self, attempt: TaskAttempt) -> CommitMarkerMissing:
+        group = marker_group(self.handle.transactional_id)
+        there = (
+            "is gone (deleted, or expired by the brokers' offsets.retention.minutes)"
+            if self.marker is None
+            else f"is of batch {self.marker.batch} of another query, {self.marker.query}"
+        )
+        return CommitMarkerMissing(
+            f"Query {attempt.query} goes on at batch {attempt.batch}, but its commit marker, the offset of consumer group "
+            f"{group!r}, {there}. So nobody can tell whether this batch was committed before the query stopped. Look at the "
+            "topic; then set .option('commit.marker.missing', 'trust-checkpoint') for one run, which sends the batch."
+        )

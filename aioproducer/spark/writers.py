@@ -1,0 +1,122 @@
+"""The writers that Spark asks for, on the driver, and calls in its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from pyspark import TaskContext
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+
+from aioproducer.spark.job_coordinator import JobCoordinator
+from aioproducer.spark.job_transaction import JobTransaction
+from aioproducer.spark.sink_columns import SinkColumns
+from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.task_attempt import TaskAttempt
+from aioproducer.spark.task_run import TaskRun
+from aioproducer.spark.task_summary import TaskSummary
+
+__all__ = ["BatchWriter", "StreamWriter"]
+
+
+class _CommitMessage(WriterCommitMessage):
+    """What a task hands the driver."""
+
+    def __init__(self, summary: TaskSummary) -> None:
+        self.summary = summary
+
+
+class _Writer:
+    """What writers of jobs and of streams have in common; pickled on the driver, and used in the tasks."""
+
+    coordinators: ClassVar[type[JobCoordinator]] = JobCoordinator
+    is_stream: ClassVar[bool]
+
+    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
+        self._options = options
+        self._columns = columns
+        self._transaction: JobTransaction | None = None
+        if options.is_exactly_once:
+            self._coordinator()  # so that what is wrong with the options is said now
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Only the writer that is shipped to tasks is pickled. Spark makes another one of a stream to commit; one that began
+        # a transaction then would abort the one that is to be committed. (Spark pickles twice.)
+        if self._options.is_exactly_once and self._transaction is None:
+            self._transaction = asyncio.run(self._coordinator().begin())
+        return dict(self.__dict__)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Send the rows of one task."""
+        attempt = self._attempt() if self._options.is_exactly_once else TaskAttempt()
+        return _CommitMessage(TaskRun(self._options, self._columns, self._transaction, attempt).run(iterator))
+
+    def _attempt(self) -> TaskAttempt:
+        task = TaskContext.get()
+        assert task is not None  # write() runs in tasks
+        query, batch = _job_query(self._options), 0
+        if self.is_stream:
+            query = str(task.getLocalProperty("sql.streaming.queryId"))
+            batch = int(str(task.getLocalProperty("streaming.sql.batchId")))
+        return TaskAttempt(task.taskAttemptId(), task.attemptNumber(), query, batch)
+
+    def _coordinator(self) -> JobCoordinator:
+        return self.coordinators(self._options, is_marked=self.is_stream or self._options.job_id is not None)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """The writer of a batch job."""
+
+    is_stream = False
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Every task has succeeded."""
+        if self._options.is_exactly_once:
+            asyncio.run(self._coordinator().commit(_summaries(messages), _job_query(self._options), 0))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """A task, or the commit, has failed."""
+        if self._transaction is not None:
+            asyncio.run(self._coordinator().abort([self._transaction.handle]))
+
+
+#: PySpark 4.0 knows Arrow writers only for batch jobs, and asks for nothing but that class when it hands over the rows.
+_STREAM_WRITERS: tuple[type, ...] = (
+    (datasource.DataSourceStreamArrowWriter,)
+    if hasattr(datasource, "DataSourceStreamArrowWriter")
+    else (DataSourceStreamWriter, DataSourceArrowWriter)
+)
+
+
+class _StreamMethods(_Writer):
+    """The writer of a micro-batch."""
+
+    is_stream = True
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Every task has succeeded."""
+        if self._options.is_exactly_once:
+            summaries = _summaries(messages)
+            query = next((each.query for each in summaries if each is not None), "")
+            asyncio.run(self._coordinator().commit(summaries, query, batchId))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """A task, or the commit, has failed; where no task got to its end, the next batch's beginning aborts."""
+        if self._options.is_exactly_once:
+            handles = {each.handle for each in _summaries(messages) if each is not None and each.handle is not None}
+            asyncio.run(self._coordinator().abort(list(handles)))
+
+
+#: The writer of a micro-batch, as the PySpark at hand wants it.
+StreamWriter: Any = type("StreamWriter", (_StreamMethods, *_STREAM_WRITERS), {"__doc__": _StreamMethods.__doc__})
+
+
+def _summaries(messages: Sequence[WriterCommitMessage | None]) -> Sequence[TaskSummary | None]:
+    return [each.summary if isinstance(each, _CommitMessage) else None for each in messages]
+
+
+def _job_query(options: SinkOptions) -> str:
+    """What stands for the query in a batch job; no id of a stream's query is like it."""
+    return f"job {options.job_id or ''}"

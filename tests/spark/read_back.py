@@ -1,0 +1,39 @@
+"""Reads a topic as a consumer does that only sees what was committed; librdkafka's, which shares nothing with us."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+
+def read_committed(bootstrap_servers: str, topic: str, partitions: int) -> Counter[int]:
+    """The numbers in the values, up to the first record of a transaction that is open."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": f"read-{uuid.uuid4()}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    found: Counter[int] = Counter()
+    left = set(range(partitions))
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
+        while left:
+            message = consumer.poll(60)
+            assert message is not None, f"nothing came for a minute from partitions {left}"
+            error = message.error()
+            if error is None:
+                found[int(message.value() or b"")] += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition() or 0)
+            else:
+                raise AssertionError(str(error))
+    finally:
+        consumer.close()
+    return found

@@ -1,0 +1,109 @@
+"""The helpers that let Spark retry by itself: each try of the stage is a transaction of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+
+from aioproducer.record import partition_for_key
+from aioproducer.spark import foreach_batch, partition_for_kafka, write_exactly_once
+from aioproducer.spark.kafka_partitions import choose_partitions
+from aioproducer.testing import FakeBroker
+from tests.spark.streams import values_of, write_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"orders": 4}) as broker:
+        yield broker
+
+
+def options(broker: FakeBroker, **more: str) -> dict[str, str]:
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    return {**servers, "topic": "orders", "transactional.id": "t", **more}
+
+
+def committed(broker: FakeBroker) -> Counter[bytes | None]:
+    return Counter(record.value for record in broker.records("orders", committed=True))
+
+
+def test_partitions_are_chosen_as_every_kafka_producer_does() -> None:
+    keys = [f"{i}" for i in range(100)]
+
+    [batch] = choose_partitions(7)([pa.record_batch({"key": keys})])
+
+    assert batch.column("partition").to_pylist() == [partition_for_key(key.encode(), 7) for key in keys]
+
+
+def test_rows_without_a_key_take_turns_and_a_partition_that_is_given_stays() -> None:
+    table = pa.record_batch({"partition": pa.array([None, 5, None, None, 0], pa.int32()), "value": list("abcde")})
+
+    [batch] = choose_partitions(2)([table])
+
+    assert batch.column("partition").to_pylist() == [0, 5, 1, 0, 0]
+    assert batch.schema.names == ["partition", "value"]
+
+
+@pytest.mark.slow
+def test_each_partition_is_in_one_task(spark: SparkSession, broker: FakeBroker) -> None:
+    df = spark.range(1000).selectExpr("string(id) AS key", "string(id) AS value")
+
+    placed = partition_for_kafka(df, "orders", broker.bootstrap_servers).selectExpr(
+        "partition", "spark_partition_id() AS task"
+    )
+
+    found = {(row.partition, row.task) for row in placed.distinct().collect()}
+    assert sorted(partition for partition, _ in found) == [0, 1, 2, 3]
+
+
+@pytest.mark.slow
+def test_a_task_that_fails_makes_the_stage_run_again_with_another_epoch(
+    spark: SparkSession, broker: FakeBroker
+) -> None:
+    broker.fail("Produce", "INVALID_RECORD")
+    df = spark.range(200).selectExpr("string(id) AS key", "string(id) AS value")
+
+    summary = write_exactly_once(df, options(broker))
+
+    assert broker.count("InitProducerId") == 2
+    assert committed(broker) == Counter(b"%d" % i for i in range(200))
+    assert (summary.rows, sum(each.records for each in summary.written.values())) == (200, 200)
+
+
+@pytest.mark.slow
+def test_a_job_that_has_succeeded_is_not_done_again_under_the_same_id(spark: SparkSession, broker: FakeBroker) -> None:
+    df = spark.range(10).selectExpr("string(id) AS key", "string(id) AS value")
+    first = write_exactly_once(df, options(broker, **{"job.id": "monday"}))
+
+    again = write_exactly_once(df, options(broker, **{"job.id": "monday"}))
+    other = write_exactly_once(df, options(broker, **{"job.id": "tuesday"}))
+
+    assert [(each.rows, each.skipped) for each in (first, again, other)] == [(10, False), (0, True), (10, False)]
+    assert set(committed(broker).values()) == {2}
+
+
+@pytest.mark.slow
+def test_foreach_batch_writes_each_micro_batch_once(spark: SparkSession, broker: FakeBroker, tmp_path: Path) -> None:
+    write_files(tmp_path / "files", batches=3, rows=20)
+    keyed = values_of(spark, tmp_path / "files").selectExpr("value AS key", "value")
+    checkpoint = tmp_path / "checkpoint"
+
+    def run() -> None:
+        stream = keyed.writeStream.foreachBatch(foreach_batch(options(broker)))
+        stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    (checkpoint / "commits" / "2").unlink()
+    (checkpoint / "commits" / ".2.crc").unlink(missing_ok=True)
+    run()
+
+    assert committed(broker) == Counter(b"%d" % i for i in range(60))
+    assert broker.count("EndTxn") == 3

@@ -1,0 +1,57 @@
+"""Spark finds the data source by itself, and nothing that is missing hides the sources of others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import aioproducer.spark
+
+HOME = Path(aioproducer.spark.__file__).parent
+
+#: Makes the modules look as if they were not installed.
+_HIDE = "import sys; sys.path.insert(0, {home!r}); sys.modules.update(dict.fromkeys({hidden!r}))\n"
+
+
+def run(code: str, *hidden: str) -> str:
+    program = _HIDE.format(home=str(HOME), hidden=hidden) + code
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_spark_finds_the_source_where_it_looks() -> None:
+    """It lists top-level modules named so, and takes their DefaultSource."""
+    code = (
+        "import pkgutil, importlib\n"
+        "[name] = [each.name for each in pkgutil.iter_modules() if each.name == 'pyspark_aioproducer']\n"
+        "print(importlib.import_module(name).DefaultSource.name())"
+    )
+
+    assert run(code) == "aioproducer"
+
+
+def test_the_package_that_spark_imports_never_raises() -> None:
+    assert run("import pyspark_aioproducer as p; print(hasattr(p, 'DefaultSource'))", "pyspark") == "False"
+    assert run("import pyspark_aioproducer as p; print(hasattr(p, 'DefaultSource'))", "pyarrow") == "True"
+
+
+def test_without_pyarrow_the_writer_says_what_to_install() -> None:
+    code = (
+        "from aioproducer.spark import AioProducerSource\n"
+        "try: AioProducerSource({}).writer(None, False)\n"
+        "except Exception as error: print(error)"
+    )
+
+    assert "pip install 'aioproducer[spark]'" in run(code, "pyarrow")
+
+
+def test_without_pyspark_the_import_says_what_to_install() -> None:
+    code = "try: from aioproducer.spark import AioProducerSource\nexcept ImportError as error: print(error)"
+
+    assert "pip install 'aioproducer[spark-local]'" in run(code, "pyspark")
+
+
+def test_importing_the_package_brings_neither_spark_nor_arrow() -> None:
+    code = "import aioproducer.spark; print(sorted({'pyspark', 'pyarrow'} & set(sys.modules)))"
+
+    assert run(code) == "[]"

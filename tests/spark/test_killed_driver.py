@@ -1,0 +1,77 @@
+"""The driver is killed at every point where it hurts, and the query started again: each row is there once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from aioproducer.testing.kafka import KafkaCluster
+from aioproducer.testing.plugin import KafkaFactory
+from tests.spark import killed_query
+from tests.spark.local_spark import ROOT, why_not
+from tests.spark.read_back import read_committed
+from tests.spark.streams import PARTITIONS, write_files
+
+BATCH = 30
+
+
+@pytest.fixture(params=["4.3.1", "3.9.2"])
+def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
+    """One broker."""
+    if missing := why_not():
+        pytest.skip(missing)
+    return kafka_factory(request.param)
+
+
+class Runs:
+    """One query, run again and again on the same checkpoint."""
+
+    def __init__(self, kafka: KafkaCluster, topic: str, directory: Path) -> None:
+        self.kafka = kafka
+        self.topic = topic
+        self.directory = directory
+
+    def start(self, *kill: str) -> int:
+        """Run it; answers its exit code."""
+        command = [sys.executable, killed_query.__file__, self.kafka.bootstrap_servers, self.topic, str(self.directory)]
+        done = subprocess.run([*command, *kill], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+        self.told = done.stderr[-3000:]
+        return done.returncode
+
+    def visible(self) -> Counter[int]:
+        """What a consumer with read_committed gets now."""
+        return read_committed(self.kafka.bootstrap_servers, self.topic, PARTITIONS)
+
+
+def run_killed(kafka: KafkaCluster, directory: Path, topic: str, batches: range, last: int) -> None:
+    kafka.create_topic(topic, PARTITIONS)
+    write_files(directory / "files", batches=last + 1, rows=BATCH)
+    runs = Runs(kafka, topic, directory)
+    for batch in batches:
+        for point in killed_query.POINTS:
+            if point == "after EndTxn":
+                continue  # it ends this batch, so it comes last
+            assert runs.start(point, str(batch)) == 3, runs.told
+            assert not (directory / "jvm.pid").exists(), f"{point} was not reached: {runs.told}"
+            assert runs.visible() == Counter(range(batch * BATCH)), point
+        assert runs.start("after EndTxn", str(batch)) == 3, runs.told
+        assert runs.visible() == Counter(range((batch + 1) * BATCH))
+    assert runs.start() == 0, runs.told
+
+    assert runs.visible() == Counter(range((last + 1) * BATCH))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_driver_that_is_killed_anywhere_loses_and_repeats_nothing(kafka: KafkaCluster, tmp_path: Path) -> None:
+    run_killed(kafka, tmp_path, f"killed-{tmp_path.name}"[:200], range(1, 2), last=2)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_three_batches_in_a_row_lose_and_repeat_nothing(kafka: KafkaCluster, tmp_path: Path) -> None:
+    run_killed(kafka, tmp_path, f"soaked-{tmp_path.name}"[:200], range(3), last=3)

@@ -1,0 +1,87 @@
+"""Options mean what they mean to Spark's own sink for Kafka, and what is wrong is said with the way out."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark.sink_options import DeliveryGuarantee, MissingMarker, SinkOptions, ValueFormat
+
+SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9093"}
+EXACTLY_ONCE = {**SERVERS, "delivery.guarantee": "exactly-once", "transactional.id": "q", "topic": "orders"}
+
+
+def test_every_producer_option_is_passed_through_with_or_without_kafka_before_it() -> None:
+    options = SinkOptions.from_spark(
+        {**SERVERS, "kafka.linger.ms": "7", "compression.type": "zstd", "retry_backoff_ms": "9"}
+    )
+
+    config = options.config
+    assert config.bootstrap_servers == ("a:9092", "b:9093")
+    assert (config.linger_ms, config.compression_type, config.retry_backoff_ms) == (7, "zstd", 9)
+
+
+def test_what_spark_adds_is_no_option_of_the_sink() -> None:
+    added = {"checkpointlocation": "/tmp/x", "queryname": "q", "path": "p"}
+
+    assert SinkOptions.from_spark({**SERVERS, **added}) == SinkOptions.from_spark(SERVERS)
+
+
+def test_the_sinks_own_options_are_read_in_any_case() -> None:
+    options = SinkOptions.from_spark(
+        {
+            **EXACTLY_ONCE,
+            "Transaction.Timeout.Ms": "5000",
+            "commit.marker.topic": "markers",
+            "commit.marker.missing": "trust-checkpoint",
+            "value.format": "JSON",
+            "max.in.flight.batches": "2",
+            "headers.source": "spark",
+            "job.id": "j",
+        }
+    )
+
+    assert (options.guarantee, options.transactional_id) == (DeliveryGuarantee.EXACTLY_ONCE, "q")
+    assert (options.topic, options.transaction_timeout_ms, options.marker_topic) == ("orders", 5000, "markers")
+    assert (options.missing_marker, options.value_format) == (MissingMarker.TRUST_CHECKPOINT, ValueFormat.JSON)
+    assert (options.max_in_flight_batches, options.headers, options.job_id) == (2, (("source", b"spark"),), "j")
+
+
+def test_options_travel_to_the_tasks() -> None:
+    options = SinkOptions.from_spark(EXACTLY_ONCE)
+
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "'kafka.bootstrap.servers' is missing"),
+        ({**SERVERS, "kafka.key.serializer": "x"}, "cast those with DataFrame operations"),
+        ({**SERVERS, "kafka.group.id": "g"}, "belongs to a consumer"),
+        ({**SERVERS, "kafka.interceptor.classes": "x"}, "no JVM"),
+        ({**SERVERS, "kafka.linger.millis": "1"}, "Options of the sink are topic"),
+        ({**SERVERS, "delivery.guarantee": "exactly-onec"}, "Did you mean 'exactly-once'?"),
+        ({**SERVERS, "max.in.flight.batches": "0"}, "a whole number from 1"),
+        ({**SERVERS, "topic": " "}, "'topic' is empty"),
+        ({**SERVERS, "transactional.id": "q"}, "'transactional.id' belongs to"),
+        ({**SERVERS, "job.id": "q"}, "'job.id' belongs to"),
+        ({**SERVERS, "delivery.guarantee": "exactly-once"}, "needs the option 'transactional.id'"),
+        ({**EXACTLY_ONCE, "kafka.acks": "1", "kafka.enable.idempotence": "false"}, "needs acks=all"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_way_out(given: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        SinkOptions.from_spark(given)
+
+    assert sentence in str(caught.value)
+
+
+def test_rows_that_name_their_topics_need_a_topic_for_the_marker() -> None:
+    given = {name: value for name, value in EXACTLY_ONCE.items() if name != "topic"}
+
+    with pytest.raises(ConfigError, match=r"commit\.marker\.topic"):
+        SinkOptions.from_spark(given).marker_partition_topic()
+    assert SinkOptions.from_spark({**given, "commit.marker.topic": "m"}).marker_partition_topic() == "m"

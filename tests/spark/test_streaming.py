@@ -1,0 +1,144 @@
+"""A stream writes micro-batch after micro-batch: nothing is lost, and with exactly-once nothing comes twice."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproducer.spark.commit_marker import marker_group
+from aioproducer.testing import FakeBroker
+from tests.spark.streams import EXACTLY_ONCE, numbers, values_of, write_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"orders": 4}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    return tmp_path / "files"
+
+
+def run(df: DataFrame, broker: FakeBroker, checkpoint: Path, **options: str) -> None:
+    """Write everything that is there, and raise what the query failed with."""
+    query = (
+        df.writeStream.format("aioproducer")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("topic", "orders")
+        .option("checkpointLocation", str(checkpoint))
+        .options(**options)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def visible(broker: FakeBroker) -> Counter[int]:
+    return Counter(int(record.value or b"") for record in broker.records("orders", committed=True))
+
+
+def die_once(flag: Path) -> Any:
+    """A function for mapInArrow that kills its Python worker in the middle of the first batch that it sees."""
+
+    def through(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield batch
+            if not flag.exists():
+                flag.touch()
+                os._exit(1)
+
+    return through
+
+
+def test_twenty_batches_and_a_task_that_is_killed_lose_nothing(
+    spark: SparkSession, broker: FakeBroker, files: Path, tmp_path: Path
+) -> None:
+    write_files(files, batches=20, rows=30)
+    df = numbers(spark, files).mapInArrow(die_once(tmp_path / "died"), "value string, partition int")
+
+    run(df, broker, tmp_path / "checkpoint")
+
+    assert (tmp_path / "died").exists()
+    assert set(visible(broker)) == set(range(600))
+
+
+def test_each_batch_is_one_transaction(spark: SparkSession, broker: FakeBroker, files: Path, tmp_path: Path) -> None:
+    write_files(files, batches=3, rows=30)
+
+    run(numbers(spark, files), broker, tmp_path / "checkpoint", **EXACTLY_ONCE)
+
+    assert visible(broker) == Counter(range(90))
+    # The writer that Spark makes anew to commit must not begin a transaction: it would abort the one to be committed.
+    assert (broker.count("InitProducerId"), broker.count("EndTxn")) == (3, 3)
+    assert broker.open_transactions() == []
+    [marker] = broker.committed_offsets(marker_group("query-1")).values()
+    assert marker.offset == 3
+
+
+def test_a_partition_that_two_tasks_write_is_refused_and_nothing_of_it_is_visible(
+    spark: SparkSession, broker: FakeBroker, files: Path, tmp_path: Path
+) -> None:
+    write_files(files, batches=1, rows=30)
+    df = values_of(spark, files).selectExpr("value", "0 AS partition").repartition(2)
+
+    with pytest.raises(Exception, match="partition"):
+        run(df, broker, tmp_path / "checkpoint", **EXACTLY_ONCE)
+
+    assert visible(broker) == Counter()
+    assert broker.open_transactions() == []
+
+
+def test_a_batch_whose_task_died_is_aborted_and_runs_again_as_a_whole(
+    spark: SparkSession, broker: FakeBroker, files: Path, tmp_path: Path
+) -> None:
+    write_files(files, batches=2, rows=30)
+    df = numbers(spark, files).mapInArrow(die_once(tmp_path / "died"), "value string, partition int")
+
+    with pytest.raises(Exception, match=r"Attempt \d at a task"):
+        run(df, broker, tmp_path / "checkpoint", **EXACTLY_ONCE)
+    assert visible(broker) == Counter()
+    run(df, broker, tmp_path / "checkpoint", **EXACTLY_ONCE)
+
+    assert visible(broker) == Counter(range(60))
+
+
+def test_a_checkpoint_that_was_rolled_back_repeats_nothing(
+    spark: SparkSession, broker: FakeBroker, files: Path, tmp_path: Path
+) -> None:
+    write_files(files, batches=3, rows=30)
+    checkpoint = tmp_path / "checkpoint"
+    run(numbers(spark, files), broker, checkpoint, **EXACTLY_ONCE)
+    for batch in (1, 2):
+        for name in (f"{batch}", f".{batch}.crc"):
+            (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+    run(numbers(spark, files), broker, checkpoint, **EXACTLY_ONCE)
+
+    assert visible(broker) == Counter(range(90))
+    assert broker.count("EndTxn") == 3
+
+
+def test_an_output_that_replaces_what_was_there_is_refused(
+    spark: SparkSession, broker: FakeBroker, files: Path, tmp_path: Path
+) -> None:
+    write_files(files, batches=1, rows=1)
+    counted = values_of(spark, files).groupBy("value").count().select("value")
+
+    with pytest.raises(Exception, match="cannot be overwritten"):
+        counted.writeStream.format("aioproducer").outputMode("complete").option(
+            "kafka.bootstrap.servers", broker.bootstrap_servers
+        ).option("topic", "orders").option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        ).start().awaitTermination()

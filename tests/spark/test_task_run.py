@@ -1,0 +1,164 @@
+"""A task sends Arrow batches, whoever hands them over: topics, columns, failures, and an upstream that takes its time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+
+from aioproducer.errors import InvalidRecord, SendManyError
+from aioproducer.spark.sink_columns import SinkColumns
+from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.task_run import TaskRun
+from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.testing import FakeBroker
+
+_SPARK_TYPES = {pa.string(): "string", pa.binary(): "binary", pa.int32(): "int", pa.float64(): "double"}
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"orders": 3, "returns": 2}) as broker:
+        yield broker
+
+
+def task(broker: FakeBroker, schema: pa.Schema, **options: str) -> TaskRun:
+    checked = SinkOptions.from_spark({"kafka.bootstrap.servers": broker.bootstrap_servers, **options})
+    return TaskRun(checked, SinkColumns.of([(each.name, _SPARK_TYPES[each.type]) for each in schema], checked))
+
+
+def run(broker: FakeBroker, batches: list[Any], **options: str) -> TaskSummary:
+    return task(broker, batches[0].schema, **options).run(batches)
+
+
+def batch(**columns: list[Any]) -> Any:
+    return pa.record_batch(columns)
+
+
+def test_a_task_sends_its_rows_and_tells_how_many(broker: FakeBroker) -> None:
+    batches = [batch(value=[f"{first + i}" for i in range(100)]) for first in range(0, 1000, 100)]
+
+    summary = run(broker, batches, topic="orders")
+
+    assert summary.rows == 1000
+    assert summary.size == sum(len(record.value or b"") for record in broker.records("orders"))
+    assert Counter(record.value for record in broker.records()) == Counter(b"%d" % i for i in range(1000))
+
+
+def test_a_task_without_rows_sends_nothing(broker: FakeBroker) -> None:
+    assert run(broker, [batch(value=[]).cast(pa.schema([("value", pa.string())]))], topic="orders") == TaskSummary()
+
+
+def test_rows_of_many_topics_keep_their_order_in_each(broker: FakeBroker) -> None:
+    topics = ["orders", "returns"]
+    batches = [
+        batch(topic=[topics[i % 2] for i in range(100)], value=[f"{n * 100 + i}" for i in range(100)], key=["k"] * 100)
+        for n in range(20)
+    ]
+
+    run(broker, batches)
+
+    for at, topic in enumerate(topics):
+        assert [record.value for record in broker.records(topic)] == [b"%d" % i for i in range(at, 2000, 2)]
+
+
+def test_more_topics_than_an_event_loop_has_threads_do_not_wait_for_each_other(broker: FakeBroker) -> None:
+    names = [f"t{i}" for i in range(60)]
+    batches = [batch(topic=names, value=["v"] * 60) for _ in range(10)]
+
+    run(broker, batches, **{"max.in.flight.batches": "1"})
+
+    assert Counter(record.topic for record in broker.records()) == dict.fromkeys(names, 10)
+
+
+def test_a_row_without_a_topic_is_refused(broker: FakeBroker) -> None:
+    with pytest.raises(InvalidRecord, match="null in the column 'topic'"):
+        run(broker, [batch(topic=["orders", None], value=["a", "b"])])
+
+
+def test_seconds_become_milliseconds(broker: FakeBroker) -> None:
+    run(broker, [batch(value=["v"], timestamp=[1_700_000_000.25])], topic="orders")
+
+    assert [record.timestamp_ms for record in broker.records()] == [1_700_000_000_250]
+
+
+def test_what_upstream_raises_comes_out_as_it_is(broker: FakeBroker) -> None:
+    def upstream() -> Iterator[Any]:
+        yield batch(value=["sent"])
+        raise LookupError("the upstream is dry")
+
+    with pytest.raises(LookupError, match="dry"):
+        task(broker, pa.schema([("value", pa.string())]), topic="orders").run(upstream())
+
+    broker.assert_sent("orders", value=b"sent")
+
+
+def test_a_topic_that_fails_ends_the_task_while_upstream_still_waits(broker: FakeBroker) -> None:
+    never = threading.Event()
+
+    def upstream() -> Iterator[Any]:
+        yield batch(value=["a" * 2000])
+        never.wait()
+
+    with pytest.raises(SendManyError, match="max_request_size"):
+        task(broker, pa.schema([("value", pa.string())]), topic="orders", **{"kafka.max.request.size": "1000"}).run(
+            upstream()
+        )
+    never.set()
+
+
+def test_upstream_is_read_no_further_than_the_batches_that_may_be_in_flight(broker: FakeBroker) -> None:
+    read = 0
+
+    def upstream() -> Iterator[Any]:
+        nonlocal read
+        while read < 1000:
+            read += 1
+            yield batch(value=["x" * 100] * 10_000)
+
+    async def fails() -> None:
+        broker.fail("Produce", "UNKNOWN_TOPIC_OR_PARTITION", times=None)
+        options = {"kafka.delivery.timeout.ms": "400", "kafka.request.timeout.ms": "300", "topic": "orders"}
+        await task(broker, pa.schema([("value", pa.string())]), **options).send(upstream())
+
+    with pytest.raises(SendManyError):
+        asyncio.run(fails())
+    # buffer_memory holds about 30 of these, send_table reads 7 ahead, four are in flight.
+    assert read < 100
+
+
+async def test_a_slow_upstream_does_not_hold_up_the_event_loop(broker: FakeBroker) -> None:
+    """Acknowledgements, retries and lingering batches go on while Spark computes."""
+    go_on = threading.Event()
+
+    def upstream() -> Iterator[Any]:
+        yield batch(value=["first"])
+        go_on.wait()
+        yield batch(value=["second"])
+
+    sending = asyncio.create_task(task(broker, pa.schema([("value", pa.string())]), topic="orders").send(upstream()))
+    await broker.wait_for_async(1, 30)  # the first row is acknowledged while the second is not there yet
+    go_on.set()
+
+    assert (await sending).rows == 2
+
+
+async def test_a_task_that_is_cancelled_leaves_no_thread_behind_but_the_one_upstream_holds(broker: FakeBroker) -> None:
+    go_on = threading.Event()
+
+    def upstream() -> Iterable[Any]:
+        yield batch(value=["first"])
+        go_on.wait()
+
+    sending = asyncio.create_task(task(broker, pa.schema([("value", pa.string())]), topic="orders").send(upstream()))
+    await broker.wait_for_async(1, 30)
+    sending.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    go_on.set()
