@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.fake_broker import FakeBroker
     from aioproducer.testing.fake_cluster import FakeCluster
     from aioproducer.testing.faults import Hold
+    from aioproducer.testing.transaction_coordinator import TwoPhaseCommit
 
 __all__ = [
     "BrokerConnection",
@@ -30,6 +31,7 @@ __all__ = [
     "RequestContext",
     "TopicConfig",
     "TopicSpec",
+    "TwoPhaseCommit",
 ]
 
 _HOME = {
@@ -44,6 +46,7 @@ _HOME = {
     "RequestContext": "broker_request",
     "TopicConfig": "broker_log",
     "TopicSpec": "cluster_state",
+    "TwoPhaseCommit": "transaction_coordinator",
 }
 
 

@@ -8,13 +8,16 @@ the transaction is in ``PrepareCommit`` or ``PrepareAbort``, and CONCURRENT_TRAN
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
 from aioproducer.protocol import ErrorCode
 from aioproducer.testing.transaction_state import (
+    MAX_EPOCH,
     NO_PRODUCER,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
     ProducerIdAndEpoch,
     TopicPartition,
     Transaction,
@@ -23,7 +26,7 @@ from aioproducer.testing.transaction_state import (
     end_verdict,
 )
 
-__all__ = ["Answer", "MarkerHold", "TransactionCoordinator", "WriteMarker"]
+__all__ = ["Answer", "MarkerHold", "TransactionCoordinator", "TwoPhaseCommit", "WriteMarker"]
 
 #: transaction.max.timeout.ms
 _MAX_TIMEOUT_MS = 900_000
@@ -32,11 +35,23 @@ _MAX_TIMEOUT_MS = 900_000
 WriteMarker: TypeAlias = Callable[[TopicPartition, ProducerIdAndEpoch, bool, int], None]
 
 
+class TwoPhaseCommit(Enum):
+    """How far the cluster takes part in two-phase commits (KIP-939)."""
+
+    #: transaction.two.phase.commit.enable=false, as it is by default.
+    REFUSED = auto()
+    #: What it means up to Kafka 4.4: nobody can keep what a producer that is gone has prepared (KAFKA-20739).
+    UNRECOVERABLE = auto()
+    #: As the KIP describes it; no release does that yet.
+    RECOVERABLE = auto()
+
+
 class Answer(NamedTuple):
-    """An error, or NONE and the producer id and epoch to go on with."""
+    """An error, or NONE and the producer id and epoch to go on with. ``ongoing``: under which the transaction was begun."""
 
     code: ErrorCode
     producer: ProducerIdAndEpoch = NO_PRODUCER
+    ongoing: ProducerIdAndEpoch = NO_PRODUCER
 
 
 class MarkerHold:
@@ -64,6 +79,7 @@ class TransactionCoordinator:
     ) -> None:
         self.transactions: dict[str, Transaction] = {}
         self.max_timeout_ms = _MAX_TIMEOUT_MS
+        self.two_phase_commit = TwoPhaseCommit.REFUSED
         self._allocate_producer_id = allocate_producer_id
         self._transaction_version = transaction_version
         self._write_marker = write_marker
@@ -72,21 +88,37 @@ class TransactionCoordinator:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, now_ms: int
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        now_ms: int,
+        *,
+        enable_2pc: bool = False,
+        keep_prepared: bool = False,
     ) -> Answer:
         """The next epoch; an open transaction is aborted first, and the client told to come again.
 
-        ``expected``: the id and epoch that the producer has at present (KIP-360).
+        ``expected``: the id and epoch that the producer has at present (KIP-360). ``keep_prepared``: the open transaction
+        stays, and may be ended under the id and epoch that are answered (KIP-939).
         """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self.max_timeout_ms:
+        if enable_2pc and self.two_phase_commit is TwoPhaseCommit.REFUSED:
+            return Answer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if keep_prepared and self.two_phase_commit is not TwoPhaseCommit.RECOVERABLE:
+            return Answer(ErrorCode.UNSUPPORTED_VERSION)
+        if enable_2pc:
+            timeout_ms = NO_TIMEOUT_MS
+        elif not 0 < timeout_ms <= self.max_timeout_ms:
             return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transaction = self.transactions.get(transactional_id) or self._new(transactional_id, timeout_ms)
         if transaction.is_changing:
             return Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         if expected is not None and not transaction.is_from_its_producer(expected):
             return Answer(ErrorCode.PRODUCER_FENCED)
+        if transaction.state is TransactionState.ONGOING and keep_prepared:
+            return self._keep(transaction)
         if transaction.state is TransactionState.ONGOING:
             self.fence(transaction, now_ms)
             return Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -154,7 +186,8 @@ class TransactionCoordinator:
             return Answer(ErrorCode.UNSUPPORTED_VERSION)
         self._end(transaction, committed=committed, bumps_epoch=bumps_epoch, now_ms=now_ms)
         if transaction.next_producer_id != NO_PRODUCER_ID:
-            return Answer(ErrorCode.NONE, ProducerIdAndEpoch(transaction.next_producer_id, 0))
+            following = ProducerIdAndEpoch(transaction.next_producer_id, transaction.next_producer_epoch)
+            return Answer(ErrorCode.NONE, following)
         return Answer(ErrorCode.NONE, ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch))
 
     # -- what happens by itself, or because a test wants it ------------------------------------------------------------
@@ -162,7 +195,7 @@ class TransactionCoordinator:
     def fence(self, transaction: Transaction, now_ms: int) -> None:
         """Abort the open transaction under the next epoch, so that its producer hears that it is over."""
         bumps_epoch = self._transaction_version() >= 2
-        if not bumps_epoch:
+        if not bumps_epoch and transaction.keeper == NO_PRODUCER:
             transaction.producer_epoch += 1
             transaction.last_producer_epoch = NO_PRODUCER_EPOCH
         self._end(transaction, committed=False, bumps_epoch=bumps_epoch, now_ms=now_ms)
@@ -170,7 +203,7 @@ class TransactionCoordinator:
     def expire(self, now_ms: int) -> None:
         """Abort the transactions whose timeout is over."""
         for transaction in self.transactions.values():
-            is_open = transaction.state is TransactionState.ONGOING
+            is_open = transaction.state is TransactionState.ONGOING and transaction.timeout_ms != NO_TIMEOUT_MS
             if is_open and transaction.started_ms + transaction.timeout_ms < now_ms:
                 self.fence(transaction, now_ms)
 
@@ -216,8 +249,32 @@ class TransactionCoordinator:
         transaction.started_ms = -1
         return Answer(ErrorCode.NONE, ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch))
 
+    def _keep(self, transaction: Transaction) -> Answer:
+        """Fence all producers so far, and leave the transaction as it is."""
+        producer_id, epoch = transaction.producer
+        transaction.keeper = ProducerIdAndEpoch(producer_id, epoch + 1)
+        if epoch >= MAX_EPOCH - 1:
+            transaction.keeper = ProducerIdAndEpoch(self._allocate_producer_id().producer_id, 0)
+        began = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+        return Answer(ErrorCode.NONE, transaction.keeper, began)
+
+    def _end_kept(self, transaction: Transaction, *, bumps_epoch: bool) -> None:
+        """The markers are of the producer that began; whoever has kept the transaction goes on under its own next epoch."""
+        transaction.next_producer_id, transaction.next_producer_epoch = transaction.keeper
+        if not bumps_epoch:
+            return
+        epoch = transaction.keeper.producer_epoch
+        transaction.next_producer_epoch += 1
+        if epoch >= MAX_EPOCH - 1:
+            transaction.next_producer_id = self._allocate_producer_id().producer_id
+            transaction.next_producer_epoch = 0
+        transaction.last_producer_epoch = epoch
+        transaction.producer_epoch += 1
+
     def _end(self, transaction: Transaction, *, committed: bool, bumps_epoch: bool, now_ms: int) -> None:
-        if bumps_epoch:
+        if transaction.keeper != NO_PRODUCER:
+            self._end_kept(transaction, bumps_epoch=bumps_epoch)
+        elif bumps_epoch:
             if transaction.is_exhausted:
                 transaction.next_producer_id = self._allocate_producer_id().producer_id
             transaction.last_producer_epoch = transaction.producer_epoch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aioproducer.errors import ConfigError
 from aioproducer.testing.cluster_state import CoordinatorType
 from aioproducer.testing.group_offsets import CommittedOffset
-from aioproducer.testing.transaction_coordinator import MarkerHold
+from aioproducer.testing.transaction_coordinator import MarkerHold, TwoPhaseCommit
 from aioproducer.testing.transaction_state import TopicPartition, Transaction, TransactionState
 
 if TYPE_CHECKING:
@@ -60,6 +60,21 @@ class TransactionScript:
     def transaction_version(self, level: int) -> None:
         with self._lock:
             self.cluster.transaction_version = level
+
+    @property
+    def two_phase_commit(self) -> TwoPhaseCommit:
+        """How far the cluster takes part in two-phase commits (KIP-939): it refuses, unless it is set.
+
+        As in Kafka the nodes must speak InitProducerId 6, too, which they do with ``max_versions={"InitProducerId": 6}``
+        (Kafka: unstable.api.versions.enable=true).
+        """
+        with self._lock:
+            return self.cluster.transactions.two_phase_commit
+
+    @two_phase_commit.setter
+    def two_phase_commit(self, level: TwoPhaseCommit) -> None:
+        with self._lock:
+            self.cluster.transactions.two_phase_commit = level
 
     def transaction(self, transactional_id: str) -> TransactionView:
         """What the coordinator knows of a transactional id; raises ConfigError if that is nothing."""

@@ -18,6 +18,7 @@ __all__ = [
     "NO_PRODUCER",
     "NO_PRODUCER_EPOCH",
     "NO_PRODUCER_ID",
+    "NO_TIMEOUT_MS",
     "EndTable",
     "ProducerIdAndEpoch",
     "TopicPartition",
@@ -33,6 +34,8 @@ TopicPartition: TypeAlias = tuple[str, int]
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 MAX_EPOCH = 0x7FFF
+#: What a transaction has instead of a timeout that stays open until an outer coordinator has decided (KIP-939).
+NO_TIMEOUT_MS = 2**31 - 1
 
 
 class TransactionState(Enum):
@@ -70,6 +73,9 @@ class Transaction:
     previous_producer_id: int = NO_PRODUCER_ID
     #: The id that follows when the marker of the present one is written, because its epochs are used up.
     next_producer_id: int = NO_PRODUCER_ID
+    next_producer_epoch: int = 0
+    #: Who may end the open transaction, where that is not who began it: each InitProducerId that keeps it gives the next.
+    keeper: ProducerIdAndEpoch = NO_PRODUCER
     state: TransactionState = TransactionState.EMPTY
     partitions: set[TopicPartition] = field(default_factory=set[TopicPartition])
     started_ms: int = -1
@@ -83,6 +89,12 @@ class Transaction:
         return self.producer_epoch >= MAX_EPOCH - 1
 
     @property
+    def producer(self) -> ProducerIdAndEpoch:
+        """Who is not fenced."""
+        began = ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+        return began if self.keeper == NO_PRODUCER else self.keeper
+
+    @property
     def is_ending(self) -> bool:
         """Whether it was decided how the transaction ends, and not all markers are written yet."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
@@ -94,9 +106,9 @@ class Transaction:
 
     def refuse(self, producer_id: int, producer_epoch: int) -> ErrorCode:
         """NONE, or why this producer may not add anything to the transaction."""
-        if producer_id != self.producer_id:
+        if producer_id != self.producer.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if producer_epoch != self.producer_epoch:
+        if producer_epoch != self.producer.producer_epoch:
             return ErrorCode.PRODUCER_FENCED
         return ErrorCode.CONCURRENT_TRANSACTIONS if self.is_changing else ErrorCode.NONE
 
@@ -126,9 +138,12 @@ class Transaction:
         """All markers are written."""
         committed = self.state is TransactionState.PREPARE_COMMIT
         self.state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+        if self.keeper != NO_PRODUCER:
+            self.producer_id, self.keeper = self.keeper.producer_id, NO_PRODUCER
         if self.next_producer_id != NO_PRODUCER_ID:
-            self.change_producer(ProducerIdAndEpoch(self.next_producer_id, 0), self.last_producer_epoch)
-            self.next_producer_id = NO_PRODUCER_ID
+            following = ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch)
+            self.change_producer(following, self.last_producer_epoch)
+            self.next_producer_id, self.next_producer_epoch = NO_PRODUCER_ID, 0
 
 
 class Verdict(Enum):
@@ -190,9 +205,9 @@ def end_verdict(
     if bumps_epoch and transaction.is_changing:
         return ErrorCode.CONCURRENT_TRANSACTIONS  # before anything else is looked at (KAFKA-18464)
     is_retry = bumps_epoch and _is_before_bump(transaction, producer)
-    if producer.producer_id != transaction.producer_id and not is_retry:
+    if producer.producer_id != transaction.producer.producer_id and not is_retry:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if producer.producer_epoch != transaction.producer_epoch and not is_retry:
+    if producer.producer_epoch != transaction.producer.producer_epoch and not is_retry:
         return ErrorCode.PRODUCER_FENCED
     if transaction.is_changing:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -203,6 +218,8 @@ def end_verdict(
 def _is_before_bump(transaction: Transaction, producer: ProducerIdAndEpoch) -> bool:
     """Whether the producer has not heard of the epoch, or the producer id, that its last EndTxn gave it."""
     producer_id, epoch = producer
+    if transaction.keeper != NO_PRODUCER:
+        return False
     if producer_id == transaction.producer_id:
         return epoch + 1 == transaction.producer_epoch
     used_up = producer_id == transaction.previous_producer_id and epoch == MAX_EPOCH - 1

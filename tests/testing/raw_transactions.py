@@ -130,7 +130,13 @@ class RawTransactions:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def init(
-        self, expected: Who | None = None, *, timeout_ms: int = 60_000, transactional_id: str | None = None
+        self,
+        expected: Who | None = None,
+        *,
+        timeout_ms: int = 60_000,
+        transactional_id: str | None = None,
+        enable_2pc: bool = False,
+        keep_prepared: bool = False,
     ) -> Who:
         """InitProducerId; noted."""
         present = expected or Who(-1, -1)
@@ -139,12 +145,16 @@ class RawTransactions:
             transaction_timeout_ms=timeout_ms,
             producer_id=present.producer_id,
             producer_epoch=present.epoch,
+            enable_2pc=enable_2pc,
+            keep_prepared_txn=keep_prepared,
         )
         answer = self._when_ready(
             lambda: self.ask(request, self.versions.init_producer_id), lambda answer: answer.error_code
         )
         who = Who(answer.producer_id, answer.producer_epoch)
         self.note("init", ErrorCode(answer.error_code).name, self.name(who))
+        if self.versions.init_producer_id >= 6:
+            self.note("ongoing", self.name(Who(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)))
         return who
 
     def init_when_free(self, expected: Who | None = None, *, timeout_ms: int = 60_000) -> Who:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pytest
 
-from aioproducer.testing import FakeBroker
+from aioproducer.testing import FakeBroker, TwoPhaseCommit
 from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
 from tests.testing.raw_transactions import OLD, OLDEST, TV1, TV2, Note, RawTransactions, Versions, Who
 
@@ -343,6 +343,29 @@ def timeouts(steps: RawTransactions) -> None:
     steps.init()
 
 
+def two_phases(steps: RawTransactions) -> None:
+    for enable_2pc in (False, True):
+        for keep_prepared in (False, True):
+            for timeout_ms in (60_000, 2**31 - 1, 0):
+                steps.init(timeout_ms=timeout_ms, enable_2pc=enable_2pc, keep_prepared=keep_prepared)
+                steps.describe()
+    who = steps.init(enable_2pc=True)
+    if who.producer_id < 0:
+        return
+    steps.begin(who, 0)
+    steps.write(who, 0, "a")
+    steps.init(enable_2pc=True, keep_prepared=True)
+    steps.describe()
+    who = steps.commit(who)
+    steps.begin(who, 0)
+    steps.write(who, 0, "b")
+    steps.describe()
+    steps.init()
+    steps.settle()
+    steps.init(enable_2pc=True)
+    steps.look(0)
+
+
 SCENARIOS: Sequence[Scenario] = (
     shared_commit,
     shared_abort,
@@ -417,11 +440,17 @@ def play(address: tuple[str, int], scenario: Scenario, versions: Versions, topic
 
 
 def differences(
-    kafka: KafkaCluster, versions: Versions, scenarios: Sequence[Scenario] = SCENARIOS, level: int | None = None
+    kafka: KafkaCluster,
+    versions: Versions,
+    scenarios: Sequence[Scenario] = SCENARIOS,
+    level: int | None = None,
+    two_phase_commit: TwoPhaseCommit = TwoPhaseCommit.REFUSED,
 ) -> Iterator[tuple[str, int, Note | None, Note | None]]:
     """Every step that was answered differently: the scenario, the step's number, what Kafka said, what the fake said."""
     host, _, port = kafka.bootstrap_servers.partition(":")
-    with FakeBroker(versions=kafka.version, auto_create_topics=False) as broker:
+    highest_init = {"InitProducerId": versions.init_producer_id}
+    with FakeBroker(versions=kafka.version, auto_create_topics=False, max_versions=highest_init) as broker:
+        broker.two_phase_commit = two_phase_commit
         if level is not None:
             broker.transaction_version = level
         for scenario in scenarios:
@@ -467,6 +496,20 @@ def test_both_answer_alike_where_the_feature_is_not_there() -> None:
     with closing(kafka):
         assert list(differences(kafka, TV1, level=0)) == []
         assert list(differences(kafka, TV2, SCENARIOS_WITH_ONE_PRODUCER, level=0)) == []
+
+
+@pytest.mark.parametrize(
+    ("allows", "level"), [("false", TwoPhaseCommit.REFUSED), ("true", TwoPhaseCommit.UNRECOVERABLE)]
+)
+def test_both_take_the_same_part_in_two_phase_commits(allows: str, level: TwoPhaseCommit) -> None:
+    properties = {"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": allows}
+    try:
+        kafka = KafkaCluster("4.3.1", properties=properties).open()
+    except KafkaUnavailable as error:
+        pytest.skip(str(error))
+    with closing(kafka):
+        versions = TV2._replace(init_producer_id=6)
+        assert list(differences(kafka, versions, [two_phases], two_phase_commit=level)) == []
 
 
 @pytest.mark.soak

@@ -24,11 +24,13 @@ def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProdu
     present = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if (present.producer_id == -1) != (present.producer_epoch == -1):
         return refuse(context, request, ErrorCode.INVALID_REQUEST)
-    code, producer = _init(context, request, None if present == NO_PRODUCER else present)
+    code, producer, ongoing = _init(context, request, None if present == NO_PRODUCER else present)
     return InitProducerIdResponse(
         error_code=fencing_code(context, code, _PRODUCER_FENCED_SINCE),
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
+        ongoing_txn_producer_id=ongoing.producer_id,
+        ongoing_txn_producer_epoch=ongoing.producer_epoch,
     )
 
 
@@ -44,7 +46,12 @@ def _init(context: RequestContext, request: InitProducerIdRequest, expected: Pro
     if code is not ErrorCode.NONE:
         return Answer(code)
     return context.cluster.transactions.init_producer_id(
-        request.transactional_id, request.transaction_timeout_ms, expected, context.now_ms
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        expected,
+        context.now_ms,
+        enable_2pc=request.enable_2pc,
+        keep_prepared=request.keep_prepared_txn,
     )
 
 
