@@ -773,8 +773,8 @@ class Producer(ShortWay):
     async def _outcome(
         self, engine: Engine, transactions: Transactions, operation: Operation, timeout: float | None
     ) -> None:
-        deadline = self._deadline(engine, timeout)
-        await self._interruptible(engine, transactions.outcome(operation, deadline))
+        # Nothing interrupts this: the end of the producer ends every operation, and says what became of it.
+        await transactions.outcome(operation, self._deadline(engine, timeout))
 
     def _transactional(self) -> tuple[Engine, Transactions]:
         engine = self._usable()

@@ -133,10 +133,10 @@ class Transactions:
             return  # there is nothing that could be lost
         pending = self.manager.pending
         if pending is not None:  # its caller is gone; while nobody has seen its outcome nothing else may be done
-            try:
-                await self.outcome(pending, inf)
-            except KafkaError as error:
-                logger.warning("Nobody has waited to the end for %s(), which failed: %s", pending.name, error)
+            await self._wait(pending, inf)
+            if pending.error is not None and not pending.is_acknowledged:
+                logger.warning("Nobody has waited to the end for %s(), which failed: %s", pending.name, pending.error)
+            pending.acknowledge()
         if not self.is_open:
             return
         if pending is None:
@@ -161,6 +161,13 @@ class Transactions:
         Raises `KafkaTimeoutError` at the deadline (the event loop's time). Cancellation, and running out of time: it goes
         on, and the same call later waits for the same outcome.
         """
+        await self._wait(operation, deadline)
+        operation.acknowledge()
+        if operation.error is not None:
+            error = type(operation.error)(*operation.error.args)  # each call raises its own
+            raise error from operation.error.__cause__
+
+    async def _wait(self, operation: Operation, deadline: float) -> None:
         done: asyncio.Future[bool] = self._loop.create_future()
 
         def settle(in_time: bool) -> None:
@@ -177,10 +184,6 @@ class Transactions:
         finally:
             if timer is not None:
                 timer.cancel()
-        operation.acknowledge()
-        if operation.error is not None:
-            error = type(operation.error)(*operation.error.args)  # each call raises its own
-            raise error from operation.error.__cause__
 
     def _hurry(self, operation: Operation) -> None:
         accumulator = self._accumulator
