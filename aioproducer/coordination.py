@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from math import inf
 from random import Random
 from typing import TypeVar
@@ -37,7 +38,7 @@ from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.types import TopicPartition
 
-__all__ = ["Coordination"]
+__all__ = ["Coordination", "Tried"]
 
 logger = logging.getLogger("aioproducer")
 
@@ -47,6 +48,13 @@ _T = TypeVar("_T")
 _REMEMBERED = 1000
 
 _TRANSACTION_VERSION_2 = 2
+
+
+class Tried:
+    """What was asked in vain so far, and is to be asked again."""
+
+    times = 0
+    error: KafkaError | None = None
 
 
 class Coordination:
@@ -147,27 +155,26 @@ class Coordination:
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    async def within(
-        self, deadline: float, what: str, work: Callable[[], Awaitable[_T]], tried: _Tried | None = None
-    ) -> _T:
+    async def within(self, deadline: float, what: str, work: Callable[[Tried], Awaitable[_T]]) -> _T:
         """What the work comes to, once a broker is connected.
 
-        Raises `KafkaTimeoutError`, which says ``what`` took too long, at the deadline (the event loop's time), and
-        `refusal` when this ends before.
+        Raises `KafkaTimeoutError`, which says ``what`` took too long and what the work had tried in vain, at the deadline
+        (the event loop's time), and `refusal` when this ends before. Cancellation: the work is cancelled.
         """
+        tried = Tried()
         limit = asyncio.timeout_at(None if deadline == inf else deadline)
         try:
             async with limit:
                 self._waiting.add(limit)
                 if not self._client.connected_nodes():
                     await self._client.wait_ready(inf)
-                return await work()
+                return await work(tried)
         except (TimeoutError, ProducerClosed) as error:
             if not self.is_usable:
                 raise self.refusal() from None
             if isinstance(error, KafkaError):
                 raise
-            last = (tried and tried.error) or self._client.last_error
+            last = tried.error or self._client.last_error
             servers = ", ".join(self._config.bootstrap_servers)
             where = "" if self._client.connected_nodes() else f", and no broker of {servers} is connected"
             why = "." if last is None else f": {last}"
@@ -210,17 +217,21 @@ class Coordination:
             self._transaction_version = self._client.finalized_feature("transaction.version")
         return self._transaction_version
 
-    async def converse(self, manager: TransactionManager) -> None:
+    async def converse(self, manager: TransactionManager, tried: Tried) -> None:
         """Ask for the manager until it has nothing to ask. Cancellation: an answer under way is awaited by nobody."""
-        await Coordinator(
+        coordinator = Coordinator(
             manager,
             self._client,
             self._backoff,
             self._request_timeout_s,
             has_unsettled=lambda: False,
             random=self._random.random,
-        ).catch_up()
-        self._forget_the_oldest()
+        )
+        try:
+            await coordinator.catch_up()
+        finally:
+            tried.error = manager.refusal if manager.attempts else None
+            self._forget_the_oldest()
 
     async def answer(self, query: CoordinatorQuery[_T], deadline: float, what: str) -> _T:
         """What the coordinator answers, in the end; raises as `within` does.
@@ -228,10 +239,9 @@ class Coordination:
         Raises `BrokerError` where it refuses for good, `UnsupportedVersion`, `AuthenticationError`. Cancellation: the
         answer is awaited by nobody.
         """
-        tried = _Tried()
-        return await self.within(deadline, what, lambda: self._repeat(query, tried), tried)
+        return await self.within(deadline, what, partial(self._repeat, query))
 
-    async def _repeat(self, query: CoordinatorQuery[_T], tried: _Tried) -> _T:
+    async def _repeat(self, query: CoordinatorQuery[_T], tried: Tried) -> _T:
         while True:
             try:
                 return await self._ask(query)
@@ -279,13 +289,6 @@ class Coordination:
     def _forget_the_oldest(self) -> None:
         while len(self._coordinators) > _REMEMBERED:
             del self._coordinators[next(iter(self._coordinators))]
-
-
-class _Tried:
-    """The attempts at a question so far."""
-
-    times = 0
-    error: KafkaError | None = None
 
 
 class _NoBatches:

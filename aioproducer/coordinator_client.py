@@ -22,7 +22,7 @@ import anyio
 
 from aioproducer.arguments import check_timeout, checked_group, checked_name, checked_offsets, checked_partition
 from aioproducer.config import ProducerConfig, ProducerOptions
-from aioproducer.coordination import Coordination
+from aioproducer.coordination import Coordination, Tried
 from aioproducer.core.committed_offsets import committed_offsets
 from aioproducer.core.transaction_failures import commit_unknown
 from aioproducer.core.transaction_fate import Fate, transaction_fate
@@ -182,9 +182,9 @@ class TransactionCoordinatorClient:
         timeout_ms = self.config.replace(transaction_timeout_ms=transaction_timeout_ms).transaction_timeout_ms
         manager = running.newcomer(name, timeout_ms)
 
-        async def ask() -> None:
+        async def ask(tried: Tried) -> None:
             operation = manager.initialize()
-            await running.converse(manager)
+            await running.converse(manager, tried)
             _raise_error_of(operation)
 
         await running.within(deadline, f"init() of transactional_id {name!r}", ask)
@@ -338,11 +338,11 @@ class TransactionCoordinatorClient:
     ) -> TransactionManager:
         """Do one thing to the transaction of a handle; answers who did it. Raises what became of it, or why it ended."""
 
-        async def work() -> TransactionManager:
+        async def work(tried: Tried) -> TransactionManager:
             manager = running.attached(handle)
             operation = begin(manager)
             try:
-                await running.converse(manager)
+                await running.converse(manager, tried)
             finally:
                 if not operation.is_done:
                     manager.close(KafkaError("The call ended before it was answered."))

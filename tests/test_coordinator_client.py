@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal, cast
@@ -417,6 +418,54 @@ async def test_a_cancelled_commit_leaves_nothing_behind_and_may_be_made_again(br
     assert committed(broker) == [b"value"]
 
 
+@pytest.mark.parametrize("seed", range(2))
+async def test_whatever_happens_on_the_way_each_call_tells_the_truth(broker: FakeBroker, seed: int) -> None:
+    chance = random.Random(seed)
+    fates: dict[str, bool] = {}
+    async with opened(broker) as one, opened(broker) as two:
+        for number in range(12):
+            handle = await one.init("load")
+            write(broker, handle, number % 3, f"{number}")
+            marker = {IN_0: number}
+            for _ in range(chance.randrange(3)):
+                api = chance.choice(["EndTxn", "FindCoordinator", "DescribeTransactions", "TxnOffsetCommit"])
+                broker.drop_connection(api, when=chance.choice(["before", "after"]), times=chance.choice([1, 1, 3]))
+            await one.send_offsets(handle, marker, "readers")
+            while f"{number}" not in fates:
+                client, commits = chance.choice([one, two]), chance.random() < 0.7
+                fate = await told(client, handle, commits=commits, cancel_after=chance.choice([None, 0, 3, 10, 30]))
+                if fate is not None:
+                    fates[f"{number}"] = fate
+            broker.clear_faults()
+            assert await told(two, handle, commits=True, cancel_after=None) is fates[f"{number}"]
+            assert await told(one, handle, commits=False, cancel_after=None) is fates[f"{number}"]
+
+        last = max(int(name) for name, is_committed in fates.items() if is_committed)
+        assert await one.committed("readers", [IN_0]) == {IN_0: OffsetAndMetadata(last)}
+    assert {(each or b"").decode() for each in committed(broker)} == {name for name, fate in fates.items() if fate}
+    assert {True, False} <= set(fates.values())
+
+
+async def told(
+    client: TransactionCoordinatorClient, handle: TransactionHandle, *, commits: bool, cancel_after: int | None
+) -> bool | None:
+    """Whether a call says that the transaction is committed, or that it never will be; None: it does not say."""
+    call = asyncio.ensure_future(client.commit(handle) if commits else client.abort(handle))
+    if cancel_after is not None:
+        for _ in range(cancel_after):
+            await asyncio.sleep(0)
+        call.cancel()
+    try:
+        await call
+    except TransactionStateError:
+        return True
+    except TransactionAbortable:
+        return False
+    except (asyncio.CancelledError, CommitUnknown):
+        return None
+    return commits
+
+
 # -- several writers ----------------------------------------------------------------------------------------------------
 
 
@@ -477,6 +526,19 @@ async def test_positions_that_a_caller_did_not_wait_for_are_not_taken_for_grante
             with pytest.raises(TransactionStateError, match="send_offsets"):
                 await coordinator.commit(handle)
         await coordinator.abort(handle)
+
+
+async def test_what_is_asked_again_and_again_is_told_with_its_reason(broker: FakeBroker) -> None:
+    async with opened(broker) as coordinator:
+        handle = await coordinator.init("load")
+        clock = Clock()
+        sending = asyncio.ensure_future(
+            coordinator.send_offsets(handle, {TopicPartition("nowhere", 0): 7}, "readers", timeout=600)
+        )
+        await until(lambda: broker.count("TxnOffsetCommit") > 1)
+        clock.advance(601)
+        with pytest.raises(KafkaTimeoutError, match=r"send_offsets\(\) .*UNKNOWN_TOPIC_OR_PARTITION"):
+            await sending
 
 
 async def test_a_member_that_its_group_left_behind_is_told_so(broker: FakeBroker) -> None:

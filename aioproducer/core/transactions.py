@@ -159,6 +159,7 @@ class TransactionManager:
         self.abort_refused: KafkaError | None = None  # where there was nothing to abort: why
         self.is_v2 = False
         self.attempts = 0  # how often the present request failed
+        self.refusal: KafkaError | None = None  # why it was refused last, where it is asked again
         self._timeout_ms = _NO_TIMEOUT_MS if enable_2pc else timeout_ms
         self._listener = listener
         self._transaction_version = transaction_version
@@ -585,6 +586,7 @@ class TransactionManager:
             if action is Action.FIND_COORDINATOR:
                 self._coordinators.pop(request.about, None)
             self.attempts += 1
+            self.refusal = broker_error(code, message)
             return Pause.BACKOFF if self._added else _PAUSES[action]
         self.attempts = 0
         error = broker_error(code, message)
