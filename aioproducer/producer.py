@@ -712,7 +712,8 @@ class Producer(ShortWay):
         Waits for the records that are still on their way; one that failed is raised as `TransactionAbortable`, and the
         transaction is to be aborted. What this answers is to be written down where the decision is made, for
         `complete_transaction`: the transaction outlives this producer, which does not abort it in ``close()`` any more. It
-        ends by that decision, or when a successor calls `init_transactions` without ``keep_prepared_txn``.
+        ends by that decision, or when a successor calls `init_transactions` without ``keep_prepared_txn``. (The block of
+        `transaction` still commits or aborts at its end: leave the decision to others with the explicit calls.)
 
         Needs ``transaction_two_phase_commit_enable``, and brokers that allow it. ``timeout`` is in seconds; None means
         ``max_block_ms``. Raises `TransactionStateError`, and `KafkaTimeoutError`; it goes on then, and the same call waits
