@@ -174,7 +174,7 @@ class TransactionCoordinatorClient:
         coordinator aborts the new one if it is not ended within ``transaction_timeout_ms`` of the first write. Make one for
         each transaction: in version 1 of the protocol a handle still opens a new transaction when its own has ended.
 
-        Raises `TransactionFatal` where the coordinator refuses: it names the right or the option that is missing.
+        Raises `TransactionFatal` where the coordinator refuses, and says why; once that is put right it may be called again.
         Cancellation: as when time runs out, earlier handles may be fenced or not.
         """
         running, deadline = self._begin(timeout)
@@ -246,8 +246,8 @@ class TransactionCoordinatorClient:
         """
         running, deadline = self._begin(timeout)
         reports = _reports(written)
-        _refuse_shared(handle, reports)
-        self._refuse_unconfirmed(_handle(handle))
+        _refuse_shared(_handle(handle), reports)
+        self._refuse_unconfirmed(handle)
         try:
             await self._carry_out(running, handle, deadline, TransactionManager.commit)
         except TransactionError as error:

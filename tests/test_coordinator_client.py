@@ -796,6 +796,7 @@ async def test_the_options_of_the_writers_will_do(broker: FakeBroker) -> None:
         ("init", ("load",), {"transaction_timeout_ms": 2**31}),
         ("init", ("load",), {"timeout": -1}),
         ("commit", ("load",), {}),
+        ("commit", ("load",), {"written": [{IN_0: Written(1, 0, 0)}] * 2}),
         ("abort", (None,), {}),
         ("send_offsets", (TransactionHandle("load", 1, 1), {IN_0: -1}, "g"), {}),
         ("send_offsets", (TransactionHandle("load", 1, 1), {IN_0: 1}, ""), {}),
