@@ -8,6 +8,7 @@ As a program it does so in a process of its own, which prints the ledger and end
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import sys
 import threading
@@ -24,6 +25,9 @@ from aioproducer import (
     ReopenRequired,
     TransactionAbortable,
 )
+from aioproducer.config import ProducerOptions
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["FENCED", "PARTITIONS", "Fate", "Ledger", "shop"]
 
@@ -93,15 +97,24 @@ async def shop(servers: str, topic: str, name: str, seed: int, ledger: Ledger, e
     """
     chance = random.Random(seed)
     made = 0
+    options: ProducerOptions = {
+        "transactional_id": name,
+        "retry_backoff_ms": 20,
+        # A broker that takes a minute to start, on a busy machine, is no reason for a transaction to time out.
+        "transaction_timeout_ms": 900_000,
+        "delivery_timeout_ms": 600_000,
+        "max_block_ms": 600_000,
+    }
     while not enough():
-        async with Producer(servers, transactional_id=name, retry_backoff_ms=20) as producer:
+        async with Producer(servers, **options) as producer:
             for _ in range(chance.randint(*_VISIT)):
                 made += 1
                 try:
                     await _transact(producer, topic, f"{name}.{seed}.{made}", chance, ledger)
                 except ProducerFenced:
                     raise
-                except (CommitUnknown, ReopenRequired):
+                except (CommitUnknown, ReopenRequired) as error:
+                    logger.warning("%s goes on with a new producer: %s", name, error)
                     break
                 if enough():
                     break
