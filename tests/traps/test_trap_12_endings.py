@@ -178,6 +178,22 @@ async def test_a_transaction_does_not_end_while_a_batch_is_on_its_way(ledger: Le
     ledger.check()
 
 
+async def test_an_abort_ends_what_may_have_begun_all_the_same() -> None:
+    """With version 1: the coordinator has added the partitions, and says that something went wrong."""
+    with FakeBroker(topics={"orders": 3, "in": 1}, versions=TV1) as broker:
+        ledger = Ledger(broker)
+        async with shop(broker) as producer:
+            await producer.init_transactions()
+            broker.fail_after_apply("AddPartitionsToTxn", "UNKNOWN_SERVER_ERROR")
+            await begun(ledger, producer)
+            with pytest.raises(TransactionAbortable):
+                await producer.commit_transaction()
+            await producer.abort_transaction()
+            assert ends(broker) == [False]
+            await ledger.commit_one(producer)
+        ledger.check()
+
+
 async def test_an_abort_does_not_deliver_first(ledger: Ledger) -> None:
     broker = ledger.broker
     async with shop(broker, linger_ms=60_000, batch_size=100) as producer:

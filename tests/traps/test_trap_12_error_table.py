@@ -178,7 +178,7 @@ def in_doubt(cell: Cell) -> Cell:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("cell", cells(lambda cell: cell.place.rpc is Rpc.COMMIT))
+@pytest.mark.parametrize("cell", cells(lambda cell: cell.place.rpc is Rpc.COMMIT, quick=True))
 async def test_a_commit_is_unknown_where_an_attempt_without_an_answer_is_followed_by_a_refusal(
     cell: Cell, when: Literal["before", "after"]
 ) -> None:
