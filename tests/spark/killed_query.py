@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -111,6 +112,7 @@ def main(bootstrap: str, topic: str, directory: Path, point: str = "", batch: st
         numbers(session, directory / "files")
         .writeStream.format("aioproducer")
         .option("kafka.bootstrap.servers", bootstrap)
+        .option("kafka.max.block.ms", "240000")  # the busiest machine has the time that it needs
         .option("topic", topic)
         .option("checkpointLocation", str(directory / "checkpoint"))
         .options(**EXACTLY_ONCE)
@@ -128,4 +130,6 @@ if __name__ == "__main__":
     except BaseException as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.stderr.flush()
-        os._exit(3)  # the JVM is gone: an ordinary exit would wait for it
+        with suppress(OSError, IndexError):  # it is gone already, if all went as planned
+            os.kill(int((Path(sys.argv[3]) / "jvm.pid").read_text()), signal.SIGKILL)
+        os._exit(3)  # an ordinary exit would wait for the JVM

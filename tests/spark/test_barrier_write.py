@@ -53,6 +53,7 @@ def test_rows_without_a_key_take_turns_and_a_partition_that_is_given_stays() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_each_partition_is_in_one_task(spark: SparkSession, broker: FakeBroker) -> None:
     df = spark.range(1000).selectExpr("string(id) AS key", "string(id) AS value")
 
@@ -65,6 +66,7 @@ def test_each_partition_is_in_one_task(spark: SparkSession, broker: FakeBroker) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_task_that_fails_makes_the_stage_run_again_with_another_epoch(
     spark: SparkSession, broker: FakeBroker
 ) -> None:
@@ -79,6 +81,7 @@ def test_a_task_that_fails_makes_the_stage_run_again_with_another_epoch(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_job_that_has_succeeded_is_not_done_again_under_the_same_id(spark: SparkSession, broker: FakeBroker) -> None:
     df = spark.range(10).selectExpr("string(id) AS key", "string(id) AS value")
     first = write_exactly_once(df, options(broker, **{"job.id": "monday"}))
@@ -91,6 +94,7 @@ def test_a_job_that_has_succeeded_is_not_done_again_under_the_same_id(spark: Spa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_foreach_batch_writes_each_micro_batch_once(spark: SparkSession, broker: FakeBroker, tmp_path: Path) -> None:
     write_files(tmp_path / "files", batches=3, rows=20)
     keyed = values_of(spark, tmp_path / "files").selectExpr("value AS key", "value")

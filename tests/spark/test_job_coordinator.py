@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioproducer import TopicPartition, TransactionCoordinatorClient
 from aioproducer.errors import KafkaError, ProducerFenced, SharedPartition, TransactionAbortable
 from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, marker_group
 from aioproducer.spark.job_coordinator import JobCoordinator
-from aioproducer.spark.job_transaction import JobTransaction
-from aioproducer.spark.sink_columns import SinkColumns
-from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.task_attempt import TaskAttempt
-from aioproducer.spark.task_run import TaskRun
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.testing import FakeBroker
 from aioproducer.types import OffsetAndMetadata
+from tests.spark.query import Query, rows_of
 
 MARKER = TopicPartition("orders", 0)
 
@@ -32,69 +26,16 @@ def broker() -> Iterator[FakeBroker]:
         yield broker
 
 
-class Query:
-    """A query as Spark would run it, without Spark: every call in an event loop of its own, everything pickled."""
-
-    def __init__(self, broker: FakeBroker, name: str = "q1", **options: str) -> None:
-        given = {
-            "kafka.bootstrap.servers": broker.bootstrap_servers,
-            "topic": "orders",
-            "delivery.guarantee": "exactly-once",
-            "transactional.id": "t",
-            **options,
-        }
-        self.name = name
-        self.options = SinkOptions.from_spark(given)
-        self.columns = SinkColumns.of([("value", "string"), ("partition", "int")], self.options)
-
-    def begin(self) -> JobTransaction:
-        transaction = asyncio.run(JobCoordinator(self.options).begin())
-        copied: JobTransaction = pickle.loads(pickle.dumps(transaction))
-        return copied
-
-    def task(
-        self,
-        transaction: JobTransaction,
-        batch: int,
-        partition: int,
-        rows: int = 10,
-        *,
-        number: int = 0,
-        attempt_id: int = 0,
-    ) -> TaskSummary:
-        attempt = TaskAttempt(attempt_id or 100 * batch + partition, number, self.name, batch)
-        table = pa.record_batch(
-            {
-                "value": [f"{batch}-{partition}-{row}" for row in range(rows)],
-                "partition": pa.array([partition] * rows, pa.int32()),
-            }
-        )
-        summary = TaskRun(self.options, self.columns, transaction, attempt).run([table])
-        copied: TaskSummary = pickle.loads(pickle.dumps(summary))
-        return copied
-
-    def commit(self, summaries: Sequence[TaskSummary | None], batch: int) -> None:
-        asyncio.run(JobCoordinator(self.options).commit(summaries, self.name, batch))
-
-    def run(self, batch: int) -> list[TaskSummary]:
-        transaction = self.begin()
-        summaries = [self.task(transaction, batch, partition) for partition in range(2)]
-        self.commit(summaries, batch)
-        return summaries
+def visible(broker: FakeBroker) -> list[int]:
+    return sorted(int(record.value or b"") for record in broker.records("orders", committed=True))
 
 
-def visible(broker: FakeBroker) -> list[bytes]:
-    return sorted(record.value or b"" for record in broker.records("orders", committed=True))
-
-
-def rows_of(*batches: int) -> list[bytes]:
-    return sorted(
-        b"%d-%d-%d" % (batch, partition, row) for batch in batches for partition in range(2) for row in range(10)
-    )
+def query_on(broker: FakeBroker, name: str = "q1", **options: str) -> Query:
+    return Query(broker.bootstrap_servers, "orders", name, **options)
 
 
 def test_a_batch_becomes_visible_as_a_whole_when_it_is_committed(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
     transaction = query.begin()
     summaries = [query.task(transaction, 0, partition) for partition in range(2)]
     assert visible(broker) == []
@@ -109,7 +50,7 @@ def test_a_batch_becomes_visible_as_a_whole_when_it_is_committed(broker: FakeBro
 
 
 def test_a_batch_asks_for_one_epoch_and_ends_once(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
 
     query.run(0)
     query.run(1)
@@ -119,7 +60,7 @@ def test_a_batch_asks_for_one_epoch_and_ends_once(broker: FakeBroker) -> None:
 
 
 def test_the_marker_is_committed_with_the_batch(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
     query.run(0)
     query.run(1)
 
@@ -128,7 +69,7 @@ def test_the_marker_is_committed_with_the_batch(broker: FakeBroker) -> None:
 
 def test_a_committed_batch_that_runs_again_is_skipped(broker: FakeBroker) -> None:
     """The driver died after EndTxn, before Spark's commit log."""
-    query = Query(broker)
+    query = query_on(broker)
     query.run(0)
 
     again = query.run(0)
@@ -138,7 +79,7 @@ def test_a_committed_batch_that_runs_again_is_skipped(broker: FakeBroker) -> Non
 
 
 def test_a_batch_whose_driver_died_before_the_end_runs_again_as_if_it_never_had(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
     transaction = query.begin()
     for partition in range(2):
         query.task(transaction, 0, partition)
@@ -149,7 +90,7 @@ def test_a_batch_whose_driver_died_before_the_end_runs_again_as_if_it_never_had(
 
 
 def test_an_older_driver_is_fenced(broker: FakeBroker) -> None:
-    older, newer = Query(broker), Query(broker)
+    older, newer = query_on(broker), query_on(broker)
     theirs = older.begin()
     summaries = [older.task(theirs, 0, partition) for partition in range(2)]
 
@@ -163,7 +104,7 @@ def test_an_older_driver_is_fenced(broker: FakeBroker) -> None:
 
 
 def test_two_tasks_that_write_one_partition_are_refused_and_nothing_is_visible(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
     transaction = query.begin()
     written = query.task(transaction, 0, 0)
 
@@ -177,19 +118,19 @@ def test_two_tasks_that_write_one_partition_are_refused_and_nothing_is_visible(b
 
 def test_a_stage_that_runs_again_with_attempt_0_is_found_out_by_its_batches(broker: FakeBroker) -> None:
     """Equal sequences of two writers count as repeats; the number of the attempt cuts the batches otherwise."""
-    query = Query(broker)
+    query = query_on(broker)
     transaction = query.begin()
     query.task(transaction, 0, 0, 1000, attempt_id=12)
 
     with pytest.raises(KafkaError):
         query.task(transaction, 0, 0, 1000, attempt_id=19)
 
-    asyncio.run(JobCoordinator(query.options).abort([transaction.handle]))
+    query.abort(transaction)
     assert visible(broker) == []
 
 
 def test_a_later_attempt_at_a_task_is_refused_before_it_writes(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
     transaction = query.begin()
     broker.forget_requests()
 
@@ -200,7 +141,7 @@ def test_a_later_attempt_at_a_task_is_refused_before_it_writes(broker: FakeBroke
 
 
 def test_what_does_not_fit_together_is_not_committed(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
     transaction = query.begin()
     done = query.task(transaction, 0, 0)
 
@@ -216,7 +157,7 @@ def test_what_does_not_fit_together_is_not_committed(broker: FakeBroker) -> None
 
 def test_an_abort_after_the_commit_changes_nothing(broker: FakeBroker) -> None:
     """Spark calls abort() with all messages where commit() has raised, whatever became of it."""
-    query = Query(broker)
+    query = query_on(broker)
     summaries = query.run(0)
     handle = summaries[0].handle
     assert handle is not None
@@ -229,7 +170,7 @@ def test_an_abort_after_the_commit_changes_nothing(broker: FakeBroker) -> None:
 
 
 def test_a_lost_answer_to_the_commit_is_asked_for_again(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
     transaction = query.begin()
     summaries = [query.task(transaction, 0, partition) for partition in range(2)]
     broker.drop_connection("EndTxn", when="after")
@@ -240,7 +181,7 @@ def test_a_lost_answer_to_the_commit_is_asked_for_again(broker: FakeBroker) -> N
 
 
 def test_a_transaction_that_took_too_long_is_aborted_and_the_batch_runs_again(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
     transaction = query.begin()
     summaries = [query.task(transaction, 0, partition) for partition in range(2)]
     broker.expire_transaction("t")
@@ -258,7 +199,7 @@ def delete_marker(broker: FakeBroker) -> None:
 
 
 def test_a_marker_that_is_gone_stops_a_query_that_goes_on(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
     query.run(0)
     delete_marker(broker)
 
@@ -266,28 +207,28 @@ def test_a_marker_that_is_gone_stops_a_query_that_goes_on(broker: FakeBroker) ->
         query.run(1)
 
     assert visible(broker) == rows_of(0)
-    Query(broker, **{"commit.marker.missing": "trust-checkpoint"}).run(1)
+    query_on(broker, **{"commit.marker.missing": "trust-checkpoint"}).run(1)
     assert visible(broker) == rows_of(0, 1)
 
 
 def test_a_new_checkpoint_begins_anew(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
-    Query(broker).run(0)
+    query_on(broker).run(0)
 
-    Query(broker, "q2").run(0)
+    query_on(broker, "q2").run(0)
 
-    assert visible(broker) == sorted(rows_of(0) * 2)
+    assert visible(broker) == sorted(rows_of(0, 0))
     assert "wrote batch 0 of query q1 before" in caplog.text
 
 
 def test_another_querys_marker_tells_nothing_of_a_query_that_goes_on(broker: FakeBroker) -> None:
-    Query(broker).run(0)
+    query_on(broker).run(0)
 
     with pytest.raises(CommitMarkerMissing, match="is of batch 0 of another query, q1"):
-        Query(broker, "q2").run(3)
+        query_on(broker, "q2").run(3)
 
 
 def test_a_checkpoint_that_was_rolled_back_repeats_nothing(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
     for batch in range(3):
         query.run(batch)
 
@@ -307,11 +248,11 @@ def test_an_offset_that_is_no_marker_is_not_taken_for_one(broker: FakeBroker) ->
     asyncio.run(commit_something_else())
 
     with pytest.raises(CommitMarkerMissing, match="did not write"):
-        Query(broker).begin()
+        query_on(broker).begin()
 
 
 def test_a_job_without_rows_commits_its_marker(broker: FakeBroker) -> None:
-    query = Query(broker)
+    query = query_on(broker)
     transaction = query.begin()
     summary: Any = query.task(transaction, 0, 0, rows=0)
 

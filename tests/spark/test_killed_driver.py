@@ -38,8 +38,12 @@ class Runs:
     def start(self, *kill: str) -> int:
         """Run it; answers its exit code."""
         command = [sys.executable, killed_query.__file__, self.kafka.bootstrap_servers, self.topic, str(self.directory)]
-        done = subprocess.run([*command, *kill], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-        self.told = done.stderr[-3000:]
+        with (self.directory / "stderr").open(
+            "w+"
+        ) as stderr:  # a pipe would be held open by whoever outlives the program
+            done = subprocess.run([*command, *kill], cwd=ROOT, stderr=stderr, stdout=stderr, check=False, timeout=500)
+            stderr.seek(0)
+            self.told = stderr.read()[-3000:]
         return done.returncode
 
     def visible(self) -> Counter[int]:

@@ -17,7 +17,7 @@ from tests.spark.streams import EXACTLY_ONCE, numbers, values_of, write_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
