@@ -17,6 +17,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from aioproducer import (
+    BrokerError,
     CommitUnknown,
     DeliveryError,
     KafkaTimeoutError,
@@ -24,8 +25,10 @@ from aioproducer import (
     ProducerFenced,
     ReopenRequired,
     TransactionAbortable,
+    TransactionFatal,
 )
 from aioproducer.config import ProducerOptions
+from aioproducer.protocol import ErrorCode
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +89,12 @@ class Ledger:
         assert seen.keys() <= self.fates.keys()
 
 
+def _is_of_a_broker_that_stops(error: TransactionFatal) -> bool:
+    """Whether a broker had no better word for it: one that is being stopped answers EndTxn like this now and then."""
+    cause = error.__cause__
+    return isinstance(cause, BrokerError) and cause.code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class _Abort(Exception):
     """The work wants no commit."""
 
@@ -113,7 +122,9 @@ async def shop(servers: str, topic: str, name: str, seed: int, ledger: Ledger, e
                     await _transact(producer, topic, f"{name}.{seed}.{made}", chance, ledger)
                 except ProducerFenced:
                     raise
-                except (CommitUnknown, ReopenRequired) as error:
+                except (CommitUnknown, ReopenRequired, TransactionFatal) as error:
+                    if isinstance(error, TransactionFatal) and not _is_of_a_broker_that_stops(error):
+                        raise
                     logger.warning("%s goes on with a new producer: %s", name, error)
                     break
                 if enough():
