@@ -135,6 +135,7 @@ def _audit(spark: Any, plan: AuditPlan, out: Console) -> AuditVerdict:
 
     from aioproducer.spark.audit import run_audit
     from aioproducer.spark.audit_offsets import AuditFailed
+    from aioproducer.spark.load_errors import cause_of
     from aioproducer.spark.load_files import FilesRefused
 
     try:
@@ -143,7 +144,7 @@ def _audit(spark: Any, plan: AuditPlan, out: Console) -> AuditVerdict:
     except (AuditFailed, FilesRefused) as error:
         raise Trouble(str(error)) from error
     except PySparkException as error:
-        raise Trouble(f"Spark cannot read what is to be compared: {str(error).splitlines()[0]}") from error
+        raise Trouble(f"Spark cannot read what is to be compared: {cause_of(error)}") from error
 
 
 def _write(verdict: AuditVerdict, options: argparse.Namespace) -> None:

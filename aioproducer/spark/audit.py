@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -22,21 +19,19 @@ from aioproducer.spark.audit_offsets import AuditFailed, OffsetRange, stable_ran
 from aioproducer.spark.audit_reader import RECORD, RangeReader
 from aioproducer.spark.audit_source import NAME, AuditSource
 from aioproducer.spark.audit_verdict import AuditVerdict, Expectation, Run, Sample, add_up
+from aioproducer.spark.load_errors import cause_of
 from aioproducer.spark.load_files import FileFormat, RecordShape, SourceFiles
+from aioproducer.spark.load_progress import Progress, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["AuditPlan", "Progress", "run_audit"]
+__all__ = ["AuditPlan", "run_audit"]
 
-#: ``progress(done, of, note)``: so many of so many tasks.
-Progress = Callable[[int, int, str], object]
-
-#: Facts that one Python worker judges at a time, about 100 bytes of its memory each while it does.
+#: Facts that one Python worker judges at a time, about 300 bytes of its memory each while it does.
 _BUCKET: Final = 400_000
 _TEXT: Final = 200
 _LOOKED_UP: Final = 40
-_POLL: Final = 0.25
 _BYTES_PER_ROW: Final = 50
 
 _ORDER_OF_FILES: Final = "file"
@@ -150,16 +145,12 @@ def _judge(
     schema = ", ".join(f"`{name}` {kind}" for name, kind in FINDING_COLUMNS.items())
     judge: Any = partial(_judge_bucket, by_order=plan.order != _NO_ORDER)
     bucketed: Any = facts.repartition(buckets, "bucket")
-    with (
-        warnings.catch_warnings()
-    ):  # mapInArrow asks for pandas, though it uses none, and would rather have an older one
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        found: DataFrame = bucketed.mapInArrow(judge, schema)
-    with _told(spark, progress):
+    found: DataFrame = bucketed.mapInArrow(judge, schema)
+    with told(spark, progress):
         try:
             rows: list[Any] = found.collect()
         except Exception as error:  # Spark's, with a Java stack trace around what our own code has said
-            raise AuditFailed(_cause(error)) from error
+            raise AuditFailed(cause_of(error)) from error
     return [Finding(*row) for row in rows]
 
 
@@ -169,43 +160,6 @@ def _judge_bucket(batches: Iterator[Any], *, by_order: bool) -> Iterator[Any]:
     found = list(batches)
     if found:
         yield findings_batch(judge_bucket(Facts.of(pa.Table.from_batches(found)), by_order=by_order))
-
-
-def _cause(error: Exception) -> str:
-    """What our code said in a task, out of what Spark made of it."""
-    text = str(error)
-    for line in reversed(text.splitlines()):
-        name, _, message = line.strip().partition(": ")
-        if message and name.rpartition(".")[2] in {"AuditFailed", "BrokerError", "BrokerConnectionError"}:
-            return message
-    return text
-
-
-@contextmanager
-def _told(spark: SparkSession, progress: Progress) -> Generator[None, None, None]:
-    """Tell how many tasks of the running job are done, from a thread of its own."""
-    done = threading.Event()
-    tracker = spark.sparkContext.statusTracker()
-    began = time.monotonic()
-    seen: dict[int, tuple[int, int]] = {}
-
-    def tell() -> None:
-        while not done.wait(_POLL):
-            for stage in tracker.getActiveStageIds():
-                info = tracker.getStageInfo(stage)
-                if info is not None:
-                    seen[stage] = (info.numCompletedTasks, info.numTasks)
-            if seen:
-                finished = sum(each[0] for each in seen.values())
-                progress(finished, sum(each[1] for each in seen.values()), f"{time.monotonic() - began:.0f} s")
-
-    thread = threading.Thread(target=tell, name="aioproducer audit progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 class _LookUp:

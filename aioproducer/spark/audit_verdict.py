@@ -71,7 +71,7 @@ class Sample:
 
 _SENTENCES: Final[Mapping[FindingKind, str]] = {
     FindingKind.LOST: "{what}, number {number} in order ({count} in a row), is not in the topic: {value}",
-    FindingKind.DUPLICATED: "{what} at {place} is there once more; first at offset {other} of its first place.",
+    FindingKind.DUPLICATED: "{what} at {place} is there once more; the first is at offset {other}.",
     FindingKind.REORDERED: "{what} at {place} stands behind offset {other}, which was sent later.",
     FindingKind.MISPLACED: "{what} at {place} belongs to another partition by its key.",
     FindingKind.ALTERED: "{what} at {place} is not what was expected there (number {number} in order): {value}",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["FileFormat", "FilesRefused", "RecordShape", "SourceFiles", "ValueShape"]
+__all__ = ["ORDER", "FileFormat", "FilesRefused", "RecordShape", "SourceFiles", "ValueShape", "with_row_order"]
 
 
 class FilesRefused(Exception):
@@ -90,11 +90,34 @@ class SourceFiles:
             reader = reader.schema(self.schema)
         return with_order(self._checked(reader.load(list(self.paths))))
 
-    def read_stream(self, spark: SparkSession, directory: str, schema: StructType, most: int) -> DataFrame:
-        """The rows of the files in a directory as a stream of at most ``most`` files at a time."""
+    def names(self, spark: SparkSession) -> Sequence[str]:
+        """The files that there are now; none of them is read."""
+        return spark.read.format("text").load(list(self.paths)).inputFiles()
+
+    def schema_of(self, spark: SparkSession) -> StructType:
+        """The columns of the files; for CSV and JSON without ``schema`` all of them are read to find out."""
+        reader = spark.read.format(self.format).options(**self.options)
+        if self.schema is not None:
+            reader = reader.schema(self.schema)
+        return self._checked(reader.load(list(self.paths))).schema
+
+    def read_stream(self, spark: SparkSession, schema: StructType, most: int) -> DataFrame:
+        """The rows of the files as a stream, ``most`` files at a time, the oldest first; put `with_row_order` behind it.
+
+        Raises FilesRefused for paths of which Spark cannot make one.
+        """
         reader = spark.readStream.format(self.format).options(**self.options).schema(schema)
-        rows = reader.option("maxFilesPerTrigger", most).option("recursiveFileLookup", "true").load(directory)
-        return _with_place(rows)
+        return _with_place(reader.option("maxFilesPerTrigger", most).load(self._one_path()))
+
+    def _one_path(self) -> str:
+        """A stream has one path; a glob of alternatives is one, too."""
+        paths = [path if "://" in path else str(Path(path).absolute()) for path in self.paths]
+        if len(paths) == 1:
+            return paths[0]
+        odd = [path for path in paths if set(path) & set("{},\\")]
+        if odd:
+            raise FilesRefused(f"{odd[0]!r} has one of the characters {{}},\\ and is not the only path; rename it.")
+        return "{" + ",".join(paths) + "}"
 
     def _checked(self, rows: DataFrame) -> DataFrame:
         if not rows.columns:

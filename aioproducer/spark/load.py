@@ -1,0 +1,210 @@
+"""Loads files into a topic on Spark: in one job, or exactly once in a transaction for each few files, to be resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.config import ProducerConfig
+from aioproducer.producer import Producer
+from aioproducer.spark.load_errors import cause_of
+from aioproducer.spark.load_files import ORDER, RecordShape, SourceFiles, with_row_order
+from aioproducer.spark.load_progress import Progress, told
+from aioproducer.spark.load_state import LoadState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["LoadFailed", "LoadPlan", "LoadResult", "run_load"]
+
+logger = logging.getLogger("aioproducer.spark")
+
+#: A task that fails aborts its transaction; the same files are written again so many times before the load gives up.
+_ATTEMPTS: Final = 3
+
+
+class LoadFailed(Exception):
+    """The load ended before all was written; the message says what is there, and how to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """What is loaded, and whereto. ``producer``: options of the producer, by Kafka's names.
+
+    With ``load_name`` it is written exactly once, under that name as transactional id; ``checkpoint`` is the directory that
+    knows how far it is, and ``max_files`` how many files make one transaction.
+    """
+
+    files: SourceFiles
+    topic: str
+    producer: Mapping[str, str]
+    shape: RecordShape = field(default_factory=RecordShape)
+    load_name: str | None = None
+    checkpoint: Path = field(default_factory=Path)
+    max_files: int = 1
+
+    def sink_options(self) -> dict[str, str]:
+        """Options of the data source ``aioproducer``."""
+        options = {f"kafka.{name}": value for name, value in self.producer.items()} | {"topic": self.topic}
+        if self.load_name is not None:
+            options |= {"delivery.guarantee": "exactly-once", "transactional.id": self.load_name}
+        return options
+
+
+@dataclass(slots=True)
+class LoadResult:
+    """What was written by this run: rows, bytes of their keys and values, transactions, seconds."""
+
+    rows: int = 0
+    size: int = 0
+    transactions: int = 0
+    seconds: float = 0.0
+    is_resumed: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, with the rate."""
+        return {
+            "rows": self.rows,
+            "bytes": self.size,
+            "transactions": self.transactions,
+            "resumed": self.is_resumed,
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self.rows / self.seconds) if self.seconds else 0,
+        }
+
+
+def run_load(spark: SparkSession, plan: LoadPlan, progress: Progress) -> LoadResult:
+    """Write the files, or what is left of them; blocks until that is done.
+
+    Records of one key keep the order of the files' rows, the older file first. Raises FilesRefused and LoadRefused where
+    nothing was begun, what `Producer.partitions_for` does where the topic cannot be asked for, and LoadFailed where it was.
+    """
+    from aioproducer.spark import AioProducerSource
+
+    asyncio.run(_count_partitions(ProducerConfig.from_properties(dict(plan.producer)), plan.topic))
+    spark.dataSource.register(AioProducerSource)
+    began = time.monotonic()
+    result = LoadResult()
+    try:
+        if plan.load_name is None:
+            _load_once_or_more(spark, plan, progress, result)
+        else:
+            _load_exactly_once(spark, plan, progress, result)
+    finally:
+        result.seconds = time.monotonic() - began
+    return result
+
+
+def _load_once_or_more(spark: SparkSession, plan: LoadPlan, progress: Progress, result: LoadResult) -> None:
+    from pyspark.errors import PySparkException
+
+    records = plan.shape.of(plan.files.read(spark))
+    try:
+        with told(spark, progress):
+            _write(records, plan, result, {})
+    except PySparkException as error:
+        raise LoadFailed(
+            f"The load stopped: {cause_of(error)} Some of the rows may be in the topic already, and the "
+            "same command would write them once more. (--exactly-once goes on where it was, without a duplicate.)"
+        ) from error
+
+
+async def _count_partitions(config: ProducerConfig, topic: str) -> int:
+    async with Producer(config) as producer:
+        return len(await producer.partitions_for(topic))
+
+
+def _write(records: DataFrame, plan: LoadPlan, result: LoadResult, options: Mapping[str, str]) -> None:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    from aioproducer.spark.kafka_partitions import partition_for_kafka
+
+    config = ProducerConfig.from_properties(dict(plan.producer))
+    placed = partition_for_kafka(records, plan.topic, config).sortWithinPartitions("partition", *ORDER)
+    size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
+    observed = Observation()
+    rows = placed.select("key", "value", "partition").observe(
+        observed, f.count(f.lit(1)).alias("rows"), f.sum(size).alias("size")
+    )
+    rows.write.format("aioproducer").mode("append").options(**plan.sink_options(), **options).save()
+    told_by_spark: Mapping[str, Any] = observed.get
+    result.rows += int(told_by_spark["rows"] or 0)
+    result.size += int(told_by_spark["size"] or 0)
+    result.transactions += 1
+
+
+# -- exactly once ----------------------------------------------------------------------------------------------------------
+
+
+def _load_exactly_once(spark: SparkSession, plan: LoadPlan, progress: Progress, result: LoadResult) -> None:
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql.types import StructType
+
+    state = LoadState.open(plan.checkpoint, _what(plan), lambda: json.loads(plan.files.schema_of(spark).json()))
+    result.is_resumed = not state.is_new
+    stream = plan.files.read_stream(spark, StructType.fromJson(dict(state.schema)), plan.max_files)
+    slices = -(-len(plan.files.names(spark)) // plan.max_files)
+    batches = _Batches(plan, state, result, slices, progress)
+    query = (
+        stream.writeStream.foreachBatch(batches.write)
+        .option("checkpointLocation", state.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        why = batches.error or error
+        raise LoadFailed(
+            f"The load stopped: {cause_of(why)} This run has committed {result.transactions} "
+            f"transactions with {result.rows:,} rows, and nothing by halves. Run the same command again to go on."
+        ) from error
+    finally:
+        query.stop()
+
+
+class _Batches:
+    """Writes each slice of the files in a transaction of its own."""
+
+    def __init__(self, plan: LoadPlan, state: LoadState, result: LoadResult, slices: int, progress: Progress) -> None:
+        self._plan = plan
+        self._state = state
+        self._result = result
+        self._slices = max(slices, 1)
+        self._progress = progress
+        self.error: Exception | None = None
+
+    def write(self, rows: DataFrame, batch: int) -> None:
+        """What foreachBatch() calls. The job's id keeps a slice that was committed from being written again."""
+        records = self._plan.shape.of(with_row_order(rows))
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                job = {"job.id": f"{self._state.load_id}/{batch}"}
+                _write(records, self._plan, self._result, job)
+                break
+            except Exception as error:  # whatever it is, Spark wraps it; the transaction is aborted
+                logger.warning("Slice %d of the load, attempt %d of %d: %s", batch, attempt, _ATTEMPTS, cause_of(error))
+                self.error = error
+                if attempt == _ATTEMPTS:
+                    raise
+        note = f"{self._result.rows:,} rows in {self._result.transactions} transactions"
+        self._progress(min(batch + 1, self._slices), self._slices, note)
+
+
+def _what(plan: LoadPlan) -> Mapping[str, Any]:
+    return {
+        "topic": plan.topic,
+        "files": [path if "://" in path else str(Path(path).absolute()) for path in plan.files.paths],
+        "format": plan.files.format.value,
+        "options": dict(plan.files.options),
+        "key": plan.shape.key,
+        "value": plan.shape.value.value,
+        "value_column": plan.shape.value_column,
+    }

@@ -1,0 +1,70 @@
+"""What an exactly-once load remembers beside Spark's checkpoint: what it loads whereto, so that it goes on with that."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["LoadRefused", "LoadState"]
+
+_FILE: Final = "load.json"
+
+
+class LoadRefused(Exception):
+    """The load was not begun; the message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadState:
+    """One load: ``load_id`` is new with each checkpoint, ``schema`` is that of the files when it began, as Spark's JSON."""
+
+    load_id: str
+    schema: Mapping[str, Any]
+    is_new: bool
+    checkpoint: str
+
+    @classmethod
+    def open(cls, directory: Path, what: Mapping[str, Any], schema: Callable[[], Mapping[str, Any]]) -> LoadState:
+        """That of the directory, or a new one; ``what`` is compared with what the load began with.
+
+        Raises LoadRefused where the directory belongs to another load, or cannot be written.
+        """
+        file = directory / _FILE
+        checkpoint = str((directory / "spark").absolute())
+        try:
+            if not file.exists():
+                directory.mkdir(parents=True, exist_ok=True)
+                state = cls(uuid.uuid4().hex, schema(), True, checkpoint)
+                _write(file, {"version": 1, "load": state.load_id, "what": dict(what), "schema": state.schema})
+                return state
+            kept = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise LoadRefused(f"The checkpoint directory {directory} cannot be used: {error}.") from error
+        except ValueError as error:
+            raise LoadRefused(f"{file} is not what a load has written; choose another --checkpoint.") from error
+        _compare(directory, kept["what"], json.loads(json.dumps(what)))
+        return cls(kept["load"], kept["schema"], False, checkpoint)
+
+
+def _compare(directory: Path, kept: Mapping[str, Any], what: Mapping[str, Any]) -> None:
+    differing = sorted(name for name in {*kept, *what} if kept.get(name) != what.get(name))
+    if differing:
+        told = ", ".join(f"{name} {kept.get(name)!r}, not {what.get(name)!r}" for name in differing)
+        raise LoadRefused(
+            f"The checkpoint {directory} belongs to a load with {told}. Go on with the same arguments, or begin another "
+            "load with another --id or --checkpoint."
+        )
+
+
+def _write(file: Path, content: Mapping[str, Any]) -> None:
+    new = file.with_suffix(".new")
+    with new.open("w", encoding="utf-8") as out:
+        json.dump(content, out, indent=2)
+        out.flush()
+        os.fsync(out.fileno())
+    new.replace(file)

@@ -1,0 +1,116 @@
+"""A load makes of rows the records that an audit expects, remembers what it is, and refuses to become another one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aioproducer.spark.load import LoadPlan, LoadResult
+from aioproducer.spark.load_errors import cause_of
+from aioproducer.spark.load_files import FileFormat, FilesRefused, SourceFiles
+from aioproducer.spark.load_state import LoadRefused, LoadState
+
+SCHEMA = {"type": "struct", "fields": []}
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["a.parquet"], FileFormat.PARQUET),
+        (["a.csv", "b.csv.gz"], FileFormat.CSV),
+        (["a.jsonl", "b.JSON"], FileFormat.JSON),
+        (["day/*.csv"], FileFormat.CSV),
+        (["notes.2013.txt.bz2"], FileFormat.TEXT),
+    ],
+)
+def test_the_names_of_files_tell_their_format(paths: list[str], expected: FileFormat) -> None:
+    assert SourceFiles.of(paths, None, {}).format is expected
+
+
+@pytest.mark.parametrize("paths", [["a"], ["a.csv", "a.json"], ["a.gz"], ["directory/"]])
+def test_names_that_do_not_tell_it_need_the_option(paths: list[str]) -> None:
+    with pytest.raises(FilesRefused, match=r"--format parquet\|csv\|json\|text"):
+        SourceFiles.of(paths, None, {})
+
+    assert SourceFiles.of(paths, "text", {}).format is FileFormat.TEXT
+
+
+def test_options_of_the_reader_replace_the_defaults() -> None:
+    files = SourceFiles.of(["a.csv"], None, {"header": "false", "nullValue": "NA"})
+
+    assert files.options == {"header": "false", "inferSchema": "true", "mode": "FAILFAST", "nullValue": "NA"}
+
+
+def test_a_load_that_goes_on_has_the_id_and_the_schema_with_which_it_began(tmp_path: Path) -> None:
+    directory = tmp_path / "of" / "load"
+    what = {"topic": "flights", "key": None}
+
+    begun = LoadState.open(directory, what, lambda: SCHEMA)
+    goes_on = LoadState.open(directory, what, lambda: pytest.fail("the files need not be looked at again"))
+
+    assert (begun.is_new, goes_on.is_new) == (True, False)
+    assert (goes_on.load_id, goes_on.schema, goes_on.checkpoint) == (begun.load_id, SCHEMA, begun.checkpoint)
+
+
+def test_another_load_does_not_get_its_checkpoint(tmp_path: Path) -> None:
+    LoadState.open(tmp_path, {"topic": "flights", "key": "tailnum"}, lambda: SCHEMA)
+
+    with pytest.raises(LoadRefused, match="belongs to a load with key 'tailnum', not 'carrier'"):
+        LoadState.open(tmp_path, {"topic": "flights", "key": "carrier"}, lambda: SCHEMA)
+
+
+def test_a_checkpoint_that_cannot_be_read_or_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "load.json").write_text("{")
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(LoadRefused, match="is not what a load has written"):
+        LoadState.open(tmp_path, {}, lambda: SCHEMA)
+    with pytest.raises(LoadRefused, match="cannot be used"):
+        LoadState.open(tmp_path / "file" / "below", {}, lambda: SCHEMA)
+
+
+def test_no_half_of_the_state_is_left_where_the_schema_cannot_be_had(tmp_path: Path) -> None:
+    with pytest.raises(FilesRefused):
+        LoadState.open(tmp_path / "new", {}, _refuse)
+
+    assert not (tmp_path / "new" / "load.json").exists()
+
+
+def _refuse() -> dict[str, object]:
+    raise FilesRefused("no column")
+
+
+def test_the_sink_is_told_of_the_guarantee_and_of_every_option_of_the_producer() -> None:
+    files = SourceFiles.of(["a.csv"], None, {})
+    producer = {"bootstrap.servers": "kafka:9092", "compression.type": "zstd"}
+
+    assert LoadPlan(files, "t", producer).sink_options() == {
+        "kafka.bootstrap.servers": "kafka:9092",
+        "kafka.compression.type": "zstd",
+        "topic": "t",
+    }
+    exactly_once = LoadPlan(files, "t", producer, load_name="flights").sink_options()
+    assert exactly_once["transactional.id"] == "flights"
+    assert exactly_once["delivery.guarantee"] == "exactly-once"
+
+
+def test_a_result_can_be_told_as_json() -> None:
+    told = LoadResult(rows=1000, size=5, transactions=2, seconds=4.0).as_json()
+
+    assert json.loads(json.dumps(told))["rows_per_second"] == 250
+    assert LoadResult().as_json()["rows_per_second"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Job aborted.\n  File x\naioproducer.errors.BrokerError: No.\n\tat org.apache.spark.Task\n", "No."),
+        ("aioproducer.errors.A: first\n\naioproducer.spark.b.B: then: this", "then: this"),
+        ("[PATH_NOT_FOUND] Path does not exist\nmore", "[PATH_NOT_FOUND] Path does not exist"),
+        ("", "ValueError"),
+    ],
+)
+def test_of_what_spark_raises_our_own_sentence_is_told(text: str, expected: str) -> None:
+    assert cause_of(ValueError(text)) == expected

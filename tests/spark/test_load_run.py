@@ -1,0 +1,102 @@
+"""A load brings every row, in order, and an audit of the same files agrees."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproducer.spark.audit import AuditPlan, run_audit
+from aioproducer.spark.load import LoadFailed, LoadPlan, run_load
+from aioproducer.spark.load_files import RecordShape, SourceFiles, ValueShape
+from aioproducer.testing import FakeBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROWS = 3000
+
+
+@pytest.fixture
+def topic_broker() -> Generator[FakeBroker, None, None]:
+    with FakeBroker(topics={"loaded": 3}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> SourceFiles:
+    """Three CSV files, of which the last by name is the oldest; a tenth of the rows has no key."""
+    directory = tmp_path / "files"
+    directory.mkdir()
+    for number, name in enumerate(("c", "b", "a")):
+        rows = range(number * 1000, number * 1000 + 1000)
+        text = "".join(f"{row},{'' if row % 10 == 0 else f'k{row % 50}'},text {row}\n" for row in rows)
+        path = directory / f"{name}.csv"
+        path.write_text("id,who,text\n" + text)
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return SourceFiles.of([str(directory)], "csv", {})
+
+
+def nobody(done: int, of: int, note: str) -> None:
+    """Who is told of the progress."""
+
+
+def load_plan(broker: FakeBroker, files: SourceFiles, **more: Any) -> LoadPlan:
+    shape = RecordShape(key="who")
+    return LoadPlan(files, "loaded", {"bootstrap.servers": broker.bootstrap_servers}, shape=shape, **more)
+
+
+def audited(spark: SparkSession, broker: FakeBroker, files: SourceFiles, shape: RecordShape) -> dict[str, Any]:
+    plan = AuditPlan("loaded", {"bootstrap.servers": broker.bootstrap_servers}, files, shape)
+    return run_audit(spark, plan, nobody).as_json()
+
+
+def test_a_load_in_one_job_keeps_the_order_of_each_key(
+    spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles
+) -> None:
+    result = run_load(spark, load_plan(topic_broker, files), nobody)
+
+    verdict = audited(spark, topic_broker, files, RecordShape(key="who"))
+    assert (result.rows, result.transactions) == (ROWS, 1)
+    assert verdict["verdict"] == "clean", verdict
+    assert verdict["read"] == ROWS
+
+
+def test_a_load_exactly_once_writes_each_file_once_and_then_nothing(
+    spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
+) -> None:
+    plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load", max_files=2)
+    told: list[tuple[int, int]] = []
+
+    first = run_load(spark, plan, lambda done, of, note: told.append((done, of)))
+    second = run_load(spark, plan, nobody)
+
+    verdict = audited(spark, topic_broker, files, RecordShape(key="who"))
+    assert (first.rows, first.transactions, first.is_resumed) == (ROWS, 2, False)
+    assert told == [(1, 2), (2, 2)]
+    assert (second.rows, second.transactions, second.is_resumed) == (0, 0, True)
+    assert verdict["verdict"] == "clean", verdict
+    assert verdict["offsets_without_record"]["control"] > 0
+
+
+def test_lines_of_text_are_loaded_as_they_are_and_what_fails_is_told_in_a_sentence(
+    spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path
+) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"line {number}\n" for number in range(100)))
+    lines = SourceFiles.of([str(path)], None, {})
+    shape = RecordShape(ValueShape.RAW)
+    servers = {"bootstrap.servers": topic_broker.bootstrap_servers}
+
+    run_load(spark, LoadPlan(lines, "loaded", servers, shape), nobody)
+    verdict = audited(spark, topic_broker, lines, shape)
+    path.write_text("x" * 2_000_000)
+    with pytest.raises(LoadFailed, match=r"The load stopped: .*max_request_size"):
+        run_load(spark, LoadPlan(lines, "loaded", servers, shape), nobody)
+
+    assert (verdict["verdict"], verdict["read"]) == ("clean", 100)
