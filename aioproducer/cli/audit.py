@@ -83,6 +83,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         raise Trouble(str(error)) from error
     plan = _plan(options)
     out = console(as_json=options.json)
+    _check_topic(plan)
     out.say(f"Auditing topic {plan.topic!r} at {options.bootstrap_servers}: starting Spark ({options.master}).")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     with spark_session("aioproducer audit", options.master, options.driver_memory, dict(options.settings)) as spark:
@@ -119,6 +120,16 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
         can_explain=config.get("security.protocol", "plaintext").lower() == "plaintext",
         patience=options.patience,
     )
+
+
+def _check_topic(plan: AuditPlan) -> None:
+    """Say now, and not when Spark has started, that there is no such topic or cluster."""
+    from aioproducer.spark.audit_offsets import AuditFailed, stable_ranges
+
+    try:
+        stable_ranges(plan.config, plan.topic, plan.patience)
+    except AuditFailed as error:
+        raise Trouble(str(error)) from error
 
 
 def _where(text: str | None) -> Where | None:

@@ -83,6 +83,16 @@ def test_without_java_it_says_which_one_to_install(
     assert "needs Java 17 or later, and Java was not found" in capsys.readouterr().err
 
 
+def test_a_topic_that_is_not_there_is_told_before_spark_is_started(
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", "--topic", "nothing", "--bootstrap-servers", broker.bootstrap_servers]) == 2
+
+    told = capsys.readouterr()
+    assert told.err.endswith("aioproducer audit: There is no topic 'nothing' on this cluster.\n")
+    assert "starting Spark" not in told.out
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_the_verdict_is_told_by_exit_code_file_page_and_story(broker: FakeBroker, tmp_path: Path) -> None:
