@@ -60,7 +60,11 @@ def test_every_example_is_run_here() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name.startswith("spark_") else name for name in SAYS]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow, pytest.mark.timeout(600)]) if name.startswith("spark_") else name
+        for name in SAYS
+    ],
 )
 def test_the_example_runs_and_says_what_it_should(name: str, tmp_path: Path) -> None:
     said = run(name, tmp_path)
