@@ -17,30 +17,30 @@ __all__ = ["Pause"]
 
 #: Work that takes less than this, in seconds, leads to no pause; it is that of about a hundred batches.
 _SHORT_WORK: Final = 0.002
-#: No pause is longer, in seconds: the work may seem to have taken long because the process was stopped meanwhile.
+#: No pause is longer, in seconds: the work may seem to have taken long because the process was stopped meanwhile. And what
+#: the Sender does within a pause may take as much time as others use.
 _LONGEST_PAUSE: Final = 0.25
 
 
 class Pause:
     """Until when batches that could leave at once wait for more records."""
 
-    __slots__ = ("until",)
+    __slots__ = ("_latest", "until")
 
     #: In the event loop's time.
     until: float
 
     def __init__(self) -> None:
         self.until = 0.0
+        self._latest = 0.0  # it lasts no longer than that, whatever comes within it
 
     def worked(self, seconds: float, now: float) -> None:
         """The Sender began to work at ``now``, and took so long."""
         if self.until > now:  # a part of the pause that it owes to others is used up by work
-            self.until += 2 * seconds
+            self.until = min(self.until + 2 * seconds, self._latest)
         elif seconds >= _SHORT_WORK:
-            self.until = now + 2 * seconds
-        else:
-            return
-        self.until = min(self.until, now + seconds + _LONGEST_PAUSE)
+            self._latest = now + seconds + _LONGEST_PAUSE
+            self.until = min(now + 2 * seconds, self._latest)
 
     def end(self) -> None:
         """Nobody uses the time."""

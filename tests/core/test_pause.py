@@ -53,6 +53,19 @@ def test_no_pause_is_longer_than_a_moment_though_the_process_seems_to_have_worke
     assert pause.until == pytest.approx(10.0 + 3600.0 + 0.25)
 
 
+def test_a_pause_ends_however_much_work_comes_within_it() -> None:
+    """A round that finds nothing to send is work, too; whoever puts in one record between two of them uses the time."""
+    pause = Pause()
+    pause.worked(0.01, 10.0)
+    now = 10.01
+
+    while pause.until > now and now < 20.0:
+        pause.worked(0.0001, now)
+        now += 0.00015
+
+    assert now == pytest.approx(10.01 + 0.25, abs=0.001)
+
+
 def test_a_pause_that_was_ended_leaves_no_debt() -> None:
     pause = Pause()
     pause.worked(0.02, 10.0)
