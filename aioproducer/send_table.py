@@ -655,7 +655,9 @@ class _Outcomes:
         self._waiting.clear()
 
     def _count_in(self, batch: SentBatch) -> None:
+        begin = 0
         for part, count in batch.parts():
+            begin, before = begin + count, begin
             if part.failure is not None:
                 failure = part.failure
                 self.error = self.error or failure.error_for(min(failure.record_errors, default=0))
@@ -665,7 +667,8 @@ class _Outcomes:
                     self._failed += count
                 continue
             self._count += count
-            self._bytes += batch.payload * count // batch.count  # exact, unless only some parts of a split were written
+            # Exact, unless only some parts of a split were written.
+            self._bytes += batch.payload * begin // batch.count - batch.payload * before // batch.count
             if part.base_offset >= 0:
                 last = part.base_offset + count - 1
                 lowest, highest = self._offsets.get(part.partition, (part.base_offset, last))
