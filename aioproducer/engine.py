@@ -134,7 +134,7 @@ class Engine:
             transaction=self.transactions,
             shape=() if attachment is None else shape_of(attachment.writer),
         )
-        self.shared = None if attachment is None else self._make_shared(random)
+        self.shared = None if self.transactions is None else self._make_shared(random)
         self.sender = Sender(
             config,
             self.accumulator,

@@ -169,11 +169,12 @@ class Producer(ShortWay):
         transaction. A second one is found out by the sequences of its batches, or by acknowledgements that are not about
         them: its records fail as `NotWritten` with `SharedPartition` as the cause. What remains - topics with
         LogAppendTime, where the first few records of both happen to be cut alike - shows in ``written``, which
-        `TransactionCoordinatorClient.commit` compares.
+        `TransactionCoordinatorClient.commit` compares. For such topics it needs the right to DESCRIBE_CONFIGS.
 
         ``writer`` is a number that no other writer of the transaction has; None: a random one. The first batches of each
-        partition are cut by it. Leaving the ``async with`` raises `TransactionAbortable` or another `TransactionError`
-        where any record was given up, as the transaction must not be committed then.
+        partition are cut by it. Leaving the ``async with`` raises ``transaction_error``, a `TransactionAbortable` or another
+        `TransactionError`, where any record was given up or any offsets were not taken, as the transaction must not be
+        committed then.
 
         It ends with the transaction: a record that is sent afterwards fails - except that with a cluster before
         ``transaction.version=2`` it may open a transaction that nobody ends, which the next
@@ -214,7 +215,7 @@ class Producer(ShortWay):
         self._closed = False
         self._closing = None
         self._engine = Engine(self.config, self.client_id, self._metrics, self._random, self.appender, self._attachment)
-        self._shared = self._engine.shared
+        self._shared = None if self._attachment is None else self._engine.shared
         self._engine.start()
         if self._intake.is_plain:
             self._engine.open_short_way(self._intake.keys_choose)
@@ -233,8 +234,8 @@ class Producer(ShortWay):
             except asyncio.CancelledError:
                 await self._abandon()
                 raise
-        if kind is None and self._attachment is not None and self._transaction_error is not None:
-            raise self._transaction_error
+        if kind is None and self.transaction_error is not None:
+            raise self.transaction_error
 
     async def ready(self, timeout: float | None = None) -> None:
         """Wait until a broker is connected and has told the cluster's metadata.
@@ -316,7 +317,7 @@ class Producer(ShortWay):
             engine.loop.time(),
         )
         if engine.transactions is not None:
-            self._transaction_error = engine.transactions.manager.last_error
+            self._transaction_error = engine.transactions.objection
             engine.transactions.close(ProducerClosed("The producer was closed."))
         await asyncio.sleep(0)  # the callbacks of the last outcomes run before the tasks that they may need end
         await engine.foreign.wait(deadline)
@@ -742,10 +743,17 @@ class Producer(ShortWay):
     def transaction_handle(self) -> TransactionHandle:
         """What another process needs to write into the open transaction; frozen, can be pickled.
 
-        Raises `TransactionStateError` where none is open.
+        From then on this producer, too, is told of another writer in a partition, as `attach` says; but not for topics with
+        LogAppendTime, for which it needs the right to DESCRIBE_CONFIGS meanwhile.
+
+        Raises `TransactionStateError` where none is open; and, with a cluster before ``transaction.version=2``, in the first
+        one that is to be shared after others were not: end it, and share the next.
         """
-        _, transactions = self._transactional()
-        return transactions.manager.handle()
+        engine, transactions = self._transactional()
+        handle = transactions.manager.handle()
+        if engine.shared is not None:
+            engine.shared.start_over()
+        return handle
 
     @property
     def written(self) -> Mapping[TopicPartition, Written]:
@@ -754,6 +762,11 @@ class Producer(ShortWay):
         Can be pickled. Empty for a producer that is not attached.
         """
         return {} if self._shared is None else dict(self._shared.writes.written)
+
+    @property
+    def transaction_error(self) -> KafkaError | None:
+        """Why the transaction must not be committed, as far as an attached producer knows that has closed; else None."""
+        return None if self._attachment is None else self._transaction_error
 
     async def _open_transaction(self) -> None:
         """Begin the next one, after what a caller who was cancelled has left behind."""

@@ -88,7 +88,7 @@ class Sender:
         transactions: Transactions | None = None,
         shared: SharedAcknowledgements | None = None,
     ) -> None:
-        """``shared`` takes the acknowledgements of a writer that shares its transaction with others."""
+        """``shared`` takes the acknowledgements as long as others write into the transaction, too."""
         self._config = config
         self._shared = shared
         self._transactions = transactions
@@ -371,7 +371,11 @@ class Sender:
         elif verdict is Verdict.RENUMBER and self._transactions is not None:
             if not self._transactions.is_failing and self._sequences.is_ahead(batch):
                 self._retry_or_fail(batch, error, now)
-            elif self._shared is not None:
+            elif (
+                self._shared is not None
+                and self._transactions.is_shared
+                and code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            ):
                 self._shared.unexpected(batch, error, now)
             else:
                 self._accumulator.fail(batch, error, now)
@@ -394,10 +398,10 @@ class Sender:
             self._accumulator.fail(batch, self._named(batch, error), now, record_errors=record_errors)
 
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
-        if self._shared is None:
-            self._accumulator.complete(batch, base_offset, log_append_time_ms, now)
-        else:
+        if self._shared is not None and self._transactions is not None and self._transactions.is_shared:
             self._shared.acknowledged(batch, base_offset, log_append_time_ms, now)
+        else:
+            self._accumulator.complete(batch, base_offset, log_append_time_ms, now)
 
     def _learn_leader(
         self, node: int, batch: ProducerBatch, code: int, answer: PartitionProduceResponse, response: ProduceResponse

@@ -41,7 +41,7 @@ class _Suspect(NamedTuple):
 
 
 class SharedAcknowledgements:
-    """The acknowledgements of one attached writer. ``wake`` has the Sender look again."""
+    """The acknowledgements of one writer. ``wake`` has the Sender look again."""
 
     def __init__(
         self,
@@ -62,6 +62,10 @@ class SharedAcknowledgements:
         self._wake = wake
         self._suspects: dict[str, list[_Suspect]] = {}
         self._asked: set[str] = set()
+
+    def start_over(self) -> None:
+        """Others write into the transaction from now on; the topics may have changed since they did so before."""
+        self.writes = SharedWrites()
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
         """The broker has written the batch, or believes so; -1 where it tells no offset, or no time."""

@@ -31,6 +31,7 @@ from aioproducer.errors import (
     ConfigError,
     DeliveryError,
     ForkedProcess,
+    KafkaError,
     NotStarted,
     ProducerClosed,
     ProducerStateError,
@@ -219,6 +220,8 @@ class SyncProducer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+        if kind is None and self.transaction_error is not None:
+            raise self.transaction_error
 
     def ready(self, timeout: float | None = None) -> None:
         """Wait until a broker is connected and has told the metadata; see `Producer.ready`."""
@@ -504,6 +507,11 @@ class SyncProducer:
     def written(self) -> Mapping[TopicPartition, Written]:
         """What an attached producer got acknowledged so far, by partition; see `Producer.written`."""
         return self._look(lambda: self._producer.written)
+
+    @property
+    def transaction_error(self) -> KafkaError | None:
+        """Why the transaction must not be committed, where an attached producer has closed; see `Producer`."""
+        return self._producer.transaction_error
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic; see `Producer.partitions_for`."""

@@ -18,7 +18,7 @@ from aioproducer.core.sequences import Sequences
 from aioproducer.core.transaction_operations import Operation
 from aioproducer.core.transaction_states import State
 from aioproducer.core.transactions import TransactionManager
-from aioproducer.errors import CommitUnknown, KafkaError, KafkaTimeoutError, TransactionStateError
+from aioproducer.errors import CommitUnknown, KafkaError, KafkaTimeoutError, TransactionAbortable, TransactionStateError
 from aioproducer.types import TopicPartition
 
 __all__ = ["Transactions"]
@@ -129,6 +129,8 @@ class Transactions:
 
         What nobody else would be told of is logged: a failure that no caller has seen, and an abort that nobody asked for.
         """
+        while (offsets := self.manager.offsets_under_way) is not None and not self.manager.may_end:
+            await self._wait(offsets, inf)  # whoever ends the transaction would commit it without them
         if self.manager.state is State.INITIALIZING:
             return  # there is nothing that could be lost
         pending = self.manager.pending
@@ -147,6 +149,16 @@ class Transactions:
             )
         with suppress(KafkaError):
             await self.outcome(self.abort(), inf)
+
+    @property
+    def objection(self) -> KafkaError | None:
+        """Why the transaction must not be committed; None where nothing that was done here is against it."""
+        if self.manager.last_error is None and self.manager.offsets_under_way is not None:
+            return TransactionAbortable(
+                f"It is not known whether the offsets that were sent last are part of the transaction of transactional_id "
+                f"{self.manager.transactional_id!r}. Abort it; the same work may succeed in a new one."
+            )
+        return self.manager.last_error
 
     def close(self, error: KafkaError) -> None:
         """End everything now; whoever waits is told this error. A commit that nobody can tell the outcome of is logged."""
@@ -216,6 +228,11 @@ class Transactions:
     def sequences_lost(self, partition: TopicPartition) -> None:
         """What was numbered after a batch that was given up cannot follow."""
         self.manager.sequences_lost(KafkaError(f"A batch of {partition} was given up, and others come after it."))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others may write into the open transaction, too."""
+        return self.manager.is_shared
 
     @property
     def is_failing(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -12,11 +13,13 @@ import pytest
 
 from aioproducer import (
     ConfigError,
+    KafkaTimeoutError,
     NotWritten,
     Producer,
     SharedPartition,
     SyncProducer,
     TopicPartition,
+    TransactionAbortable,
     TransactionError,
     TransactionHandle,
     TransactionStateError,
@@ -27,7 +30,7 @@ from aioproducer.core.writer_shape import shape_of
 from aioproducer.testing import FakeBroker, TopicSpec
 from aioproducer.testing.broker_log import TopicConfig
 from aioproducer.types import TimestampType
-from tests.conftest import opened
+from tests.conftest import opened, until
 
 LOG_APPEND_TIME = TopicSpec(3, config=TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
 
@@ -264,6 +267,96 @@ async def test_records_for_a_known_topic_take_the_short_way(broker: FakeBroker) 
     assert committed(broker) == [b"one", b"two"]
 
 
+async def test_whoever_gave_the_handle_away_is_told_of_a_writer_in_the_same_partition_too(broker: FakeBroker) -> None:
+    async with shared(broker) as (owner, handle):
+        async with attached(broker, handle) as writer:
+            await writer.send("orders", b"theirs", partition=0)
+        await owner.send("orders", b"mine", partition=1)
+        with pytest.raises(NotWritten) as refused:
+            await owner.send("orders", b"never", partition=0)
+        assert isinstance(refused.value.__cause__, SharedPartition)
+        with pytest.raises(SharedPartition):
+            await owner.commit_transaction()
+        await owner.abort_transaction()
+
+        async with owner.transaction() as txn:
+            await txn.send("orders", b"alone", partition=0)
+        assert owner.written == {}
+
+    assert committed(broker) == [b"alone"]
+
+
+@pytest.mark.parametrize("topic", ["orders", "stamped"])
+async def test_writers_never_count_from_0_in_an_epoch_that_was_counted_in_before(
+    broker: FakeBroker, topic: str
+) -> None:
+    """With version 1 several transactions share an epoch: their sequences would be taken for repeats."""
+    async with opened(broker, transactional_id="shop") as owner:
+        async with owner.transaction() as txn:
+            await txn.send(topic, b"1 before", partition=0)
+        if broker.transaction_version < 2:
+            with pytest.raises(TransactionStateError, match="next"):
+                async with owner.transaction() as txn:
+                    txn.handle()
+        for number in range(2, 4):
+            async with owner.transaction() as txn, attached(broker, txn.handle()) as writer:
+                await writer.send(topic, b"%d shared" % number, partition=0)
+
+    assert committed(broker, topic) == [b"1 before", b"2 shared", b"3 shared"]
+
+
+async def test_a_broker_that_forgot_the_producer_is_not_taken_for_another_writer(broker: FakeBroker) -> None:
+    async with shared(broker) as (owner, handle):
+        writer = await attached(broker, handle).start()
+        broker.fail("Produce", "UNKNOWN_PRODUCER_ID")
+        with pytest.raises(NotWritten) as refused:
+            await writer.send("orders", b"one", partition=0)
+        assert not isinstance(refused.value.__cause__, SharedPartition)
+        await writer.close()
+        assert isinstance(writer.transaction_error, TransactionAbortable)
+        await owner.abort_transaction()
+
+
+async def send_offsets_in_vain(writer: Producer) -> None:
+    """Run out of time; it goes on."""
+    with pytest.raises(KafkaTimeoutError):
+        await writer.send_offsets_to_transaction({TopicPartition("orders", 0): 5}, "readers", timeout=0)
+
+
+async def test_leaving_a_writer_waits_for_positions_that_nobody_waits_for(broker: FakeBroker) -> None:
+    async with shared(broker) as (owner, handle):
+        async with attached(broker, handle) as writer:
+            with broker.hold("TxnOffsetCommit") as held:
+                await send_offsets_in_vain(writer)
+                leaving = asyncio.ensure_future(writer.close())
+                await until(lambda: held.waiting)
+                await asyncio.sleep(0)
+                assert not leaving.done()
+            await leaving
+        await owner.commit_transaction()
+
+    assert broker.committed_offsets("readers")[TopicPartition("orders", 0)].offset == 5
+
+
+async def test_leaving_a_writer_raises_where_positions_were_not_taken(broker: FakeBroker) -> None:
+    async with shared(broker) as (owner, handle):
+        with broker.hold("TxnOffsetCommit"), pytest.raises(TransactionAbortable, match="offsets"):
+            async with attached(broker, handle, close_timeout_ms=100) as writer:
+                await send_offsets_in_vain(writer)
+        await owner.abort_transaction()
+
+
+async def test_the_bytes_of_a_table_are_counted_exactly_though_its_batches_are_cut(broker: FakeBroker) -> None:
+    values = [b"x" * number for number in range(1, 101)]
+    async with shared(broker) as (owner, handle):
+        async with attached(broker, handle, writer=2 + 64 * 6) as writer:
+            result = await writer.send_table("orders", pyarrow.table({"v": values}), value="v", partition=0)
+        await owner.commit_transaction()
+
+    assert len(counts(broker, 0)) == 6
+    assert result.serialized_bytes == sum(map(len, values))
+
+
 async def test_a_producer_that_is_not_attached_has_written_nothing(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         await producer.send("orders", b"one")
@@ -281,3 +374,20 @@ def test_a_sync_producer_can_be_attached(broker: FakeBroker) -> None:
         owner.commit_transaction()
 
     assert committed(broker) == [b"one"]
+
+
+def test_leaving_a_sync_writer_that_lost_records_raises_as_well(broker: FakeBroker) -> None:
+    with SyncProducer(broker.bootstrap_servers, transactional_id="shop", retry_backoff_ms=5) as owner:
+        owner.init_transactions()
+        owner.begin_transaction()
+        handle = owner.transaction_handle()
+        with SyncProducer.attach(handle, broker.bootstrap_servers) as one:
+            one.send("orders", b"one", partition=0)
+        two = SyncProducer.attach(handle, broker.bootstrap_servers, on_delivery_error=lambda *_: None)
+        with pytest.raises(SharedPartition, match="orders-0"), two:
+            two.enqueue("orders", b"two", partition=0)
+        assert isinstance(two.transaction_error, SharedPartition)
+        three = SyncProducer.attach(handle, broker.bootstrap_servers, on_delivery_error=lambda *_: None)
+        with pytest.raises(ZeroDivisionError), three:
+            three.send_many("orders", (1 // number for number in (0,)), partition=0)
+        owner.abort_transaction()

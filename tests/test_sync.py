@@ -532,12 +532,12 @@ def test_transactions_are_committed_aborted_and_redone(versions: str) -> None:
             txn.send("orders", b"1")
             txn.enqueue("orders", b"2")
             txn.send_offsets({TopicPartition("in", 0): 3}, "readers")
+            assert producer.transaction_handle().transactional_id == "shop"
         with suppress(KeyboardInterrupt), producer.transaction() as txn:
             txn.send("orders", b"aborted")
             raise KeyboardInterrupt
         producer.begin_transaction()
         producer.send_many("orders", [b"3", b"4"])
-        assert producer.transaction_handle().transactional_id == "shop"
         producer.commit_transaction()
         broker.fail("Produce", "INVALID_RECORD")
         assert producer.run_in_transaction(lambda txn: txn.enqueue("orders", b"5")).done()

@@ -174,6 +174,7 @@ class TransactionManager:
         self._can_bump = False  # the coordinator knows KIP-360
         self.may_end = True  # False where the transaction is somebody else's
         self._of_handle = False  # the transaction was not begun here
+        self._ended_in: ProducerIdAndEpoch | None = None  # under what the last transaction with partitions was ended
         self._knows_version = True  # False where no broker was asked before the transaction began
         self._bump_required = False
         self._reset()
@@ -222,6 +223,16 @@ class TransactionManager:
         return manager
 
     # -- for the user -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others may write into the open transaction."""
+        return self._shared
+
+    @property
+    def offsets_under_way(self) -> Operation | None:
+        """The next of the calls whose offsets are still to be taken into the transaction."""
+        return self._offsets[0].operation if self._offsets else None
 
     @property
     def pending(self) -> Operation | None:
@@ -319,10 +330,21 @@ class TransactionManager:
         return self.commit() if prepared == self.prepared else self.abort()
 
     def handle(self) -> TransactionHandle:
-        """Let others write into the open transaction. Raises as `check_may_send` does."""
+        """Let others write into the open transaction. Raises as `check_may_send` does.
+
+        Raises `TransactionStateError` as well where the brokers know sequences of an earlier transaction in this epoch: what
+        others begin with would be taken for repeats of these.
+        """
         self._check_may_end("transaction_handle")
         self._check("transaction_handle", State.IN_TRANSACTION)
         assert self.producer is not None
+        if self.producer == self._ended_in:
+            self._bump_required = True
+            raise TransactionStateError(
+                f"transaction_handle() is not possible in this transaction: with version 1 of the protocol an earlier "
+                f"one of transactional_id {self.transactional_id!r} counted in the same epoch, and brokers would take the "
+                "records of others for repeats of its. Commit or abort it; the next one can be shared."
+            )
         self._shared = self._started = True
         if not self.is_v2:
             self._bump_required = True
@@ -562,6 +584,8 @@ class TransactionManager:
     def _read_end(self, request: CoordinatorRequest, response: EndTxnResponse) -> Pause:
         if response.error_code != ErrorCode.NONE:
             return self._refused(request, response.error_code)
+        if self._added:
+            self._ended_in = self.producer
         following = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
         if following.producer_id >= 0 and following != self.producer:
             self._count_under(following)
