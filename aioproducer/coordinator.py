@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from aioproducer.core.backoff import ExponentialBackoff
-from aioproducer.core.transaction_requests import CoordinatorRequest
+from aioproducer.core.transaction_requests import CoordinatorRequest, Rpc
 from aioproducer.core.transactions import FIRST_PARTITIONS_BACKOFF, Pause, TransactionManager
 from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient
@@ -24,11 +25,20 @@ logger = logging.getLogger("aioproducer")
 #: is. Connecting it goes on meanwhile, so one that is only slow is reached all the same.
 _REACH_S = 1.0
 
+#: For how long things are held back after the end of a transaction of version 2: so many times what EndTxn took, and no
+#: longer than this, in seconds.
+_QUIET, _LONGEST_QUIET_S = 1.5, 0.010
+
 
 class Coordinator:
     """Carries the requests of one `TransactionManager`.
 
     ``has_unsettled`` says whether any batch is still here or on its way; the end of a transaction waits for that.
+
+    ``keep_quiet`` is told after the end of a transaction of version 2 for how many seconds nothing should be added to the
+    next one. What comes before the markers of the last one are written is not refused, as in version 1: the broker tries
+    again for itself, after 20 ms (``add.partitions.to.txn.retry.backoff.ms``). How long the markers take shows in how long
+    EndTxn did, which had a log to write, too.
     """
 
     def __init__(
@@ -40,6 +50,7 @@ class Coordinator:
         *,
         has_unsettled: Callable[[], bool],
         random: Callable[[], float],
+        keep_quiet: Callable[[float], object] = lambda seconds: None,
     ) -> None:
         self._manager = manager
         self._client = client
@@ -47,6 +58,8 @@ class Coordinator:
         self._timeout_s = timeout_s
         self._has_unsettled = has_unsettled
         self._random = random
+        self._keep_quiet = keep_quiet
+        self._quiet_until = 0.0
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -76,6 +89,10 @@ class Coordinator:
         return usual if pause is Pause.BACKOFF else min(usual, FIRST_PARTITIONS_BACKOFF.delay(failures, random))
 
     async def _ask(self, request: CoordinatorRequest) -> Pause:
+        loop = asyncio.get_running_loop()
+        if request.rpc is Rpc.TXN_OFFSET_COMMIT and loop.time() < self._quiet_until:
+            await asyncio.sleep(self._quiet_until - loop.time())
+        began = time.perf_counter()  # uvloop's clock counts whole milliseconds
         try:
             response, version = await self._client.ask(
                 request.message,
@@ -91,4 +108,9 @@ class Coordinator:
         except KafkaError as error:
             logger.debug("%s for %s failed, and is tried again: %s", request.rpc.value, request.about, error)
             return self._manager.lost(request, sent=not isinstance(error, KafkaTimeoutError))
-        return self._manager.answered(request, response, version)
+        pause = self._manager.answered(request, response, version)
+        if request.ends_v2 and pause is Pause.NONE:
+            seconds = min(_QUIET * (time.perf_counter() - began), _LONGEST_QUIET_S)
+            self._quiet_until = loop.time() + seconds
+            self._keep_quiet(seconds)
+        return pause

@@ -54,6 +54,7 @@ class Transactions:
         self._on_open = on_open
         self._on_shut = on_shut
         self._number = 0  # of the transaction that was begun last
+        self._quiet: asyncio.TimerHandle | None = None  # as long as the markers of the last one are being written
 
     def bind(
         self,
@@ -162,6 +163,9 @@ class Transactions:
 
     def close(self, error: KafkaError) -> None:
         """End everything now; whoever waits is told this error. A commit that nobody can tell the outcome of is logged."""
+        if self._quiet is not None:
+            self._quiet.cancel()
+            self._quiet = None
         was_over = self.fatal_error is not None
         self.manager.close(error)
         if not was_over and isinstance(self.manager.last_error, CommitUnknown):
@@ -219,7 +223,18 @@ class Transactions:
 
     def may_drain(self, partition: TopicPartition) -> bool:
         """Whether new batches for this partition may leave."""
-        return self.manager.may_drain(partition)
+        return self._quiet is None and self.manager.may_drain(partition)
+
+    def keep_quiet(self, seconds: float) -> None:
+        """Let no new batch leave for so long."""
+        if self._quiet is not None:
+            self._quiet.cancel()
+        self._quiet = self._loop.call_later(seconds, self._end_quiet)
+
+    def _end_quiet(self) -> None:
+        self._quiet = None
+        self._accumulator.unblock(self._loop.time())
+        self._wake_sender()
 
     def drained(self, partition: TopicPartition) -> None:
         """A new batch for this partition leaves."""

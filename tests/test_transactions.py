@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, cast
@@ -84,6 +85,29 @@ async def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: Fake
 
     assert committed(broker) == [*(b"%02d" % number for number in range(20)), b"late"]
     assert b"aborted" in {each.value for each in broker.records("orders")}
+
+
+@pytest.mark.parametrize("offsets", [False, True])
+async def test_what_would_meet_the_last_markers_of_version_2_is_held_back(offsets: bool) -> None:
+    with FakeBroker(topics={"orders": 3, "in": 2}, versions="4.3.1") as broker:
+        async with transactional(broker) as producer:
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"one")
+            broker.delay("EndTxn", 0.02)
+            began = time.perf_counter()
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"two")
+
+            async with producer.transaction() as txn:
+                if offsets:
+                    await txn.send_offsets({TopicPartition("in", 0): 1}, "group")
+                else:
+                    await txn.send("orders", b"three")
+                assert (
+                    time.perf_counter() - began > 0.02 + 0.01 - 0.001
+                )  # the longest that is waited, less a clock's tick
+
+    assert ended(broker).committed
 
 
 async def test_every_way_to_send_is_part_of_the_transaction(broker: FakeBroker) -> None:

@@ -117,6 +117,11 @@ class CoordinatorRequest:
     check: Callable[[Any], object]
     about: CoordinatorKey
 
+    @property
+    def ends_v2(self) -> bool:
+        """Whether it ends a transaction of version 2."""
+        return self.rpc in (Rpc.COMMIT, Rpc.ABORT) and self.lowest == _END_TXN_TV2
+
 
 # -- making them ------------------------------------------------------------------------------------------------------
 
