@@ -274,8 +274,9 @@ class Producer(ShortWay):
         waits for that one, which then ends within the shorter of both timeouts. Async interceptors and callbacks that
         have not ended by then are cancelled.
 
-        A transaction that is still open and not prepared is aborted, and a commit that is under way is waited for. A warning
-        is logged of the abort, and of a commit that failed or may have failed unseen; the report is about records only.
+        A transaction that is still open is aborted unless it is prepared; one of which `prepare_transaction` could tell
+        nobody is aborted, too. A commit that is under way is waited for. A warning is logged of the abort, and of a commit
+        that failed or may have failed unseen; the report is about records only.
 
         Cancellation: closing goes on in the background, within its timeout.
         """

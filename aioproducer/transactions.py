@@ -17,7 +17,7 @@ from aioproducer.accumulator import RecordAccumulator
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transaction_operations import Operation
 from aioproducer.core.transaction_states import State
-from aioproducer.core.transactions import TransactionManager
+from aioproducer.core.transactions import PREPARE, TransactionManager
 from aioproducer.errors import CommitUnknown, KafkaError, KafkaTimeoutError, TransactionAbortable, TransactionStateError
 from aioproducer.types import TopicPartition
 
@@ -134,18 +134,26 @@ class Transactions:
             await self._wait(offsets, inf)  # whoever ends the transaction would commit it without them
         if self.manager.state is State.INITIALIZING:
             return  # there is nothing that could be lost
-        pending = self.manager.pending
+        pending, is_told = self.manager.pending, True
         if pending is not None:  # its caller is gone; while nobody has seen its outcome nothing else may be done
             await self._wait(pending, inf)
-            if pending.error is not None and not pending.is_acknowledged:
+            is_told = pending.is_acknowledged
+            if pending.error is not None and not is_told:
                 logger.warning("Nobody has waited to the end for %s(), which failed: %s", pending.name, pending.error)
             pending.acknowledge()
-        if not self.is_open:
+        if pending is not None and not is_told and pending.name == PREPARE and self.manager.prepared is not None:
+            # Nobody can decide about what they were never told of, and its coordinator waits for that without end.
+            logger.warning(
+                "The transaction of transactional_id %r was prepared when nobody waited for that any more: it is aborted.",
+                self.manager.transactional_id,
+            )
+        elif not self.is_open:
             return
-        if pending is None:
+        elif pending is None:
             logger.warning(
                 "The producer of transactional_id %r is closed while its transaction is open: nothing of it will count. It "
-                "is aborted now or, where that takes too long, by the coordinator after transaction_timeout_ms.",
+                "is aborted now or, where that takes too long, by the coordinator after transaction_timeout_ms (of "
+                "two-phase commits: when a successor is initialized).",
                 self.manager.transactional_id,
             )
         with suppress(KafkaError):

@@ -22,7 +22,7 @@ from aioproducer import (
     TransactionStateError,
 )
 from aioproducer.testing import FakeBroker, TwoPhaseCommit
-from tests.conftest import QUICK, opened
+from tests.conftest import QUICK, opened, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -158,6 +158,44 @@ async def test_with_nothing_open_there_is_nothing_to_complete(broker: FakeBroker
 async def test_closing_leaves_what_is_prepared(broker: FakeBroker) -> None:
     async with opened(broker, **OPTIONS) as producer:
         state = await prepared(producer, b"kept")
+    assert broker.open_transactions()
+
+    async with opened(broker, **OPTIONS) as successor:
+        await successor.init_transactions(keep_prepared_txn=True)
+        await successor.complete_transaction(state)
+
+    assert committed(broker) == [b"kept"]
+
+
+async def test_closing_aborts_what_was_prepared_when_nobody_waited_for_it_any_more(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its coordinator would never do so, and nobody can decide about what they were never told of."""
+    async with opened(broker, **OPTIONS) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        with broker.hold("Produce"):
+            await producer.enqueue("orders", b"slow")
+            with pytest.raises(KafkaTimeoutError):
+                await producer.prepare_transaction(timeout=0)
+    assert not broker.open_transactions()
+    assert committed(broker) == []
+    assert "prepared" in caplog.text
+
+
+async def test_closing_leaves_what_was_found_prepared_though_nobody_waited_for_that(broker: FakeBroker) -> None:
+    async with crashing(broker) as predecessor:
+        state = await prepared(predecessor, b"kept")
+    async with opened(broker, **OPTIONS) as producer:
+        with broker.hold("InitProducerId") as held:
+            asking = asyncio.ensure_future(producer.init_transactions(keep_prepared_txn=True))
+            await until(lambda: held.waiting)
+            asking.cancel()
+            await asyncio.wait([asking])
+        assert producer._engine is not None
+        assert producer._engine.transactions is not None
+        manager = producer._engine.transactions.manager
+        await until(lambda: manager.prepared)
     assert broker.open_transactions()
 
     async with opened(broker, **OPTIONS) as successor:

@@ -71,7 +71,7 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["FIRST_PARTITIONS_BACKOFF", "Pause", "TransactionListener", "TransactionManager"]
+__all__ = ["FIRST_PARTITIONS_BACKOFF", "PREPARE", "Pause", "TransactionListener", "TransactionManager"]
 
 #: The pauses before the first partitions of a transaction are added again: the one before is about to be complete, which
 #: takes some milliseconds. Java always waits for 20 ms (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS), which is most
@@ -83,6 +83,8 @@ _TRANSACTION_VERSION_2 = 2
 _HIGHEST_PRODUCE_TV1 = 11
 _HIGHEST_PRODUCE = 13
 
+#: The name of the operation that `TransactionManager.prepare` begins.
+PREPARE = "prepare_transaction"
 #: What a producer of two-phase commits asks for: the transaction stays open until it is decided elsewhere (KIP-939).
 _NO_TIMEOUT_MS = 2**31 - 1
 
@@ -296,14 +298,13 @@ class TransactionManager:
         It takes nothing more, and is ``prepared`` when everything in it is there. Raises `TransactionStateError`, or why it
         failed.
         """
-        name = "prepare_transaction"
-        self._check_may_end(name)
+        self._check_may_end(PREPARE)
         pending = self.pending
-        if pending is not None and pending.name == name:
+        if pending is not None and pending.name == PREPARE:
             return pending
-        self._check(name, State.IN_TRANSACTION)
-        self._check_two_phase(name + "()")
-        operation = self._operation = Operation(name)
+        self._check(PREPARE, State.IN_TRANSACTION)
+        self._check_two_phase(PREPARE + "()")
+        operation = self._operation = Operation(PREPARE)
         self._preparing = True
         self._listener.wake()
         return operation
