@@ -10,7 +10,15 @@ from collections import Counter
 
 import pytest
 
-from aioproducer import NotWritten, Producer, SharedPartition, TopicPartition, TransactionHandle, Written
+from aioproducer import (
+    NotWritten,
+    Producer,
+    SharedPartition,
+    TopicPartition,
+    TransactionHandle,
+    TransactionStateError,
+    Written,
+)
 from aioproducer.testing.java_tools import JavaTools
 from aioproducer.testing.kafka import KafkaCluster, KafkaJars
 from aioproducer.testing.plugin import KafkaFactory
@@ -151,3 +159,38 @@ async def test_a_topic_with_log_append_time_takes_what_is_written_once(kafka: Ka
         await owner.commit_transaction()
 
     assert await seen(kafka, topic) == {"one": 300}
+
+
+async def test_whoever_gave_the_handle_away_is_deceived_no_more_than_the_others(
+    kafka: KafkaCluster, topic: str
+) -> None:
+    async with Producer(kafka.bootstrap_servers, transactional_id=topic) as owner:
+        await owner.init_transactions()
+        await owner.begin_transaction()
+        async with Producer.attach(owner.transaction_handle(), kafka.bootstrap_servers) as one:
+            await one.send(topic, "one|0", partition=1)
+        await owner.send(topic, "owner|0", partition=0)
+        with pytest.raises(NotWritten) as refused:
+            await owner.send(topic, "owner|1", partition=1)
+        assert isinstance(refused.value.__cause__, SharedPartition)
+        await owner.abort_transaction()
+
+    assert not await seen(kafka, topic)
+
+
+async def test_writers_begin_in_an_epoch_in_which_nobody_has_counted(kafka: KafkaCluster) -> None:
+    """Else brokers with version 1 take their first records for repeats, and with LogAppendTime nobody would notice."""
+    topic = f"stamped-{uuid.uuid4().hex[:8]}"
+    kafka.create_topic(topic, 2, config={"message.timestamp.type": "LogAppendTime"})
+    async with Producer(kafka.bootstrap_servers, transactional_id=topic) as owner:
+        async with owner.transaction() as txn:
+            await txn.send(topic, "alone|0", partition=1)
+        if kafka.version < "4":
+            with pytest.raises(TransactionStateError):
+                async with owner.transaction() as txn:
+                    txn.handle()
+        for number in range(2):
+            async with owner.transaction() as txn, Producer.attach(txn.handle(), kafka.bootstrap_servers) as one:
+                await one.send(topic, f"shared|{number}", partition=1)
+
+    assert await seen(kafka, topic) == {"alone": 1, "shared": 2}
