@@ -19,7 +19,7 @@ from tests.spark.streams import PARTITIONS, write_files
 BATCH = 30
 
 
-@pytest.fixture(params=["4.3.1", "3.9.2"])
+@pytest.fixture(params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.soak)])
 def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
     """One broker."""
     if missing := why_not():
