@@ -66,10 +66,10 @@ class Kind:
         return text
 
     def convert(self, name: str, value: object) -> object:
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of value has its own
 
     def allowed(self) -> str:
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of value has its own
 
     def show(self, value: object) -> str:
         """``value`` in a repr, in a table or in an error."""

@@ -93,23 +93,23 @@ class Outcome:
 
     def locate(self, index: int) -> tuple[Outcome, int]:
         """Which outcome holds the record now, and as which one."""
-        raise NotImplementedError
+        raise NotImplementedError  # ProduceResult does it, above this layer
 
     def abandon(self, index: int) -> None:
         """Note that nobody will look at this record's outcome, or tell it, where it is a failure."""
-        raise NotImplementedError
+        raise NotImplementedError  # ProduceResult does it, above this layer
 
     def wait(self, index: int, waiter: asyncio.Future[None]) -> None:
         """Wake a future when the outcome of a record is known."""
-        raise NotImplementedError
+        raise NotImplementedError  # ProduceResult does it, above this layer
 
     def forget(self, waiter: asyncio.Future[None]) -> None:
         """Wake a future no more."""
-        raise NotImplementedError
+        raise NotImplementedError  # ProduceResult does it, above this layer
 
     def listen(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
         """Call back soon after the outcome of a record is known."""
-        raise NotImplementedError
+        raise NotImplementedError  # ProduceResult does it, above this layer
 
 
 class Delivery:

@@ -81,7 +81,8 @@ class SinkOptions:
             raise ConfigError(
                 "The option 'kafka.bootstrap.servers' is missing: .option('kafka.bootstrap.servers', 'host:9092,host:9092')"
             )
-        checked = cls(_producer_config(properties), headers=tuple(sorted(headers.items())), **found)  # type: ignore[arg-type]
+        config, constant = _producer_config(properties), tuple(sorted(headers.items()))
+        checked = cls(config, headers=constant, **found)  # type: ignore[arg-type]  # the table names each field and its parser
         checked._check_transaction()
         return checked
 

@@ -153,11 +153,11 @@ class FaultScript:
 
     def add_rule(self, rule: Rule) -> None:
         """Put the rule behind the others."""
-        raise NotImplementedError
+        raise NotImplementedError  # whoever inherits keeps the rules
 
     def remove_rule(self, rule: Rule) -> None:
         """Take the rule out; nothing happens if it is not there."""
-        raise NotImplementedError
+        raise NotImplementedError  # whoever inherits keeps the rules
 
     def make_hold(self, *, applied: bool, let_go: Callable[[], None]) -> Hold:
         """The handle that ``hold()`` gives."""

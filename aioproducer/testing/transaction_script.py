@@ -42,10 +42,10 @@ class TransactionScript:
 
     def make_hold(self, *, applied: bool, let_go: Callable[[], None]) -> Hold:
         """The handle of something that waits."""
-        raise NotImplementedError
+        raise NotImplementedError  # the broker that inherits this does it
 
     def _tell_change(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # the broker that inherits this does it
 
     @property
     def transaction_version(self) -> int:
