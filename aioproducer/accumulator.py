@@ -21,7 +21,7 @@ import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import accumulate, count, islice
+from itertools import accumulate, count
 from typing import NamedTuple, Protocol
 
 from aioproducer.buffer_pool import BufferPool, PoolClosed
@@ -29,6 +29,7 @@ from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import BATCH_OVERHEAD, FlushWaiter, ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.core.compression_ratio import CompressionRatios
+from aioproducer.core.division import divided_by_count, divided_by_size
 from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
 from aioproducer.core.pause import Pause
 from aioproducer.core.sequences import Sequences
@@ -36,7 +37,7 @@ from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
 from aioproducer.errors import KafkaError
 from aioproducer.hot import Lane, OpenBatch, StickyPartition
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.record import Codec, EncodedBatch, Record, RecordBatchBuilder, record_size_upper_bound
+from aioproducer.record import Codec, EncodedBatch, RecordBatchBuilder
 from aioproducer.types import Header, TopicPartition
 
 __all__ = ["AccumulatorSettings", "OpenTransaction", "RecordAccumulator"]
@@ -828,7 +829,7 @@ class RecordAccumulator:
         """The broker found the batch too large: put smaller ones in its place (KIP-126, KAFKA-19479)."""
         assert batch.encoded is not None
         queue = self._queues[batch.partition]
-        parts = self._by_size(batch, batch.encoded.uncompressed_size // 2)
+        parts = divided_by_size(batch, batch.encoded.uncompressed_size // 2)
         if self.settings.codec is not Codec.NONE:
             self._ratios.reset(batch.partition.topic, batch.encoded.size / batch.encoded.uncompressed_size)
             self._expect(batch.partition.topic)
@@ -872,39 +873,7 @@ class RecordAccumulator:
             if head.builder is not None:
                 head.close()
             queue.batches.popleft()
-            self._replace_by(queue, head, self._by_count(head, self._shape[queue.shaped :]))
-
-    def _by_count(self, batch: ProducerBatch, counts: Sequence[int]) -> list[ProducerBatch]:
-        """The records in batches of so many, and one of the rest; closed, but not compressed yet."""
-        records = iter(batch.read_records())
-        parts: list[ProducerBatch] = []
-        for most in (*counts, batch.count):
-            share = list(islice(records, most))
-            if not share:
-                break
-            parts.append(self._part(batch, len(parts), batch.size))
-            for record in share:
-                _copy(record, parts[-1])
-            parts[-1].close()
-        return parts
-
-    def _by_size(self, batch: ProducerBatch, limit: int) -> list[ProducerBatch]:
-        """The records in batches of so many bytes: closed, but not compressed yet."""
-        parts: list[ProducerBatch] = []
-        for record in batch.read_records():
-            size = record_size_upper_bound(record.key, record.value, record.headers)
-            if not parts or not parts[-1].has_room(size):
-                parts.append(self._part(batch, len(parts), limit))
-            _copy(record, parts[-1])
-        for part in parts:
-            part.close()
-        return parts
-
-    def _part(self, batch: ProducerBatch, number: int, limit: int) -> ProducerBatch:
-        part = ProducerBatch(batch.partition, batch.created_at, limit, self._sink)
-        part.ordinal = (*batch.ordinal, number)
-        part.transactional = batch.transactional
-        return part
+            self._replace_by(queue, head, divided_by_count(head, self._shape[queue.shaped :]))
 
     def expire(self, now: float) -> list[ProducerBatch]:
         """The batches whose delivery timeout is over; those in the queues are taken out of them.
@@ -1059,12 +1028,6 @@ class RecordAccumulator:
             if batch in queue.batches:
                 queue.batches.remove(batch)
             self.fail(batch, cause, now)
-
-
-def _copy(record: Record, batch: ProducerBatch) -> None:
-    """Put a record into a batch, without a Delivery, which would count as thrown away."""
-    assert batch.builder is not None
-    batch.builder.append(record.timestamp_ms, record.key, record.value, record.headers)
 
 
 __all__ += ["PoolClosed"]
