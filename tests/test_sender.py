@@ -19,7 +19,7 @@ from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder
 from aioproducer.sender import Sender
 from aioproducer.testing import FakeBroker, RequestContext
-from tests.conftest import opened, until
+from tests.conftest import Clock, opened, until
 from tests.test_accumulator import Rig
 
 
@@ -120,9 +120,10 @@ async def test_topics_without_leaders_are_asked_for_in_the_same_order_in_each_ru
 
 
 async def test_what_is_behind_an_expired_batch_goes_out_in_the_round_that_finds_it_expired() -> None:
-    rig = Rig(delivery_timeout_s=0.001)
+    rig = Rig(delivery_timeout_s=30)
     client = Client(rig.metadata)
     sender = sender_of(rig, client)
+    clock = Clock()
     now = asyncio.get_running_loop().time()
     rig.put(now=now)
     rig.acknowledge(*rig.drain(now), now=now)
@@ -131,7 +132,7 @@ async def test_what_is_behind_an_expired_batch_goes_out_in_the_round_that_finds_
     doubtful.possibly_written = True
     rig.accumulator.retry(doubtful, now)
     behind = rig.put(now=now + 60, size=2000)
-    time.sleep(0.002)  # noqa: ASYNC251 - no round before the first one has expired
+    clock.advance(31)
 
     async with anyio.create_task_group() as helpers:
         sender._round(helpers)

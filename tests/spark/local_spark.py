@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
+
+from aioproducer.spark.load_session import SparkMissing, check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,19 +27,12 @@ _SETTINGS = {
 }
 
 
-def why_not() -> str | None:
-    """What keeps Spark from running here, None where nothing does."""
-    if importlib.util.find_spec("pyspark") is None:
-        return "PySpark is missing: pip install 'aioproducer[spark-local]'."
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if java is None:
-        return "Java is missing: Spark needs Java 17 or later."
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', told)
-    if version is None or int(version[1]) < 17:
-        return f"Spark needs Java 17 or later; {java} says {told.splitlines()[:1]}."
-    return None
+def need() -> None:
+    """Skip the test where Spark cannot run; where the variable CI is set it fails instead."""
+    try:
+        check_spark("This test")
+    except SparkMissing as missing:
+        (pytest.fail if "CI" in os.environ else pytest.skip)(str(missing))
 
 
 def start(master: str = "local[2,4]", **settings: str) -> SparkSession:

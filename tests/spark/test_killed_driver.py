@@ -12,7 +12,7 @@ import pytest
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.plugin import KafkaFactory
 from tests.spark import killed_query
-from tests.spark.local_spark import ROOT, why_not
+from tests.spark.local_spark import ROOT, need
 from tests.spark.read_back import read_committed
 from tests.spark.streams import PARTITIONS, write_files
 
@@ -22,8 +22,7 @@ BATCH = 30
 @pytest.fixture(params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.soak)])
 def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
     """One broker."""
-    if missing := why_not():
-        pytest.skip(missing)
+    need()
     return kafka_factory(request.param)
 
 
