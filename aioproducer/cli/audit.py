@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.cli.arguments import add_option_argument, positive
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import require
-from aioproducer.cli.spark_options import add_file_arguments, add_spark_arguments, files_of, pair, positive, shape_of
+from aioproducer.cli.spark_command import in_percent, require_spark, session_for
+from aioproducer.cli.spark_options import add_file_arguments, add_spark_arguments, files_of, shape_of
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
 if TYPE_CHECKING:
@@ -52,16 +53,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="write the verdict there, as JSON")
     parser.add_argument("--report", metavar="FILE", help="write a page with charts there, as HTML")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of the story")
-    parser.add_argument(
-        "-X",
-        "--option",
-        dest="options",
-        metavar="NAME=VALUE",
-        action="append",
-        type=pair,
-        default=[],
-        help="any option of librdkafka's consumer, as in -X security.protocol=SSL; may be repeated",
-    )
+    add_option_argument(parser, "librdkafka's consumer", "security.protocol=SSL")
     parser.add_argument(
         "--patience",
         metavar="SECONDS",
@@ -74,19 +66,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
-    from aioproducer.spark.load_session import SparkMissing, check_spark, spark_session
-
     require("The audit", ["confluent_kafka", "numpy", "pandas", "pyarrow"], "audit")
-    try:
-        check_spark("The audit")
-    except SparkMissing as error:
-        raise Trouble(str(error)) from error
+    require_spark("The audit")
     plan = _plan(options)
     out = console(as_json=options.json)
     _check_topic(plan)
     out.say(f"Auditing topic {plan.topic!r} at {options.bootstrap_servers}: starting Spark ({options.master}).")
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    with spark_session("aioproducer audit", options.master, options.driver_memory, dict(options.settings)) as spark:
+    with session_for("audit", options, "Spark cannot read what is to be compared") as spark:
         verdict = _audit(spark, plan, out)
     _write(verdict, options)
     _tell(verdict, out, options)
@@ -142,20 +128,14 @@ def _where(text: str | None) -> Where | None:
 
 
 def _audit(spark: Any, plan: AuditPlan, out: Console) -> AuditVerdict:
-    from pyspark.errors import PySparkException
-
     from aioproducer.spark.audit import run_audit
     from aioproducer.spark.audit_offsets import AuditFailed
-    from aioproducer.spark.load_errors import cause_of
-    from aioproducer.spark.load_files import FilesRefused
 
     try:
         with out.progress("Auditing", 100) as advance:
-            return run_audit(spark, plan, lambda done, of, note: advance(done * 100 // max(of, 1), note))
-    except (AuditFailed, FilesRefused) as error:
+            return run_audit(spark, plan, in_percent(advance))
+    except AuditFailed as error:
         raise Trouble(str(error)) from error
-    except PySparkException as error:
-        raise Trouble(f"Spark cannot read what is to be compared: {cause_of(error)}") from error
 
 
 def _write(verdict: AuditVerdict, options: argparse.Namespace) -> None:

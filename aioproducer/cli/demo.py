@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 from aioproducer import BrokerConnectionError, BrokerError, ConfigError, Producer, ProducerConfig
+from aioproducer.cli.arguments import add_option_argument, positive
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import loop_factory, require
 from aioproducer.cli.flights import flights
@@ -53,21 +54,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         const=_NEWEST,
         help="run a real Apache Kafka for the demo (needs Java 17; the jars are fetched from Maven Central once)",
     )
-    parser.add_argument("--records", type=_positive, default=100_000, help="how many records (default: 100,000)")
+    parser.add_argument("--records", type=positive, default=100_000, help="how many records (default: 100,000)")
     parser.add_argument("--topic", help="the topic to make; it must not exist (default: a name of its own)")
-    parser.add_argument("--partitions", type=_positive, default=6, help="partitions of the topic (default: 6)")
+    parser.add_argument("--partitions", type=positive, default=6, help="partitions of the topic (default: 6)")
     parser.add_argument("--compression-type", metavar="CODEC", help="none (default), gzip, snappy, lz4 or zstd")
     parser.add_argument("--linger-ms", metavar="MS", help="how long a batch may wait for more records (default: 5)")
-    parser.add_argument(
-        "-X",
-        "--option",
-        dest="options",
-        metavar="NAME=VALUE",
-        action="append",
-        type=_option,
-        default=[],
-        help="any other option of the producer, as in -X batch.size=65536; may be repeated",
-    )
+    add_option_argument(parser, "the producer", "batch.size=65536")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the story")
     parser.add_argument("--no-uvloop", action="store_true", help="run on asyncio's own event loop")
 
@@ -233,7 +225,7 @@ def _config(bootstrap_servers: str, options: argparse.Namespace) -> ProducerConf
     properties = {
         **_DEFAULTS,
         **{name: text for name, text in given.items() if text is not None},
-        **dict(options.options),
+        **{name.replace("_", "."): text for name, text in options.options},
     }
     config = ProducerConfig.from_properties(properties, bootstrap_servers=bootstrap_servers)
     if config.acks == 0:
@@ -244,17 +236,3 @@ def _config(bootstrap_servers: str, options: argparse.Namespace) -> ProducerConf
         )
     Producer(config)  # it refuses what this version does not do
     return config
-
-
-def _positive(text: str) -> int:
-    number = int(text.replace(",", "").replace("_", ""))
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
-    return number
-
-
-def _option(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, as in batch.size=65536")
-    return name.replace("_", "."), value

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.cli.arguments import add_option_argument, positive
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import require
-from aioproducer.cli.spark_options import add_file_arguments, add_spark_arguments, files_of, pair, positive, shape_of
+from aioproducer.cli.spark_command import in_percent, require_spark, session_for
+from aioproducer.cli.spark_options import add_file_arguments, add_spark_arguments, files_of, shape_of
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
 if TYPE_CHECKING:
@@ -42,37 +43,23 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     once.add_argument("--max-files", metavar="N", type=positive, default=1, help="files in a transaction (default: 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the story")
-    parser.add_argument(
-        "-X",
-        "--option",
-        dest="options",
-        metavar="NAME=VALUE",
-        action="append",
-        type=pair,
-        default=[],
-        help="any option of the producer, as in -X compression.type=zstd; may be repeated",
-    )
+    add_option_argument(parser, "the producer", "compression.type=zstd")
     add_file_arguments(parser)
     add_spark_arguments(parser)
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
     from aioproducer.spark.load import LoadFailed
-    from aioproducer.spark.load_session import SparkMissing, check_spark, spark_session
 
     require("A load", ["pyarrow", "pandas"], "load")
-    try:
-        check_spark("A load")
-    except SparkMissing as error:
-        raise Trouble(str(error)) from error
+    require_spark("A load")
     plan = _plan(options)
     out = console(as_json=options.json)
     how = f"exactly once as {plan.load_name!r}, checkpoint {plan.checkpoint}" if plan.load_name else "at least once"
     out.say(
         f"Loading into topic {plan.topic!r} at {options.bootstrap_servers}, {how}: starting Spark ({options.master})."
     )
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    with spark_session("aioproducer load", options.master, options.driver_memory, dict(options.settings)) as spark:
+    with session_for("load", options, "Spark cannot read the files") as spark:
         try:
             result = _load(spark, plan, out)
         except LoadFailed as error:
@@ -112,20 +99,14 @@ def _plan(options: argparse.Namespace) -> LoadPlan:
 
 
 def _load(spark: Any, plan: LoadPlan, out: Console) -> LoadResult:
-    from pyspark.errors import PySparkException
-
     from aioproducer.spark.load import run_load
-    from aioproducer.spark.load_errors import cause_of
-    from aioproducer.spark.load_files import FilesRefused
     from aioproducer.spark.load_state import LoadRefused
 
     try:
         with out.progress("Loading", 100) as advance:
-            return run_load(spark, plan, lambda done, of, note: advance(done * 100 // max(of, 1), note))
-    except (FilesRefused, LoadRefused) as error:
+            return run_load(spark, plan, in_percent(advance))
+    except LoadRefused as error:
         raise Trouble(str(error)) from error
-    except PySparkException as error:
-        raise Trouble(f"Spark cannot read the files: {cause_of(error)}") from error
 
 
 def _tell(result: LoadResult, out: Console, options: argparse.Namespace) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from aioproducer.cli.arguments import PAIRS
 from aioproducer.cli.verb import Trouble
 
 if TYPE_CHECKING:
     from aioproducer.spark.load_files import RecordShape, SourceFiles
 
-__all__ = ["add_file_arguments", "add_spark_arguments", "files_of", "pair", "positive", "shape_of"]
+__all__ = ["add_file_arguments", "add_spark_arguments", "files_of", "shape_of"]
 
 
 def add_file_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,11 +27,8 @@ def add_file_arguments(parser: argparse.ArgumentParser) -> None:
         "-R",
         "--read-option",
         dest="read_options",
-        metavar="NAME=VALUE",
-        action="append",
-        type=pair,
-        default=[],
         help="an option of Spark's reader of that format, as in -R nullValue=NA; may be repeated",
+        **PAIRS,
     )
     group.add_argument("--key", metavar="COLUMN", help="the column that becomes the key (default: no key)")
     group.add_argument(
@@ -52,11 +50,8 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--conf",
         dest="settings",
-        metavar="NAME=VALUE",
-        action="append",
-        type=pair,
-        default=[],
         help="a setting of Spark, as in --conf spark.executor.memory=2g; may be repeated",
+        **PAIRS,
     )
 
 
@@ -75,19 +70,3 @@ def shape_of(options: argparse.Namespace) -> RecordShape:
     from aioproducer.spark.load_files import RecordShape, ValueShape
 
     return RecordShape(ValueShape(options.value_format), options.key, options.value)
-
-
-def pair(text: str) -> tuple[str, str]:
-    """NAME=VALUE for argparse."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
-
-
-def positive(text: str) -> int:
-    """A whole number from 1 for argparse; thousands may be set apart."""
-    number = int(text.replace(",", "").replace("_", ""))
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
-    return number

@@ -1,4 +1,4 @@
-"""The verb audit as the shell sees it: what it refuses, what it writes, and its exit codes."""
+"""The verb audit as the shell sees it: what it writes, and its exit codes."""
 
 from __future__ import annotations
 
@@ -15,72 +15,6 @@ from tests.conftest import opened
 
 #: Starts sooner, and is fast enough for a hundred records.
 JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-TARGET = ["--topic", "orders", "--bootstrap-servers", "127.0.0.1:1"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["audit"], "--topic"),
-        (["audit", "--topic", "orders"], "--bootstrap-servers"),
-        (["audit", *TARGET, "--records", "0"], "not a number from 1"),
-        (["audit", *TARGET, "-X", "security.protocol"], "not NAME=VALUE"),
-        (["audit", *TARGET, "--partitioner", "sticky"], "murmur2"),
-    ],
-)
-def test_wrong_usage_exits_with_2_and_says_why(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(arguments)
-
-    assert exit_.value.code == 2
-    assert complaint in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--expected", "a.csv", "--sequence", "header:seq"], "choose one"),
-        (["--run", "header:run"], "needs --sequence"),
-        (["--sequence", "seq"], "'seq' is not header:NAME, json:FIELD or value"),
-        (["--expected", "rows"], "say so with --format parquet|csv|json|text"),
-        (["--expected", "a.csv", "b.json"], "say so with --format"),
-    ],
-)
-def test_what_contradicts_itself_is_told_before_spark_is_started(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["audit", *TARGET, *arguments]) == 2
-
-    error = capsys.readouterr().err
-    assert error.startswith("aioproducer audit: ")
-    assert complaint in error
-
-
-@pytest.mark.parametrize(
-    ("missing", "extra"), [("confluent_kafka", "audit"), ("numpy", "audit"), ("pyspark", "spark-local")]
-)
-def test_missing_packages_are_named_with_the_command_that_brings_them(
-    missing: str, extra: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, missing, None)
-
-    assert main(["audit", *TARGET]) == 2
-
-    error = capsys.readouterr().err
-    assert missing in error.lower()
-    assert f"pip install 'aioproducer[{extra}]'" in error
-
-
-def test_without_java_it_says_which_one_to_install(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
-
-    assert main(["audit", *TARGET]) == 2
-
-    assert "needs Java 17 or later, and Java was not found" in capsys.readouterr().err
 
 
 def test_a_topic_that_is_not_there_is_told_before_spark_is_started(

@@ -12,6 +12,8 @@ import aioproducer
 from aioproducer._twin import implementation
 from aioproducer.cli.main import main
 
+TOPIC = ["--topic", "orders", "--bootstrap-servers", "127.0.0.1:1"]
+
 
 def test_the_version_is_the_packages_and_says_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
@@ -52,6 +54,16 @@ def test_the_version_says_where_the_environment_asked_for_python() -> None:
         (["demo", "--kafka", "4.3.1", "--bootstrap-servers", "localhost:9092"], "not allowed with"),
         (["demo", "-X", "batch.size"], "not NAME=VALUE"),
         (["demo", "--frobnicate"], "--frobnicate"),
+        (["audit"], "--topic"),
+        (["audit", *TOPIC[:2]], "--bootstrap-servers"),
+        (["audit", *TOPIC, "--records", "0"], "not a number from 1"),
+        (["audit", *TOPIC, "-X", "security.protocol"], "not NAME=VALUE"),
+        (["audit", *TOPIC, "--partitioner", "sticky"], "murmur2"),
+        (["load"], "FILE"),
+        (["load", "rows.csv"], "--topic"),
+        (["load", "rows.csv", *TOPIC, "--max-files", "0"], "not a number from 1"),
+        (["load", "rows.csv", *TOPIC, "-R", "header"], "not NAME=VALUE"),
+        (["load", "rows.csv", *TOPIC, "--value-format", "avro"], "avro"),
     ],
 )
 def test_wrong_usage_exits_with_2_and_says_why(

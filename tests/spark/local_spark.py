@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from aioproducer.spark.load_session import SparkMissing, check_spark
+from tests.needs import not_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +31,7 @@ def need() -> None:
     try:
         check_spark("This test")
     except SparkMissing as missing:
-        (pytest.fail if "CI" in os.environ else pytest.skip)(str(missing))
+        not_here(str(missing))
 
 
 def start(master: str = "local[2,4]", **settings: str) -> SparkSession:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -17,8 +16,9 @@ from aioproducer.protocol import ErrorCode
 from aioproducer.protocol.messages import PartitionProduceResponse, ProduceRequest
 from aioproducer.record import Codec, RecordBatchBuilder, encode_batch
 from aioproducer.testing import FakeBroker, TopicConfig, TopicSpec
-from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
+from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.raw_client import RawClient, produce
+from tests.testing.own_kafka import own_kafka
 
 pytestmark = pytest.mark.slow
 
@@ -201,11 +201,7 @@ def play(address: tuple[str, int], scenario: Scenario) -> Played:
 
 @pytest.fixture(scope="module", params=["4.3.1", "3.9.2"])
 def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    try:
-        kafka = KafkaCluster(request.param).open()
-    except KafkaUnavailable as error:
-        pytest.skip(str(error))
-    with closing(kafka):
+    with own_kafka(request.param) as kafka:
         yield kafka
 
 

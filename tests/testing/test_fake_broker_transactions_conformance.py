@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
 
 from aioproducer.testing import FakeBroker, TwoPhaseCommit
-from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
+from aioproducer.testing.kafka import KafkaCluster
+from tests.testing.own_kafka import own_kafka
 from tests.testing.raw_transactions import OLD, OLDEST, TV1, TV2, Note, RawTransactions, Versions, Who
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -475,11 +475,7 @@ SPOKEN = [
 
 @pytest.fixture(scope="module")
 def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    try:
-        kafka = KafkaCluster(request.param).open()
-    except KafkaUnavailable as error:
-        pytest.skip(str(error))
-    with closing(kafka):
+    with own_kafka(request.param) as kafka:
         yield kafka
 
 
@@ -489,11 +485,7 @@ def test_both_answer_every_step_alike(kafka: KafkaCluster, versions: Versions) -
 
 
 def test_both_answer_alike_where_the_feature_is_not_there() -> None:
-    try:
-        kafka = KafkaCluster("4.3.1", features={"transaction.version": 0}).open()
-    except KafkaUnavailable as error:
-        pytest.skip(str(error))
-    with closing(kafka):
+    with own_kafka("4.3.1", features={"transaction.version": 0}) as kafka:
         assert list(differences(kafka, TV1, level=0)) == []
         assert list(differences(kafka, TV2, SCENARIOS_WITH_ONE_PRODUCER, level=0)) == []
 
@@ -503,11 +495,7 @@ def test_both_answer_alike_where_the_feature_is_not_there() -> None:
 )
 def test_both_take_the_same_part_in_two_phase_commits(allows: str, level: TwoPhaseCommit) -> None:
     properties = {"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": allows}
-    try:
-        kafka = KafkaCluster("4.3.1", properties=properties).open()
-    except KafkaUnavailable as error:
-        pytest.skip(str(error))
-    with closing(kafka):
+    with own_kafka("4.3.1", properties=properties) as kafka:
         versions = TV2._replace(init_producer_id=6)
         assert list(differences(kafka, versions, [two_phases], two_phase_commit=level)) == []
 

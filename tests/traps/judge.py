@@ -20,7 +20,7 @@ from aioproducer.errors import DeliveryError, KafkaError, Unknown
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened, until
 
-__all__ = ["Attempt", "Audit", "audited", "complaints", "payload"]
+__all__ = ["Attempt", "Audit", "Logged", "audited", "complaints", "payload"]
 
 
 def payload(topic: str, partition: int, number: int, size: int = 40) -> bytes:

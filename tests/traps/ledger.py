@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from aioproducer import Delivery, Producer, TopicPartition
 from aioproducer.testing import FakeBroker
+from tests.traps.judge import Logged
 
 __all__ = ["GROUP", "INPUT", "PARTITIONS", "Entry", "Fate", "Ledger", "Mark", "complaints"]
 
@@ -50,17 +51,6 @@ class Mark(NamedTuple):
         if len(parts) != 4 or not all(parts[each].isdigit() for each in (0, 1, 3)):
             return None
         return cls(int(parts[0]), int(parts[1]), parts[2], int(parts[3]))
-
-
-class Logged(Protocol):
-    """What the judge looks at of a record in the log."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def value(self) -> bytes | None: ...
 
 
 @dataclass(slots=True, eq=False)
