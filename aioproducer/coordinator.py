@@ -10,8 +10,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.transaction_markers import markers_written
 from aioproducer.core.transaction_requests import CoordinatorRequest, Rpc
 from aioproducer.core.transactions import FIRST_PARTITIONS_BACKOFF, Pause, TransactionManager
 from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
@@ -25,9 +27,9 @@ logger = logging.getLogger("aioproducer")
 #: is. Connecting it goes on meanwhile, so one that is only slow is reached all the same.
 _REACH_S = 1.0
 
-#: For how long things are held back after the end of a transaction of version 2: so many times what EndTxn took, and no
-#: longer than this, in seconds.
-_QUIET, _LONGEST_QUIET_S = 1.5, 0.010
+#: What comes before the markers of the last transaction of version 2 are written is not refused, as in version 1: the broker
+#: tries again for itself, after so many seconds (``add.partitions.to.txn.retry.backoff.ms``). No longer is it held back.
+_BROKERS_PAUSE_S = 0.020
 
 
 class Coordinator:
@@ -35,10 +37,8 @@ class Coordinator:
 
     ``has_unsettled`` says whether any batch is still here or on its way; the end of a transaction waits for that.
 
-    ``keep_quiet`` is told after the end of a transaction of version 2 for how many seconds nothing should be added to the
-    next one. What comes before the markers of the last one are written is not refused, as in version 1: the broker tries
-    again for itself, after 20 ms (``add.partitions.to.txn.retry.backoff.ms``). How long the markers take shows in how long
-    EndTxn did, which had a log to write, too.
+    After the end of a transaction of version 2 ``hold`` is called: nothing may be added to the next one. As soon as that one
+    has something to add, the coordinator is asked until the markers of the last one are written; then ``release`` is called.
     """
 
     def __init__(
@@ -50,7 +50,8 @@ class Coordinator:
         *,
         has_unsettled: Callable[[], bool],
         random: Callable[[], float],
-        keep_quiet: Callable[[float], object] = lambda seconds: None,
+        hold: Callable[[], object] = lambda: None,
+        release: Callable[[], object] = lambda: None,
     ) -> None:
         self._manager = manager
         self._client = client
@@ -58,8 +59,12 @@ class Coordinator:
         self._timeout_s = timeout_s
         self._has_unsettled = has_unsettled
         self._random = random
-        self._keep_quiet = keep_quiet
-        self._quiet_until = 0.0
+        self._hold, self._release = hold, release
+        self._markers = markers_written(manager.transactional_id)
+        self._coordinator_node: int | None = None
+        self._ended_at: float | None = (
+            None  # when the last transaction did; None where its markers are nobody's concern
+        )
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -76,6 +81,8 @@ class Coordinator:
     async def catch_up(self) -> None:
         """Ask until there is nothing to ask now. Cancellation: as of `run`."""
         while True:
+            if self._manager.has_partitions:
+                await self._see_markers_written()
             request = self._manager.next_request(has_incomplete_batches=self._has_unsettled())
             if request is None:
                 return
@@ -89,10 +96,8 @@ class Coordinator:
         return usual if pause is Pause.BACKOFF else min(usual, FIRST_PARTITIONS_BACKOFF.delay(failures, random))
 
     async def _ask(self, request: CoordinatorRequest) -> Pause:
-        loop = asyncio.get_running_loop()
-        if request.rpc is Rpc.TXN_OFFSET_COMMIT and loop.time() < self._quiet_until:
-            await asyncio.sleep(self._quiet_until - loop.time())
-        began = time.perf_counter()  # uvloop's clock counts whole milliseconds
+        if request.rpc is Rpc.TXN_OFFSET_COMMIT:
+            await self._see_markers_written()
         try:
             response, version = await self._client.ask(
                 request.message,
@@ -110,7 +115,30 @@ class Coordinator:
             return self._manager.lost(request, sent=not isinstance(error, KafkaTimeoutError))
         pause = self._manager.answered(request, response, version)
         if request.ends_v2 and pause is Pause.NONE:
-            seconds = min(_QUIET * (time.perf_counter() - began), _LONGEST_QUIET_S)
-            self._quiet_until = loop.time() + seconds
-            self._keep_quiet(seconds)
+            self._ended_at = time.perf_counter()  # uvloop's clock counts whole milliseconds
+            self._coordinator_node = request.node_id
+            self._hold()
         return pause
+
+    async def _see_markers_written(self) -> None:
+        if self._ended_at is None:
+            return
+        left = self._ended_at + _BROKERS_PAUSE_S - time.perf_counter()
+        if left > 0:
+            with suppress(KafkaError, TimeoutError):
+                async with asyncio.timeout(left):
+                    while not await self._are_markers_written():  # noqa: ASYNC110 - it is the broker that is asked
+                        await asyncio.sleep((time.perf_counter() - self._ended_at) / 2)
+        self._ended_at = None
+        self._release()
+
+    async def _are_markers_written(self) -> bool:
+        query = self._markers
+        response, _ = await self._client.ask(
+            query.message,
+            node_id=self._coordinator_node,
+            versions=(query.lowest, query.highest),
+            timeout_s=self._timeout_s,
+            check=query.check,
+        )
+        return query.read(response)

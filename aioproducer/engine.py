@@ -192,7 +192,8 @@ class Engine:
             config.request_timeout_ms / 1000,
             has_unsettled=lambda: self.accumulator.has_unsettled,
             random=random.random,
-            keep_quiet=transactions.keep_quiet,
+            hold=transactions.hold,
+            release=transactions.release,
         )
         transactions.bind(manager, self.accumulator, self.sequences, wake_coordinator=coordinator.wake)
         return coordinator

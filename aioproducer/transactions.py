@@ -54,7 +54,7 @@ class Transactions:
         self._on_open = on_open
         self._on_shut = on_shut
         self._number = 0  # of the transaction that was begun last
-        self._quiet: asyncio.TimerHandle | None = None  # as long as the markers of the last one are being written
+        self._held = False  # as long as the markers of the last one are being written
 
     def bind(
         self,
@@ -171,9 +171,6 @@ class Transactions:
 
     def close(self, error: KafkaError) -> None:
         """End everything now; whoever waits is told this error. A commit that nobody can tell the outcome of is logged."""
-        if self._quiet is not None:
-            self._quiet.cancel()
-            self._quiet = None
         was_over = self.fatal_error is not None
         self.manager.close(error)
         if not was_over and isinstance(self.manager.last_error, CommitUnknown):
@@ -219,6 +216,8 @@ class Transactions:
     def claim(self, partition: TopicPartition) -> None:
         """Take the partition of a record into the transaction. Raises where there is none that could take it."""
         self.manager.add_partition(partition)
+        if self._held:
+            self._wake_coordinator()
 
     def batch_failed(self, cause: KafkaError) -> None:
         """A batch was given up: what it was part of cannot be committed."""
@@ -231,16 +230,15 @@ class Transactions:
 
     def may_drain(self, partition: TopicPartition) -> bool:
         """Whether new batches for this partition may leave."""
-        return self._quiet is None and self.manager.may_drain(partition)
+        return not self._held and self.manager.may_drain(partition)
 
-    def keep_quiet(self, seconds: float) -> None:
-        """Let no new batch leave for so long."""
-        if self._quiet is not None:
-            self._quiet.cancel()
-        self._quiet = self._loop.call_later(seconds, self._end_quiet)
+    def hold(self) -> None:
+        """Let no new batch leave."""
+        self._held = True
 
-    def _end_quiet(self) -> None:
-        self._quiet = None
+    def release(self) -> None:
+        """Let them leave again."""
+        self._held = False
         self._accumulator.unblock(self._loop.time())
         self._wake_sender()
 

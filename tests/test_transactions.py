@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, cast
@@ -88,26 +87,60 @@ async def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: Fake
 
 
 @pytest.mark.parametrize("offsets", [False, True])
-async def test_what_would_meet_the_last_markers_of_version_2_is_held_back(offsets: bool) -> None:
+async def test_what_would_meet_the_last_markers_of_version_2_is_held_back(
+    offsets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioproducer.coordinator._BROKERS_PAUSE_S", 60.0)
     with FakeBroker(topics={"orders": 3, "in": 2}, versions="4.3.1") as broker:
+        held = broker.hold_markers()
         async with transactional(broker) as producer:
             async with producer.transaction() as txn:
                 await txn.send("orders", b"one")
-            broker.delay("EndTxn", 0.02)
-            began = time.perf_counter()
-            async with producer.transaction() as txn:
-                await txn.send("orders", b"two")
-
             async with producer.transaction() as txn:
                 if offsets:
-                    await txn.send_offsets({TopicPartition("in", 0): 1}, "group")
+                    sending = asyncio.create_task(txn.send_offsets({TopicPartition("in", 0): 1}, "group"))
                 else:
-                    await txn.send("orders", b"three")
-                assert (
-                    time.perf_counter() - began > 0.02 + 0.01 - 0.001
-                )  # the longest that is waited, less a clock's tick
+                    sending = asyncio.create_task(_send(txn, b"two"))
+                await until(lambda: broker.count("DescribeTransactions") >= 3)
+                assert (broker.count("Produce"), broker.count("TxnOffsetCommit")) == (1, 0)
 
+                held.release()
+                await sending
+            assert (broker.count("Produce"), broker.count("TxnOffsetCommit")) == ((1, 1) if offsets else (2, 0))
     assert ended(broker).committed
+
+
+async def _send(txn: Transaction, value: bytes) -> None:
+    await txn.send("orders", value)
+
+
+@pytest.mark.parametrize("trouble", ["markers that take long", "a lost connection", "a refusal"])
+async def test_it_is_held_back_no_longer_than_the_broker_itself_would_wait(trouble: str) -> None:
+    with FakeBroker(topics={"orders": 3}, versions="4.3.1") as broker:
+        held = broker.hold_markers()
+        async with transactional(broker) as producer:
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"one")
+            if trouble == "a lost connection":
+                broker.drop_connection("DescribeTransactions", when="before")
+            elif trouble == "a refusal":
+                broker.fail("DescribeTransactions", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", times=99)
+            async with producer.transaction() as txn:
+                sending = asyncio.create_task(_send(txn, b"two"))
+                await until(lambda: broker.count("Produce") >= 2)
+                held.release()
+                await sending
+    assert ended(broker).committed
+
+
+async def test_a_transaction_long_after_the_last_one_asks_for_no_markers() -> None:
+    with FakeBroker(topics={"orders": 3}, versions="4.3.1") as broker:
+        async with transactional(broker) as producer:
+            for _ in range(2):
+                async with producer.transaction() as txn:
+                    await txn.send("orders", b"one")
+                await asyncio.sleep(0.03)
+        assert (broker.count("Produce"), broker.count("DescribeTransactions")) == (2, 0)
 
 
 async def test_every_way_to_send_is_part_of_the_transaction(broker: FakeBroker) -> None:

@@ -232,6 +232,11 @@ class TransactionManager:
         return self._shared
 
     @property
+    def has_partitions(self) -> bool:
+        """Whether records were put into the open transaction, or are about to be."""
+        return bool(self._added or self._waiting)
+
+    @property
     def offsets_under_way(self) -> Operation | None:
         """The next of the calls whose offsets are still to be taken into the transaction."""
         return self._offsets[0].operation if self._offsets else None
