@@ -45,6 +45,10 @@ SAYS: Mapping[str, tuple[str, ...]] = {
     "spark_batch.py": ("10,000 rows are in the topic events",),
     "spark_streaming.py": ("batches up to 2 are committed", "batch 2 was run again, and wrote nothing"),
     "spark_foreach_batch.py": ("the stream is written", "the job wrote 1000 rows", "the same job again wrote 0 rows"),
+    "spark_pipeline.py": (
+        "JetBlue Airways                4,427",
+        "VERDICT: CLEAN - 27,004 records expected, 27,004 read",
+    ),
 }
 
 
