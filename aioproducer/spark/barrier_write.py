@@ -11,7 +11,7 @@ import asyncio
 import base64
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -74,7 +74,8 @@ class _Task:
         context = BarrierTaskContext.get()
         transaction = self._transaction(context)
         attempt = TaskAttempt(int(context.taskAttemptId()), 0, self.query, self.batch)
-        return TaskRun(self.options, self.columns, transaction, attempt).run(batches)
+        options = replace(self.options, rate_limit_tasks=len(context.getTaskInfos()))
+        return TaskRun(options, self.columns, transaction, attempt).run(batches)
 
     def _transaction(self, context: Any) -> JobTransaction:
         begun = ""

@@ -42,7 +42,7 @@ class SinkOptions:
     """The options of one query or job, checked; can be pickled, with the producer's secrets.
 
     ``config`` says nothing of transactions: in those of Spark no producer decides. ``transactional_id`` is empty unless the
-    guarantee is exactly-once.
+    guarantee is exactly-once. ``rate_limit`` is for all tasks that run at once, which are ``rate_limit_tasks``.
     """
 
     config: ProducerConfig
@@ -55,6 +55,8 @@ class SinkOptions:
     job_id: str | None = None
     value_format: ValueFormat = ValueFormat.RAW
     max_in_flight_batches: int = 4
+    rate_limit: int | None = None
+    rate_limit_tasks: int | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
 
     @classmethod
@@ -90,6 +92,19 @@ class SinkOptions:
     def is_exactly_once(self) -> bool:
         """Whether the rows are written in a transaction."""
         return self.guarantee is DeliveryGuarantee.EXACTLY_ONCE
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """How fast a task may write; None: as fast as it can. Raises `ConfigError` where its share cannot be told."""
+        if self.rate_limit is None:
+            return None
+        if self.rate_limit_tasks is None:
+            raise ConfigError(
+                "The option 'rate.limit.records.per.second' is shared by the tasks that run at the same time, and Spark "
+                "does not tell how many these are: say so with .option('rate.limit.tasks', ...), which is the number of "
+                "the cluster's slots, or of the DataFrame's partitions where these are fewer."
+            )
+        return self.rate_limit / self.rate_limit_tasks
 
     def marker_partition_topic(self) -> str:
         """The topic whose partition 0 the marker's offset is of; raises `ConfigError` where none can be told."""
@@ -169,6 +184,8 @@ _OWN: Final[Mapping[str, _Own]] = {
     "job.id": _Own("job_id", _text),
     "value.format": _Own("value_format", _one_of(ValueFormat)),
     "max.in.flight.batches": _Own("max_in_flight_batches", _positive),
+    "rate.limit.records.per.second": _Own("rate_limit", _positive),
+    "rate.limit.tasks": _Own("rate_limit_tasks", _positive),
 }
 
 #: What Spark itself adds to the options, or reads from them.

@@ -52,4 +52,5 @@ def _checked(options: Any, schema: StructType, overwrite: bool) -> tuple[SinkOpt
             "Kafka's topics cannot be overwritten: use .mode('append'), and in streams no output mode 'complete'."
         )
     checked = SinkOptions.from_spark(dict(options))
+    _ = checked.rows_per_second  # what is wrong with that is said now
     return checked, SinkColumns.of([(field.name, field.dataType.simpleString()) for field in schema.fields], checked)

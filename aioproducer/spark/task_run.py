@@ -12,6 +12,7 @@ from aioproducer.producer import Producer
 from aioproducer.record.columns import HeaderColumns
 from aioproducer.spark.handover import Channel, Handover
 from aioproducer.spark.job_transaction import JobTransaction
+from aioproducer.spark.rate_limit import paced
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt
@@ -76,6 +77,8 @@ class TaskRun:
 
     async def _send_topics(self, producer: Producer, batches: Iterable[Any]) -> list[SendManyResult]:
         split = partial(split_by_topic, columns=self._columns, topic=self._options.topic)
+        if (rate := self._options.rows_per_second) is not None:
+            batches = paced(batches, rate)
         with Handover(batches, split, self._options.max_in_flight_batches) as handover:
             try:
                 async with asyncio.TaskGroup() as sending:

@@ -83,6 +83,20 @@ def test_all_columns_become_a_json_object(spark: SparkSession, broker: FakeBroke
     broker.assert_sent("orders", key=b"k", value=b'{"n":1,"s":"x"}', headers=[("source", b"Spark")])
 
 
+def test_a_rate_limit_is_kept_and_needs_to_know_how_many_tasks_share_it(
+    spark: SparkSession, broker: FakeBroker
+) -> None:
+    df = spark.range(120).repartition(2).selectExpr("string(id) AS value")
+    limit = {"topic": "orders", "rate.limit.records.per.second": "100"}
+
+    assert "'rate.limit.tasks'" in refused(df, broker, **limit)
+    writer(df, broker, **limit, **{"rate.limit.tasks": "2"}).save()
+
+    stamps = sorted(record.timestamp_ms for record in broker.records())
+    assert len(stamps) == 120
+    assert stamps[-1] - stamps[0] >= 1000  # 60 rows in each task, 50 a second, in slices of five
+
+
 def test_no_rows_are_no_records(spark: SparkSession, broker: FakeBroker) -> None:
     writer(spark.createDataFrame([], "value string"), broker, topic="orders").save()
 

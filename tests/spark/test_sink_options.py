@@ -66,6 +66,8 @@ def test_options_travel_to_the_tasks() -> None:
         ({**SERVERS, "delivery.guarantee": "exactly-onec"}, "Did you mean 'exactly-once'?"),
         ({**SERVERS, "max.in.flight.batches": "0"}, "a whole number from 1"),
         ({**SERVERS, "topic": " "}, "'topic' is empty"),
+        ({**SERVERS, "rate.limit.records.per.second": "0.5"}, "a whole number from 1"),
+        ({**SERVERS, "rate.limit.tasks": "none"}, "a whole number from 1"),
         ({**SERVERS, "transactional.id": "q"}, "'transactional.id' belongs to"),
         ({**SERVERS, "job.id": "q"}, "'job.id' belongs to"),
         ({**SERVERS, "delivery.guarantee": "exactly-once"}, "needs the option 'transactional.id'"),
@@ -77,6 +79,15 @@ def test_what_is_wrong_is_said_with_the_way_out(given: dict[str, str], sentence:
         SinkOptions.from_spark(given)
 
     assert sentence in str(caught.value)
+
+
+def test_the_rate_limit_is_shared_by_the_tasks_that_run_at_once() -> None:
+    given = {**SERVERS, "rate.limit.records.per.second": "1000"}
+
+    assert SinkOptions.from_spark(SERVERS).rows_per_second is None
+    assert SinkOptions.from_spark({**given, "rate.limit.tasks": "8"}).rows_per_second == 125
+    with pytest.raises(ConfigError, match=r"rate\.limit\.tasks"):
+        _ = SinkOptions.from_spark(given).rows_per_second
 
 
 def test_rows_that_name_their_topics_need_a_topic_for_the_marker() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -96,6 +97,15 @@ def test_what_upstream_raises_comes_out_as_it_is(broker: FakeBroker) -> None:
         task(broker, pa.schema([("value", pa.string())]), topic="orders").run(upstream())
 
     broker.assert_sent("orders", value=b"sent")
+
+
+def test_a_task_writes_no_faster_than_its_share_of_the_rate_limit(broker: FakeBroker) -> None:
+    limit = {"rate.limit.records.per.second": "200", "rate.limit.tasks": "2"}
+    began = time.monotonic()
+
+    assert run(broker, [batch(value=["v"] * 51)], topic="orders", **limit).rows == 51
+
+    assert time.monotonic() - began >= 0.5  # the rows from the first to the last one, a hundredth of a second each
 
 
 def test_a_topic_that_fails_ends_the_task_while_upstream_still_waits(broker: FakeBroker) -> None:
