@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark.batch_report import BatchReport
 from aioproducer.spark.job_coordinator import JobCoordinator
 from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.kafka_partitions import partition_for_kafka
@@ -97,6 +98,7 @@ class BarrierWrite:
             raise ConfigError(
                 "The option 'topic' is missing: here all rows go to one topic, by whose partitions they are split."
             )
+        self._report = None if self.options.report is None else BatchReport(self.options.report)
         self._is_marked = is_marked
         self._coordinator = JobCoordinator(self.options, is_marked=is_marked)
 
@@ -116,6 +118,8 @@ class BarrierWrite:
             handles = {each.handle for each in summaries if each.handle is not None}
             asyncio.run(self._coordinator.abort(list(handles)))
             raise
+        if self._report is not None:
+            self._report.add(summaries, query, batch)
         return TaskSummary(
             sum(each.rows for each in summaries),
             sum(each.size for each in summaries),
@@ -123,6 +127,9 @@ class BarrierWrite:
             query=query,
             batch=batch,
             skipped=all(each.skipped for each in summaries),
+            offsets={partition: ends for each in summaries for partition, ends in each.offsets.items()},
+            retries=sum(each.retries for each in summaries),
+            seconds=max(each.seconds for each in summaries),
         )
 
 

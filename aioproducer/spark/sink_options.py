@@ -57,6 +57,7 @@ class SinkOptions:
     max_in_flight_batches: int = 4
     rate_limit: int | None = None
     rate_limit_tasks: int | None = None
+    report: str | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
 
     @classmethod
@@ -186,6 +187,7 @@ _OWN: Final[Mapping[str, _Own]] = {
     "max.in.flight.batches": _Own("max_in_flight_batches", _positive),
     "rate.limit.records.per.second": _Own("rate_limit", _positive),
     "rate.limit.tasks": _Own("rate_limit_tasks", _positive),
+    "report": _Own("report", _text),
 }
 
 #: What Spark itself adds to the options, or reads from them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -62,12 +63,20 @@ class TaskRun:
                 return TaskSummary(handle=transaction.handle, query=attempt.query, batch=attempt.batch, skipped=True)
             transaction.check_attempt(attempt)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "aioproducer spark"))
+        began = time.monotonic()
         async with self._producer() as producer:
             results = await self._send_topics(producer, batches)
-        rows, size = sum(each.count for each in results), sum(each.serialized_bytes for each in results)
-        if transaction is None:
-            return TaskSummary(rows, size)
-        return TaskSummary(rows, size, transaction.handle, producer.written, attempt.query, attempt.batch)
+        return TaskSummary(
+            sum(each.count for each in results),
+            sum(each.serialized_bytes for each in results),
+            None if transaction is None else transaction.handle,
+            producer.written,
+            attempt.query,
+            attempt.batch,
+            offsets={partition: ends for each in results for partition, ends in each.offsets.items()},
+            retries=int(producer.metrics()["record-retry-total"]),
+            seconds=time.monotonic() - began,
+        )
 
     def _producer(self) -> Producer:
         config = self._options.config

@@ -15,8 +15,10 @@ __all__ = ["TaskSummary"]
 class TaskSummary:
     """Rows and bytes (of keys and values) that Kafka has acknowledged to one task.
 
-    The rest is of a job that is written exactly once: the transaction, what was ``written`` to each partition, and whose
-    rows these are: ``query`` and ``batch`` of a stream. ``skipped``: the marker says that an earlier run has committed them.
+    ``query`` and ``batch`` of a stream say whose rows these are; ``offsets`` are the first and the last one that each
+    partition got, ``retries`` the records that were sent more than once, ``seconds`` how long it took. The rest is of a job
+    that is written exactly once: the transaction, and what was ``written`` to each partition. ``skipped``: the marker says
+    that an earlier run has committed these rows.
     """
 
     rows: int = 0
@@ -26,3 +28,6 @@ class TaskSummary:
     query: str = ""
     batch: int = 0
     skipped: bool = False
+    offsets: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict[TopicPartition, tuple[int, int]])
+    retries: int = 0
+    seconds: float = field(default=0.0, compare=False)

@@ -10,6 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
+from aioproducer.spark.batch_report import BatchReport
 from aioproducer.spark.job_coordinator import JobCoordinator
 from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.sink_columns import SinkColumns
@@ -50,8 +51,15 @@ class _Writer:
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the rows of one task."""
-        attempt = self._attempt() if self._options.is_exactly_once else TaskAttempt()
-        return _CommitMessage(TaskRun(self._options, self._columns, self._transaction, attempt).run(iterator))
+        return _CommitMessage(TaskRun(self._options, self._columns, self._transaction, self._attempt()).run(iterator))
+
+    def _committed(self, messages: Sequence[WriterCommitMessage | None], query: str, batch: int) -> None:
+        """Every task has succeeded."""
+        summaries = _summaries(messages)
+        if self._options.is_exactly_once:
+            asyncio.run(self._coordinator().commit(summaries, query, batch))
+        if self._options.report is not None:
+            BatchReport(self._options.report).add([each for each in summaries if each is not None], query, batch)
 
     def _attempt(self) -> TaskAttempt:
         task = TaskContext.get()
@@ -73,8 +81,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Every task has succeeded."""
-        if self._options.is_exactly_once:
-            asyncio.run(self._coordinator().commit(_summaries(messages), _job_query(self._options), 0))
+        self._committed(messages, _job_query(self._options), 0)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task, or the commit, has failed."""
@@ -97,10 +104,8 @@ class _StreamMethods(_Writer):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Every task has succeeded."""
-        if self._options.is_exactly_once:
-            summaries = _summaries(messages)
-            query = next((each.query for each in summaries if each is not None), "")
-            asyncio.run(self._coordinator().commit(summaries, query, batchId))
+        query = next((each.query for each in _summaries(messages) if each is not None), "")
+        self._committed(messages, query, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """A task, or the commit, has failed; where no task got to its end, the next batch's beginning aborts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,10 +100,10 @@ def test_a_job_that_has_succeeded_is_not_done_again_under_the_same_id(spark: Spa
 def test_foreach_batch_writes_each_micro_batch_once(spark: SparkSession, broker: FakeBroker, tmp_path: Path) -> None:
     write_files(tmp_path / "files", batches=3, rows=20)
     keyed = values_of(spark, tmp_path / "files").selectExpr("value AS key", "value")
-    checkpoint = tmp_path / "checkpoint"
+    checkpoint, report = tmp_path / "checkpoint", tmp_path / "report.jsonl"
 
     def run() -> None:
-        stream = keyed.writeStream.foreachBatch(foreach_batch(options(broker)))
+        stream = keyed.writeStream.foreachBatch(foreach_batch(options(broker, report=str(report))))
         stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
 
     run()
@@ -112,3 +113,10 @@ def test_foreach_batch_writes_each_micro_batch_once(spark: SparkSession, broker:
 
     assert committed(broker) == Counter(b"%d" % i for i in range(60))
     assert broker.count("EndTxn") == 3
+    told = [json.loads(line) for line in report.read_text().splitlines()]
+    assert [(line["batch"], line["rows"], line["skipped"]) for line in told] == [
+        (0, 20, False),
+        (1, 20, False),
+        (2, 20, False),
+        (2, 0, True),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -85,6 +86,24 @@ def test_each_batch_is_one_transaction(spark: SparkSession, broker: FakeBroker, 
     assert broker.open_transactions() == []
     [marker] = broker.committed_offsets(marker_group("query-1")).values()
     assert marker.offset == 3
+
+
+@pytest.mark.parametrize("guarantee", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
+def test_the_report_tells_where_each_batch_is(
+    spark: SparkSession, broker: FakeBroker, files: Path, tmp_path: Path, guarantee: dict[str, str]
+) -> None:
+    write_files(files, batches=2, rows=30)
+
+    run(numbers(spark, files), broker, tmp_path / "checkpoint", report=str(tmp_path / "report.jsonl"), **guarantee)
+
+    lines = [json.loads(line) for line in (tmp_path / "report.jsonl").read_text().splitlines()]
+    assert [(line["batch"], line["rows"], line["skipped"]) for line in lines] == [(0, 30, False), (1, 30, False)]
+    assert len({line["query"] for line in lines}) == 1
+    for line, rows in zip(lines, [range(30), range(30, 60)], strict=True):
+        ends = {each["partition"]: (each["first_offset"], each["last_offset"]) for each in line["partitions"]}
+        found = [r for r in broker.records("orders", committed=True) if int(r.value or b"") in rows]
+        assert all(ends[record.partition][0] <= record.offset <= ends[record.partition][1] for record in found)
+        assert {record.partition for record in found} == set(ends)
 
 
 def test_a_partition_that_two_tasks_write_is_refused_and_nothing_of_it_is_visible(

@@ -1,0 +1,67 @@
+"""Notes each batch that was written as a line of JSON in a file: how much, where it is in Kafka, and how long it took."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.types import TopicPartition
+
+__all__ = ["BatchReport", "as_line"]
+
+logger = logging.getLogger("aioproducer.spark")
+
+
+class BatchReport:
+    """A file on the driver's machine, to which a line is added for each batch."""
+
+    def __init__(self, path: str) -> None:
+        """Raises `ConfigError` where the file cannot be written."""
+        self._path = Path(path)
+        if "://" in path:
+            raise ConfigError(f"report={path!r}: a path on the driver's machine is expected, not a URL.")
+        try:
+            self._path.open("a").close()
+        except OSError as error:
+            raise ConfigError(f"report={path!r}: the driver cannot write this file: {error}") from error
+
+    def add(self, summaries: Sequence[TaskSummary], query: str, batch: int) -> None:
+        """Add the line of a batch that is written. It stays so if the file cannot be; that is logged."""
+        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **as_line(summaries, query, batch)}
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            logger.warning("Batch %d of %s is not in the report: %s", batch, query, error)
+
+
+def as_line(summaries: Sequence[TaskSummary], query: str, batch: int) -> Mapping[str, Any]:
+    """What all tasks together wrote; ``seconds`` are those of the slowest one.
+
+    Between the first and the last offset of a partition there may be records of others.
+    """
+    offsets: dict[TopicPartition, tuple[int, int]] = {}
+    for summary in summaries:
+        for partition, (first, last) in summary.offsets.items():
+            lowest, highest = offsets.get(partition, (first, last))
+            offsets[partition] = (min(lowest, first), max(highest, last))
+    return {
+        "query": query,
+        "batch": batch,
+        "skipped": bool(summaries) and all(each.skipped for each in summaries),
+        "rows": sum(each.rows for each in summaries),
+        "bytes": sum(each.size for each in summaries),
+        "tasks": len(summaries),
+        "retries": sum(each.retries for each in summaries),
+        "seconds": round(max((each.seconds for each in summaries), default=0.0), 3),
+        "partitions": [
+            {"topic": topic, "partition": number, "first_offset": first, "last_offset": last}
+            for (topic, number), (first, last) in sorted(offsets.items())
+        ],
+    }
