@@ -16,7 +16,7 @@ from benchmarks.report import target_table, write_report
 from benchmarks.results import Results
 from benchmarks.tables import case_table
 
-__all__ = ["main"]
+__all__ = ["chosen", "main"]
 
 _OUT: Final = Path(__file__).parent / "report"
 _QUICK_RECORDS: Final = 50_000
@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     comparison = Comparison(
         brokers=("mock", "kafka") if options.broker == "both" else (options.broker,),
-        cases=_chosen(CASES, options.cases),
-        clients=_chosen(CLIENTS, options.clients),
+        cases=chosen(CASES, options.cases),
+        clients=chosen(CLIENTS, options.clients),
         rounds=options.rounds or (1 if options.quick else 5),
         records=options.records or (_QUICK_RECORDS if options.quick else None),
         seconds=1.0 if options.quick else 5.0,
@@ -51,7 +51,7 @@ def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _chosen(known: Mapping[str, _T], names: str | None) -> list[_T]:
+def chosen(known: Mapping[str, _T], names: str | None) -> list[_T]:
     """Those whose names are given or begin with what is given; all of them where nothing is."""
     if names is None:
         return list(known.values())

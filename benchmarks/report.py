@@ -17,7 +17,7 @@ from benchmarks.results import Results
 from benchmarks.tables import case_table, markdown
 from benchmarks.targets import TARGETS, Verdict
 
-__all__ = ["main", "target_table", "write_report"]
+__all__ = ["main", "target_row", "target_table", "write_report"]
 
 _RESULTS: Final = "results.json"
 #: Why some targets are not reached, with the profiles that show it: by hand, for the last run.
@@ -90,11 +90,12 @@ def _counted(results: Results) -> str:
 def target_table(results: Results) -> str:
     """Each promise, what was measured, and whether it is kept."""
     return markdown(
-        ["target", "broker", "goal", "measured", "verdict"], [_row(each.judge(results)) for each in TARGETS]
+        ["target", "broker", "goal", "measured", "verdict"], [target_row(each.judge(results)) for each in TARGETS]
     )
 
 
-def _row(verdict: Verdict) -> list[str]:
+def target_row(verdict: Verdict) -> list[str]:
+    """The line of one verdict."""
     target = verdict.target
     measured = "-" if verdict.measured is None else f"{verdict.measured:.2f} {target.unit}".strip()
     goal = f"{'at most' if target.at_most else 'at least'} {target.goal:g} {target.unit}".strip()

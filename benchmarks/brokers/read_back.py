@@ -6,11 +6,12 @@ import time
 
 from benchmarks.unavailable import optional
 
-__all__ = ["count_records"]
+__all__ = ["count_committed", "count_records"]
 
 _TIMEOUT = 30.0
 _PATIENCE = 5.0
 _PAUSE = 0.05
+_MOST = 10_000
 
 
 def count_records(servers: str, topic: str, expected: int) -> int:
@@ -29,5 +30,27 @@ def count_records(servers: str, topic: str, expected: int) -> int:
             if found >= expected or time.monotonic() > deadline:
                 return int(found)
             time.sleep(_PAUSE)
+    finally:
+        consumer.close()
+
+
+def count_committed(servers: str, topic: str, expected: int) -> int:
+    """How many records a reader of what was committed is given; transactions leave offsets that are no records.
+
+    What is expected is waited for, for some seconds.
+    """
+    kafka = optional("confluent_kafka")
+    settings = {"bootstrap.servers": servers, "group.id": "benchmarks", "isolation.level": "read_committed"}
+    consumer = kafka.Consumer({**settings, "auto.offset.reset": "earliest", "log_level": 3})
+    try:
+        partitions = consumer.list_topics(topic, timeout=_TIMEOUT).topics[topic].partitions
+        consumer.assign([kafka.TopicPartition(topic, partition, 0) for partition in partitions])
+        found = 0
+        while messages := consumer.consume(_MOST, _PATIENCE if found < expected else _PAUSE):
+            for message in messages:
+                if message.error() is not None:
+                    raise kafka.KafkaException(message.error())
+            found += len(messages)
+        return found
     finally:
         consumer.close()

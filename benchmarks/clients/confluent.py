@@ -13,7 +13,7 @@ from benchmarks.measure import Figures, Stopwatch, idleness, lone_blocking, thro
 from benchmarks.memory import broker_paused, encoded_bytes, growth, resident_bytes
 from benchmarks.unavailable import optional
 
-__all__ = ["WORKLOADS", "Outcomes", "options"]
+__all__ = ["WORKLOADS", "Outcomes", "options", "produce", "produce_with"]
 
 #: Callbacks run in poll(); calling it for each record costs more than calling it now and then.
 _POLL_EVERY: Final = 1_000
@@ -59,14 +59,15 @@ def _burst(producer: Any, job: Job, count: int) -> None:
     else:
         arguments = None
     if arguments is None:
-        _produce(producer, job.topic, values, outcomes)
+        produce(producer, job.topic, values, outcomes)
     else:
-        _produce_with(producer, job.topic, values, outcomes, arguments)
+        produce_with(producer, job.topic, values, outcomes, arguments)
     while outcomes.count < count:
         producer.poll(_WAIT)
 
 
-def _produce(producer: Any, topic: str, values: list[bytes], outcomes: Outcomes) -> None:
+def produce(producer: Any, topic: str, values: Iterable[bytes | str], outcomes: Outcomes) -> None:
+    """produce() each of them, with a look at the callbacks now and then; whoever calls waits for the outcomes."""
     produce, poll = producer.produce, producer.poll
     for number, value in enumerate(values):
         while True:
@@ -79,9 +80,10 @@ def _produce(producer: Any, topic: str, values: list[bytes], outcomes: Outcomes)
             poll(0)
 
 
-def _produce_with(
-    producer: Any, topic: str, values: list[bytes], outcomes: Outcomes, arguments: Iterable[dict[str, Any]]
+def produce_with(
+    producer: Any, topic: str, values: Iterable[bytes | str], outcomes: Outcomes, arguments: Iterable[dict[str, Any]]
 ) -> None:
+    """The same, with keys or partitions."""
     produce, poll = producer.produce, producer.poll
     for number, (value, extra) in enumerate(zip(values, arguments, strict=False)):
         while True:
@@ -146,7 +148,7 @@ def _memory(job: Job) -> Figures:
     _burst(producer, job, job.warm_up)
     with broker_paused(job):
         before = resident_bytes()
-        _produce(producer, job.topic, values, outcomes)
+        produce(producer, job.topic, values, outcomes)
         figures = growth(before, encoded)
     while outcomes.count < job.records:
         producer.poll(_WAIT)

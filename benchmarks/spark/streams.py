@@ -1,0 +1,44 @@
+"""One streaming query through our sink, and how long each of its micro-batches took."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.job import Job
+from benchmarks.measure import Figures
+from benchmarks.spark.rows import TASKS
+from benchmarks.spark.ways import sink_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["GUARANTEES", "run_query"]
+
+GUARANTEES: Final = ("at-least-once", "exactly-once")
+
+
+def run_query(spark: SparkSession, files: Path, job: Job, guarantee: str) -> Figures:
+    """Write all files; the figures are medians over the micro-batches without the first one, which prepares the query."""
+    options = sink_options(job) | {"delivery.guarantee": guarantee}
+    if guarantee == "exactly-once":
+        options["transactional.id"] = job.topic
+    with tempfile.TemporaryDirectory(prefix="aioproducer-benchmark-") as checkpoint:
+        stream = spark.readStream.schema("value string, partition int").option("maxFilesPerTrigger", TASKS)
+        rows = stream.parquet(str(files))
+        query = (
+            rows.writeStream.format("aioproducer")
+            .options(**options, checkpointLocation=checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        batches = [progress for progress in query.recentProgress if progress["numInputRows"]][1:]
+    seconds = [progress["durationMs"]["triggerExecution"] / 1000 for progress in batches]
+    return {
+        "batch_ms": statistics.median(seconds) * 1000,
+        "add_ms": statistics.median(progress["durationMs"]["addBatch"] for progress in batches),
+        "records_per_s": job.case.records / statistics.median(seconds),
+    }
