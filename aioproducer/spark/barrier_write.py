@@ -128,6 +128,7 @@ class BarrierWrite:
             batch=batch,
             skipped=all(each.skipped for each in summaries),
             offsets={partition: ends for each in summaries for partition, ends in each.offsets.items()},
+            dead_letters=sum(each.dead_letters for each in summaries),
             retries=sum(each.retries for each in summaries),
             seconds=max(each.seconds for each in summaries),
         )

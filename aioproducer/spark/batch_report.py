@@ -58,6 +58,7 @@ def as_line(summaries: Sequence[TaskSummary], query: str, batch: int) -> Mapping
         "rows": sum(each.rows for each in summaries),
         "bytes": sum(each.size for each in summaries),
         "tasks": len(summaries),
+        "dead_letters": sum(each.dead_letters for each in summaries),
         "retries": sum(each.retries for each in summaries),
         "seconds": round(max((each.seconds for each in summaries), default=0.0), 3),
         "partitions": [

@@ -50,6 +50,12 @@ class SinkColumns:
             )
         if options.topic is None and "topic" not in names:
             raise ConfigError("No topic is named: set .option('topic', ...), or add a column 'topic' of type string.")
+        if options.dead_letter_topic is not None and options.is_exactly_once and "partition" not in names:
+            raise ConfigError(
+                "on.record.error=dead-letter, exactly once, needs the column 'partition': dead letters keep it, so that no "
+                "two tasks write the same partition. aioproducer.spark.partition_for_kafka(df, topic, bootstrap_servers) "
+                "makes it."
+            )
         used = [name for name in names if name in _TYPES and (name != "topic" or options.topic is None)]
         return cls(
             tuple(name for name in names if name in used or (is_json and name not in _TYPES)),

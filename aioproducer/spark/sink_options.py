@@ -58,6 +58,7 @@ class SinkOptions:
     rate_limit: int | None = None
     rate_limit_tasks: int | None = None
     report: str | None = None
+    dead_letter_topic: str | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
 
     @classmethod
@@ -87,6 +88,7 @@ class SinkOptions:
         config, constant = _producer_config(properties), tuple(sorted(headers.items()))
         checked = cls(config, headers=constant, **found)  # type: ignore[arg-type]  # the table names each field and its parser
         checked._check_transaction()
+        checked._check_dead_letters()
         return checked
 
     @property
@@ -137,6 +139,19 @@ class SinkOptions:
                 "leave out 'kafka.acks' and 'kafka.enable.idempotence'."
             )
 
+    def _check_dead_letters(self) -> None:
+        if self.dead_letter_topic is None:
+            return
+        if self.dead_letter_topic == self.topic:
+            raise ConfigError(
+                f"on.record.error: dead letters cannot go to {self.topic!r}, where the other rows go. Name another topic."
+            )
+        if self.value_format is ValueFormat.JSON:
+            raise ConfigError(
+                "on.record.error=dead-letter looks at the size of the column 'value', and with value.format=json there is "
+                "none. Make it, with df.selectExpr('to_json(struct(*)) AS value'), and leave value.format out."
+            )
+
 
 class _Own(NamedTuple):
     """An option that is not the producer's: the field it fills, and how its text is read."""
@@ -159,6 +174,15 @@ def _positive(name: str, text: str) -> int:
     if number < 1:
         raise ConfigError(f"{name}={text!r}: a whole number from 1 is expected.")
     return number
+
+
+def _dead_letter_topic(name: str, text: str) -> str | None:
+    kind, _, topic = text.partition(":")
+    if text.lower() == "fail":
+        return None
+    if kind.lower() != "dead-letter" or not topic.strip():
+        raise ConfigError(f"{name}={text!r}: there is 'fail' and 'dead-letter:<topic>'.")
+    return topic.strip()
 
 
 def _one_of(choices: type[_E]) -> Callable[[str, str], _E]:
@@ -188,6 +212,7 @@ _OWN: Final[Mapping[str, _Own]] = {
     "rate.limit.records.per.second": _Own("rate_limit", _positive),
     "rate.limit.tasks": _Own("rate_limit_tasks", _positive),
     "report": _Own("report", _text),
+    "on.record.error": _Own("dead_letter_topic", _dead_letter_topic),
 }
 
 #: What Spark itself adds to the options, or reads from them.

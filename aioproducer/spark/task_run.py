@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
+from aioproducer.config import ProducerConfig
 from aioproducer.producer import Producer
 from aioproducer.record.columns import HeaderColumns
+from aioproducer.spark.dead_letters import DeadLetters
 from aioproducer.spark.handover import Channel, Handover
 from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.rate_limit import paced
@@ -19,12 +21,21 @@ from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.spark.topic_split import load_pyarrow, split_by_topic
-from aioproducer.types import SendManyResult
+from aioproducer.types import SendManyResult, TopicPartition, Written
 
 __all__ = ["TaskRun"]
 
 #: A thread for every topic may wait for rows; fewer could wait for each other. They are made as they are needed.
 _THREADS: Final = 10_000
+
+
+class _Sent(NamedTuple):
+    """What became of the rows of one topic; ``written`` and ``retries`` where they had a producer of their own."""
+
+    result: SendManyResult
+    written: Mapping[TopicPartition, Written] = MappingProxyType({})
+    retries: int = 0
+    is_dead: bool = False
 
 
 class TaskRun:
@@ -46,6 +57,8 @@ class TaskRun:
         self._transaction = transaction
         self._attempt = attempt
         self._pyarrow = load_pyarrow()
+        topic = options.dead_letter_topic
+        self._dead_letters = None if topic is None else DeadLetters(topic, columns, options)
 
     def run(self, batches: Iterable[Any]) -> TaskSummary:
         """Send all rows and wait for their acknowledgements; blocks. Raises what kept a row from being written."""
@@ -64,31 +77,31 @@ class TaskRun:
             transaction.check_attempt(attempt)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "aioproducer spark"))
         began = time.monotonic()
-        async with self._producer() as producer:
-            results = await self._send_topics(producer, batches)
+        async with self._producer(self._options.config) as producer:
+            sent = await self._send_topics(producer, batches)
+        sent.append(_Sent(SendManyResult(), producer.written, _retries(producer)))
         return TaskSummary(
-            sum(each.count for each in results),
-            sum(each.serialized_bytes for each in results),
+            sum(each.result.count for each in sent if not each.is_dead),
+            sum(each.result.serialized_bytes for each in sent),
             None if transaction is None else transaction.handle,
-            producer.written,
+            {partition: what for each in sent for partition, what in each.written.items()},
             attempt.query,
             attempt.batch,
-            offsets={partition: ends for each in results for partition, ends in each.offsets.items()},
-            retries=int(producer.metrics()["record-retry-total"]),
+            offsets={partition: ends for each in sent for partition, ends in each.result.offsets.items()},
+            retries=sum(each.retries for each in sent),
+            dead_letters=sum(each.result.count for each in sent if each.is_dead),
             seconds=time.monotonic() - began,
         )
 
-    def _producer(self) -> Producer:
-        config = self._options.config
+    def _producer(self, config: ProducerConfig) -> Producer:
         if self._transaction is None:
             return Producer(config)
         return Producer.attach(self._transaction.handle, config, writer=self._attempt.id)
 
-    async def _send_topics(self, producer: Producer, batches: Iterable[Any]) -> list[SendManyResult]:
-        split = partial(split_by_topic, columns=self._columns, topic=self._options.topic)
+    async def _send_topics(self, producer: Producer, batches: Iterable[Any]) -> list[_Sent]:
         if (rate := self._options.rows_per_second) is not None:
             batches = paced(batches, rate)
-        with Handover(batches, split, self._options.max_in_flight_batches) as handover:
+        with Handover(batches, self._split, self._options.max_in_flight_batches) as handover:
             try:
                 async with asyncio.TaskGroup() as sending:
                     tasks = [
@@ -102,7 +115,18 @@ class TaskRun:
                 raise handover.error
         return [task.result() for task in tasks]
 
-    async def _send_topic(self, producer: Producer, channel: Channel) -> SendManyResult:
+    async def _send_topic(self, producer: Producer, channel: Channel) -> _Sent:
+        letters = self._dead_letters
+        if letters is None or channel.topic != letters.topic:
+            return _Sent(await self._send_tables(producer, channel, self._headers()))
+        headers = [*(self._headers() or []), letters.headers]
+        async with self._producer(letters.config) as own:
+            result = await self._send_tables(own, channel, headers, keeps_partition=self._options.is_exactly_once)
+        return _Sent(result, own.written, _retries(own), is_dead=True)
+
+    async def _send_tables(
+        self, producer: Producer, channel: Channel, headers: HeaderColumns | None, *, keeps_partition: bool = True
+    ) -> SendManyResult:
         tables = iter(channel)
         first = await asyncio.to_thread(next, tables, None)
         if first is None:
@@ -113,15 +137,23 @@ class TaskRun:
             self._pyarrow.RecordBatchReader.from_batches(first.schema, _again(first, tables)),
             key="key" if columns.has("key") else None,
             value=columns.payload if columns.is_json else "value",
-            headers=self._headers(),
+            headers=headers,
             timestamp="timestamp" if columns.has("timestamp") else None,
-            partition="partition" if columns.has("partition") else None,
+            partition="partition" if columns.has("partition") and keeps_partition else None,
             value_format="json" if columns.is_json else None,
         )
 
-    def _headers(self) -> HeaderColumns | None:
+    def _split(self, batch: Any) -> Iterator[tuple[str, Any]]:
+        tables = split_by_topic(batch, self._columns, self._options.topic)
+        return tables if self._dead_letters is None else self._dead_letters.divide(tables)
+
+    def _headers(self) -> list[Any] | None:
         constant = dict(self._options.headers)
         return [*(["headers"] if self._columns.has("headers") else []), *([constant] if constant else [])] or None
+
+
+def _retries(producer: Producer) -> int:
+    return int(producer.metrics()["record-retry-total"])
 
 
 def _again(first: Any, rest: Iterable[Any]) -> Iterable[Any]:

@@ -18,7 +18,7 @@ ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 def test_the_tasks_of_a_batch_are_added_up() -> None:
     summaries = [
-        TaskSummary(3, 30, offsets={ZERO: (5, 6), ONE: (0, 0)}, retries=1, seconds=0.5),
+        TaskSummary(3, 30, offsets={ZERO: (5, 6), ONE: (0, 0)}, retries=1, seconds=0.5, dead_letters=4),
         TaskSummary(2, 20, offsets={ZERO: (2, 3)}, retries=2, seconds=1.25),
     ]
 
@@ -29,6 +29,7 @@ def test_the_tasks_of_a_batch_are_added_up() -> None:
         "rows": 5,
         "bytes": 50,
         "tasks": 2,
+        "dead_letters": 4,
         "retries": 3,
         "seconds": 1.25,
         "partitions": [

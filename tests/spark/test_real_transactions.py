@@ -102,6 +102,22 @@ def test_two_writers_of_one_partition_are_found_out_and_nothing_is_visible(on: O
     assert on.visible() == Counter(rows_of(0))
 
 
+def test_dead_letters_have_a_producer_of_their_own_and_the_same_transaction(on: OnKafka) -> None:
+    letters = f"{on.topic}-letters"
+    on.kafka.create_topic(letters, PARTITIONS)
+    one_digit = {"on.record.error": f"dead-letter:{letters}", "kafka.max.request.size": "98"}
+    query = on.query(**one_digit)
+    transaction = query.begin()
+    summaries = [query.task(transaction, 0, 0, 12), query.task(transaction, 0, 1, 3)]
+    assert [(each.rows, each.dead_letters) for each in summaries] == [(10, 2), (0, 3)]
+    assert read_committed(on.kafka.bootstrap_servers, letters, PARTITIONS) == Counter()
+
+    query.commit(summaries, 0)
+
+    assert on.visible() == Counter(range(10))
+    assert read_committed(on.kafka.bootstrap_servers, letters, PARTITIONS) == Counter([10, 11, 1000, 1001, 1002])
+
+
 def test_a_batch_that_takes_longer_than_its_transaction_may_is_aborted_and_done_again(on: OnKafka) -> None:
     query = on.query(**{"transaction.timeout.ms": "15000"})
     transaction = query.begin()

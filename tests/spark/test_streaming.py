@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
-    with FakeBroker(topics={"orders": 4}) as broker:
+    with FakeBroker(topics={"orders": 4, "letters": 4}) as broker:
         yield broker
 
 
@@ -104,6 +104,26 @@ def test_the_report_tells_where_each_batch_is(
         found = [r for r in broker.records("orders", committed=True) if int(r.value or b"") in rows]
         assert all(ends[record.partition][0] <= record.offset <= ends[record.partition][1] for record in found)
         assert {record.partition for record in found} == set(ends)
+
+
+def test_rows_that_are_too_large_are_dead_letters_of_the_same_transactions(
+    spark: SparkSession, broker: FakeBroker, files: Path, tmp_path: Path
+) -> None:
+    write_files(files, batches=2, rows=30)
+    some_large = "CASE WHEN value IN ('7', '31', '32') THEN repeat('x', 5000) ELSE value END AS value"
+    letters = {"on.record.error": "dead-letter:letters", "kafka.max.request.size": "2000"}
+
+    run(
+        numbers(spark, files).selectExpr(some_large, "partition"),
+        broker,
+        tmp_path / "checkpoint",
+        **EXACTLY_ONCE,
+        **letters,
+    )
+
+    assert visible(broker) == Counter({*range(60)} - {7, 31, 32})
+    assert [len(letter.value or b"") for letter in broker.records("letters", committed=True)] == [5000] * 3
+    assert (broker.count("EndTxn"), broker.open_transactions()) == (2, [])
 
 
 def test_a_partition_that_two_tasks_write_is_refused_and_nothing_of_it_is_visible(
