@@ -23,9 +23,13 @@ class KafkaFactory(Protocol):
     """What the ``kafka_factory`` fixture gives."""
 
     def __call__(
-        self, version: str | None = None, brokers: int = 1, properties: Mapping[str, str] | None = None
+        self,
+        version: str | None = None,
+        brokers: int = 1,
+        properties: Mapping[str, str] | None = None,
+        features: Mapping[str, int] | None = None,
     ) -> KafkaCluster:
-        """The session's cluster of that version, size and broker properties; started on the first call.
+        """The session's cluster of that version, size, broker properties and feature levels; started on the first call.
 
         Tests share it: one that kills a broker starts it again. Without a version it is that of ``--kafka-version``.
         """
@@ -66,11 +70,15 @@ def kafka_factory(request: pytest.FixtureRequest) -> Generator[KafkaFactory, Non
     with contextlib.ExitStack() as running:
 
         def cluster(
-            version: str | None = None, brokers: int = 1, properties: Mapping[str, str] | None = None
+            version: str | None = None,
+            brokers: int = 1,
+            properties: Mapping[str, str] | None = None,
+            features: Mapping[str, int] | None = None,
         ) -> KafkaCluster:
-            key = repr((version or default_version, brokers, sorted((properties or {}).items())))
+            version = version or default_version
+            key = repr((version, brokers, sorted((properties or {}).items()), sorted((features or {}).items())))
             if key not in clusters:
-                clusters[key] = _new_cluster(running, version or default_version, brokers, properties)
+                clusters[key] = _new_cluster(running, version, brokers, properties, features)
             return _available(clusters[key])
 
         yield cluster
@@ -105,12 +113,16 @@ def kafka_topic(kafka: Kafka, request: pytest.FixtureRequest) -> Generator[Topic
 
 
 def _new_cluster(
-    running: contextlib.ExitStack, version: str, brokers: int, properties: Mapping[str, str] | None
+    running: contextlib.ExitStack,
+    version: str,
+    brokers: int,
+    properties: Mapping[str, str] | None,
+    features: Mapping[str, int] | None,
 ) -> KafkaCluster | KafkaUnavailable:
     from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
 
     try:
-        return running.enter_context(KafkaCluster(version, brokers, properties=properties))
+        return running.enter_context(KafkaCluster(version, brokers, properties=properties, features=features))
     except KafkaUnavailable as error:
         return error  # kept, so that a missing network is not waited for by every test
 

@@ -22,13 +22,13 @@ from aioproducer.protocol.messages import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
-    ListTransactionsRequest,
 )
 from aioproducer.testing.java_tools import JavaTools
 from aioproducer.testing.kafka import KafkaCluster, KafkaJars
 from aioproducer.testing.plugin import KafkaFactory
 from aioproducer.testing.raw_client import RawClient
 from tests.conftest import until
+from tests.real.open_transactions import open_transactions
 from tests.real.shoppers import FENCED, PARTITIONS, Fate, Ledger, shop
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -65,18 +65,6 @@ def read_committed(kafka: KafkaCluster, topic: str) -> Counter[str]:
     doubled = [record for record, times in records.items() if times > 1]
     assert not doubled, doubled
     return Counter(record.split("|")[0] for record in records)
-
-
-def open_transactions(kafka: KafkaCluster) -> list[str]:
-    """What the coordinator has not ended."""
-    host, port = kafka.bootstrap_servers.rsplit(":", 1)
-    with RawClient((host, int(port))) as client:
-        listed = client.ask(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0)
-    return [
-        f"{each.transactional_id}: {each.transaction_state}"
-        for each in listed.transaction_states
-        if each.transaction_state not in ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
-    ]
 
 
 def unstable(kafka: KafkaCluster, topic: str) -> dict[int, tuple[int, int]]:

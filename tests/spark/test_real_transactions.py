@@ -19,10 +19,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PARTITIONS = 4
 
 
-@pytest.fixture(params=["4.3.1", "3.9.2"])
+@pytest.fixture(params=["4.3.1", "4.3.1 with transaction.version=1", "3.9.2"])
 def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
     """One broker."""
-    return kafka_factory(request.param)
+    version, _, older = request.param.partition(" ")
+    return kafka_factory(version, features={"transaction.version": 1} if older else None)
 
 
 class OnKafka:
