@@ -33,6 +33,7 @@ from aioproducer.core.division import divided_by_count, divided_by_size
 from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
 from aioproducer.core.pause import Pause
 from aioproducer.core.sequences import Sequences
+from aioproducer.core.writer_shape import FirstBatches
 from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
 from aioproducer.errors import KafkaError
 from aioproducer.hot import Lane, OpenBatch, StickyPartition
@@ -162,6 +163,7 @@ class RecordAccumulator:
         self._is_waited_for = is_waited_for
         self._transaction = transaction
         self._shape = shape
+        self._firsts: dict[str, FirstBatches] = {}
         self._ratios = CompressionRatios()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._topics: set[str] = set()  # those of the queues
@@ -274,6 +276,8 @@ class RecordAccumulator:
         """
         queue = self._queue(TopicPartition(topic.name, partition))
         self._claim(queue, builder.size)
+        if self._shape:
+            self._first_batches(topic.name).take(partition, builder.count, builder.size)
         batch = self._new_batch(queue, self._lane(topic), now)
         batch.builder = builder
         batch.limit = 0
@@ -282,11 +286,23 @@ class RecordAccumulator:
         return batch.result
 
     def batch_limit(self, topic: str) -> int:
-        """How many bytes, before they are compressed, are to go into the topic's next batch."""
+        """How many bytes, before they are compressed, are to go into the topic's next batch, if it is encoded elsewhere."""
+        limit = self._limit(topic)
+        if self._shape and not self._first_batches(topic).are_over:
+            return min(limit, FirstBatches.limit)
+        return limit
+
+    def _limit(self, topic: str) -> int:
         limit = self.settings.batch_size
         if self.settings.codec is Codec.NONE:
             return limit
         return min(self._ratios.uncompressed_limit(topic, limit), max(limit, self.settings.max_request_size))
+
+    def _first_batches(self, topic: str) -> FirstBatches:
+        found = self._firsts.get(topic)
+        if found is None:
+            found = self._firsts[topic] = FirstBatches(self._shape)
+        return found
 
     def sticky_partition(self, topic: TopicMetadata, now: float) -> int:
         """Choose where records without a key go next, as `append_builder` brings them by the batch."""
@@ -383,7 +399,10 @@ class RecordAccumulator:
         if queue.batches:
             self._seal_ahead(queue.batches[-1])
         topic, partition = queue.partition
-        batch = ProducerBatch(queue.partition, now, self.batch_limit(topic), self._sink)
+        limit = self._limit(topic)
+        if queue.shaped < len(self._shape):
+            limit = min(limit, FirstBatches.limit)
+        batch = ProducerBatch(queue.partition, now, limit, self._sink)
         batch.ordinal = (next(self._ordinals),)
         batch.transactional = self._transaction is not None
         queue.batches.append(batch)

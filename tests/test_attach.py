@@ -134,6 +134,22 @@ async def test_the_first_batches_have_the_shape_of_the_writer(broker: FakeBroker
     assert all(count <= most for count, most in zip(counts(broker, 1), [*shape, 10], strict=False))
 
 
+async def test_rows_of_a_table_have_the_shape_without_a_large_batch_being_taken_apart(broker: FakeBroker) -> None:
+    values = [b"%0100d" % number for number in range(30_000)]
+    table = pyarrow.table({"value": values, "partition": [number % 3 for number in range(30_000)]})
+    async with shared(broker) as (owner, handle):
+        async with attached(broker, handle, writer=7, batch_size=1_000_000) as writer:
+            await writer.send_table("orders", table, value="value", partition="partition")
+        await owner.commit_transaction()
+
+    for partition in range(3):
+        found = counts(broker, partition)
+        assert found[:5] == shape_of(7)
+        assert found[5] < 8192 / 100  # what was left of a small batch
+        assert max(found) > 2_000
+        assert [each.value for each in broker.records("orders", partition)] == values[partition::3]
+
+
 @pytest.mark.parametrize("count", [1, 2, 40, 400])
 async def test_a_second_writer_in_a_partition_is_told_so_and_not_acknowledged(broker: FakeBroker, count: int) -> None:
     values = [b"%d" % number for number in range(count)]

@@ -11,14 +11,18 @@ Fewer records than that do not show who wrote them, so this is one guard of seve
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Final
 
 from aioproducer.core.sequences import MAX_IN_FLIGHT
 
-__all__ = ["WRITER_BITS", "shape_of"]
+__all__ = ["WRITER_BITS", "FirstBatches", "shape_of"]
 
 _DIGIT_BITS = 6
 #: As many of a writer's number count. As many batches are cut as a broker remembers.
 WRITER_BITS = MAX_IN_FLIGHT * _DIGIT_BITS
+
+#: How many bytes of a topic's records go into small batches at most, if some partition never gets many.
+_MOST_SIZE: Final = 1 << 22
 
 
 def shape_of(writer: int) -> Sequence[int]:
@@ -27,3 +31,33 @@ def shape_of(writer: int) -> Sequence[int]:
     Those of two writers differ unless their numbers are equal modulo 2**WRITER_BITS.
     """
     return [1 + (writer >> _DIGIT_BITS * place) % 2**_DIGIT_BITS for place in range(MAX_IN_FLIGHT)]
+
+
+class FirstBatches:
+    """Tells how long the batches that are encoded for a topic should be small: until every partition can have its shape.
+
+    Cutting a batch means to read its records one by one, so a large one of which a few records are cut off costs a hundred
+    times what they do.
+    """
+
+    #: The bytes of a small batch: of short records, about as many as a shape takes.
+    limit: ClassVar[int] = 8192
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self._needed = sum(shape)
+        self._missing: dict[int, int] = {}  # records, by partition; not above 0: it has enough
+        self._short = 0  # how many partitions have not
+        self._size = 0
+
+    @property
+    def are_over(self) -> bool:
+        """Whether batches may be large; for a partition that comes later they are small again."""
+        return (not self._short and bool(self._missing)) or self._size >= _MOST_SIZE
+
+    def take(self, partition: int, records: int, size: int) -> None:
+        """Count a batch that was encoded."""
+        before = self._missing.get(partition)
+        self._short += before is None
+        after = self._missing[partition] = (self._needed if before is None else before) - records
+        self._short -= after <= 0 and (before is None or before > 0)
+        self._size += size
