@@ -19,7 +19,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.spark.batch_report import BatchReport
 from aioproducer.spark.job_coordinator import JobCoordinator
 from aioproducer.spark.job_transaction import JobTransaction
-from aioproducer.spark.kafka_partitions import partition_for_kafka
+from aioproducer.spark.kafka_partitions import partition_for_kafka, slots
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt
@@ -51,6 +51,7 @@ def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
     write = BarrierWrite(options)
 
     def write_batch(df: DataFrame, batch: int) -> None:
+        _check_slots(df)
         query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if query is None:
             raise ConfigError("foreach_batch() is for writeStream.foreachBatch(): no query runs in this thread.")
@@ -105,6 +106,7 @@ class BarrierWrite:
     def run(self, df: DataFrame, query: str, batch: int) -> TaskSummary:
         """Write the rows, unless the marker tells that this batch was committed; blocks until they are committed."""
         assert self.options.topic is not None
+        _check_slots(df)
         ready = partition_for_kafka(df, self.options.topic, self.options.config)
         columns = SinkColumns.of(
             [(each.name, each.dataType.simpleString()) for each in ready.schema.fields], self.options
@@ -140,3 +142,12 @@ def _in_barrier_stage(task: _Task) -> Callable[[Iterable[Any]], Iterator[Any]]:
         yield pa.record_batch({"summary": pa.array([pickle.dumps(task.run(batches))], pa.binary())})
 
     return write
+
+
+def _check_slots(df: DataFrame) -> None:
+    # A barrier stage with more tasks than slots ends the whole Spark application (PySpark 4.3.0).
+    if slots(df) is None:
+        raise ConfigError(
+            "Barrier stages need as many free slots as tasks, and Spark Connect does not tell how many there are. Write "
+            "partition_for_kafka(df, topic, servers) with format('aioproducer') and delivery.guarantee=exactly-once instead."
+        )

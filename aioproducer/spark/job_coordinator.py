@@ -16,7 +16,7 @@ from aioproducer.coordinator_client import TransactionCoordinatorClient
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.errors import KafkaError, ProducerFenced, SharedPartition, TransactionAbortable
 from aioproducer.spark.commit_marker import CommitMarker, marker_group
-from aioproducer.spark.job_transaction import JobTransaction
+from aioproducer.spark.job_transaction import JobTransaction, shared_by_tasks
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.types import TopicPartition
@@ -77,10 +77,7 @@ class JobCoordinator:
                 await self._end(client, handle, done)
             except SharedPartition as error:
                 await client.abort(handle)
-                raise SharedPartition(
-                    f"{error} Give each of Kafka's partitions to one task: aioproducer.spark.partition_for_kafka(df, topic, "
-                    "bootstrap_servers) does so. The transaction was aborted; nothing of it is visible."
-                ) from error
+                raise shared_by_tasks(error) from error
             except (ProducerFenced, TransactionAbortable) as error:
                 raise type(error)(
                     f"{error} (If the batch took longer than transaction.timeout.ms={self._options.transaction_timeout_ms}: "

@@ -6,12 +6,12 @@ import logging
 from dataclasses import dataclass
 
 from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.errors import TransactionAbortable
+from aioproducer.errors import KafkaError, SharedPartition, TransactionAbortable
 from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, marker_group
 from aioproducer.spark.sink_options import MissingMarker
 from aioproducer.spark.task_attempt import TaskAttempt
 
-__all__ = ["JobTransaction"]
+__all__ = ["JobTransaction", "shared_by_tasks"]
 
 logger = logging.getLogger("aioproducer.spark")
 
@@ -66,3 +66,11 @@ class JobTransaction:
             f"{group!r}, {there}. So nobody can tell whether this batch was committed before the query stopped. Look at the "
             "topic; then set .option('commit.marker.missing', 'trust-checkpoint') for one run, which sends the batch."
         )
+
+
+def shared_by_tasks(error: KafkaError) -> SharedPartition:
+    """The error for a partition that two tasks wrote, with the way out in words of Spark."""
+    return SharedPartition(
+        f"{error} Give each of Kafka's partitions to one task: aioproducer.spark.partition_for_kafka(df, topic, "
+        "bootstrap_servers) does so. Nothing of the transaction becomes visible."
+    )

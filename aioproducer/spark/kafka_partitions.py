@@ -15,7 +15,7 @@ from aioproducer.spark.topic_split import load_pyarrow
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["one_task_each", "partition_for_kafka"]
+__all__ = ["one_task_each", "partition_for_kafka", "slots"]
 
 
 def partition_for_kafka(
@@ -25,7 +25,8 @@ def partition_for_kafka(
 
     It is murmur2 of ``key`` modulo the topic's number of partitions, as every Kafka producer chooses it; rows without a
     key take turns. Where there is a column ``partition`` already, what it says stays, and only its nulls are filled.
-    ``tasks`` is how many tasks share the partitions; None: as many as there are partitions, but no more than run at once.
+    ``tasks`` is how many tasks share the partitions; None: as many as there are partitions, but no more than run at once
+    (with Spark Connect: than ``spark.sql.shuffle.partitions``).
 
     Asks Kafka for the topic; raises what `Producer.partitions_for` does. The rows of a partition keep no order over the
     shuffle unless they are sorted behind it.
@@ -90,8 +91,18 @@ def _with_partition(df: DataFrame) -> Any:
     return StructType(fields if "partition" in df.columns else [*fields, partition])
 
 
+def slots(df: DataFrame) -> int | None:
+    """How many tasks run at once; None with Spark Connect, which tells nobody."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        return max(df.sparkSession.sparkContext.defaultParallelism, 1)
+    except PySparkAttributeError:
+        return None
+
+
 def _parallelism(df: DataFrame) -> int:
-    return max(df.sparkSession.sparkContext.defaultParallelism, 1)
+    return slots(df) or int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 async def _count_partitions(topic: str, bootstrap_servers: str | ProducerConfig) -> int:

@@ -10,11 +10,12 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from aioproducer.config import ProducerConfig
+from aioproducer.errors import KafkaError, SharedPartition
 from aioproducer.producer import Producer
 from aioproducer.record.columns import HeaderColumns
 from aioproducer.spark.dead_letters import DeadLetters
 from aioproducer.spark.handover import Channel, Handover
-from aioproducer.spark.job_transaction import JobTransaction
+from aioproducer.spark.job_transaction import JobTransaction, shared_by_tasks
 from aioproducer.spark.rate_limit import paced
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
@@ -67,7 +68,8 @@ class TaskRun:
     async def send(self, batches: Iterable[Any]) -> TaskSummary:
         """As `run`, inside an event loop whose default executor it replaces.
 
-        Raises `CommitMarkerMissing` and `TransactionAbortable` where it must not write. Cancellation: no further batch is
+        Raises `CommitMarkerMissing` and `TransactionAbortable` where it must not write, and `SharedPartition` where another
+        task wrote the same partition. Cancellation: no further batch is
         sent; what was handed over is delivered all the same.
         """
         transaction, attempt = self._transaction, self._attempt
@@ -77,8 +79,14 @@ class TaskRun:
             transaction.check_attempt(attempt)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "aioproducer spark"))
         began = time.monotonic()
-        async with self._producer(self._options.config) as producer:
-            sent = await self._send_topics(producer, batches)
+        producer = self._producer(self._options.config)
+        try:
+            async with producer:
+                sent = await self._send_topics(producer, batches)
+        except KafkaError as error:
+            if isinstance(producer.transaction_error, SharedPartition):
+                raise shared_by_tasks(error) from error
+            raise
         sent.append(_Sent(SendManyResult(), producer.written, _retries(producer)))
         return TaskSummary(
             sum(each.result.count for each in sent if not each.is_dead),

@@ -116,6 +116,15 @@ def test_two_tasks_that_write_one_partition_are_refused_and_nothing_is_visible(b
     assert visible(broker) == rows_of(0)
 
 
+def test_a_task_that_meets_another_in_its_partition_names_the_way_out(broker: FakeBroker) -> None:
+    query = query_on(broker)
+    transaction = query.begin()
+    query.task(transaction, 0, 0, 1000, attempt_id=12)
+
+    with pytest.raises(SharedPartition, match="partition_for_kafka"):
+        query.task(transaction, 0, 0, 1000, attempt_id=19)
+
+
 def test_a_stage_that_runs_again_with_attempt_0_is_found_out_by_its_batches(broker: FakeBroker) -> None:
     """Equal sequences of two writers count as repeats; the number of the attempt cuts the batches otherwise."""
     query = query_on(broker)

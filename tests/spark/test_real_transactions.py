@@ -93,7 +93,7 @@ def test_two_writers_of_one_partition_are_found_out_and_nothing_is_visible(on: O
     transaction = query.begin()
     first = query.task(transaction, 0, 0, 1000, attempt_id=12)
 
-    with pytest.raises(KafkaError):
+    with pytest.raises(SharedPartition, match="partition_for_kafka"):
         query.task(transaction, 0, 0, 1000, attempt_id=19)
     with pytest.raises(SharedPartition, match="partition_for_kafka"):
         query.commit([first, first], 0)
