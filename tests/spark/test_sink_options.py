@@ -23,6 +23,20 @@ def test_every_producer_option_is_passed_through_with_or_without_kafka_before_it
     assert (config.linger_ms, config.compression_type, config.retry_backoff_ms) == (7, "zstd", 9)
 
 
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [
+        ({}, 262_144),
+        ({"kafka.max.request.size": "100000"}, 100_000),
+        ({"buffer.memory": "50000"}, 50_000),
+        ({"kafka.batch.size": "16384"}, 16_384),
+        ({"batch.size": "900000"}, 900_000),
+    ],
+)
+def test_batches_are_large_unless_something_says_otherwise(given: dict[str, str], size: int) -> None:
+    assert SinkOptions.from_spark({**SERVERS, **given}).config.batch_size == size
+
+
 def test_what_spark_adds_is_no_option_of_the_sink() -> None:
     added = {"checkpointlocation": "/tmp/x", "queryname": "q", "path": "p"}
 
