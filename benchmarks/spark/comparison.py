@@ -95,11 +95,16 @@ class _Comparing:
         ways = [way for way in WAYS.values() if way.can(case)]
         for way in ways:
             self._tell(f"{self._kind}: {case.name}: {way.name} is warmed up")
-            for _ in range(self._comparison.warm_ups):
+            for _ in range(self._warm_ups):
                 self._job(case, rows, way)
         for number, way in self._turns(ways, case):
             self._add(case, way.name, number, self._job(case, rows, way), way.sends)
         rows.unpersist(blocking=True)
+
+    @property
+    def _warm_ups(self) -> int:
+        """What the JVM has compiled for one case it has for the others, too."""
+        return min(self._comparison.warm_ups, 1) if self._results.runs else self._comparison.warm_ups
 
     def _job(self, case: Case, rows: DataFrame, way: Way) -> Figures:
         count = self._comparison.count(case)

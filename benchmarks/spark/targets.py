@@ -29,10 +29,15 @@ def _percent(ratio: float | None, whole: float) -> float | None:
     return None if ratio is None else (ratio - whole) * 100
 
 
+_PEERS: Final = (("confluent-arrow", "an Arrow writer", 2.0), ("confluent-foreach", "foreachPartition", 6.0))
+
 #: In the order of the report.
 TARGETS: Final = (
-    Target("mock", "rows/s of an Arrow writer with confluent-kafka", 2.0, _faster_than("rows", "confluent-arrow")),
-    Target("mock", "rows/s of foreachPartition with confluent-kafka", 6.0, _faster_than("rows", "confluent-foreach")),
+    *(
+        Target("mock", f"rows/s of {title} with confluent-kafka{settings}", goal, _faster_than(case, other))
+        for case, settings in (("rows", ""), ("defaults", ", all as it comes"))
+        for other, title, goal in _PEERS
+    ),
     Target("mock", "Spark's handing over of the rows, of our time", 50, _transfer_share, True, "%"),
     Target("mock", "the same, the better aim", 25, _transfer_share, True, "%"),
     Target("kafka", "exactly-once over at-least-once, micro-batches of 100,000 rows", 25, _price_of_exactly_once, True,
