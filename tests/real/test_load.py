@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
 import zipfile
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from aioproducer.testing.plugin import TopicFactory
-from tests.spark.local_spark import ROOT, need
+from tests.spark.load_program import kill_when_committed, told_by
+from tests.spark.local_spark import need
 
 if TYPE_CHECKING:
     from aioproducer.testing.kafka import Kafka
@@ -31,9 +25,6 @@ FILES = 6
 
 #: Starts sooner, which counts here.
 JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-#: The machine may be busy with other tests.
-PATIENCE = 900.0
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +55,9 @@ def test_a_load_that_is_killed_twice_brings_every_flight_once_and_in_order(
     rows = ["--format", "csv", "-R", "nullValue=NA", "--key", "tailnum"]
     once = ["--exactly-once", "--id", topic, "--checkpoint", str(tmp_path / "load"), "--json"]
     load = ["load", str(flights), *target, *rows, *once]
-    commits = tmp_path / "load" / "spark" / "commits"
 
     for slice_ in (0, 2):
-        with running(*load) as process:
-            wait_until(lambda: (commits / str(slice_)).exists(), process)  # noqa: B023 - called within this turn
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_when_committed(slice_, tmp_path / "load", load)
     finished = told_by(*load)
     again = told_by(*load)
     verdict = told_by("audit", "--expected", str(flights), *target, *rows, "--json")
@@ -81,43 +69,3 @@ def test_a_load_that_is_killed_twice_brings_every_flight_once_and_in_order(
     assert (verdict["expected"], verdict["read"]) == (FLIGHTS, FLIGHTS)
     assert not any(verdict["faults"].values())
     assert verdict["not_checked"] == {}
-
-
-@contextmanager
-def running(*arguments: str) -> Generator[subprocess.Popen[str], None, None]:
-    """The command line in a process group of its own, of which nothing is left behind."""
-    process = subprocess.Popen(
-        command(arguments), cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def told_by(*arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        command(arguments), cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
-    assert done.stdout, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
-
-
-def command(arguments: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "aioproducer", *arguments]
-
-
-def environment() -> dict[str, str]:
-    """Workers of Spark import what the tests do."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-
-
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert process.poll() is None, "The load ended before it could be killed."
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

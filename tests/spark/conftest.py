@@ -1,4 +1,4 @@
-"""One Spark for the whole session, on two threads of this machine."""
+"""One Spark for the whole session, on two threads of this machine; and a cluster of two hosts, where one is needed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark.local_spark import need, start
+from tests.spark.standalone import StandaloneCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,3 +38,10 @@ def spark() -> Iterator[SparkSession]:
     session = start()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    """A master, and two workers that run one task each at a time; programs of their own use it."""
+    with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as cluster:
+        yield cluster

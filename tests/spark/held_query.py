@@ -1,0 +1,171 @@
+"""A program that runs a streaming query whose tasks stop in the middle of a batch until the test lets them go on.
+
+``python held_query.py MASTER BOOTSTRAP TOPIC DIRECTORY [SETTING=VALUE ...]``: exits with 0 when all files were written.
+Where the query fails it tells standard error why, and kills itself. Files in DIRECTORY tell what the tasks do: `Told`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+
+from aioproducer.spark import AioProducerSource
+from aioproducer.spark.writers import StreamWriter
+from tests.spark.standalone import HOST
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["HELD_BATCH", "Attempt", "HeldSource", "Told"]
+
+#: The batch in which tasks stop.
+HELD_BATCH: Final = 1
+
+_POLL_INTERVAL: Final = 0.02
+
+
+class Attempt(NamedTuple):
+    """An attempt at a task of the held batch."""
+
+    partition: int
+    number: int
+    id: int
+    host: str
+
+
+class Told:
+    """What the tasks of the held batch tell the test, and the test tells them, by files in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def hold(self, *partitions: int) -> None:
+        """Tasks of these partitions are to stop when they have read some of their rows."""
+        for partition in partitions:
+            (self._directory / f"hold-{partition}").touch()
+
+    def release(self) -> None:
+        """They go on."""
+        for file in self._directory.glob("hold-*"):
+            file.unlink()
+
+    def is_held(self, partition: int) -> bool:
+        """Whether tasks of this partition are to stop."""
+        return (self._directory / f"hold-{partition}").exists()
+
+    def attempts(self) -> list[Attempt]:
+        """Every attempt at a task that writes, in the order of their ids."""
+        found = [file.name.split("_")[1:] for file in self._directory.glob("attempt_*")]
+        return sorted((Attempt(int(p), int(n), int(i), host) for p, n, i, host in found), key=lambda each: each.id)
+
+    def mapped_on(self) -> str:
+        """The host of the task that shuffled the rows."""
+        [host] = {file.name.partition("_")[2] for file in self._directory.glob("mapped_*")}
+        return host
+
+    def tell_attempt(self, attempt: Attempt) -> None:
+        """Called in a task that writes."""
+        (self._directory / "_".join(["attempt", *map(str, attempt)])).touch()
+
+    def tell_mapped(self, host: str) -> None:
+        """Called in the task that shuffles the rows."""
+        (self._directory / f"mapped_{host}").touch()
+
+
+class HeldWriter(StreamWriter):  # type: ignore[misc]
+    """A writer that stops in the middle."""
+
+    directory: Path
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        task = TaskContext.get()
+        assert task is not None
+        if task.getLocalProperty("streaming.sql.batchId") == str(HELD_BATCH):
+            told, partition = Told(self.directory), task.partitionId()
+            told.tell_attempt(Attempt(partition, task.attemptNumber(), task.taskAttemptId(), os.environ.get(HOST, "")))
+            iterator = _held(iterator, told, partition)
+        message: WriterCommitMessage = super().write(iterator)
+        return message
+
+
+class HeldSource(AioProducerSource):
+    """The data source, with that writer."""
+
+    stream_writer = HeldWriter
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        writer: Any = super().streamWriter(schema, overwrite)
+        writer.directory = Path(self.options["checkpointlocation"]).parent
+        made: DataSourceStreamWriter = writer
+        return made
+
+
+def _held(batches: Iterable[Any], told: Told, partition: int) -> Iterator[Any]:
+    for number, batch in enumerate(batches):
+        while number == 1 and told.is_held(partition):
+            time.sleep(_POLL_INTERVAL)
+        yield batch
+
+
+def shuffled(session: SparkSession, directory: Path) -> DataFrame:
+    """The numbers of the files; one task shuffles them to the two that write, and tells where it ran."""
+    from tests.spark.streams import PARTITIONS, values_of
+
+    def tell(batches: Iterable[Any]) -> Iterator[Any]:
+        task = TaskContext.get()
+        if task is not None and task.getLocalProperty("streaming.sql.batchId") == str(HELD_BATCH):
+            Told(directory).tell_mapped(os.environ.get(HOST, ""))
+        yield from batches
+
+    rows = values_of(session, directory / "files").selectExpr(
+        "value", f"cast(int(value) % {PARTITIONS} AS int) AS partition"
+    )
+    return rows.mapInArrow(tell, "value string, partition int").repartition(2, "partition")
+
+
+def main(master: str, bootstrap: str, topic: str, directory: Path, *settings: str) -> None:
+    """Run the query."""
+    from tests.spark import held_query  # the module as workers import it
+    from tests.spark.local_spark import start
+    from tests.spark.streams import EXACTLY_ONCE
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    quick = {
+        "spark.executor.memory": "512m",
+        "spark.locality.wait": "0",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "3",
+    }
+    session = start(master, **quick, **dict(each.split("=", 1) for each in settings))
+    session.dataSource.register(held_query.HeldSource)
+    query = (
+        held_query.shuffled(session, directory)
+        .writeStream.format("aioproducer")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("kafka.max.block.ms", "240000")
+        .option("topic", topic)
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .options(**{**EXACTLY_ONCE, "transactional.id": topic})
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    session.stop()
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+    try:
+        main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]), *sys.argv[5:])
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+        os.killpg(0, signal.SIGKILL)  # an ordinary exit would wait for the JVM

@@ -1,0 +1,48 @@
+"""Finds the processes that Spark starts, as Linux tells of them, and ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["command_of", "environment_of", "kill", "processes", "python_workers_of"]
+
+
+def processes() -> Iterator[int]:
+    """The ids of all processes."""
+    return (int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal())
+
+
+def environment_of(pid: int) -> Mapping[str, str]:
+    """The variables with which it was started; none where it has ended, or is somebody else's."""
+    with suppress(OSError):
+        pairs = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+        return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return {}
+
+
+def command_of(pid: int) -> str:
+    """Its command line; empty where it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def python_workers_of(jvm: int) -> Sequence[int]:
+    """The processes that run Python for the tasks of this JVM, or are ready to: a daemon of it has forked them."""
+    return [pid for pid in processes() if "pyspark.daemon" in command_of(pid) and _parent(_parent(pid)) == jvm]
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, where it still runs."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
