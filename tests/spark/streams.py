@@ -18,10 +18,16 @@ def write_files(directory: Path, batches: int, rows: int) -> None:
     """The numbers from 0, so many in a file."""
     directory.mkdir()
     for batch in range(batches):
-        numbers = range(batch * rows, (batch + 1) * rows)
-        file = directory / f"{batch:04}.txt"
-        file.write_text("".join(f"{number}\n" for number in numbers))
-        os.utime(file, (1_700_000_000 + batch, 1_700_000_000 + batch))  # Spark takes the oldest file first
+        write_file(directory, batch, rows)
+
+
+def write_file(directory: Path, batch: int, rows: int) -> None:
+    """The numbers of one file; a query that runs finds it whole, or not yet."""
+    file = directory / f"{batch:04}.txt"
+    hidden = directory / f".{file.name}"
+    hidden.write_text("".join(f"{number}\n" for number in range(batch * rows, (batch + 1) * rows)))
+    os.utime(hidden, (1_700_000_000 + batch, 1_700_000_000 + batch))  # Spark takes the oldest file first
+    hidden.rename(file)
 
 
 def values_of(spark: SparkSession, directory: Path) -> DataFrame:
