@@ -285,11 +285,14 @@ class RecordAccumulator:
         self._wake_sender()
         return batch.result
 
-    def batch_limit(self, topic: str) -> int:
-        """How many bytes, before they are compressed, are to go into the topic's next batch, if it is encoded elsewhere."""
+    def batch_limit(self, topic: str, row_size: int) -> int:
+        """How many bytes, before they are compressed, are to go into the topic's next batch, if it is encoded elsewhere.
+
+        ``row_size`` is what its records take on average.
+        """
         limit = self._limit(topic)
-        if self._shape and not self._first_batches(topic).are_over:
-            return min(limit, FirstBatches.limit)
+        if self._shape and not (firsts := self._first_batches(topic)).are_over:
+            return min(limit, firsts.limit(row_size))
         return limit
 
     def _limit(self, topic: str) -> int:
@@ -399,10 +402,7 @@ class RecordAccumulator:
         if queue.batches:
             self._seal_ahead(queue.batches[-1])
         topic, partition = queue.partition
-        limit = self._limit(topic)
-        if queue.shaped < len(self._shape):
-            limit = min(limit, FirstBatches.limit)
-        batch = ProducerBatch(queue.partition, now, limit, self._sink)
+        batch = ProducerBatch(queue.partition, now, self._limit(topic), self._sink)
         batch.ordinal = (next(self._ordinals),)
         batch.transactional = self._transaction is not None
         queue.batches.append(batch)

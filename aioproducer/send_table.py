@@ -257,6 +257,7 @@ class SendTable:
     async def _send_slice(self) -> None:
         encoder, engine = self._encoder, self._engine
         size, greatest_partition = encoder.check(self._slice)
+        row_size = size // encoder.checked
         size += BATCH_OVERHEAD
         known = await self._topic_with(greatest_partition)
         while not self._has_room(size):
@@ -268,7 +269,7 @@ class SendTable:
         try:
             encoder.encode(
                 self._spare,
-                engine.accumulator.batch_limit(self._topic),
+                engine.accumulator.batch_limit(self._topic, row_size),
                 known.partition_count,
                 time.time_ns() // 1_000_000,
                 lambda: engine.accumulator.sticky_partition(known, engine.loop.time()),

@@ -134,20 +134,29 @@ async def test_the_first_batches_have_the_shape_of_the_writer(broker: FakeBroker
     assert all(count <= most for count, most in zip(counts(broker, 1), [*shape, 10], strict=False))
 
 
-async def test_rows_of_a_table_have_the_shape_without_a_large_batch_being_taken_apart(broker: FakeBroker) -> None:
-    values = [b"%0100d" % number for number in range(30_000)]
-    table = pyarrow.table({"value": values, "partition": [number % 3 for number in range(30_000)]})
+@pytest.mark.parametrize("size", [100, 1000, 3000])
+async def test_rows_of_a_table_have_the_shape_without_a_large_batch_being_taken_apart(
+    broker: FakeBroker, size: int
+) -> None:
+    """Whatever their size: a batch that holds fewer rows than a digit says shows no digit."""
+    values = [b"%0*d" % (size, number) for number in range(30_000 * 100 // size)]
+    table = pyarrow.table({"value": values, "partition": [number % 3 for number in range(len(values))]})
+    writer = shape_number([64, 50, 64, 33, 60])
     async with shared(broker) as (owner, handle):
-        async with attached(broker, handle, writer=7, batch_size=1_000_000) as writer:
-            await writer.send_table("orders", table, value="value", partition="partition")
+        async with attached(broker, handle, writer=writer, batch_size=1_000_000) as producer:
+            await producer.send_table("orders", table, value="value", partition="partition")
         await owner.commit_transaction()
 
     for partition in range(3):
         found = counts(broker, partition)
-        assert found[:5] == shape_of(7)
-        assert found[5] < 8192 / 100  # what was left of a small batch
-        assert max(found) > 2_000
+        assert found[:5] == shape_of(writer)
+        assert found[5] < max(8192, sum(found[:5]) * (size + 30)) / size  # what was left of a small batch
         assert [each.value for each in broker.records("orders", partition)] == values[partition::3]
+
+
+def shape_number(digits: list[int]) -> int:
+    """The writer with these digits."""
+    return sum((digit - 1) << 6 * place for place, digit in enumerate(digits))
 
 
 @pytest.mark.parametrize("count", [1, 2, 40, 400])

@@ -11,7 +11,7 @@ Fewer records than that do not show who wrote them, so this is one guard of seve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from aioproducer.core.sequences import MAX_IN_FLIGHT
 
@@ -21,6 +21,8 @@ _DIGIT_BITS = 6
 #: As many of a writer's number count. As many batches are cut as a broker remembers.
 WRITER_BITS = MAX_IN_FLIGHT * _DIGIT_BITS
 
+#: No batch is smaller on purpose: short records are read quickly enough.
+_SMALL: Final = 8192
 #: How many bytes of a topic's records go into small batches at most, if some partition never gets many.
 _MOST_SIZE: Final = 1 << 22
 
@@ -34,14 +36,11 @@ def shape_of(writer: int) -> Sequence[int]:
 
 
 class FirstBatches:
-    """Tells how long the batches that are encoded for a topic should be small: until every partition can have its shape.
+    """Tells how small the batches that are encoded for a topic should be: until every partition can have its shape.
 
     Cutting a batch means to read its records one by one, so a large one of which a few records are cut off costs a hundred
     times what they do.
     """
-
-    #: The bytes of a small batch: of short records, about as many as a shape takes.
-    limit: ClassVar[int] = 8192
 
     def __init__(self, shape: Sequence[int]) -> None:
         self._needed = sum(shape)
@@ -53,6 +52,14 @@ class FirstBatches:
     def are_over(self) -> bool:
         """Whether batches may be large; for a partition that comes later they are small again."""
         return (not self._short and bool(self._missing)) or self._size >= _MOST_SIZE
+
+    def limit(self, row_size: int) -> int:
+        """How many bytes are to go into a small batch, of records of that size on average.
+
+        The whole shape is cut out of the first one: a batch with fewer records than the next digit says would leave as it
+        is, and show nothing of it.
+        """
+        return max(_SMALL, self._needed * row_size * 9 // 8)
 
     def take(self, partition: int, records: int, size: int) -> None:
         """Count a batch that was encoded."""

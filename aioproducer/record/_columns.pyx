@@ -689,7 +689,7 @@ cdef class ColumnEncoder:
     cdef int64_t offset
     cdef int64_t rows
     cdef int64_t position
-    cdef int64_t checked
+    cdef int64_t checked_to
     cdef int64_t rows_before
     cdef int64_t problem_value
     cdef int problem_column
@@ -772,13 +772,18 @@ cdef class ColumnEncoder:
         """How many rows of the chunk are not encoded yet."""
         return self.rows - self.position
 
+    @property
+    def checked(self):
+        """How many of these were checked."""
+        return self.checked_to - self.position
+
     def load(self, ArrowChunk chunk not None):
         """Go on with the rows of this chunk; those of the former one are encoded or given up.
 
         Raises ``ValueError`` where it is not what the table's schema said.
         """
         self.rows_before += self.rows
-        self.rows = self.position = self.checked = 0
+        self.rows = self.position = self.checked_to = 0
         self.chunk = chunk
         cdef ArrowArray* array = &chunk.array
         self.offset = array.offset
@@ -820,7 +825,7 @@ cdef class ColumnEncoder:
         cdef int64_t greatest = -1
         cdef Problem problem
         cdef Row row
-        self.checked = at
+        self.checked_to = at
         if self.is_simple:
             at = self.skim(limit, &size)
         while at < self.rows:
@@ -833,7 +838,7 @@ cdef class ColumnEncoder:
             if row.partition > greatest:
                 greatest = row.partition
             at += 1
-        self.checked = at
+        self.checked_to = at
         self.greatest = greatest
         return size, greatest
 
@@ -1056,7 +1061,7 @@ cdef class ColumnEncoder:
         cdef bint is_choice, is_full
         cdef int64_t overhead, used
         cdef int64_t headers_length = 1
-        while self.position < self.checked:
+        while self.position < self.checked_to:
             self.read_again(self.position, row, goal.now_ms)
             if row.partition < 0:
                 row.partition = self.partition_of(row, goal.partitions)
@@ -1099,7 +1104,7 @@ cdef class ColumnEncoder:
         cdef int64_t count = batch.count
         cdef int64_t payload = 0
         cdef int64_t content
-        while self.position < self.checked:
+        while self.position < self.checked_to:
             row.value_length = fetch(self.value, self.position, &row.value)
             row.key_length = NULL_FIELD if self.key == NULL else fetch(self.key, self.position, &row.key)
             content = max(row.value_length, 0) + max(row.key_length, 0)

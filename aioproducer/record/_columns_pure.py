@@ -208,6 +208,11 @@ class ColumnEncoder:
         rows: int = 0 if self._chunk is None else self._chunk.num_rows
         return rows - self._position
 
+    @property
+    def checked(self) -> int:
+        """How many of these were checked."""
+        return self._checked - self._position
+
     def load(self, chunk: Any) -> None:
         """Go on with the rows of this chunk; those of the former one are encoded or given up.
 
