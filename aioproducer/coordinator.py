@@ -37,8 +37,9 @@ class Coordinator:
 
     ``has_unsettled`` says whether any batch is still here or on its way; the end of a transaction waits for that.
 
-    After the end of a transaction of version 2 ``hold`` is called: nothing may be added to the next one. As soon as that one
-    has something to add, the coordinator is asked until the markers of the last one are written; then ``release`` is called.
+    After the end of a transaction of version 2 ``hold`` is called with some seconds: so long at most nothing may be added to
+    the next one. As soon as that one has something to add, the coordinator is asked until the markers of the last one are
+    written; then ``release`` is called.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Coordinator:
         *,
         has_unsettled: Callable[[], bool],
         random: Callable[[], float],
-        hold: Callable[[], object] = lambda: None,
+        hold: Callable[[float], object] = lambda seconds: None,
         release: Callable[[], object] = lambda: None,
     ) -> None:
         self._manager = manager
@@ -117,7 +118,7 @@ class Coordinator:
         if request.ends_v2 and pause is Pause.NONE:
             self._ended_at = time.perf_counter()  # uvloop's clock counts whole milliseconds
             self._coordinator_node = request.node_id
-            self._hold()
+            self._hold(_BROKERS_PAUSE_S)
         return pause
 
     async def _see_markers_written(self) -> None:

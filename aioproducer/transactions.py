@@ -54,7 +54,7 @@ class Transactions:
         self._on_open = on_open
         self._on_shut = on_shut
         self._number = 0  # of the transaction that was begun last
-        self._held = False  # as long as the markers of the last one are being written
+        self._held: asyncio.TimerHandle | None = None  # as long as the markers of the last one are being written
 
     def bind(
         self,
@@ -171,6 +171,7 @@ class Transactions:
 
     def close(self, error: KafkaError) -> None:
         """End everything now; whoever waits is told this error. A commit that nobody can tell the outcome of is logged."""
+        self._let_go()
         was_over = self.fatal_error is not None
         self.manager.close(error)
         if not was_over and isinstance(self.manager.last_error, CommitUnknown):
@@ -216,7 +217,7 @@ class Transactions:
     def claim(self, partition: TopicPartition) -> None:
         """Take the partition of a record into the transaction. Raises where there is none that could take it."""
         self.manager.add_partition(partition)
-        if self._held:
+        if self._held is not None:
             self._wake_coordinator()
 
     def batch_failed(self, cause: KafkaError) -> None:
@@ -230,17 +231,23 @@ class Transactions:
 
     def may_drain(self, partition: TopicPartition) -> bool:
         """Whether new batches for this partition may leave."""
-        return not self._held and self.manager.may_drain(partition)
+        return self._held is None and self.manager.may_drain(partition)
 
-    def hold(self) -> None:
-        """Let no new batch leave."""
-        self._held = True
+    def hold(self, seconds: float) -> None:
+        """Let no new batch leave, for so long at most."""
+        self._let_go()
+        self._held = self._loop.call_later(seconds, self.release)
 
     def release(self) -> None:
         """Let them leave again."""
-        self._held = False
+        self._let_go()
         self._accumulator.unblock(self._loop.time())
         self._wake_sender()
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.cancel()
+        self._held = None
 
     def drained(self, partition: TopicPartition) -> None:
         """A new batch for this partition leaves."""

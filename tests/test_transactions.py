@@ -133,6 +133,23 @@ async def test_it_is_held_back_no_longer_than_the_broker_itself_would_wait(troub
     assert ended(broker).committed
 
 
+async def test_it_is_held_back_no_longer_where_the_coordinator_is_busy_with_something_else() -> None:
+    with FakeBroker(topics={"orders": 3, "in": 1}, versions="4.3.1") as broker:
+        async with transactional(broker) as producer:
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"one")
+            looking = broker.hold("FindCoordinator")
+            async with producer.transaction() as txn:
+                offsets = asyncio.create_task(txn.send_offsets({TopicPartition("in", 0): 1}, "a group not seen before"))
+                await until(lambda: looking.waiting)
+                sending = asyncio.create_task(_send(txn, b"two"))
+                await until(lambda: broker.count("Produce") >= 2)
+                looking.release()
+                await sending
+                await offsets
+    assert ended(broker).committed
+
+
 async def test_a_transaction_long_after_the_last_one_asks_for_no_markers() -> None:
     with FakeBroker(topics={"orders": 3}, versions="4.3.1") as broker:
         async with transactional(broker) as producer:
