@@ -107,6 +107,8 @@ class BarrierWrite:
         """Write the rows, unless the marker tells that this batch was committed; blocks until they are committed."""
         assert self.options.topic is not None
         _check_slots(df)
+        if self._report is not None:
+            self._report.check()
         ready = partition_for_kafka(df, self.options.topic, self.options.config)
         columns = SinkColumns.of(
             [(each.name, each.dataType.simpleString()) for each in ready.schema.fields], self.options

@@ -22,14 +22,17 @@ class BatchReport:
     """A file on the driver's machine, to which a line is added for each batch."""
 
     def __init__(self, path: str) -> None:
-        """Raises `ConfigError` where the file cannot be written."""
+        """Raises `ConfigError` for a URL."""
         self._path = Path(path)
         if "://" in path:
             raise ConfigError(f"report={path!r}: a path on the driver's machine is expected, not a URL.")
+
+    def check(self) -> None:
+        """Raises `ConfigError` where the file cannot be written. To be asked before a batch: behind it, it is too late."""
         try:
             self._path.open("a").close()
         except OSError as error:
-            raise ConfigError(f"report={path!r}: the driver cannot write this file: {error}") from error
+            raise ConfigError(f"report={str(self._path)!r}: the driver cannot write this file: {error}") from error
 
     def add(self, summaries: Sequence[TaskSummary], query: str, batch: int) -> None:
         """Add the line of a batch that is written. It stays so if the file cannot be; that is logged."""

@@ -12,7 +12,11 @@ _SLICES_PER_SECOND: Final = 10
 
 
 class RateLimit:
-    """Says when the next rows may go. Time in which none came is not made up for."""
+    """Says when the next rows may go. Time in which none came is not made up for.
+
+    Rows wait for their own time, and not only for that of those before them: else the first ones of each task would be free,
+    and these are all of them where tasks are small.
+    """
 
     def __init__(self, rows_per_second: float) -> None:
         self._rate = rows_per_second
@@ -21,9 +25,8 @@ class RateLimit:
 
     def wait(self, rows: int, now: float) -> float:
         """The seconds to wait before so many rows go, which are counted."""
-        begin = max(self._free_at, now)
-        self._free_at = begin + rows / self._rate
-        return begin - now
+        self._free_at = max(self._free_at, now) + rows / self._rate
+        return self._free_at - now
 
 
 def paced(

@@ -89,6 +89,10 @@ class SinkOptions:
         checked = cls(config, headers=constant, **found)  # type: ignore[arg-type]  # the table names each field and its parser
         checked._check_transaction()
         checked._check_dead_letters()
+        if checked.rate_limit is None and checked.rate_limit_tasks is not None:
+            raise ConfigError(
+                "rate.limit.tasks says how many tasks share a limit, and there is none: set rate.limit.records.per.second."
+            )
         return checked
 
     @property
@@ -150,6 +154,11 @@ class SinkOptions:
             raise ConfigError(
                 "on.record.error=dead-letter looks at the size of the column 'value', and with value.format=json there is "
                 "none. Make it, with df.selectExpr('to_json(struct(*)) AS value'), and leave value.format out."
+            )
+        if self.config.buffer_memory <= self.config.max_request_size:
+            raise ConfigError(
+                f"on.record.error=dead-letter needs room for rows that are larger than kafka.max.request.size="
+                f"{self.config.max_request_size}: raise kafka.buffer.memory={self.config.buffer_memory}, which bounds them."
             )
 
 

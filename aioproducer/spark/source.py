@@ -55,5 +55,5 @@ def _checked(options: Any, schema: StructType, overwrite: bool) -> tuple[SinkOpt
     checked = SinkOptions.from_spark(dict(options))
     _ = checked.rows_per_second  # what is wrong with that is said now, as with the report
     if checked.report is not None:
-        BatchReport(checked.report)
+        BatchReport(checked.report)  # what is wrong with the path as it stands
     return checked, SinkColumns.of([(field.name, field.dataType.simpleString()) for field in schema.fields], checked)

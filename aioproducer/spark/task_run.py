@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -80,13 +81,9 @@ class TaskRun:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "aioproducer spark"))
         began = time.monotonic()
         producer = self._producer(self._options.config)
-        try:
+        with _naming_the_way_out(producer):
             async with producer:
                 sent = await self._send_topics(producer, batches)
-        except KafkaError as error:
-            if isinstance(producer.transaction_error, SharedPartition):
-                raise shared_by_tasks(error) from error
-            raise
         sent.append(_Sent(SendManyResult(), producer.written, _retries(producer)))
         return TaskSummary(
             sum(each.result.count for each in sent if not each.is_dead),
@@ -128,8 +125,10 @@ class TaskRun:
         if letters is None or channel.topic != letters.topic:
             return _Sent(await self._send_tables(producer, channel, self._headers()))
         headers = [*(self._headers() or []), letters.headers]
-        async with self._producer(letters.config) as own:
-            result = await self._send_tables(own, channel, headers, keeps_partition=self._options.is_exactly_once)
+        own = self._producer(letters.config)
+        with _naming_the_way_out(own):
+            async with own:
+                result = await self._send_tables(own, channel, headers, keeps_partition=self._options.is_exactly_once)
         return _Sent(result, own.written, _retries(own), is_dead=True)
 
     async def _send_tables(
@@ -158,6 +157,16 @@ class TaskRun:
     def _headers(self) -> list[Any] | None:
         constant = dict(self._options.headers)
         return [*(["headers"] if self._columns.has("headers") else []), *([constant] if constant else [])] or None
+
+
+@contextmanager
+def _naming_the_way_out(producer: Producer) -> Generator[None, None, None]:
+    try:
+        yield
+    except KafkaError as error:
+        if isinstance(producer.transaction_error, SharedPartition):
+            raise shared_by_tasks(error) from error
+        raise
 
 
 def _retries(producer: Producer) -> int:

@@ -44,7 +44,10 @@ class _Writer:
 
     def __getstate__(self) -> dict[str, Any]:
         # Only the writer that is shipped to tasks is pickled. Spark makes another one of a stream to commit; one that began
-        # a transaction then would abort the one that is to be committed. (Spark pickles twice.)
+        # a transaction then would abort the one that is to be committed, and one that minded about the report would fail
+        # a batch that is written. (Spark pickles twice.)
+        if self._options.report is not None:
+            BatchReport(self._options.report).check()
         if self._options.is_exactly_once and self._transaction is None:
             self._transaction = asyncio.run(self._coordinator().begin())
         return dict(self.__dict__)

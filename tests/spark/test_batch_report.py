@@ -63,17 +63,18 @@ def test_lines_are_added_to_what_is_there(tmp_path: Path) -> None:
 )
 def test_a_path_that_cannot_be_written_is_refused_before_anything_is(path: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        BatchReport(path.format(tmp_path))
+        BatchReport(path.format(tmp_path)).check()
 
 
 def test_a_file_that_is_lost_later_fails_no_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     directory = tmp_path / "reports"
     directory.mkdir()
-    report = BatchReport(str(directory / "report.jsonl"))
+    file = str(directory / "report.jsonl")
+    BatchReport(file).check()
     (directory / "report.jsonl").unlink()
     directory.rmdir()
 
     with caplog.at_level(logging.WARNING, "aioproducer.spark"):
-        report.add([TaskSummary(rows=1)], "q1", 3)
+        BatchReport(file).add([TaskSummary(rows=1)], "q1", 3)
 
     assert "Batch 3 of q1 is not in the report" in caplog.text

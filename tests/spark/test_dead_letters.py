@@ -165,6 +165,7 @@ def test_exactly_once_they_share_the_fate_of_the_transaction(broker: FakeBroker,
         ({"on.record.error": "ignore"}, "there is 'fail' and 'dead-letter:<topic>'"),
         ({"on.record.error": "dead-letter:"}, "there is 'fail' and 'dead-letter:<topic>'"),
         ({"on.record.error": "dead-letter:orders"}, "Name another topic"),
+        ({"kafka.buffer.memory": str(LIMIT)}, f"raise kafka.buffer.memory={LIMIT}"),
         ({"value.format": "json"}, "leave value.format out"),
     ],
 )

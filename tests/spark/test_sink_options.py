@@ -81,6 +81,7 @@ def test_options_travel_to_the_tasks() -> None:
         ({**SERVERS, "max.in.flight.batches": "0"}, "a whole number from 1"),
         ({**SERVERS, "topic": " "}, "'topic' is empty"),
         ({**SERVERS, "rate.limit.records.per.second": "0.5"}, "a whole number from 1"),
+        ({**SERVERS, "rate.limit.tasks": "2"}, "set rate.limit.records.per.second"),
         ({**SERVERS, "rate.limit.tasks": "none"}, "a whole number from 1"),
         ({**SERVERS, "transactional.id": "q"}, "'transactional.id' belongs to"),
         ({**SERVERS, "job.id": "q"}, "'job.id' belongs to"),
