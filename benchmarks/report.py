@@ -1,11 +1,12 @@
 """The report: targets, charts and tables as Markdown, from results that may be old.
 
-python -m benchmarks.report benchmarks/report      # write it again from its results.json
+python -m benchmarks.report benchmarks/report                  # write it again from its results.json
+python -m benchmarks.report benchmarks/report --renew DIR      # with the cases that were measured into DIR
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -103,9 +104,15 @@ def target_row(verdict: Verdict) -> list[str]:
 
 
 def main() -> None:
-    """Write a report again."""
-    directory = Path(sys.argv[1])
-    print(write_report(Results.load(directory / _RESULTS), directory))
+    """Write a report again from its results."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=main.__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--renew", metavar="DIR", type=Path, help="take the cases that were measured there from there")
+    options = parser.parse_args()
+    results = Results.load(options.directory / _RESULTS)
+    if options.renew is not None:
+        results = results.renewed(Results.load(options.renew / _RESULTS))
+    print(write_report(results, options.directory))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -65,6 +66,20 @@ class Results:
 
     def _runs(self, broker: str, case: str) -> Iterable[Run]:
         return (run for run in self.runs if run.broker == broker and run.case == case)
+
+    def renewed(self, newer: Self) -> Self:
+        """These results, with the cases that ``newer`` has as they are there; ``about`` tells where they were measured."""
+        cases = {(run.broker, run.case) for run in newer.runs}
+        kept = [run for run in self.runs if (run.broker, run.case) not in cases]
+        counted = Counter(self.counted) - Counter(run.broker for run in self.runs if (run.broker, run.case) in cases)
+        names = ", ".join(dict.fromkeys(f"{run.case} ({run.broker})" for run in newer.runs))
+        about = {name: value for name, value in newer.about.items() if value != self.about.get(name)}
+        return type(self)(
+            kept + newer.runs,
+            [each for each in self.missing if each[:2] not in cases] + newer.missing,
+            dict(counted + Counter(newer.counted)),
+            {**self.about, names: "; ".join(f"{name} {value}" for name, value in about.items()) or "measured later"},
+        )
 
     def save(self, path: Path) -> None:
         """Write everything as JSON, so that a report can be made again."""

@@ -32,6 +32,22 @@ def results(**rates: tuple[float, ...]) -> Results:
     return Results(runs)
 
 
+def test_cases_that_were_measured_again_replace_the_old_ones_and_say_where() -> None:
+    old = results(aioproducer=(1, 2))
+    old.runs.append(Run("kafka", CASE.name, OURS, 0, {"records_per_s": 7}))
+    old.counted, old.about = {"mock": 2, "kafka": 1}, {"machine": "old", "Python": "3.13"}
+    new = results(aioproducer=(3,), confluent=(1,))
+    new.counted, new.about = {"mock": 2}, {"machine": "new", "Python": "3.13"}
+
+    found = old.renewed(new)
+
+    assert found.clients("mock", CASE.name) == [OURS, "confluent"]
+    assert found.median("mock", CASE.name, OURS, "records_per_s") == 3
+    assert found.median("kafka", CASE.name, OURS, "records_per_s") == 7
+    assert found.counted == {"mock": 2, "kafka": 1}
+    assert found.about == {"machine": "old", "Python": "3.13", "pipelined-100b (mock)": "machine new"}
+
+
 def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
     found = results(aioproducer=(100, 10, 100), confluent=(50, 5, 10))
 
