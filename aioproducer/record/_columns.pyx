@@ -700,6 +700,7 @@ cdef class ColumnEncoder:
     cdef int64_t greatest  # of the partitions that the checked rows name
     cdef int64_t sticky
     cdef int64_t turn  # bytes that went there by choice since it was chosen
+    cdef bint is_settled  # the next row goes there, for which there was no budget any more
     cdef readonly int64_t size  # bytes of all batches that were not taken yet
     cdef list full
 
@@ -1041,7 +1042,7 @@ cdef class ColumnEncoder:
         goal.limit = min(batch_size, <int64_t>MAX_FIELD)
         goal.partitions = partitions
         goal.now_ms = now_ms
-        goal.is_settled = False
+        goal.is_settled = self.is_settled and 0 <= self.sticky < partitions
         goal.first_capacity = max(FIRST_CAPACITY, CAPACITIES // max(1, partitions if self.spreads else 1))
         self.reserve_partitions(max(partitions, self.greatest + 1, self.fixed_partition + 1))
         while True:
@@ -1083,7 +1084,8 @@ cdef class ColumnEncoder:
                 headers_length = self.encode_headers(self.position)
             used = overhead + append(batch, row, self.header_bytes, headers_length)
             self.position += 1
-            goal.is_settled = False
+            if is_choice:
+                goal.is_settled = self.is_settled = False
             if self.is_simple and not self.spreads:
                 used += self.append_more(batch, goal.size - self.size - used, goal)
             self.size += used
@@ -1136,7 +1138,7 @@ cdef class ColumnEncoder:
         if is_behind(&self.batches[self.sticky], bound, goal):
             self.finish(self.sticky)
             self.choose(choose)
-        goal.is_settled = True
+        goal.is_settled = self.is_settled = True
         return 0
 
     cdef int choose(self, object choose) except -1:

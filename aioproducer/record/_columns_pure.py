@@ -190,6 +190,7 @@ class ColumnEncoder:
         self._window_at = 0
         self._sticky = -1
         self._turn = 0  # bytes that went there by choice since it was chosen
+        self._is_settled = False  # the next row goes there, for which there was no budget any more
         self.size = 0  # bytes of all batches that were not taken yet
         self._builders: dict[int, RecordBatchBuilder] = {}
         self._payloads: dict[int, int] = {}
@@ -346,6 +347,7 @@ class ColumnEncoder:
             self.size += size + overhead
             if is_choice:
                 self._turn += size + overhead
+                self._is_settled = False
             payload = len(row.key or b"") + len(row.value or b"")
             self._payloads[partition] = self._payloads.get(partition, 0) + payload
             self._position += 1
@@ -362,12 +364,16 @@ class ColumnEncoder:
         return partition_for_key(row.key, partitions)
 
     def _stick(self, row: _Row, limit: int, partitions: int, choose: Callable[[], int]) -> int:
+        is_known = 0 <= self._sticky < partitions
+        if self._is_settled and is_known:
+            return self._sticky
         is_over = self._turn >= max(limit, 1) and self._sticky not in self._builders
-        if is_over or not 0 <= self._sticky < partitions:
+        if is_over or not is_known:
             self._choose(choose)
         if self._is_full(self._sticky, row, limit):
             self._finish(self._sticky)
             self._choose(choose)
+        self._is_settled = True
         return self._sticky
 
     def _choose(self, choose: Callable[[], int]) -> None:

@@ -623,6 +623,15 @@ def test_every_encoder_makes_the_batches_that_records_one_by_one_would(
         assert [(batch.partition, batch.body) for batch in made] == expected, name
 
 
+def test_a_row_for_which_no_budget_is_left_keeps_the_partition_that_was_chosen_for_it(twin: ModuleType) -> None:
+    rows = [(None, None, None, partition, None, None) for partition in (None, None, None, 0, None, None)]
+    names = ColumnNames(value="value", partition="partition")
+
+    made = encoded(twin, table_of(rows, []), names, batch_size=0, slice_size=180, budget=301)
+
+    assert [(batch.partition, batch.body) for batch in made] == one_by_one(rows, {"partition"}, 0, False)
+
+
 def table_of(rows: Sequence[Any], cuts: Iterable[int]) -> pa.Table:
     keys, contents, timestamps, partitions, lists, headers = zip(*rows, strict=True) if rows else ([],) * 6
     table = pa.table(
