@@ -21,7 +21,12 @@ __all__ = ["NATIVE_MODULES", "PURE", "implementation", "use_native"]
 PURE: Final = os.environ.get("AIOPRODUCER_PURE", "").strip().lower() in {"1", "true", "yes"}
 
 #: All native modules that a complete build has.
-NATIVE_MODULES: Final = ("aioproducer.record._native", "aioproducer.record._columns", "aioproducer.hot._native")
+NATIVE_MODULES: Final = (
+    "aioproducer.record._native",
+    "aioproducer.record._columns",
+    "aioproducer.hot._native",
+    "aioproducer.protocol._native",
+)
 
 
 def use_native(module: str) -> bool:

@@ -31,6 +31,9 @@ __all__ = [
     "compile_decoder",
     "compile_encoder",
     "compile_init",
+    "default_of",
+    "fields_of",
+    "least_size",
 ]
 
 #: Stands for "no default was declared", because None is a value.
@@ -113,7 +116,7 @@ def compile_init(cls: type[Any], fields: Sequence[Field]) -> Callable[..., None]
 @cache
 def compile_encoder(cls: type[Any], version: int, flexible: bool) -> Encoder:
     """The function that writes a struct in one version."""
-    plain, tagged = _fields_of(cls, version)
+    plain, tagged = fields_of(cls, version)
     writer = _Writer(version, flexible)
     for field in plain:
         writer.field(field)
@@ -127,7 +130,7 @@ def compile_encoder(cls: type[Any], version: int, flexible: bool) -> Encoder:
 @cache
 def compile_decoder(cls: type[Any], version: int, flexible: bool) -> Decoder:
     """The function that reads a struct of one version; fields that this version does not have get their defaults."""
-    plain, tagged = _fields_of(cls, version)
+    plain, tagged = fields_of(cls, version)
     reader = _Reader(version, flexible)
     reader.make(cls)
     for field in cls.__struct_fields__:
@@ -140,7 +143,8 @@ def compile_decoder(cls: type[Any], version: int, flexible: bool) -> Decoder:
     return reader.compile(cls)
 
 
-def _fields_of(cls: type[Any], version: int) -> tuple[list[Field], list[Field]]:
+def fields_of(cls: type[Any], version: int) -> tuple[list[Field], list[Field]]:
+    """The fields that a version has, those with a tag, by their tags, apart from the others."""
     present = [field for field in cls.__struct_fields__ if field.is_in(version)]
     plain = [field for field in present if field.tag is None]
     return plain, sorted((field for field in present if field.tag is not None), key=lambda field: field.tag or 0)
@@ -206,7 +210,7 @@ class _Writer:
         code.line("whole, tags, b = b, bytearray(), bytearray()")
         code.line("count = 0")
         for field in fields:
-            default = code.constant(_default(field))
+            default = code.constant(default_of(field))
             with code.block(f"if o.{field.attribute} != {default}:"):
                 self.field(field)
                 self._flush()
@@ -320,7 +324,7 @@ class _Reader:
 
     def default(self, field: Field) -> None:
         """Give a field that is not there, or perhaps not, its default."""
-        value = self._code.constant(_default(field) if field.factory is None else field.factory)
+        value = self._code.constant(default_of(field) if field.factory is None else field.factory)
         self._code.line(f"o.{field.attribute} = {value}{'()' if field.factory is not None else ''}")
 
     def field(self, field: Field) -> None:
@@ -380,7 +384,7 @@ class _Reader:
 
     def _list(self, type_: ListOf, target: str, name: str) -> None:
         element = type_.element
-        least = _least_size(element, self._version, self._flexible)
+        least = least_size(element, self._version, self._flexible)
         self._code.line(f"if k * {least} > n - p: {self._code.constant(wire.refuse_count)}(k, n - p)")
         if isinstance(element, Fixed) and element is not wire.UUID:
             unpack = self._code.constant(struct.unpack_from)
@@ -446,7 +450,8 @@ def _struct_class(type_: type[Any]) -> Any:
     return type_  # Any, because mypy does not take a type[Any] that was narrowed for something hashable
 
 
-def _default(field: Field) -> Any:
+def default_of(field: Field) -> Any:
+    """What a field is where it is not told."""
     if field.factory is not None:
         return field.factory()
     if field.default is MISSING:
@@ -458,13 +463,13 @@ def _length_code(type_: Text | Blob | ListOf) -> str:
     return ">h" if isinstance(type_, Text) else ">i"
 
 
-def _least_size(type_: FieldType, version: int, flexible: bool) -> int:
+def least_size(type_: FieldType, version: int, flexible: bool) -> int:
     """The fewest bytes that a value can have: what an array cannot have more of than the data allow."""
     if isinstance(type_, Fixed):
         return type_.size
     if isinstance(type_, type):
-        plain, _ = _fields_of(type_, version)
-        return sum(_least_size(field.type, version, flexible) for field in plain) + flexible
+        plain, _ = fields_of(type_, version)
+        return sum(least_size(field.type, version, flexible) for field in plain) + flexible
     return 1 if flexible else struct.calcsize(_length_code(type_))
 
 

@@ -38,17 +38,8 @@ from uuid import UUID
 
 from aioproducer.errors import ProtocolError, UnsupportedVersion
 from aioproducer.protocol import wire
-from aioproducer.protocol.compiler import (
-    MISSING,
-    Decoder,
-    Encoder,
-    Field,
-    FieldType,
-    ListOf,
-    compile_decoder,
-    compile_encoder,
-    compile_init,
-)
+from aioproducer.protocol.codec import compile_decoder, compile_encoder
+from aioproducer.protocol.compiler import MISSING, Decoder, Encoder, Field, FieldType, ListOf, compile_init
 from aioproducer.types import BytesLike
 
 if TYPE_CHECKING:

@@ -644,7 +644,6 @@ cdef struct Goal:
     int64_t first_capacity
     int64_t partitions
     int64_t now_ms
-    bint is_settled  # the next row knows where it goes
 
 
 #: What comes next.
@@ -1042,7 +1041,7 @@ cdef class ColumnEncoder:
         goal.limit = min(batch_size, <int64_t>MAX_FIELD)
         goal.partitions = partitions
         goal.now_ms = now_ms
-        goal.is_settled = self.is_settled and 0 <= self.sticky < partitions
+        self.is_settled = self.is_settled and self.sticky < partitions
         goal.first_capacity = max(FIRST_CAPACITY, CAPACITIES // max(1, partitions if self.spreads else 1))
         self.reserve_partitions(max(partitions, self.greatest + 1, self.fixed_partition + 1))
         while True:
@@ -1068,7 +1067,7 @@ cdef class ColumnEncoder:
                 row.partition = self.partition_of(row, goal.partitions)
             is_choice = row.partition < 0
             if is_choice:
-                if not goal.is_settled and not self.may_stay(row.bound, goal):
+                if not self.is_settled and not self.may_stay(row.bound, goal):
                     return STICK
                 row.partition = self.sticky
             batch = &self.batches[row.partition]
@@ -1085,7 +1084,7 @@ cdef class ColumnEncoder:
             used = overhead + append(batch, row, self.header_bytes, headers_length)
             self.position += 1
             if is_choice:
-                goal.is_settled = self.is_settled = False
+                self.is_settled = False
             if self.is_simple and not self.spreads:
                 used += self.append_more(batch, goal.size - self.size - used, goal)
             self.size += used
@@ -1138,7 +1137,7 @@ cdef class ColumnEncoder:
         if is_behind(&self.batches[self.sticky], bound, goal):
             self.finish(self.sticky)
             self.choose(choose)
-        goal.is_settled = self.is_settled = True
+        self.is_settled = True
         return 0
 
     cdef int choose(self, object choose) except -1:

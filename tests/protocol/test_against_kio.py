@@ -28,6 +28,7 @@ from aioproducer.protocol.messages import (
     TxnOffsetCommitRequestTopic,
 )
 from aioproducer.protocol.wire import ZERO_UUID
+from tests.protocol.spoken import for_each, spoken
 
 MessagesOf: TypeAlias = Callable[[type[Message], int], SearchStrategy[Message]]
 
@@ -45,17 +46,7 @@ def api_name(cls: type[Message]) -> str:
     return re.sub(r"(Request|Response)$", "", cls.__name__)
 
 
-def spoken() -> Iterator[tuple[type[Message], int]]:
-    for request in REQUESTS.values():
-        for version in range(request.versions[0], request.versions[1] + 1):
-            for cls in (request, request.response_type):
-                if (api_name(cls), version) not in UNKNOWN_TO_KIO:
-                    yield cls, version
-
-
-every_message = pytest.mark.parametrize(
-    ("cls", "version"), [pytest.param(cls, version, id=f"{cls.__name__}-{version}") for cls, version in spoken()]
-)
+every_message = for_each((cls, version) for cls, version in spoken() if (api_name(cls), version) not in UNKNOWN_TO_KIO)
 
 
 def kio_class(cls: type[Message], version: int) -> type[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.errors import ProtocolError
-from aioproducer.protocol import REQUESTS, Message
+from aioproducer.protocol import Message
 from aioproducer.protocol.messages import (
     ApiVersionsResponse,
     FetchResponse,
@@ -23,28 +23,12 @@ from aioproducer.protocol.messages import (
     SaslAuthenticateResponse,
     SaslHandshakeResponse,
 )
+from tests.protocol.spoken import every_message, for_each, spoken
 
 Filled: TypeAlias = Callable[..., Message]
 
 
-def spoken() -> Iterator[tuple[type[Message], int]]:
-    for request in REQUESTS.values():
-        for version in range(request.versions[0], request.versions[1] + 1):
-            yield request, version
-            yield request.response_type, version
-
-
-every_message = pytest.mark.parametrize(
-    ("cls", "version"), [pytest.param(cls, version, id=f"{cls.__name__}-{version}") for cls, version in spoken()]
-)
-every_flexible_message = pytest.mark.parametrize(
-    ("cls", "version"),
-    [
-        pytest.param(cls, version, id=f"{cls.__name__}-{version}")
-        for cls, version in spoken()
-        if cls.is_flexible(version)
-    ],
-)
+every_flexible_message = for_each((cls, version) for cls, version in spoken() if cls.is_flexible(version))
 
 
 @every_message

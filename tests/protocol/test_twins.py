@@ -1,0 +1,177 @@
+"""The native codec writes the bytes, reads the messages and raises the errors of the one that is compiled to Python."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from aioproducer.protocol import Message, compiler
+from aioproducer.protocol.messages import ApiVersionsRequest, MetadataResponse, ProduceRequest, ProduceResponse
+from aioproducer.protocol.messages.produce import PartitionProduceData, TopicProduceData
+from tests.protocol.spoken import every_message
+
+try:
+    native: Any = import_module("aioproducer.protocol._native")
+except ImportError:  # tests/record/test_twins.py says where that is wrong
+    pytest.skip("the native extension was not built here", allow_module_level=True)
+
+Filled: TypeAlias = Callable[..., Message]
+MessagesOf: TypeAlias = Callable[[type[Message], int], SearchStrategy[Message]]
+
+
+def written(twin: Any, message: Message, version: int) -> object:
+    """What the twin makes of the message behind some bytes that are there already, or how it refuses."""
+    buffer, pieces = bytearray(b"header"), [b"first"]
+    try:
+        twin.compile_encoder(type(message), version, message.is_flexible(version))(message, buffer, pieces)
+    except Exception as error:
+        return type(error), str(error)
+    return bytes(buffer), pieces
+
+
+def read(twin: Any, cls: type[Message], version: int, data: bytes, position: int = 0) -> object:
+    try:
+        return twin.compile_decoder(cls, version, cls.is_flexible(version))(data, position, len(data))
+    except Exception as error:
+        return type(error), str(error)
+
+
+@every_message
+@pytest.mark.parametrize("tagged", [True, False])
+def test_messages_are_written_and_read_alike(cls: type[Message], version: int, tagged: bool, filled: Filled) -> None:
+    message = filled(cls, version, tagged=tagged)
+    data = b"?" + message.encode(version)
+
+    assert written(native, message, version) == written(compiler, message, version)
+    assert read(native, cls, version, data, 1) == read(compiler, cls, version, data, 1) == (message, len(data))
+
+
+@every_message
+def test_bytes_that_are_not_the_message_are_refused_alike(cls: type[Message], version: int, filled: Filled) -> None:
+    data = filled(cls, version, tagged=version % 2 == 0).encode(version)
+    changed = [data[:at] + bytes([byte]) + data[at + 1 :] for at in range(len(data)) for byte in (0x00, 0x80, 0xFF)]
+    noise = random.Random(f"{cls.__name__} {version}")
+
+    for hostile in [*(data[:size] for size in range(len(data))), *changed, *map(noise.randbytes, range(60))]:
+        assert read(native, cls, version, hostile) == read(compiler, cls, version, hostile)
+
+
+@pytest.mark.parametrize("cls", [ProduceRequest, ProduceResponse, MetadataResponse])
+@given(st.data())
+def test_any_message_is_written_and_read_alike(
+    cls: type[Message], messages_of: MessagesOf, data: st.DataObject
+) -> None:
+    version = data.draw(st.integers(*cls.versions))
+    message = data.draw(messages_of(cls, version))
+    encoded = message.encode(version)
+
+    assert written(native, message, version) == written(compiler, message, version)
+    assert read(native, cls, version, encoded) == read(compiler, cls, version, encoded)
+
+
+class Number(int):
+    """An int, but not exactly."""
+
+
+class Words(str):
+    """A str, but not exactly."""
+
+
+def produce(**changes: Any) -> ProduceRequest:
+    partition = PartitionProduceData(index=changes.pop("index", 0), records=changes.pop("records", b"records"))
+    topic = TopicProduceData(
+        name=changes.pop("name", "orders"),
+        topic_id=changes.pop("topic_id", uuid.UUID(int=1)),
+        partition_data=changes.pop("partition_data", [partition]),
+    )
+    return ProduceRequest(
+        **({"transactional_id": None, "acks": -1, "timeout_ms": 30_000, "topic_data": [topic]} | changes)
+    )
+
+
+@pytest.mark.parametrize("version", [3, 9, 12, 13])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"acks": 40_000},
+        {"acks": -40_000},
+        {"acks": 1.5},
+        {"acks": None},
+        {"acks": True},
+        {"timeout_ms": Number(7)},
+        {"timeout_ms": 1 << 31},
+        {"timeout_ms": 1 << 70},
+        {"transactional_id": Words("mine")},
+        {"transactional_id": "\ud800"},
+        {"transactional_id": "x" * 40_000},
+        {"transactional_id": 7},
+        {"topic_data": None},
+        {"topic_data": ()},
+        {"topic_data": [object()]},
+        {"name": None},
+        {"name": "\u00fc" * 100},
+        {"topic_id": "no uuid"},
+        {"partition_data": (PartitionProduceData(index=1, records=None),)},
+        {"index": -1},
+        {"records": None},
+        {"records": [b"a", bytearray(b"b"), memoryview(b"c")]},
+        {"records": (b"a", b"b")},
+        {"records": memoryview(b"abc")},
+        {"records": bytearray(b"abc")},
+        {"records": [b"a", 7]},
+        {"records": "text"},
+        {"records": []},
+    ],
+    ids=str,
+)
+def test_values_of_all_kinds_are_written_or_refused_alike(changes: dict[str, Any], version: int) -> None:
+    message = produce(**changes)
+
+    assert written(native, message, version) == written(compiler, message, version)
+
+
+def test_a_struct_that_lacks_a_field_is_refused_alike() -> None:
+    message = produce()
+    del message.acks
+
+    assert written(native, message, 9) == written(compiler, message, 9)
+
+
+@every_message
+def test_native_code_needs_no_help_with_usual_messages(
+    cls: type[Message], version: int, filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_help(*arguments: object) -> Callable[..., object]:
+        def fail(*arguments: object) -> object:
+            raise AssertionError("The other twin was asked.")
+
+        return fail
+
+    monkeypatch.setattr(compiler, "compile_encoder", no_help)
+    monkeypatch.setattr(compiler, "compile_decoder", no_help)
+    native._codec.cache_clear()
+    try:
+        message = filled(cls, version, tagged=False)
+        pieces: list[Any] = []
+        buffer = bytearray()
+        native.compile_encoder(cls, version, cls.is_flexible(version))(message, buffer, pieces)
+        data = b"".join([*pieces, buffer])
+        found = native.compile_decoder(cls, version, cls.is_flexible(version))(data, 0, len(data))
+    finally:
+        native._codec.cache_clear()
+
+    assert found == (message, len(data))
+
+
+def test_what_is_not_bytes_is_no_message_for_either() -> None:
+    for twin in (native, compiler):
+        with pytest.raises(TypeError):
+            twin.compile_decoder(ApiVersionsRequest, 3, True)(None, 0, 0)
