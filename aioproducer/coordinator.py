@@ -62,10 +62,8 @@ class Coordinator:
         self._random = random
         self._hold, self._release = hold, release
         self._markers = markers_written(manager.transactional_id)
-        self._coordinator_node: int | None = None
-        self._ended_at: float | None = (
-            None  # when the last transaction did; None where its markers are nobody's concern
-        )
+        #: Who ended the last transaction, and when; None where its markers are nobody's concern.
+        self._ended: tuple[int | None, float] | None = None
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -116,28 +114,28 @@ class Coordinator:
             return self._manager.lost(request, sent=not isinstance(error, KafkaTimeoutError))
         pause = self._manager.answered(request, response, version)
         if request.ends_v2 and pause is Pause.NONE:
-            self._ended_at = time.perf_counter()  # uvloop's clock counts whole milliseconds
-            self._coordinator_node = request.node_id
+            self._ended = request.node_id, time.perf_counter()  # uvloop's clock counts whole milliseconds
             self._hold(_BROKERS_PAUSE_S)
         return pause
 
     async def _see_markers_written(self) -> None:
-        if self._ended_at is None:
+        if self._ended is None:
             return
-        left = self._ended_at + _BROKERS_PAUSE_S - time.perf_counter()
+        node_id, ended_at = self._ended
+        left = ended_at + _BROKERS_PAUSE_S - time.perf_counter()
         if left > 0:
             with suppress(KafkaError, TimeoutError):
                 async with asyncio.timeout(left):
-                    while not await self._are_markers_written():  # noqa: ASYNC110 - it is the broker that is asked
-                        await asyncio.sleep((time.perf_counter() - self._ended_at) / 2)
-        self._ended_at = None
+                    while not await self._are_markers_written(node_id):  # noqa: ASYNC110 - it is the broker that is asked
+                        await asyncio.sleep((time.perf_counter() - ended_at) / 2)
+        self._ended = None
         self._release()
 
-    async def _are_markers_written(self) -> bool:
+    async def _are_markers_written(self, node_id: int | None) -> bool:
         query = self._markers
         response, _ = await self._client.ask(
             query.message,
-            node_id=self._coordinator_node,
+            node_id=node_id,
             versions=(query.lowest, query.highest),
             timeout_s=self._timeout_s,
             check=query.check,

@@ -24,6 +24,7 @@ from aioproducer.arguments import check_timeout, checked_group, checked_name, ch
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.coordination import Coordination, Tried
 from aioproducer.core.committed_offsets import committed_offsets
+from aioproducer.core.open_transaction import open_transaction
 from aioproducer.core.transaction_failures import commit_unknown
 from aioproducer.core.transaction_fate import Fate, transaction_fate
 from aioproducer.core.transaction_handle import TransactionHandle
@@ -311,6 +312,17 @@ class TransactionCoordinatorClient:
                 f"{error} What is stable can be told by brokers from Kafka 2.5 on; with require_stable=False open "
                 "transactions are not waited for."
             ) from error
+
+    async def has_open_transaction(self, transactional_id: str, *, timeout: float | None = None) -> bool:
+        """Whether a transaction of this id is going on: somebody writes in it, or it is being ended.
+
+        It says nothing of a transaction that was begun and that nobody has written into. Raises `UnsupportedVersion` where
+        the brokers are too old to tell (before Kafka 3.0), and `BrokerError` where the coordinator refuses, with the right
+        that is missing. Cancellation: nothing was changed.
+        """
+        running, deadline = self._begin(timeout)
+        name = checked_name("transactional_id", transactional_id)
+        return await running.answer(open_transaction(name), deadline, f"has_open_transaction() of {name!r}")
 
     # -- how ----------------------------------------------------------------------------------------------------------
 

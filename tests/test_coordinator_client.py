@@ -491,6 +491,32 @@ async def test_what_is_no_report_is_refused(broker: FakeBroker, written: Any) ->
             await coordinator.commit(TransactionHandle("load", 1, 1), written=written)
 
 
+# -- what is open -------------------------------------------------------------------------------------------------------
+
+
+async def test_whether_a_transaction_is_open_is_told_without_a_handle(broker: FakeBroker) -> None:
+    async with opened(broker) as coordinator:
+        assert not await coordinator.has_open_transaction("load"), "nobody has heard of it"
+        handle = await coordinator.init("load")
+        assert not await coordinator.has_open_transaction("load"), "nobody has written"
+        await coordinator.send_offsets(handle, {IN_0: 7}, "readers")
+        assert await coordinator.has_open_transaction("load")
+        assert not await coordinator.has_open_transaction("another")
+
+        await coordinator.commit(handle)
+
+        assert not await coordinator.has_open_transaction("load")
+
+
+async def test_who_may_not_ask_that_is_told_which_right_is_missing(broker: FakeBroker) -> None:
+    async with opened(broker) as coordinator:
+        broker.fail("DescribeTransactions", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
+        assert not await coordinator.has_open_transaction("load"), "it is asked again"
+        broker.fail("DescribeTransactions", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+        with pytest.raises(BrokerError, match="DESCRIBE, which WRITE implies, on transactional id 'load'"):
+            await coordinator.has_open_transaction("load")
+
+
 # -- positions ----------------------------------------------------------------------------------------------------------
 
 

@@ -110,8 +110,8 @@ async def test_what_would_meet_the_last_markers_of_version_2_is_held_back(
     assert ended(broker).committed
 
 
-async def _send(txn: Transaction, value: bytes) -> None:
-    await txn.send("orders", value)
+async def _send(txn: Transaction, value: bytes, partition: int | None = None) -> None:
+    await txn.send("orders", value, partition=partition)
 
 
 @pytest.mark.parametrize("trouble", ["markers that take long", "a lost connection", "a refusal"])
@@ -150,14 +150,38 @@ async def test_it_is_held_back_no_longer_where_the_coordinator_is_busy_with_some
     assert ended(broker).committed
 
 
-async def test_a_transaction_long_after_the_last_one_asks_for_no_markers() -> None:
+async def test_a_transaction_long_after_the_last_one_asks_for_no_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioproducer.coordinator._BROKERS_PAUSE_S", 0.0)
     with FakeBroker(topics={"orders": 3}, versions="4.3.1") as broker:
+        held = broker.hold_markers()
         async with transactional(broker) as producer:
-            for _ in range(2):
-                async with producer.transaction() as txn:
-                    await txn.send("orders", b"one")
-                await asyncio.sleep(0.03)
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"one")
+            held.release()
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"two")
         assert (broker.count("Produce"), broker.count("DescribeTransactions")) == (2, 0)
+
+
+async def test_a_partition_that_is_being_added_keeps_no_other_one_waiting() -> None:
+    with FakeBroker(brokers=2, topics={"orders": 3}, versions="3.9.2") as broker:
+        async with transactional(broker) as producer, producer.transaction() as txn:
+            # What is sent over the coordinator's own connection does wait: a broker answers one request after the other.
+            coordinator = broker.requests_of("InitProducerId")[-1].node
+            added, new = sorted(range(3), key=lambda partition: broker.leader("orders", partition) == coordinator)[:2]
+            await txn.send("orders", b"first", partition=added)
+            adding = broker.hold("AddPartitionsToTxn")
+            waiting = asyncio.create_task(_send(txn, b"new", partition=new))
+            await until(lambda: adding.waiting)
+
+            async with asyncio.timeout(10):
+                await txn.send("orders", b"second", partition=added)
+
+            assert not waiting.done()
+            adding.release()
+            await waiting
+    assert ended(broker).committed
+    assert committed(broker) == [b"first", b"new", b"second"]
 
 
 async def test_every_way_to_send_is_part_of_the_transaction(broker: FakeBroker) -> None:

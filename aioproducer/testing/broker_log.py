@@ -14,6 +14,8 @@ rule that a batch breaks decides which error its producer sees:
 A transaction begins with its first batch and ends with a marker, a control batch of the coordinator. Up to the first batch
 of the oldest open transaction the log is stable: that is how far a read_committed consumer reads.
 
+A topic with a compression.type of its own measures batches as it would store them, and stores them as they came.
+
 Three rules are stricter than Kafka's, since a client that breaks them has a bug: bytes behind the batch are refused (Kafka
 drops them), and so are a wrong maxTimestamp and the timestamp type LogAppendTime (Kafka corrects them).
 """
@@ -25,13 +27,14 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
 from aioproducer.errors import ConfigError, CorruptRecord, KafkaError
 from aioproducer.protocol import ErrorCode
-from aioproducer.record.compression import Codec, decompress
+from aioproducer.record.compression import Codec, compress, decompress
 from aioproducer.record.reader import Record, read_batches
 from aioproducer.types import Header, TimestampType
 
@@ -80,15 +83,17 @@ class TopicConfig:
     """What a topic demands of its records; the fields are Kafka's topic configurations.
 
     Times are milliseconds. ``message_timestamp_after_max_ms`` None means the default of the release: an hour since 4.0,
-    no limit before.
+    no limit before. ``message_timestamp_difference_max_ms`` holds where neither it nor ``..._before_max_ms`` says anything.
     """
 
     max_message_bytes: int = 1_048_588
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: int | None = None
     message_timestamp_after_max_ms: int | None = None
+    message_timestamp_difference_max_ms: int | None = None
     min_insync_replicas: int = 1
     compacted: bool = False
+    compression_type: str = "producer"
 
     @classmethod
     def from_kafka(cls, configs: Mapping[str, str | None]) -> TopicConfig:
@@ -107,8 +112,11 @@ class TopicConfig:
                 raise ConfigError(f"Invalid value {text!r} for the topic configuration {name}.") from error
         return cls(**values)  # type: ignore[arg-type]  # the table names each field with a parser of its type
 
-    def as_kafka(self) -> Iterator[tuple[str, str, bool]]:
-        """Kafka's name of each of those that Kafka would tell, its value as text, and whether that is the default."""
+    def as_kafka(self, timestamp_limits: Mapping[str, int] = MappingProxyType({})) -> Iterator[tuple[str, str, bool]]:
+        """Kafka's name of each of those that Kafka would tell, its value as text, and whether that is the default.
+
+        ``timestamp_limits`` are those that the release in charge knows, with their defaults.
+        """
         defaults = TopicConfig()
         yield (
             "message.timestamp.type",
@@ -117,10 +125,20 @@ class TopicConfig:
         )
         for name, own, default in (
             ("max.message.bytes", self.max_message_bytes, defaults.max_message_bytes),
+            ("compression.type", self.compression_type, defaults.compression_type),
             ("min.insync.replicas", self.min_insync_replicas, defaults.min_insync_replicas),
         ):
             yield name, str(own), own == default
+        for name, limit in timestamp_limits.items():
+            chosen = getattr(self, _KAFKA_CONFIGS[name].field)
+            yield name, str(limit if chosen is None else chosen), chosen is None
         yield "cleanup.policy", "compact" if self.compacted else "delete", not self.compacted
+
+
+_COMPRESSION_TYPES: Mapping[str, Codec] = {
+    "uncompressed": Codec.NONE,
+    **{codec.name.lower(): codec for codec in Codec if codec is not Codec.NONE},
+}
 
 
 def _is_compacted(policy: str) -> bool:
@@ -139,12 +157,16 @@ _TIMESTAMP_TYPES: Mapping[TimestampType, str] = {
 
 _KAFKA_CONFIGS: dict[str, _Reading] = {
     "max.message.bytes": _Reading("max_message_bytes", int),
+    "compression.type": _Reading(
+        "compression_type", {name: name for name in ("producer", *_COMPRESSION_TYPES)}.__getitem__
+    ),
     "message.timestamp.type": _Reading(
         "message_timestamp_type",
         {text: kind for kind, text in _TIMESTAMP_TYPES.items()}.__getitem__,
     ),
     "message.timestamp.before.max.ms": _Reading("message_timestamp_before_max_ms", int),
     "message.timestamp.after.max.ms": _Reading("message_timestamp_after_max_ms", int),
+    "message.timestamp.difference.max.ms": _Reading("message_timestamp_difference_max_ms", int),
     "min.insync.replicas": _Reading("min_insync_replicas", int),
     "cleanup.policy": _Reading("compacted", _is_compacted),
 }
@@ -423,7 +445,7 @@ class PartitionLog:
         records = _read_records(data, header)
         if isinstance(records, Refused):
             return records
-        refused = _check_records(records, self.config, now_ms, rules)
+        refused = _check_records(records, self.config, now_ms, rules) or _check_stored_size(data, header, self.config)
         if refused is not None:
             return refused
         state = self.producers.get(header.producer_id)
@@ -726,6 +748,22 @@ def _check_records(records: Sequence[Record], config: TopicConfig, now_ms: int, 
     return None
 
 
+def _check_stored_size(data: bytes, header: BatchHeader, config: TopicConfig) -> Refused | None:
+    """A batch that the topic stores with another codec than it came with is measured again."""
+    codec = _COMPRESSION_TYPES.get(config.compression_type, header.codec)
+    if codec == header.codec:
+        return None
+    plain = decompress(Codec(header.codec), data[_HEADER.size :], max_size=_DECOMPRESSED_LIMIT)
+    size = _HEADER.size + len(compress(Codec(codec), plain))
+    if size <= config.max_message_bytes:
+        return None
+    return Refused(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"Message batch size is {size} bytes in append, which exceeds the maximum configured size of "
+        f"{config.max_message_bytes}",
+    )
+
+
 def _find_missing_keys(
     records: Sequence[Record], config: TopicConfig, now_ms: int, rules: LogRules
 ) -> list[RecordError]:
@@ -743,8 +781,10 @@ def _find_bad_timestamps(
 ) -> list[RecordError]:
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
         return []
-    before = config.message_timestamp_before_max_ms
-    after = config.message_timestamp_after_max_ms
+    before, after = (
+        config.message_timestamp_difference_max_ms if limit is None else limit
+        for limit in (config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms)
+    )
     if after is None and rules.limits_future_timestamps:
         after = _HOUR_MS
     earliest = None if before is None else now_ms - before

@@ -14,6 +14,9 @@ __all__ = ["NEWEST_RELEASE", "RELEASES", "Release", "VersionRange", "api_key_of"
 
 VersionRange: TypeAlias = tuple[int, int]
 
+_HOUR_MS = 3_600_000
+_NO_LIMIT = 2**63 - 1
+
 #: What each release added to the one before it: lowest and highest version of a request. Releases that are not named
 #: changed nothing that a producer, or a reader of its log, can see. Produce 0 to 2 stayed advertised after 4.0 removed
 #: them, for the sake of a client's bug (KAFKA-18659).
@@ -199,6 +202,16 @@ class Release:
     def limits_future_timestamps(self) -> bool:
         """Whether records from more than an hour ahead are refused by default (KIP-1030)."""
         return self.number >= (4, 0)
+
+    @property
+    def timestamp_limits(self) -> Mapping[str, int]:
+        """The topic configurations that bound a record's timestamp, and their defaults: split in two by KIP-937."""
+        before = {"message.timestamp.before.max.ms": _NO_LIMIT}
+        after = {"message.timestamp.after.max.ms": _HOUR_MS if self.limits_future_timestamps else _NO_LIMIT}
+        difference = {"message.timestamp.difference.max.ms": _NO_LIMIT}
+        if self.number < (3, 6):
+            return difference
+        return before | after if self.number >= (4, 0) else before | after | difference
 
 
 def api_key_of(api: ApiKey | int | str) -> ApiKey:

@@ -6,14 +6,16 @@ import socket
 import struct
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal, Self
+from typing import Literal, Self, TypeVarTuple
 
 from aioproducer.protocol import ApiKey
 
 __all__ = ["LosingProxy"]
 
 What = Literal["request", "answer"]
+_Ts = TypeVarTuple("_Ts")
 
 
 class LosingProxy:
@@ -62,8 +64,8 @@ class LosingProxy:
             thread.join(10)
         assert not any(thread.is_alive() for thread in self._threads)
 
-    def _start(self, work: object, *given: object) -> None:
-        thread = threading.Thread(target=work, args=given, name="losing-proxy", daemon=True)  # type: ignore[arg-type]
+    def _start(self, work: Callable[[*_Ts], None], *given: *_Ts) -> None:
+        thread = threading.Thread(target=work, args=given, name="losing-proxy", daemon=True)
         self._threads.append(thread)
         thread.start()
 

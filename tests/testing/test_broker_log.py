@@ -206,6 +206,18 @@ def test_a_batch_may_be_exactly_as_large_as_max_message_bytes() -> None:
     assert result.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
+def test_a_topic_with_a_compression_of_its_own_measures_what_it_would_store() -> None:
+    data = batch(b"x" * 1000, codec=Codec.GZIP)
+    size = len(batch(b"x" * 1000))
+    topics = {"producer": len(data), "gzip": len(data), "uncompressed": size}
+
+    for compression, limit in topics.items():
+        appended(PartitionLog("orders", 0, TopicConfig(limit, compression_type=compression)), data)
+    result = refused(PartitionLog("orders", 0, TopicConfig(size - 1, compression_type="uncompressed")), data)
+
+    assert result.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
 def test_a_compacted_topic_names_the_records_without_a_key() -> None:
     log = PartitionLog("orders", 0, TopicConfig(compacted=True))
 
@@ -230,6 +242,18 @@ def test_a_topic_may_refuse_old_records() -> None:
     appended(log, batch(timestamp=NOW - 1000))
 
     assert (result.code, len(result.record_errors)) == (ErrorCode.INVALID_TIMESTAMP, 1)
+
+
+def test_the_difference_of_older_releases_bounds_both_sides_where_these_say_nothing() -> None:
+    old, new = batch(timestamp=NOW - 1001), batch(timestamp=NOW + 1001)
+    both = PartitionLog("orders", 0, TopicConfig(message_timestamp_difference_max_ms=1000))
+    one = PartitionLog(
+        "orders", 0, TopicConfig(message_timestamp_difference_max_ms=1000, message_timestamp_after_max_ms=2000)
+    )
+
+    assert [refused(both, each).code for each in (old, new)] == [ErrorCode.INVALID_TIMESTAMP] * 2
+    assert refused(one, old).code is ErrorCode.INVALID_TIMESTAMP
+    appended(one, new)
 
 
 def test_kafkas_topic_configurations_are_read() -> None:

@@ -15,6 +15,8 @@ from aioproducer.protocol.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -444,6 +446,33 @@ def test_offsets_are_found_by_place_and_by_time(
     answer = client.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=[asked])]), 5)
 
     assert answer.topics[0].partitions[0].offset == offset
+
+
+# -- DescribeConfigs ---------------------------------------------------------------------------------------------------
+
+_NEVER = str(2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("versions", "limits"),
+    [
+        ("3.5", {"difference": "1000"}),
+        ("3.9", {"before": "2000", "after": _NEVER, "difference": "1000"}),
+        ("4.0", {"before": "2000", "after": "3600000"}),
+    ],
+)
+def test_each_release_tells_the_limits_of_timestamps_that_it_knows(versions: str, limits: dict[str, str]) -> None:
+    config = TopicConfig(message_timestamp_before_max_ms=2000, message_timestamp_difference_max_ms=1000)
+    asked = DescribeConfigsResource(resource_type=2, resource_name="orders", configuration_keys=None)
+
+    with (
+        FakeBroker(topics={"orders": TopicSpec(config=config)}, versions=versions) as broker,
+        RawClient(broker.addresses[1]) as client,
+    ):
+        (told,) = client.ask(DescribeConfigsRequest(resources=[asked]), 2).results
+
+    found = {each.name: each.value for each in told.configs if each.name.endswith(".max.ms")}
+    assert found == {f"message.timestamp.{name}.max.ms": value for name, value in limits.items()}
 
 
 # -- CreateTopics, DeleteTopics ----------------------------------------------------------------------------------------

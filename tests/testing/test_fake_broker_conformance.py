@@ -121,6 +121,11 @@ SCENARIOS = (
     Scenario("zstd-6", [batch(codec=Codec.ZSTD)], version=6),
     Scenario("zstd-7", [batch(codec=Codec.ZSTD)], version=7),
     Scenario("too-large", [batch(size=1000), batch(size=200)], config={"max.message.bytes": "500"}),
+    Scenario(
+        "too-large-uncompressed",
+        [batch(size=1000, codec=Codec.GZIP), batch(size=200, codec=Codec.GZIP)],
+        config={"max.message.bytes": "500", "compression.type": "uncompressed"},
+    ),
     Scenario("no-key", [GOOD], config={"cleanup.policy": "compact"}),
     Scenario("too-old", [GOOD], config={"message.timestamp.before.max.ms": "1000"}),
     Scenario("future", [batch(timestamp=FAR_AHEAD)]),

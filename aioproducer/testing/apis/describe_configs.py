@@ -48,7 +48,7 @@ def _describe(context: RequestContext, resource: DescribeConfigsResource) -> Des
                 config_source=_DEFAULT_CONFIG if is_default else _DYNAMIC_TOPIC_CONFIG,
                 is_sensitive=False,
             )
-            for name, value, is_default in topic.config.as_kafka()
+            for name, value, is_default in topic.config.as_kafka(context.node.release.timestamp_limits)
             if wanted is None or name in wanted
         ],
     )
