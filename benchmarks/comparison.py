@@ -83,7 +83,6 @@ class Comparison:
                     taking_part = [each for each in taking_part if each is not client]
                 else:
                     results.runs.append(Run(kind, case.name, client.name, number, figures))
-                    results.counted[kind] = results.counted.get(kind, 0) + 1
 
     def _run(self, broker: Broker, case: Case, client: Client) -> Figures:
         topic = f"{case.name}-{client.name}-{uuid.uuid4().hex[:8]}"

@@ -17,13 +17,14 @@ __all__ = ["Results", "Run"]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One client, one case, one broker, one round."""
+    """One client, one case, one broker, one round; ``is_counted`` where its topic held exactly what was sent."""
 
     broker: str
     case: str
     client: str
     round: int
     figures: Figures
+    is_counted: bool = True
 
 
 @dataclass(slots=True)
@@ -33,10 +34,13 @@ class Results:
     runs: list[Run] = field(default_factory=list[Run])
     #: Why a client is not in a case: (broker, case, client, reason).
     missing: list[tuple[str, str, str, str]] = field(default_factory=list[tuple[str, str, str, str]])
-    #: What was counted: runs whose topic held exactly what was sent, by broker.
-    counted: dict[str, int] = field(default_factory=dict[str, int])
     #: Machine, versions, settings.
     about: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def counted(self) -> Mapping[str, int]:
+        """How many runs were counted, by broker."""
+        return Counter(run.broker for run in self.runs if run.is_counted)
 
     def clients(self, broker: str, case: str) -> list[str]:
         """Who took part, in the order of the first round."""
@@ -71,13 +75,11 @@ class Results:
         """These results, with the cases that ``newer`` has as they are there; ``about`` tells where they were measured."""
         cases = {(run.broker, run.case) for run in newer.runs}
         kept = [run for run in self.runs if (run.broker, run.case) not in cases]
-        counted = Counter(self.counted) - Counter(run.broker for run in self.runs if (run.broker, run.case) in cases)
         names = ", ".join(dict.fromkeys(f"{run.case} ({run.broker})" for run in newer.runs))
         about = {name: value for name, value in newer.about.items() if value != self.about.get(name)}
         return type(self)(
             kept + newer.runs,
             [each for each in self.missing if each[:2] not in cases] + newer.missing,
-            dict(counted + Counter(newer.counted)),
             {**self.about, names: "; ".join(f"{name} {value}" for name, value in about.items()) or "measured later"},
         )
 

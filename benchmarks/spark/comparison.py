@@ -146,9 +146,7 @@ class _Comparing:
                 yield number, way
 
     def _add(self, case: Case, way: str, number: int, figures: Figures, is_counted: bool = True) -> None:
-        self._results.runs.append(Run(self._kind, case.name, way, number, figures))
-        if is_counted:
-            self._results.counted[self._kind] = self._results.counted.get(self._kind, 0) + 1
+        self._results.runs.append(Run(self._kind, case.name, way, number, figures, is_counted))
 
     @contextmanager
     def _topic(self, name: str) -> Generator[str]:

@@ -20,7 +20,7 @@ from tests.spark.local_spark import need
 def results(broker: str, case: str, key: str, **values: float) -> Results:
     """What each way had in the one round of a case; ``confluent_arrow`` is confluent-arrow."""
     runs = [Run(broker, case, way.replace("_", "-"), 0, {key: value}) for way, value in values.items()]
-    return Results(runs, about={broker: "a broker"}, counted={broker: len(runs)})
+    return Results(runs, about={broker: "a broker"})
 
 
 def verdicts(found: Results) -> dict[str, str]:
