@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.cli.arguments import add_option_argument, positive
+from aioproducer.cli.arguments import PAIRS, add_option_argument, positive
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import require
 from aioproducer.cli.spark_command import in_percent, require_spark, session_for
@@ -53,6 +54,20 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="write the verdict there, as JSON")
     parser.add_argument("--report", metavar="FILE", help="write a page with charts there, as HTML")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of the story")
+    parser.add_argument(
+        "--reader",
+        choices=["confluent-kafka", "spark"],
+        default="confluent-kafka",
+        help="who reads the records: confluent-kafka (default), or Spark's own Kafka source, whose jar has to be there: "
+        "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION, the version of PySpark",
+    )
+    parser.add_argument(
+        "--source-option",
+        dest="source_options",
+        help="with --reader spark: an option of that source, as in --source-option kafka.security.protocol=SSL; may be "
+        "repeated",
+        **PAIRS,
+    )
     add_option_argument(parser, "librdkafka's consumer", "security.protocol=SSL")
     parser.add_argument(
         "--patience",
@@ -85,7 +100,7 @@ VERB: Final = Verb(
 
 
 def _plan(options: argparse.Namespace) -> AuditPlan:
-    from aioproducer.spark.audit import AuditPlan
+    from aioproducer.spark.audit import AuditPlan, AuditReader
 
     if options.expected is not None and options.sequence is not None:
         raise Trouble("--expected and --sequence are two ways to know what should be there; choose one.")
@@ -96,7 +111,7 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
         topic=options.topic,
         config=config,
         expected=None if options.expected is None else files_of(options, options.expected),
-        shape=shape_of(options),
+        shape=shape_of(options, is_compared=True),
         order=options.order,
         sequence=_where(options.sequence),
         run=_where(options.run),
@@ -105,7 +120,26 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
         checks_partition=options.partitioner == "murmur2",
         can_explain=config.get("security.protocol", "plaintext").lower() == "plaintext",
         patience=options.patience,
+        reader=AuditReader(options.reader),
+        source_options=_source_options(options),
     )
+
+
+def _source_options(options: argparse.Namespace) -> Mapping[str, str]:
+    """What is told Spark's Kafka source; raises Trouble for what is not the user's to say."""
+    from aioproducer.spark.audit_kafka_source import check_source_options
+    from aioproducer.spark.audit_offsets import AuditFailed
+
+    chosen = dict(options.source_options)
+    if chosen and options.reader != "spark":
+        raise Trouble(
+            "--source-option is told Spark's Kafka source, so it needs --reader spark; confluent-kafka has -X."
+        )
+    try:
+        check_source_options(chosen)
+    except AuditFailed as error:
+        raise Trouble(str(error)) from error
+    return chosen
 
 
 def _check_topic(plan: AuditPlan) -> None:

@@ -36,9 +36,7 @@ def session_for(verb: str, options: argparse.Namespace, cannot: str) -> Generato
     Raises Trouble for files that are refused, and for what else Spark raises in the block: ``cannot`` (the beginning of a
     sentence), and the cause.
     """
-    from pyspark.errors import PySparkException
-
-    from aioproducer.spark.load_errors import cause_of
+    from aioproducer.spark.load_errors import cause_of, spark_errors
     from aioproducer.spark.load_files import FilesRefused
     from aioproducer.spark.load_session import spark_session
 
@@ -49,7 +47,7 @@ def session_for(verb: str, options: argparse.Namespace, cannot: str) -> Generato
             yield spark
         except FilesRefused as error:
             raise Trouble(str(error)) from error
-        except PySparkException as error:
+        except spark_errors() as error:
             raise Trouble(f"{cannot}: {cause_of(error)}") from error
 
 

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from aioproducer.spark.audit_facts import NUMBER, Where, content_hash, expected_facts, expected_number, log_facts
+from aioproducer.spark.audit_facts import NUMBER, content_hash, expected_facts, expected_number, log_facts
 from aioproducer.spark.audit_findings import FINDING_COLUMNS, Finding, FindingKind, findings_batch
+from aioproducer.spark.audit_gaps import Gap
 from aioproducer.spark.audit_judge import Facts, judge_bucket
+from aioproducer.spark.audit_kafka_source import check_source_options, jar_trouble
+from aioproducer.spark.audit_left_out import explained
 from aioproducer.spark.audit_offsets import AuditFailed, OffsetRange, stable_ranges
+from aioproducer.spark.audit_plan import NO_ORDER, ORDER_OF_FILES, AuditPlan, AuditReader
 from aioproducer.spark.audit_reader import RECORD, RangeReader
-from aioproducer.spark.audit_source import NAME, AuditSource
-from aioproducer.spark.audit_verdict import AuditVerdict, Expectation, Run, Sample, add_up
+from aioproducer.spark.audit_reading import read_digests
+from aioproducer.spark.audit_verdict import AuditVerdict, Run, Sample, add_up
 from aioproducer.spark.load_errors import cause_of
-from aioproducer.spark.load_files import FileFormat, RecordShape, SourceFiles
+from aioproducer.spark.load_files import FileFormat
 from aioproducer.spark.load_progress import Progress, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["AuditPlan", "run_audit"]
+__all__ = ["AuditPlan", "AuditReader", "run_audit"]
 
 #: Facts that one Python worker judges at a time, about 300 bytes of its memory each while it does.
 _BUCKET: Final = 400_000
@@ -34,96 +37,50 @@ _TEXT: Final = 200
 _LOOKED_UP: Final = 40
 _BYTES_PER_ROW: Final = 50
 
-_ORDER_OF_FILES: Final = "file"
-_NO_ORDER: Final = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class AuditPlan:
-    """What is to be audited, and with what it is compared: with files, or with the numbers that the records carry.
-
-    ``config`` is librdkafka's. ``order`` is "file", "none" or a column of the files. ``records`` is how many sequence
-    numbers each run should have, from ``first`` on; None: as far as the highest one. ``can_explain``: whether the brokers
-    can be asked, without encryption and login, why an offset has no record.
-    """
-
-    topic: str
-    config: Mapping[str, str]
-    expected: SourceFiles | None = None
-    shape: RecordShape = field(default_factory=RecordShape)
-    order: str = _ORDER_OF_FILES
-    sequence: Where | None = None
-    run: Where | None = None
-    records: int | None = None
-    first: int = 0
-    checks_partition: bool = True
-    can_explain: bool = True
-    patience: float = 60.0
-    records_per_range: int = 500_000
-
-    @property
-    def expectation(self) -> Expectation:
-        """What this can see, and what not."""
-        unchecked: dict[str, str] = {}
-        if not self.checks_partition:
-            unchecked["misplaced"] = "the partitioner is not Kafka's default one"
-        if self.order == _NO_ORDER:
-            unchecked["reordered"] = "order is not to count"
-        if self.sequence is not None:
-            unchecked["altered"] = "without the files, nobody knows what the records should be"
-        elif self.expected is None:
-            reason = "neither files nor sequence numbers were given to compare with"
-            unchecked |= dict.fromkeys(("lost", "duplicated", "reordered", "altered", "stray"), reason)
-        if not self.can_explain:
-            reason = "offsets without a record cannot be asked about over an encrypted connection or with a login"
-            unchecked |= {"missing": reason, "withheld": reason}
-        mode = "expected" if self.expected is not None else "sequence" if self.sequence is not None else "log"
-        return Expectation(mode, unchecked, self.records, self.first)
-
 
 def run_audit(spark: SparkSession, plan: AuditPlan, progress: Progress) -> AuditVerdict:
     """The verdict. Raises AuditFailed where there can be none, and FilesRefused for files that do not fit."""
     clock = _Clock()
+    check_source_options(plan.source_options)
     ranges = stable_ranges(plan.config, plan.topic, plan.patience)
-    spark.dataSource.register(AuditSource)
+    read = read_digests(spark, plan, ranges)
     expected = _expected(spark, plan)
-    facts = log_facts(_records(spark, plan, ranges), plan.sequence, plan.run)
+    facts = log_facts(read, by_number=plan.sequence is not None)
     if expected is not None:
         facts = facts.unionByName(expected_facts(expected))
     size = sum(each.size for each in ranges) * (2 if plan.sequence is not None else 1)
     buckets = max(2, -(-(size + (0 if expected is None else _rows(plan, expected))) // _BUCKET))
     clock.lap("planning")
     findings = _judge(spark, plan, facts, buckets, progress)
+    if plan.can_explain:
+        findings += _silent(plan, ranges, findings)
     clock.lap("reading and judging")
     verdict = add_up(plan.topic, plan.expectation, ranges, findings)
     looked_up = _LookUp(plan, len(ranges), expected).all(verdict)
     clock.lap("looking up")
-    return replace(looked_up, seconds=clock.laps, cluster=plan.config.get("bootstrap.servers", ""))
+    return replace(
+        looked_up, seconds=clock.laps, cluster=plan.config.get("bootstrap.servers", ""), reader=plan.reader.value
+    )
 
 
-def _records(spark: SparkSession, plan: AuditPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
-    needs_headers = any(where is not None and where.is_header for where in (plan.sequence, plan.run))
-    options = {
-        **{f"kafka.{name}": value for name, value in plan.config.items()},
-        "topic": plan.topic,
-        "headers": str(needs_headers).lower(),
-        "gaps": str(plan.can_explain).lower(),
-        "ranges": json.dumps(ranges),
-        "partitions": str(len(ranges)),
-        "patience": str(plan.patience),
-        "records.per.range": str(plan.records_per_range),
-    }
-    from pyspark.sql import functions as f
-
-    records = spark.read.format(NAME).options(**options).load()
-    return records if plan.checks_partition else records.withColumn("home", f.lit(None).cast("int"))
+def _silent(plan: AuditPlan, ranges: Sequence[OffsetRange], findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Why partitions with offsets have given nothing at all: of those Spark's source tells no task which one it reads."""
+    heard = {finding.partition for finding in findings}
+    silent = [each for each in ranges if each.size and each.partition not in heard]
+    return [
+        Finding(FindingKind(reason.value), each.partition, gap.begin, count=gap.end - gap.begin)
+        for each in silent
+        for reason, gap in explained(
+            plan.config["bootstrap.servers"], plan.topic, each.partition, [Gap(each.begin, each.end)]
+        )
+    ]
 
 
 def _expected(spark: SparkSession, plan: AuditPlan) -> DataFrame | None:
     if plan.expected is None:
         return None
     rows = plan.expected.read(spark)
-    if plan.order in (_ORDER_OF_FILES, _NO_ORDER):
+    if plan.order in (ORDER_OF_FILES, NO_ORDER):
         return expected_number(plan.shape.of(rows), None)
     return plan.shape.of(expected_number(rows, plan.order), keep=(NUMBER,))
 
@@ -139,18 +96,16 @@ def _rows(plan: AuditPlan, expected: DataFrame) -> int:
     return sum(path.stat().st_size for path in local) // _BYTES_PER_ROW
 
 
-def _judge(
-    spark: SparkSession, plan: AuditPlan, facts: DataFrame, buckets: int, progress: Progress
-) -> Sequence[Finding]:
+def _judge(spark: SparkSession, plan: AuditPlan, facts: DataFrame, buckets: int, progress: Progress) -> list[Finding]:
     schema = ", ".join(f"`{name}` {kind}" for name, kind in FINDING_COLUMNS.items())
-    judge: Any = partial(_judge_bucket, by_order=plan.order != _NO_ORDER)
+    judge: Any = partial(_judge_bucket, by_order=plan.order != NO_ORDER)
     bucketed: Any = facts.repartition(buckets, "bucket")
     found: DataFrame = bucketed.mapInArrow(judge, schema)
     with told(spark, progress):
         try:
             rows: list[Any] = found.collect()
         except Exception as error:  # Spark's, with a Java stack trace around what our own code has said
-            raise AuditFailed(cause_of(error)) from error
+            raise AuditFailed(jar_trouble(error, spark.version) or cause_of(error)) from error
     return [Finding(*row) for row in rows]
 
 

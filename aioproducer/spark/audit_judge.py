@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from aioproducer.spark.audit_findings import Finding, FindingKind
+from aioproducer.spark.audit_offsets import AuditFailed
 
 __all__ = ["FACT_COLUMNS", "SAMPLES", "SEQUENCE_BLOCK", "Facts", "Side", "judge_bucket"]
 
@@ -64,6 +65,12 @@ FACT_COLUMNS: Final[Mapping[str, str]] = {
 }
 
 
+_WITHOUT_NUMBER: Final = (
+    "Rows of the files have null in the column that says their order. Give each a number, or do not judge order "
+    "(--order none)."
+)
+
+
 class Facts(NamedTuple):
     """Facts, a column of each; see `FACT_COLUMNS`."""
 
@@ -78,7 +85,13 @@ class Facts(NamedTuple):
 
     @classmethod
     def of(cls, table: Any) -> Facts:
-        """The columns of a pyarrow table with `FACT_COLUMNS`."""
+        """The columns of a pyarrow table with `FACT_COLUMNS`.
+
+        Raises AuditFailed for a null, which would turn a column of hashes into floats that no longer tell them apart.
+        """
+        empty = [name for name in FACT_COLUMNS if table.column(name).null_count]
+        if empty:
+            raise AuditFailed(_WITHOUT_NUMBER if empty == ["number"] else f"Facts have a null in {', '.join(empty)}.")
         return cls(*(table.column(name).to_numpy().astype(np.int64, copy=False) for name in FACT_COLUMNS))
 
     def take(self, rows: Any) -> Facts:

@@ -100,4 +100,4 @@ def _list_offsets(
         isolation_level=level,
         request_timeout=_ASK_TIMEOUT,
     )
-    return {place.partition: future.result(_ASK_TIMEOUT).offset for place, future in asked.items()}
+    return {place.partition: future.result(2 * _ASK_TIMEOUT).offset for place, future in asked.items()}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from aioproducer.spark.audit_gaps import Gap, GapReason, explain_gaps
+from aioproducer.spark.audit_left_out import LeftOut, explained
 from aioproducer.spark.audit_murmur2 import home_partitions
 from aioproducer.spark.audit_offsets import AuditFailed, OffsetRange
 
@@ -32,7 +32,6 @@ COLUMNS: Final[Mapping[str, str]] = {
     "home": "int",
 }
 RECORD: Final = "record"
-UNEXPLAINED: Final = "unexplained"
 
 _CHUNK: Final = 10_000
 _POLL: Final = 0.1
@@ -88,16 +87,12 @@ class RangeReader:
         Raises AuditFailed where the consumer reports an error, such as a wrong checksum, or gets nothing for ``patience``
         seconds.
         """
-        gaps: list[Gap] = []
-        at = wanted.begin
+        left_out = LeftOut(wanted)
         for messages in self._chunks(wanted):
             offsets = np.fromiter((message.offset() for message in messages), np.int64, len(messages))
-            gaps += _gaps_before(offsets, at)
-            at = int(offsets[-1]) + 1
+            left_out.read(offsets)
             yield self._batch(wanted.partition, offsets, messages)
-        if at < wanted.end:
-            gaps.append(Gap(at, wanted.end))
-        yield self._gap_rows(wanted.partition, gaps)
+        yield self._gap_rows(wanted.partition, left_out)
 
     def _chunks(self, wanted: OffsetRange) -> Iterator[Sequence[Message]]:
         from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -124,11 +119,11 @@ class RangeReader:
                     f"The consumer got nothing of {self._topic}-{wanted.partition} for {self._patience:g} s, and is not at "
                     f"offset {wanted.end} yet."
                 )
-            errors = [number for number, message in enumerate(messages) if message.error() is not None]
-            if errors:
-                self._check(messages[errors[0]])
-                at_end = True  # beyond the range's end: there is nothing behind the last stable offset
-                messages = messages[: errors[0]]
+            for message in (each for each in messages if each.error() is not None):
+                self._check(message)
+                # A new leader may know of fewer committed offsets for a while than the old one told.
+                at_end = at_end or (message.offset() or 0) >= wanted.end
+            messages = [message for message in messages if message.error() is None]
             if messages and (messages[-1].offset() or 0) >= wanted.end - 1:
                 at_end = True
                 messages = [message for message in messages if (message.offset() or 0) < wanted.end]
@@ -164,41 +159,16 @@ class RangeReader:
             home=home_partitions(keys, self._partitions),
         )
 
-    def _gap_rows(self, partition: int, gaps: Sequence[Gap]) -> Any:
-        reasons: list[tuple[str, Gap]] = []
-        if self._with_gaps:
-            servers = self._config["bootstrap.servers"]
-            reasons = _merged(explain_gaps(servers, self._topic, partition, gaps))
+    def _gap_rows(self, partition: int, left_out: LeftOut) -> Any:
+        gaps = left_out.gaps() if self._with_gaps else ()
+        rows = explained(self._config.get("bootstrap.servers", ""), self._topic, partition, gaps)
         return _as_batch(
-            len(reasons),
-            kind=[reason for reason, _ in reasons],
-            partition=np.full(len(reasons), partition, np.int32),
-            offset=[gap.begin for _, gap in reasons],
-            count=[gap.end - gap.begin for _, gap in reasons],
+            len(rows),
+            kind=[reason.value for reason, _ in rows],
+            partition=np.full(len(rows), partition, np.int32),
+            offset=[gap.begin for _, gap in rows],
+            count=[gap.end - gap.begin for _, gap in rows],
         )
-
-
-#: Reasons that are no faults are only counted, at the place of the first: a log may have a marker for each few records.
-_HARMLESS: Final = frozenset({GapReason.CONTROL, GapReason.ABORTED})
-
-
-def _merged(reasons: Iterator[tuple[GapReason, Gap]]) -> list[tuple[str, Gap]]:
-    found: list[tuple[str, Gap]] = []
-    counts: dict[GapReason, Gap] = {}
-    for reason, gap in reasons:
-        if reason in _HARMLESS:
-            first = counts.get(reason, Gap(gap.begin, gap.begin))
-            counts[reason] = Gap(first.begin, first.end + gap.end - gap.begin)
-        else:
-            found.append((reason.value, gap))
-    return found + [(reason.value, gap) for reason, gap in counts.items()]
-
-
-def _gaps_before(offsets: Any, at: int) -> list[Gap]:
-    """Offsets that were left out before these records, where ``at`` should have come first."""
-    expected = np.concatenate(([at], offsets[:-1] + 1))
-    left_out = np.flatnonzero(offsets > expected)
-    return [Gap(int(expected[row]), int(offsets[row])) for row in left_out]
 
 
 def _headers(message: Message) -> list[tuple[str, bytes | None]] | None:

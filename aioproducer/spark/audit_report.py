@@ -70,9 +70,12 @@ def _head(verdict: AuditVerdict, made_at: str) -> Iterator[str]:
     tone, word = ("good", "CLEAN") if verdict.is_clean else ("bad", "FAULTS FOUND")
     yield f"<h1>Audit of topic {escape(verdict.topic)}</h1>"
     compared = _COMPARED[verdict.expectation.mode]
-    yield f'<p class="dim">{escape(verdict.cluster)} &middot; {escape(made_at)} &middot; read_committed, {compared}</p>'
+    read = f"read_committed, by {escape(_READERS.get(verdict.reader, verdict.reader))}"
+    yield f'<p class="dim">{escape(verdict.cluster)} &middot; {escape(made_at)} &middot; {read}, {compared}</p>'
     yield f'<div class="verdict {tone}"><b>{word}</b><p>{escape(str(verdict))}</p></div>'
 
+
+_READERS: Final[Mapping[str, str]] = {"spark": "Spark's Kafka source"}
 
 _COMPARED: Final[Mapping[str, str]] = {
     "expected": "compared with the files that should be in it",

@@ -69,7 +69,8 @@ class _Reader(DataSourceReader):
         )
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [_Range(wanted) for wanted in split_ranges(self._ranges, self._most)]
+        # Of no partitions at all Spark makes one that is no _Range: an empty topic has an empty range.
+        return [_Range(wanted) for wanted in split_ranges(self._ranges, self._most) or self._ranges[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, _Range)

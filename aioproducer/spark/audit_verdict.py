@@ -116,6 +116,7 @@ class AuditVerdict:
     runs: Sequence[Run] = ()
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     cluster: str = ""
+    reader: str = ""
 
     @property
     def is_clean(self) -> bool:
@@ -147,6 +148,7 @@ class AuditVerdict:
             "verdict": "clean" if self.is_clean else "faults",
             "conclusion": str(self),
             "cluster": self.cluster,
+            "reader": self.reader,
             "topic": self.topic,
             "mode": self.expectation.mode,
             "expected": self.expected,

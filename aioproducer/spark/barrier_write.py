@@ -25,6 +25,7 @@ from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt
 from aioproducer.spark.task_run import TaskRun
 from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.topic_rules_reader import TopicRulesReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,6 +70,7 @@ class _Task:
     query: str
     batch: int
     is_marked: bool
+    rules: TopicRulesReader
 
     def run(self, batches: Iterable[Any]) -> TaskSummary:
         from pyspark import BarrierTaskContext
@@ -77,7 +79,7 @@ class _Task:
         transaction = self._transaction(context)
         attempt = TaskAttempt(int(context.taskAttemptId()), 0, self.query, self.batch)
         options = replace(self.options, rate_limit_tasks=len(context.getTaskInfos()))
-        return TaskRun(options, self.columns, transaction, attempt).run(batches)
+        return TaskRun(options, self.columns, transaction, attempt, self.rules).run(batches)
 
     def _transaction(self, context: Any) -> JobTransaction:
         begun = ""
@@ -110,10 +112,10 @@ class BarrierWrite:
         if self._report is not None:
             self._report.check()
         ready = partition_for_kafka(df, self.options.topic, self.options.config)
-        columns = SinkColumns.of(
-            [(each.name, each.dataType.simpleString()) for each in ready.schema.fields], self.options
-        )
-        write = _in_barrier_stage(_Task(self.options, columns, query, batch, self._is_marked))
+        columns = SinkColumns.of_frame(ready.schema, self.options).registered(self.options)
+        rules = TopicRulesReader(self.options)
+        rules.learn()
+        write = _in_barrier_stage(_Task(self.options, columns, query, batch, self._is_marked, rules))
         rows = cast("Any", ready).mapInArrow(write, "summary binary", barrier=True).repartition(1).collect()
         summaries: list[TaskSummary] = [pickle.loads(row.summary) for row in rows]
         try:
@@ -124,18 +126,7 @@ class BarrierWrite:
             raise
         if self._report is not None:
             self._report.add(summaries, query, batch)
-        return TaskSummary(
-            sum(each.rows for each in summaries),
-            sum(each.size for each in summaries),
-            written={partition: what for each in summaries for partition, what in each.written.items()},
-            query=query,
-            batch=batch,
-            skipped=all(each.skipped for each in summaries),
-            offsets={partition: ends for each in summaries for partition, ends in each.offsets.items()},
-            dead_letters=sum(each.dead_letters for each in summaries),
-            retries=sum(each.retries for each in summaries),
-            seconds=max(each.seconds for each in summaries),
-        )
+        return TaskSummary.together(summaries)
 
 
 def _in_barrier_stage(task: _Task) -> Callable[[Iterable[Any]], Iterator[Any]]:

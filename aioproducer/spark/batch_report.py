@@ -11,7 +11,6 @@ from typing import Any
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.task_summary import TaskSummary
-from aioproducer.types import TopicPartition
 
 __all__ = ["BatchReport", "as_line"]
 
@@ -22,10 +21,7 @@ class BatchReport:
     """A file on the driver's machine, to which a line is added for each batch."""
 
     def __init__(self, path: str) -> None:
-        """Raises `ConfigError` for a URL."""
         self._path = Path(path)
-        if "://" in path:
-            raise ConfigError(f"report={path!r}: a path on the driver's machine is expected, not a URL.")
 
     def check(self) -> None:
         """Raises `ConfigError` where the file cannot be written. To be asked before a batch: behind it, it is too late."""
@@ -45,27 +41,20 @@ class BatchReport:
 
 
 def as_line(summaries: Sequence[TaskSummary], query: str, batch: int) -> Mapping[str, Any]:
-    """What all tasks together wrote; ``seconds`` are those of the slowest one.
-
-    Between the first and the last offset of a partition there may be records of others.
-    """
-    offsets: dict[TopicPartition, tuple[int, int]] = {}
-    for summary in summaries:
-        for partition, (first, last) in summary.offsets.items():
-            lowest, highest = offsets.get(partition, (first, last))
-            offsets[partition] = (min(lowest, first), max(highest, last))
+    """What all tasks together wrote."""
+    total = TaskSummary.together(summaries)
     return {
         "query": query,
         "batch": batch,
-        "skipped": bool(summaries) and all(each.skipped for each in summaries),
-        "rows": sum(each.rows for each in summaries),
-        "bytes": sum(each.size for each in summaries),
+        "skipped": total.skipped,
+        "rows": total.rows,
+        "bytes": total.size,
         "tasks": len(summaries),
-        "dead_letters": sum(each.dead_letters for each in summaries),
-        "retries": sum(each.retries for each in summaries),
-        "seconds": round(max((each.seconds for each in summaries), default=0.0), 3),
+        "dead_letters": total.dead_letters,
+        "retries": total.retries,
+        "seconds": round(total.seconds, 3),
         "partitions": [
             {"topic": topic, "partition": number, "first_offset": first, "last_offset": last}
-            for (topic, number), (first, last) in sorted(offsets.items())
+            for (topic, number), (first, last) in sorted(total.offsets.items())
         ],
     }

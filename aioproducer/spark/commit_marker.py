@@ -7,7 +7,8 @@ committed - the driver died before it had noted so in its checkpoint - is recogn
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, Self
 
 from aioproducer.errors import KafkaError
@@ -29,14 +30,23 @@ def marker_group(transactional_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommitMarker:
-    """Batch number ``batch`` of the query ``query`` was committed, with so many rows.
+    """Batch number ``batch`` of the query ``query`` was committed, with so many rows; -1: none of its batches counts.
 
-    The id of the query belongs to it: a new checkpoint counts its batches from 0 again.
+    The id of the query belongs to it: a new checkpoint counts its batches from 0 again. ``at_ms`` is when, None where the
+    version of aioproducer that wrote it did not say; two markers without a difference but that are the same.
     """
 
     query: str
     batch: int
     rows: int = 0
+    at_ms: int | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        if self.batch < 0:
+            return f"no batch of query {self.query}"
+        at = None if self.at_ms is None else datetime.fromtimestamp(self.at_ms / 1000, UTC)
+        when = "" if at is None else f", {at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"batch {self.batch} of query {self.query} ({self.rows:,} rows{when})"
 
     @classmethod
     def read(cls, position: OffsetAndMetadata | None) -> Self | None:
@@ -47,8 +57,9 @@ class CommitMarker:
             told: Any = json.loads(position.metadata)
             if told["v"] != _VERSION:
                 raise ValueError(f"version {told['v']}")
-            return cls(str(told["q"]), int(told["b"]), int(told["n"]))
-        except (ValueError, TypeError, LookupError) as error:
+            at = told.get("t")
+            return cls(str(told["q"]), int(told["b"]), int(told["n"]), None if at is None else int(at))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise CommitMarkerMissing(
                 f"The consumer group of the marker holds {position!r}, which this version of aioproducer did not write: "
                 "was the group used by something else? Delete the group's offset, and set "
@@ -57,5 +68,5 @@ class CommitMarker:
 
     def position(self) -> OffsetAndMetadata:
         """The marker as the offset to commit."""
-        metadata = {"v": _VERSION, "q": self.query, "b": self.batch, "n": self.rows}
+        metadata = {"v": _VERSION, "q": self.query, "b": self.batch, "n": self.rows, "t": self.at_ms}
         return OffsetAndMetadata(self.batch + 1, json.dumps(metadata, separators=(",", ":")))

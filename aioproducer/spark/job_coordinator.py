@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 
 from aioproducer.coordinator_client import TransactionCoordinatorClient
@@ -70,7 +71,8 @@ class JobCoordinator:
         if handle is None or done[0].skipped:
             logger.info("Batch %d of query %s was committed before; nothing is written.", batch, query)
             return
-        marker = CommitMarker(query, batch, sum(each.rows for each in done))
+        rows = sum(each.rows for each in done)
+        marker = CommitMarker(query, batch, rows, at_ms=time.time_ns() // 1_000_000)
         async with self._client() as client:
             try:
                 await self._mark(client, handle, marker)

@@ -36,8 +36,8 @@ class JobTransaction:
             raise self._missing(attempt)
         if marker is not None:
             logger.warning(
-                "transactional_id %r wrote batch %d of query %s before; query %s begins at batch %d and sends all of it.",
-                self.handle.transactional_id, marker.batch, marker.query, attempt.query, attempt.batch,
+                "The marker of transactional_id %r tells of %s; query %s begins at batch %d and sends all of it.",
+                self.handle.transactional_id, marker, attempt.query, attempt.batch,
             )  # fmt: skip
         return False
 
@@ -59,7 +59,7 @@ class JobTransaction:
         there = (
             "is gone (deleted, or expired by the brokers' offsets.retention.minutes)"
             if self.marker is None
-            else f"is of batch {self.marker.batch} of another query, {self.marker.query}"
+            else f"is of another query: {self.marker}"
         )
         return CommitMarkerMissing(
             f"Query {attempt.query} goes on at batch {attempt.batch}, but its commit marker, the offset of consumer group "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config import ProducerConfig
 from aioproducer.producer import Producer
-from aioproducer.spark.load_errors import cause_of
+from aioproducer.spark.load_errors import cause_of, spark_errors
 from aioproducer.spark.load_files import ORDER, RecordShape, SourceFiles, with_row_order
 from aioproducer.spark.load_progress import Progress, told
 from aioproducer.spark.load_state import LoadState
@@ -102,13 +102,11 @@ def run_load(spark: SparkSession, plan: LoadPlan, progress: Progress) -> LoadRes
 
 
 def _load_once_or_more(spark: SparkSession, plan: LoadPlan, progress: Progress, result: LoadResult) -> None:
-    from pyspark.errors import PySparkException
-
     records = plan.shape.of(plan.files.read(spark))
     try:
         with told(spark, progress):
             _write(records, plan, result, {})
-    except PySparkException as error:
+    except spark_errors() as error:
         raise LoadFailed(
             f"The load stopped: {cause_of(error)} Some of the rows may be in the topic already, and the "
             "same command would write them once more. (--exactly-once goes on where it was, without a duplicate.)"
@@ -147,9 +145,12 @@ def _load_exactly_once(spark: SparkSession, plan: LoadPlan, progress: Progress, 
     from pyspark.errors import StreamingQueryException
     from pyspark.sql.types import StructType
 
-    state = LoadState.open(plan.checkpoint, _what(plan), lambda: json.loads(plan.files.schema_of(spark).json()))
+    state = LoadState.open(plan.checkpoint, _what(plan), lambda: _checked_schema(spark, plan))
     result.is_resumed = not state.is_new
-    stream = plan.files.read_stream(spark, StructType.fromJson(dict(state.schema)), plan.max_files)
+    schema = StructType.fromJson(dict(state.schema))
+    if result.is_resumed:
+        plan.shape.check(schema)
+    stream = plan.files.read_stream(spark, schema, plan.max_files)
     slices = -(-len(plan.files.names(spark)) // plan.max_files)
     batches = _Batches(plan, state, result, slices, progress)
     query = (
@@ -168,6 +169,14 @@ def _load_exactly_once(spark: SparkSession, plan: LoadPlan, progress: Progress, 
         ) from error
     finally:
         query.stop()
+
+
+def _checked_schema(spark: SparkSession, plan: LoadPlan) -> Mapping[str, Any]:
+    """That of the files, which is kept only where the records can be made of it."""
+    schema = plan.files.schema_of(spark)
+    plan.shape.check(schema)
+    found: Mapping[str, Any] = json.loads(schema.json())
+    return found
 
 
 class _Batches:
@@ -199,6 +208,11 @@ class _Batches:
 
 
 def _what(plan: LoadPlan) -> Mapping[str, Any]:
+    avro = plan.shape.avro
+    of_avro = {
+        "avro_schema": avro.schema,
+        "schema_registry": None if avro.registry is None else avro.registry.url,
+    }
     return {
         "topic": plan.topic,
         "files": [path if "://" in path else str(Path(path).absolute()) for path in plan.files.paths],
@@ -207,4 +221,5 @@ def _what(plan: LoadPlan) -> Mapping[str, Any]:
         "key": plan.shape.key,
         "value": plan.shape.value.value,
         "value_column": plan.shape.value_column,
+        **{name: what for name, what in of_avro.items() if what is not None},
     }

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import Final
 
-__all__ = ["cause_of"]
+__all__ = ["cause_of", "spark_errors"]
 
 _OURS: Final = re.compile(r"^\s*aioproducer\.[\w.]+: (.+)$", re.MULTILINE)
 
+#: The line of a stack trace, of Python or of Java, that names an exception; the last one is what began it all.
+_ANY: Final = re.compile(
+    r"^(?:Caused by: |: )?(?:[\w$]+\.)*([\w$]*(?:Error|Exception)|(?<=\.)[A-Z]\w+(?=: ))(?:: (?!Traceback )(.+))?$",
+    re.MULTILINE,
+)
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What PySpark raises: its own exceptions, and those of Java's that it knows no names for, a dead JVM included."""
+    from pyspark.errors import PySparkException
+
+    return PySparkException, import_module("py4j.protocol").Py4JError
+
 
 def cause_of(error: BaseException) -> str:
-    """The last exception of ours that the text names, else its first line."""
+    """The last exception of ours that the text names, else the last of anybody's, else its first line."""
     text = str(error).strip()
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1])
+    theirs = _ANY.findall(text)
+    if theirs:
+        return ": ".join(filter(None, theirs[-1]))
     return text.splitlines()[0] if text else type(error).__name__

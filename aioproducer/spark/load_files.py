@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aioproducer.spark.avro_shape import AvroShape
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,6 +34,7 @@ class ValueShape(StrEnum):
     """What a record's value is."""
 
     JSON = "json"  # an object of all columns
+    AVRO = "avro"  # a record of all columns
     RAW = "raw"  # one column as it is
 
 
@@ -154,17 +157,27 @@ class RecordShape:
     value: ValueShape = ValueShape.JSON
     key: str | None = None
     value_column: str = "value"
+    avro: AvroShape = field(default_factory=AvroShape)
+
+    def check(self, schema: StructType) -> None:
+        """Raise what `of` raises where rows of that schema lack a column, or cannot be Avro."""
+        columns: list[dict[str, Any]] = schema.jsonValue()["fields"]
+        self._check([column["name"] for column in columns])
+        if self.value is ValueShape.AVRO:
+            self.avro.settled(columns)
 
     def of(self, rows: DataFrame, keep: Sequence[str] = ()) -> DataFrame:
         """The rows as records: ``key`` and ``value``, of type binary, and the columns of `ORDER` and of ``keep``.
 
-        The value of a JSON record has all columns, the key's too, null where there is none: ``{"a":1,"b":null}``. Raises
-        FilesRefused where a column is not there or cannot be bytes.
+        The value of a JSON record has all columns, the key's too, null where there is none: ``{"a":1,"b":null}``; so has
+        that of an Avro record. Raises FilesRefused where a column is not there or cannot be bytes, and what `AvroShape`
+        does.
         """
         order = [name for name in (*ORDER, *keep) if name in rows.columns]
         data = [name for name in rows.columns if name not in order]
         self._check(data)
-        return rows.select(self._key(rows).alias("key"), self._value(rows, data).alias("value"), *order)
+        records = rows.select(self._key(rows).alias("key"), self._value(rows, data).alias("value"), *order)
+        return self.avro.encode(records) if self.value is ValueShape.AVRO else records
 
     def _check(self, columns: Sequence[str]) -> None:
         needed = [self.key] if self.key is not None else []
@@ -189,6 +202,8 @@ class RecordShape:
         if self.value is ValueShape.RAW:
             return _as_bytes(rows, self.value_column)
         whole = f.struct(*(rows[_quoted(name)] for name in columns))
+        if self.value is ValueShape.AVRO:
+            return whole
         return f.to_json(whole, {"ignoreNullFields": "false"}).cast("binary")
 
 

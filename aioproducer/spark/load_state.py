@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,23 +33,36 @@ class LoadState:
     def open(cls, directory: Path, what: Mapping[str, Any], schema: Callable[[], Mapping[str, Any]]) -> LoadState:
         """That of the directory, or a new one; ``what`` is compared with what the load began with.
 
-        Raises LoadRefused where the directory belongs to another load, or cannot be written.
+        Raises LoadRefused where the directory belongs to another load, or cannot be written, and what ``schema`` raises.
         """
         file = directory / _FILE
         checkpoint = str((directory / "spark").absolute())
-        try:
-            if not file.exists():
-                directory.mkdir(parents=True, exist_ok=True)
-                state = cls(uuid.uuid4().hex, schema(), True, checkpoint)
-                _write(file, {"version": 1, "load": state.load_id, "what": dict(what), "schema": state.schema})
-                return state
-            kept = json.loads(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise LoadRefused(f"The checkpoint directory {directory} cannot be used: {error}.") from error
-        except ValueError as error:
-            raise LoadRefused(f"{file} is not what a load has written; choose another --checkpoint.") from error
-        _compare(directory, kept["what"], json.loads(json.dumps(what)))
-        return cls(kept["load"], kept["schema"], False, checkpoint)
+        with _refusing(directory):
+            kept = _read(file) if file.exists() else None
+            directory.mkdir(parents=True, exist_ok=True)
+        if kept is not None:
+            _compare(directory, kept["what"], json.loads(json.dumps(what)))
+            return cls(kept["load"], kept["schema"], False, checkpoint)
+        state = cls(uuid.uuid4().hex, schema(), True, checkpoint)
+        with _refusing(directory):
+            _write(file, {"version": 1, "load": state.load_id, "what": dict(what), "schema": state.schema})
+        return state
+
+
+@contextmanager
+def _refusing(directory: Path) -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        raise LoadRefused(f"The checkpoint directory {directory} cannot be used: {error}.") from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise LoadRefused(f"{file} is not what a load has written; choose another --checkpoint.") from error
+    return kept
 
 
 def _compare(directory: Path, kept: Mapping[str, Any], what: Mapping[str, Any]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark.avro_schema import AvroSchema
+from aioproducer.spark.schema_registry import value_subject
 from aioproducer.spark.sink_options import SinkOptions, ValueFormat
 
 __all__ = ["SinkColumns"]
@@ -25,14 +27,29 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """The columns that become parts of records, in the DataFrame's order; ``seconds`` says that timestamps are such."""
+    """The columns that become parts of records, in the DataFrame's order; ``seconds`` says that timestamps are such.
+
+    ``payload``: the columns that the value is made of, where it is made. With JSON these are among ``names``; with Avro the
+    column ``value`` is, which takes their place.
+    """
 
     names: tuple[str, ...]
     is_json: bool = False
     seconds: bool = False
+    payload: tuple[str, ...] = ()
+    avro: AvroSchema | None = None
 
     @classmethod
-    def of(cls, schema: Sequence[tuple[str, str]], options: SinkOptions) -> SinkColumns:
+    def of_frame(cls, schema: Any, options: SinkOptions) -> Self:
+        """The columns of a DataFrame's ``StructType``; raises `ConfigError`, also for what Avro cannot have."""
+        columns = cls.of([(field.name, field.dataType.simpleString()) for field in schema.fields], options)
+        if options.value_format is not ValueFormat.AVRO:
+            return columns
+        made_of = [field for field in schema.jsonValue()["fields"] if field["name"] in columns.payload]
+        return replace(columns, avro=AvroSchema.of(made_of, options.avro_schema))
+
+    @classmethod
+    def of(cls, schema: Sequence[tuple[str, str]], options: SinkOptions) -> Self:
         """The columns of a schema, given as names and types in Spark's short spelling; raises `ConfigError`."""
         names = [name for name, _ in schema]
         for name, kind in schema:
@@ -40,9 +57,9 @@ class SinkColumns:
                 _check_type(name, kind)
                 if names.count(name) > 1:
                     raise ConfigError(f"The DataFrame has more than one column {name!r}; rename or drop the others.")
-        is_json = options.value_format is ValueFormat.JSON
-        if is_json:
-            _check_json(names)
+        is_made = options.value_format is not ValueFormat.RAW
+        if is_made:
+            _check_made(names, options.value_format)
         elif "value" not in names:
             raise ConfigError(
                 f"The DataFrame has no column 'value', only {_listed(names)}. Make one, for instance with "
@@ -57,20 +74,28 @@ class SinkColumns:
                 "makes it."
             )
         used = [name for name in names if name in _TYPES and (name != "topic" or options.topic is None)]
-        return cls(
-            tuple(name for name in names if name in used or (is_json and name not in _TYPES)),
-            is_json,
-            dict(schema).get("timestamp") == "double",
-        )
+        payload = tuple(name for name in names if is_made and name not in _TYPES)
+        is_json = options.value_format is ValueFormat.JSON
+        if is_made and not is_json:
+            found = (*used, "value")
+        else:
+            found = tuple(name for name in names if name in used or name in payload)
+        return cls(found, is_json, dict(schema).get("timestamp") == "double", payload)
 
     def has(self, name: str) -> bool:
         """Whether there is such a column for a part of the record."""
         return name in self.names and name in _TYPES
 
-    @property
-    def payload(self) -> tuple[str, ...]:
-        """With JSON values: the columns that they are made of."""
-        return tuple(name for name in self.names if name not in _TYPES)
+    def registered(self, options: SinkOptions) -> Self:
+        """The columns as tasks are given them: where there is a registry, the schema of Avro values has an id of it.
+
+        Asks the registry; raises `SchemaRegistryError`.
+        """
+        avro, registry = self.avro, options.registry
+        if avro is None or registry is None or options.topic is None:
+            return self
+        known = registry.register(value_subject(options.topic), avro.text)
+        return replace(self, avro=replace(avro, schema_id=known))
 
 
 def _check_type(name: str, kind: str) -> None:
@@ -82,14 +107,14 @@ def _check_type(name: str, kind: str) -> None:
         )
 
 
-def _check_json(names: Sequence[str]) -> None:
+def _check_made(names: Sequence[str], value_format: ValueFormat) -> None:
     if "value" in names:
         raise ConfigError(
-            "value.format=json makes the value of all other columns, but the DataFrame has a column 'value' as well: rename "
-            "it, or leave the option out."
+            f"value.format={value_format} makes the value of all other columns, but the DataFrame has a column 'value' as "
+            "well: rename it, or leave the option out."
         )
     if not [name for name in names if name not in _TYPES]:
-        raise ConfigError(f"value.format=json: no column is left for the value beside {_listed(names)}.")
+        raise ConfigError(f"value.format={value_format}: no column is left for the value beside {_listed(names)}.")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
+from aioproducer.spark.schema_registry import SchemaRegistry
 
 __all__ = ["DeliveryGuarantee", "MissingMarker", "SinkOptions", "ValueFormat"]
 
@@ -35,6 +36,7 @@ class ValueFormat(StrEnum):
 
     RAW = "raw"  # the column `value`
     JSON = "json"  # an object of all columns that are nothing else
+    AVRO = "avro"  # a record of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ class SinkOptions:
     missing_marker: MissingMarker = MissingMarker.FAIL
     job_id: str | None = None
     value_format: ValueFormat = ValueFormat.RAW
+    avro_schema: str | None = None
+    registry_url: str | None = field(default=None, repr=False)
+    registry_user_info: str | None = field(default=None, repr=False)
     max_in_flight_batches: int = 4
     rate_limit: int | None = None
     rate_limit_tasks: int | None = None
@@ -88,6 +93,7 @@ class SinkOptions:
         config, constant = _producer_config(properties), tuple(sorted(headers.items()))
         checked = cls(config, headers=constant, **found)  # type: ignore[arg-type]  # the table names each field and its parser
         checked._check_transaction()
+        checked._check_avro()
         checked._check_dead_letters()
         if checked.rate_limit is None and checked.rate_limit_tasks is not None:
             raise ConfigError(
@@ -99,6 +105,11 @@ class SinkOptions:
     def is_exactly_once(self) -> bool:
         """Whether the rows are written in a transaction."""
         return self.guarantee is DeliveryGuarantee.EXACTLY_ONCE
+
+    @property
+    def registry(self) -> SchemaRegistry | None:
+        """Where the schema of Avro values is registered; raises `ConfigError` for what is no registry's URL."""
+        return None if self.registry_url is None else SchemaRegistry.at(self.registry_url, self.registry_user_info)
 
     @property
     def rows_per_second(self) -> float | None:
@@ -143,6 +154,23 @@ class SinkOptions:
                 "leave out 'kafka.acks' and 'kafka.enable.idempotence'."
             )
 
+    def _check_avro(self) -> None:
+        given = {
+            "avro.schema": self.avro_schema,
+            "schema.registry.url": self.registry_url,
+            "schema.registry.basic.auth.user.info": self.registry_user_info,
+        }
+        extra = next((name for name, value in given.items() if value is not None), None)
+        if extra is not None and self.value_format is not ValueFormat.AVRO:
+            raise ConfigError(f"The option {extra!r} belongs to .option('value.format', 'avro'), which is not set.")
+        if extra is not None and self.registry_url is None and self.registry_user_info is not None:
+            raise ConfigError("schema.registry.basic.auth.user.info is a login, and schema.registry.url is not set.")
+        if self.registry is not None and self.topic is None:
+            raise ConfigError(
+                "The rows name their topics themselves, and a schema is registered under the name of one: set "
+                ".option('topic', ...), or leave out schema.registry.url."
+            )
+
     def _check_dead_letters(self) -> None:
         if self.dead_letter_topic is None:
             return
@@ -185,6 +213,12 @@ def _positive(name: str, text: str) -> int:
     return number
 
 
+def _local_path(name: str, text: str) -> str:
+    if "://" in text:
+        raise ConfigError(f"{name}={text!r}: a path on the driver's machine is expected, not a URL.")
+    return _text(name, text)
+
+
 def _dead_letter_topic(name: str, text: str) -> str | None:
     kind, _, topic = text.partition(":")
     if text.lower() == "fail":
@@ -217,10 +251,13 @@ _OWN: Final[Mapping[str, _Own]] = {
     "commit.marker.missing": _Own("missing_marker", _one_of(MissingMarker)),
     "job.id": _Own("job_id", _text),
     "value.format": _Own("value_format", _one_of(ValueFormat)),
+    "avro.schema": _Own("avro_schema", _text),
+    "schema.registry.url": _Own("registry_url", _text),
+    "schema.registry.basic.auth.user.info": _Own("registry_user_info", _text),
     "max.in.flight.batches": _Own("max_in_flight_batches", _positive),
     "rate.limit.records.per.second": _Own("rate_limit", _positive),
     "rate.limit.tasks": _Own("rate_limit_tasks", _positive),
-    "report": _Own("report", _text),
+    "report": _Own("report", _local_path),
     "on.record.error": _Own("dead_letter_topic", _dead_letter_topic),
 }
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 
 from aioproducer.errors import ConfigError
-from aioproducer.spark.batch_report import BatchReport
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.topic_split import load_pyarrow
@@ -53,7 +52,5 @@ def _checked(options: Any, schema: StructType, overwrite: bool) -> tuple[SinkOpt
             "Kafka's topics cannot be overwritten: use .mode('append'), and in streams no output mode 'complete'."
         )
     checked = SinkOptions.from_spark(dict(options))
-    _ = checked.rows_per_second  # what is wrong with that is said now, as with the report
-    if checked.report is not None:
-        BatchReport(checked.report)  # what is wrong with the path as it stands
-    return checked, SinkColumns.of([(field.name, field.dataType.simpleString()) for field in schema.fields], checked)
+    _ = checked.rows_per_second  # what is wrong with that is said now
+    return checked, SinkColumns.of_frame(schema, checked)

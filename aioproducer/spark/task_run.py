@@ -14,6 +14,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError, SharedPartition
 from aioproducer.producer import Producer
 from aioproducer.record.columns import HeaderColumns
+from aioproducer.spark.avro_encoder import AvroEncoder
 from aioproducer.spark.dead_letters import DeadLetters
 from aioproducer.spark.handover import Channel, Handover
 from aioproducer.spark.job_transaction import JobTransaction, shared_by_tasks
@@ -22,6 +23,7 @@ from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt
 from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.topic_rules_reader import TopicRulesReader
 from aioproducer.spark.topic_split import load_pyarrow, split_by_topic
 from aioproducer.types import SendManyResult, TopicPartition, Written
 
@@ -44,7 +46,8 @@ class TaskRun:
     """One task: takes what Spark hands it, as Arrow batches, and sends it.
 
     Without a ``transaction`` each row is written at least once. With one it is written into that, by an ``attempt``
-    that says what it is; and not at all where the marker tells that this batch was committed before.
+    that says what it is; and not at all where the marker tells that this batch was committed before. ``rules`` are those of
+    topics that are known already.
     """
 
     def __init__(
@@ -53,14 +56,17 @@ class TaskRun:
         columns: SinkColumns,
         transaction: JobTransaction | None = None,
         attempt: TaskAttempt = TaskAttempt(),  # noqa: B008 - frozen
+        rules: TopicRulesReader | None = None,
     ) -> None:
         self._options = options
         self._columns = columns
         self._transaction = transaction
         self._attempt = attempt
         self._pyarrow = load_pyarrow()
+        self._avro = None if columns.avro is None else AvroEncoder(columns.avro)
+        self._rules = TopicRulesReader(options) if rules is None else rules
         topic = options.dead_letter_topic
-        self._dead_letters = None if topic is None else DeadLetters(topic, columns, options)
+        self._dead_letters = None if topic is None else DeadLetters(topic, columns, options, self._rules.of)
 
     def run(self, batches: Iterable[Any]) -> TaskSummary:
         """Send all rows and wait for their acknowledgements; blocks. Raises what kept a row from being written."""
@@ -80,7 +86,7 @@ class TaskRun:
             transaction.check_attempt(attempt)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "aioproducer spark"))
         began = time.monotonic()
-        producer = self._producer(self._options.config)
+        producer = self._producer(await self._config())
         with _naming_the_way_out(producer):
             async with producer:
                 sent = await self._send_topics(producer, batches)
@@ -97,6 +103,13 @@ class TaskRun:
             dead_letters=sum(each.result.count for each in sent if each.is_dead),
             seconds=time.monotonic() - began,
         )
+
+    async def _config(self) -> ProducerConfig:
+        config, topic = self._options.config, self._options.topic
+        if self._dead_letters is None:
+            return config
+        await asyncio.to_thread(self._rules.learn)
+        return config if topic is None else self._rules.of(topic).fitting(config)
 
     def _producer(self, config: ProducerConfig) -> Producer:
         if self._transaction is None:
@@ -125,7 +138,7 @@ class TaskRun:
         if letters is None or channel.topic != letters.topic:
             return _Sent(await self._send_tables(producer, channel, self._headers()))
         headers = [*(self._headers() or []), letters.headers]
-        own = self._producer(letters.config)
+        own = self._producer(letters.producer_config())
         with _naming_the_way_out(own):
             async with own:
                 result = await self._send_tables(own, channel, headers, keeps_partition=self._options.is_exactly_once)
@@ -151,7 +164,9 @@ class TaskRun:
         )
 
     def _split(self, batch: Any) -> Iterator[tuple[str, Any]]:
-        tables = split_by_topic(batch, self._columns, self._options.topic)
+        """Runs in the thread that reads, so that encoding does not hold up the event loop."""
+        whole = batch if self._avro is None else self._avro.with_value(batch)
+        tables = split_by_topic(whole, self._columns, self._options.topic)
         return tables if self._dead_letters is None else self._dead_letters.divide(tables)
 
     def _headers(self) -> list[Any] | None:

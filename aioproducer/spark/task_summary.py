@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aioproducer.core.transaction_handle import TransactionHandle
@@ -33,3 +33,30 @@ class TaskSummary:
     retries: int = 0
     dead_letters: int = 0
     seconds: float = field(default=0.0, compare=False)
+
+    @classmethod
+    def together(cls, summaries: Sequence[TaskSummary]) -> TaskSummary:
+        """What the tasks of one batch did; ``seconds`` are those of the slowest one.
+
+        Between the first and the last offset of a partition there may be records of others.
+        """
+        if not summaries:
+            return cls()
+        offsets: dict[TopicPartition, tuple[int, int]] = {}
+        for summary in summaries:
+            for partition, (first, last) in summary.offsets.items():
+                lowest, highest = offsets.get(partition, (first, last))
+                offsets[partition] = (min(lowest, first), max(highest, last))
+        return cls(
+            sum(each.rows for each in summaries),
+            sum(each.size for each in summaries),
+            summaries[0].handle,
+            {partition: what for each in summaries for partition, what in each.written.items()},
+            summaries[0].query,
+            summaries[0].batch,
+            all(each.skipped for each in summaries),
+            offsets,
+            sum(each.retries for each in summaries),
+            sum(each.dead_letters for each in summaries),
+            max(each.seconds for each in summaries),
+        )

@@ -18,6 +18,7 @@ from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt
 from aioproducer.spark.task_run import TaskRun
 from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.topic_rules_reader import TopicRulesReader
 
 __all__ = ["BatchWriter", "StreamWriter"]
 
@@ -38,6 +39,7 @@ class _Writer:
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options
         self._columns = columns
+        self._rules = TopicRulesReader(options)
         self._transaction: JobTransaction | None = None
         if options.is_exactly_once:
             self._coordinator()  # so that what is wrong with the options is said now
@@ -48,13 +50,16 @@ class _Writer:
         # a batch that is written. (Spark pickles twice.)
         if self._options.report is not None:
             BatchReport(self._options.report).check()
+        self._columns = self._columns.registered(self._options)
+        self._rules.learn()
         if self._options.is_exactly_once and self._transaction is None:
             self._transaction = asyncio.run(self._coordinator().begin())
         return dict(self.__dict__)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the rows of one task."""
-        return _CommitMessage(TaskRun(self._options, self._columns, self._transaction, self._attempt()).run(iterator))
+        task = TaskRun(self._options, self._columns, self._transaction, self._attempt(), self._rules)
+        return _CommitMessage(task.run(iterator))
 
     def _committed(self, messages: Sequence[WriterCommitMessage | None], query: str, batch: int) -> None:
         """Every task has succeeded."""

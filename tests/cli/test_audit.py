@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from aioproducer.cli.main import main
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened
+from tests.spark.kafka_source import kafka_source_jars
 
 #: Starts sooner, and is fast enough for a hundred records.
 JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -36,16 +38,7 @@ async def test_the_verdict_is_told_by_exit_code_file_page_and_story(broker: Fake
         for number in range(99):
             await producer.enqueue("orders", f'{{"id":{number},"who":"k{number % 3}"}}', key=f"k{number % 3}")
     out, report = tmp_path / "verdict.json", tmp_path / "report.html"
-    options = [
-        "--topic",
-        "orders",
-        "--bootstrap-servers",
-        broker.bootstrap_servers,
-        "--master",
-        "local[2]",
-        "--conf",
-        JAVA,
-    ]
+    options = options_for(broker)
     files = ["--expected", str(expected), "--key", "who", "--out", str(out), "--report", str(report)]
 
     bad = audit(*options, *files)
@@ -56,6 +49,34 @@ async def test_the_verdict_is_told_by_exit_code_file_page_and_story(broker: Fake
     assert json.loads(out.read_text())["faults"]["lost"] == 1
     assert "FAULTS FOUND" in report.read_text()
     assert json.loads(good.stdout)["verdict"] == "clean"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_spark_s_own_source_reads_where_its_jar_is_and_else_it_is_told_how_to_bring_it(
+    broker: FakeBroker,
+) -> None:
+    async with opened(broker) as producer:
+        for number in range(100):
+            await producer.enqueue("orders", f'{{"id":{number}}}', key=f"k{number % 3}")
+    options = [*options_for(broker), "--reader", "spark", "--sequence", "json:id", "--json"]
+
+    without = audit(*options)
+    told = audit(*options, "--conf", f"spark.jars={','.join(kafka_source_jars())}")
+
+    assert without.returncode == 2
+    assert "aioproducer audit: Spark has no Kafka source here" in without.stderr
+    assert (
+        f"--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')}" in without.stderr
+    )
+    assert told.returncode == 0, told
+    verdict = json.loads(told.stdout)
+    assert (verdict["verdict"], verdict["reader"], verdict["read"]) == ("clean", "spark", 100)
+
+
+def options_for(broker: FakeBroker) -> list[str]:
+    target = ["--topic", "orders", "--bootstrap-servers", broker.bootstrap_servers]
+    return [*target, "--master", "local[2]", "--conf", JAVA]
 
 
 def audit(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -63,7 +63,7 @@ def test_the_version_says_where_the_environment_asked_for_python() -> None:
         (["load", "rows.csv"], "--topic"),
         (["load", "rows.csv", *TOPIC, "--max-files", "0"], "not a number from 1"),
         (["load", "rows.csv", *TOPIC, "-R", "header"], "not NAME=VALUE"),
-        (["load", "rows.csv", *TOPIC, "--value-format", "avro"], "avro"),
+        (["load", "rows.csv", *TOPIC, "--value-format", "protobuf"], "avro"),
     ],
 )
 def test_wrong_usage_exits_with_2_and_says_why(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
 import pytest
 
 from aioproducer.cli.main import main
+from aioproducer.cli.spark_options import add_file_arguments, shape_of
 
 TOPIC = ["--topic", "orders", "--bootstrap-servers", "127.0.0.1:1"]
 COMMANDS: Mapping[str, Sequence[str]] = {"audit": ["audit", *TOPIC], "load": ["load", *TOPIC, "rows.csv"]}
@@ -29,11 +31,21 @@ def refused(verb: str, *arguments: str, capsys: pytest.CaptureFixture[str]) -> s
         ("audit", ["--sequence", "seq"], "'seq' is not header:NAME, json:FIELD or value"),
         ("audit", ["--expected", "rows"], "say so with --format parquet|csv|json|text"),
         ("audit", ["--expected", "a.csv", "b.json"], "say so with --format"),
+        ("audit", ["--source-option", "kafka.security.protocol=SSL"], "needs --reader spark"),
+        ("audit", ["--reader", "spark", "--source-option", "minPartitions=9"], "'minPartitions'"),
         ("load", ["--exactly-once"], "needs --id NAME"),
         ("load", ["--id", "flights"], "belong to --exactly-once"),
         ("load", ["--checkpoint", "here"], "belong to --exactly-once"),
         ("load", ["-X", "compression.type=brotli"], "zstd"),
         ("load", ["rows.parquet"], "say so with --format"),
+        ("load", ["--avro-schema", "a.avsc"], "belong to --value-format avro"),
+        ("audit", ["--schema-registry", "http://a"], "belong to --value-format avro"),
+        (
+            "load",
+            ["--value-format", "avro", "--avro-schema", "nothing.avsc"],
+            "--avro-schema nothing.avsc: the file cannot",
+        ),
+        ("load", ["--value-format", "avro", "--schema-registry", "a:8081"], "http://host:8081 or https://"),
     ],
 )
 def test_what_contradicts_itself_is_refused(
@@ -50,14 +62,16 @@ def test_what_contradicts_itself_is_refused(
         ("audit", "pyspark", "spark-local"),
         ("load", "pyarrow", "load"),
         ("load", "pyspark", "spark-local"),
+        ("load --value-format avro", "fastavro", "avro"),
     ],
 )
 def test_missing_packages_are_named_with_the_command_that_brings_them(
     verb: str, missing: str, extra: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
+    name, *more = verb.split()
 
-    error = refused(verb, capsys=capsys)
+    error = refused(name, *more, capsys=capsys)
 
     assert missing in error.lower()
     assert f"pip install 'aioproducer[{extra}]'" in error
@@ -70,3 +84,22 @@ def test_without_java_it_says_which_one_to_install(
     monkeypatch.setenv("JAVA_HOME", "/nonexistent")
 
     assert "needs Java 17 or later, and Java was not found" in refused(verb, capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("url", "login"), [("http://registry:8081", "me:secret"), ("http://you:other@registry:8081", "you:other")]
+)
+def test_the_registrys_login_may_come_from_the_environment(
+    url: str, login: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO", "me:secret")
+    parser = argparse.ArgumentParser()
+    add_file_arguments(parser)
+    options = parser.parse_args(["--value-format", "avro", "--schema-registry", url])
+    options.topic = "orders"
+
+    avro = shape_of(options).avro
+
+    assert avro is not None
+    assert avro.registry is not None
+    assert (avro.registry.url, avro.registry.user_info) == ("http://registry:8081", login)

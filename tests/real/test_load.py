@@ -7,16 +7,13 @@ import os
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.testing.plugin import TopicFactory
+from aioproducer.testing.kafka import KafkaCluster
+from aioproducer.testing.plugin import KafkaFactory, TopicFactory
 from tests.spark.load_program import kill_when_committed, told_by
 from tests.spark.local_spark import need
-
-if TYPE_CHECKING:
-    from aioproducer.testing.kafka import Kafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -25,6 +22,12 @@ FILES = 6
 
 #: Starts sooner, which counts here.
 JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.fixture(params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.soak)])
+def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
+    """One broker."""
+    return kafka_factory(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_load_that_is_killed_twice_brings_every_flight_once_and_in_order(
-    kafka: Kafka, kafka_topic: TopicFactory, flights: Path, tmp_path: Path
+    kafka: KafkaCluster, kafka_topic: TopicFactory, flights: Path, tmp_path: Path
 ) -> None:
     topic = kafka_topic(6)
     target = ["--topic", topic, "--bootstrap-servers", kafka.bootstrap_servers, "--master", "local[2]", "--conf", JAVA]

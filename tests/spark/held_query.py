@@ -1,13 +1,12 @@
 """A program that runs a streaming query whose tasks stop in the middle of a batch until the test lets them go on.
 
-``python held_query.py MASTER BOOTSTRAP TOPIC DIRECTORY [SETTING=VALUE ...]``: exits with 0 when all files were written.
-Where the query fails it tells standard error why, and kills itself. Files in DIRECTORY tell what the tasks do: `Told`.
+``python -m tests.spark.held_query MASTER BOOTSTRAP TOPIC DIRECTORY [SETTING=VALUE ...]`` exits with 0 when all files were
+written. Where the query fails it tells standard error why, and kills itself. Files tell what the tasks do: `Told`.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,9 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 
 from aioproducer.spark import AioProducerSource
 from aioproducer.spark.writers import StreamWriter
+from tests.spark.local_spark import start
 from tests.spark.standalone import HOST
+from tests.spark.streams import PARTITIONS, run_program, values_of, write_to_the_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,7 +119,6 @@ def _held(batches: Iterable[Any], told: Told, partition: int) -> Iterator[Any]:
 
 def shuffled(session: SparkSession, directory: Path) -> DataFrame:
     """The numbers of the files; one task shuffles them to the two that write, and tells where it ran."""
-    from tests.spark.streams import PARTITIONS, values_of
 
     def tell(batches: Iterable[Any]) -> Iterator[Any]:
         task = TaskContext.get()
@@ -132,11 +132,9 @@ def shuffled(session: SparkSession, directory: Path) -> DataFrame:
     return rows.mapInArrow(tell, "value string, partition int").repartition(2, "partition")
 
 
-def main(master: str, bootstrap: str, topic: str, directory: Path, *settings: str) -> None:
+def main(master: str, bootstrap: str, topic: str, directory: str, *settings: str) -> None:
     """Run the query."""
     from tests.spark import held_query  # the module as workers import it
-    from tests.spark.local_spark import start
-    from tests.spark.streams import EXACTLY_ONCE
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     quick = {
@@ -146,26 +144,8 @@ def main(master: str, bootstrap: str, topic: str, directory: Path, *settings: st
     }
     session = start(master, **quick, **dict(each.split("=", 1) for each in settings))
     session.dataSource.register(held_query.HeldSource)
-    query = (
-        held_query.shuffled(session, directory)
-        .writeStream.format("aioproducer")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("kafka.max.block.ms", "240000")
-        .option("topic", topic)
-        .option("checkpointLocation", str(directory / "checkpoint"))
-        .options(**{**EXACTLY_ONCE, "transactional.id": topic})
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    session.stop()
+    write_to_the_end(held_query.shuffled(session, Path(directory)), bootstrap, topic, Path(directory), topic)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-    try:
-        main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]), *sys.argv[5:])
-    except BaseException as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        sys.stderr.flush()
-        os.killpg(0, signal.SIGKILL)  # an ordinary exit would wait for the JVM
+    run_program(main)

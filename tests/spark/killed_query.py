@@ -1,6 +1,7 @@
 """A program that runs a streaming query to its end, unless it kills its own driver at a named point on the way.
 
-``python killed_query.py BOOTSTRAP TOPIC DIRECTORY [POINT BATCH]``: exits with 0 when all files were written.
+``python -m tests.spark.killed_query BOOTSTRAP TOPIC DIRECTORY [POINT BATCH]`` exits with 0 when all files were written.
+Where its JVM is gone, or the query fails, it tells standard error why, and kills itself.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +24,8 @@ from aioproducer.spark.job_coordinator import JobCoordinator
 from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.spark.writers import StreamWriter
+from tests.spark.local_spark import start
+from tests.spark.streams import EXACTLY_ONCE, numbers, run_program, write_to_the_end
 
 #: What the driver can be killed at.
 POINTS = ("planning", "mid-write", "before the marker", "before EndTxn", "after EndTxn", "in abort")
@@ -94,42 +96,19 @@ class KilledSource(AioProducerSource):
     stream_writer = KilledWriter
 
 
-def main(bootstrap: str, topic: str, directory: Path, point: str = "", batch: str = "") -> None:
+def main(bootstrap: str, topic: str, directory: str, point: str = "", batch: str = "") -> None:
     """Run the query."""
-    from tests.spark import (
-        killed_query,
-    )  # the module as workers import it: what __main__ holds cannot be pickled by name
-    from tests.spark.local_spark import start
-    from tests.spark.streams import EXACTLY_ONCE, numbers
+    from tests.spark import killed_query  # the module as workers import it; nobody finds by name what __main__ holds
 
-    pid_file = directory / "jvm.pid"
+    work = Path(directory)
+    pid_file = work / "jvm.pid"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ[_KILL] = f"{point}:{batch}:{pid_file}"
     session = start()
     pid_file.write_text(str(session.sparkContext._gateway.proc.pid))  # type: ignore[union-attr]
     session.dataSource.register(killed_query.KilledSource)
-    query = (
-        numbers(session, directory / "files")
-        .writeStream.format("aioproducer")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("kafka.max.block.ms", "240000")  # the busiest machine has the time that it needs
-        .option("topic", topic)
-        .option("checkpointLocation", str(directory / "checkpoint"))
-        .options(**EXACTLY_ONCE)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    session.stop()
+    write_to_the_end(numbers(session, work / "files"), bootstrap, topic, work, EXACTLY_ONCE["transactional.id"])
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-    try:
-        main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])
-    except BaseException as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        sys.stderr.flush()
-        with suppress(OSError, IndexError):  # it is gone already, if all went as planned
-            os.kill(int((Path(sys.argv[3]) / "jvm.pid").read_text()), signal.SIGKILL)
-        os._exit(3)  # an ordinary exit would wait for the JVM
+    run_program(main)

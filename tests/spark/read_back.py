@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 
-def read_committed(bootstrap_servers: str, topic: str, partitions: int) -> Counter[int]:
-    """The numbers in the values, up to the first record of a transaction that is open."""
+def committed(bootstrap_servers: str, topic: str, partitions: int) -> Iterator[Message]:
+    """The messages of all partitions, each in its order, up to the first record of a transaction that is open."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -20,20 +21,23 @@ def read_committed(bootstrap_servers: str, topic: str, partitions: int) -> Count
             "auto.offset.reset": "earliest",
         }
     )
-    found: Counter[int] = Counter()
     left = set(range(partitions))
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
         while left:
             message = consumer.poll(60)
-            assert message is not None, f"nothing came for a minute from partitions {left}"
+            assert message is not None, f"nothing came for a minute from partitions {left} of {topic}"
             error = message.error()
             if error is None:
-                found[int(message.value() or b"")] += 1
+                yield message
             elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(message.partition() or 0)
             else:
                 raise AssertionError(str(error))
     finally:
         consumer.close()
-    return found
+
+
+def read_committed(bootstrap_servers: str, topic: str, partitions: int) -> Counter[int]:
+    """The numbers in the values."""
+    return Counter(int(message.value() or b"") for message in committed(bootstrap_servers, topic, partitions))

@@ -1,4 +1,4 @@
-"""The audit on Spark finds what was planted, exactly that, and nothing where nothing was."""
+"""The audit on Spark, by whomever it is read, finds what was planted, exactly that, and nothing where nothing was."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from aioproducer.spark.audit import AuditPlan, run_audit
+from aioproducer.spark.audit import AuditPlan, AuditReader, run_audit
 from aioproducer.spark.audit_facts import Where
 from aioproducer.spark.audit_report import html_report
 from aioproducer.spark.audit_verdict import AuditVerdict
-from aioproducer.spark.load_files import RecordShape, SourceFiles, ValueShape
+from aioproducer.spark.load_files import FilesRefused, RecordShape, SourceFiles, ValueShape
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened
+from tests.spark.kafka_source import kafka_source_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +56,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
     return paths
 
 
+@pytest.fixture(params=list(AuditReader))
+def reader(request: pytest.FixtureRequest, spark: SparkSession) -> AuditReader:
+    """Who reads, and is able to."""
+    reader: AuditReader = request.param
+    if reader is AuditReader.SPARK:
+        for jar in kafka_source_jars():
+            spark.sql(f"ADD JAR '{jar}'")
+    return reader
+
+
 def swap(log: list[Row], one: int, other: int) -> None:
     log[one], log[other] = log[other], log[one]
 
@@ -82,9 +93,10 @@ async def sent(broker: FakeBroker, topic: str, spoil: Callable[[list[Row]], None
                     await producer.enqueue(topic, value, key=key, headers=headers)
 
 
-def audit(spark: SparkSession, broker: FakeBroker, **plan: Any) -> AuditVerdict:
+def audit(spark: SparkSession, broker: FakeBroker, reader: AuditReader, **plan: Any) -> AuditVerdict:
     config = {"bootstrap.servers": broker.bootstrap_servers}
-    return run_audit(spark, AuditPlan("audited", config, records_per_range=500, **plan), lambda done, of, note: None)
+    plan_ = AuditPlan("audited", config, records_per_range=500, reader=reader, **plan)
+    return run_audit(spark, plan_, lambda done, of, note: None)
 
 
 def faults(verdict: AuditVerdict) -> dict[str, int]:
@@ -97,18 +109,23 @@ def faults(verdict: AuditVerdict) -> dict[str, int]:
     ids=["faithful", "planted"],
 )
 async def test_a_topic_is_compared_with_files(
-    spoil: Callable[[list[Row]], None], expected: dict[str, int], spark: SparkSession, files: Sequence[str]
+    spoil: Callable[[list[Row]], None],
+    expected: dict[str, int],
+    spark: SparkSession,
+    reader: AuditReader,
+    files: Sequence[str],
 ) -> None:
     with FakeBroker(topics={"audited": 3}) as broker:
         await sent(broker, "audited", spoil)
 
-        verdict = audit(spark, broker, expected=SourceFiles.of(files, None, {}), shape=RecordShape(key="key"))
+        verdict = audit(spark, broker, reader, expected=SourceFiles.of(files, None, {}), shape=RecordShape(key="key"))
 
     told = verdict.as_json()
     assert faults(verdict) == expected
     assert told["verdict"] == ("faults" if expected else "clean")
     assert (verdict.expected, told["keys"]) == (ROWS, KEYS - KEYS // 10)
     assert told["offsets_without_record"]["control"] > 0
+    assert told["reader"] == reader
     if expected:
         by_kind = {sample["kind"]: sample for sample in told["samples"]}
         assert json.loads(by_kind["altered"]["expected_value"]) == row(777)
@@ -120,8 +137,19 @@ async def test_a_topic_is_compared_with_files(
         assert "altered" in html_report(verdict, "now")
 
 
+def test_of_a_topic_without_a_record_everything_is_lost(
+    spark: SparkSession, reader: AuditReader, files: Sequence[str]
+) -> None:
+    with FakeBroker(topics={"audited": 3}) as broker:
+        verdict = audit(spark, broker, reader, expected=SourceFiles.of(files, None, {}))
+
+    assert faults(verdict) == {"lost": ROWS}
+
+
 @pytest.mark.parametrize("where", ["header:seq", "json:id"])
-async def test_a_topic_is_judged_by_the_numbers_in_its_records(where: str, spark: SparkSession) -> None:
+async def test_a_topic_is_judged_by_the_numbers_in_its_records(
+    where: str, spark: SparkSession, reader: AuditReader
+) -> None:
     def spoil(log: list[Row]) -> None:
         swap(log, 505, 505 + KEYS)
         log.insert(901, log[301])
@@ -130,14 +158,14 @@ async def test_a_topic_is_judged_by_the_numbers_in_its_records(where: str, spark
     with FakeBroker(topics={"audited": 3}) as broker:
         await sent(broker, "audited", spoil)
 
-        verdict = audit(spark, broker, sequence=Where.parse(where), run=Where.parse("header:run"), records=ROWS)
+        verdict = audit(spark, broker, reader, sequence=Where.parse(where), run=Where.parse("header:run"), records=ROWS)
 
     assert faults(verdict) == {"lost": 2, "duplicated": 1, "reordered": 1}
     assert [(run.name, run.expected, run.found) for run in verdict.runs] == [("one", ROWS, ROWS - 2)]
     assert verdict.as_json()["faults"]["altered"] is None
 
 
-async def test_raw_values_and_an_order_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+async def test_raw_values_and_an_order_of_its_own(spark: SparkSession, reader: AuditReader, tmp_path: Path) -> None:
     numbers = list(range(500))
     random.Random(1).shuffle(numbers)
     path = tmp_path / "rows.csv"
@@ -149,7 +177,72 @@ async def test_raw_values_and_an_order_of_its_own(spark: SparkSession, tmp_path:
 
         files = SourceFiles.of([str(path)], None, {})
         shape = RecordShape(ValueShape.RAW, "who", "payload")
-        by_id, by_row = (audit(spark, broker, expected=files, shape=shape, order=order) for order in ("id", "file"))
+        by_id, by_row = (
+            audit(spark, broker, reader, expected=files, shape=shape, order=order) for order in ("id", "file")
+        )
 
     assert by_id.is_clean
     assert faults(by_row).keys() == {"reordered"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "at"),
+    [
+        ("id INT, at TIMESTAMP", "2026-01-01 00:00:00.{:06}"),
+        ("id INT, at TIMESTAMP_NTZ", "2026-01-01 00:00:00.{:06}"),
+        ("id INT, at DATE", "2026-01-{:02}"),
+        ("id INT, at STRING", "{}"),
+    ],
+)
+async def test_order_by_a_column_is_as_fine_as_the_column_is(
+    schema: str, at: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,at,k\n" + "".join(f"{number},{at.format(number)},k\n" for number in range(1, 10)))
+    with FakeBroker(topics={"audited": 1}) as broker:
+        async with opened(broker) as producer:
+            for number in (1, 2, 3, 5, 4, 6, 7, 8, 9):
+                await producer.enqueue("audited", f"{number}", key="k")
+
+        files = SourceFiles.of([str(path)], None, {}, f"{schema}, k STRING")
+        shape = RecordShape(ValueShape.RAW, "k", "id")
+        verdict = audit(
+            spark,
+            broker,
+            AuditReader.CONFLUENT_KAFKA,
+            expected=files,
+            shape=shape,
+            order="at",
+            checks_partition=False,
+        )
+
+    assert faults(verdict) == {"reordered": 1}
+
+
+@pytest.mark.parametrize(
+    ("order", "complaint"), [("part", "'part' is of type double"), ("nothing", "There is no column 'nothing'")]
+)
+async def test_an_order_that_whole_numbers_cannot_keep_is_refused(
+    order: str, complaint: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,part\n1,0.5\n")
+    files = SourceFiles.of([str(path)], None, {})
+    with FakeBroker(topics={"audited": 1}) as broker, pytest.raises(FilesRefused, match=complaint):
+        audit(spark, broker, AuditReader.CONFLUENT_KAFKA, expected=files, order=order)
+
+
+async def test_a_record_whose_number_is_none_is_a_stray_one_and_no_end_of_the_audit(
+    spark: SparkSession, reader: AuditReader
+) -> None:
+    with FakeBroker(topics={"audited": 1}) as broker:
+        async with opened(broker) as producer:
+            for value in (b'{"run":"a","seq":0}', b"no JSON", b'{"run":"a","seq":"many"}', b"[1]", None):
+                await producer.enqueue("audited", value, key="k", headers={"seq": (value and b"1") or b"2"})
+
+        told = audit(spark, broker, reader, sequence=Where.parse("json:seq"), run=Where.parse("json:run"))
+        by_header = audit(spark, broker, reader, sequence=Where.parse("header:seq"), run=Where.parse("json:run"))
+
+    assert faults(told) == {"stray": 4}
+    assert sorted(run.name for run in told.runs) == ["a"]
+    assert sorted(run.name for run in by_header.runs) == ["", "a"]

@@ -14,6 +14,7 @@ from aiokafka.partitioner import murmur2  # type: ignore[import-untyped]
 from aioproducer.spark.audit_findings import FINDING_COLUMNS, Finding, FindingKind, findings_batch
 from aioproducer.spark.audit_judge import SAMPLES, Facts, Side, judge_bucket
 from aioproducer.spark.audit_murmur2 import home_partitions
+from aioproducer.spark.audit_offsets import AuditFailed
 from aioproducer.spark.audit_verdict import AuditVerdict, Expectation, add_up
 
 PARTITIONS = 3
@@ -289,3 +290,15 @@ def test_keys_belong_where_another_client_puts_them() -> None:
 @pytest.mark.parametrize("keys", [[], [None, None]])
 def test_no_keys_belong_nowhere(keys: list[None]) -> None:
     assert home_partitions(pa.array(keys, pa.binary()), 3).to_pylist() == keys
+
+
+@pytest.mark.parametrize(
+    ("column", "complaint"), [("number", "null in the column that says their order"), ("content", "null in content")]
+)
+def test_a_null_is_refused_and_does_not_turn_hashes_into_floats(column: str, complaint: str) -> None:
+    facts = pa.Table.from_pylist(
+        [fact(Side.EXPECTED, row(1), -1, 1), {**fact(Side.EXPECTED, row(2), -1, 2), column: None}]
+    )
+
+    with pytest.raises(AuditFailed, match=complaint):
+        Facts.of(facts)

@@ -74,6 +74,23 @@ async def test_a_range_is_read_from_its_first_offset_to_its_last(broker: FakeBro
     assert [row["offset"] for row in rows_of(RangeReader(config(broker), "orders", 3), ranges[1:2])] == [4, 5, 6, 7]
 
 
+async def test_where_the_leader_does_not_know_of_the_range_s_end_yet_it_is_waited_for(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await send(producer, b"a", b"b")
+        batches = RangeReader(config(broker), "orders", 3).read(OffsetRange(0, 0, 4))
+        first = next(batches)
+        await send(producer, b"c", b"d")
+
+    assert [row["value"] for batch in (first, *batches) for row in batch.to_pylist()] == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_range_s_end_that_never_comes_is_told_and_not_taken_for_missing_records(broker: FakeBroker) -> None:
+    reader = RangeReader(config(broker), "orders", 3, with_gaps=True, patience=1.0)
+
+    with pytest.raises(AuditFailed, match=r"nothing of orders-0 for 1 s, and is not at offset 4 yet"):
+        rows_of(reader, [OffsetRange(0, 0, 4)])
+
+
 async def test_what_was_aborted_is_not_read_and_its_offsets_are_explained(broker: FakeBroker) -> None:
     async with opened(broker, transactional_id="t") as producer:
         async with producer.transaction():

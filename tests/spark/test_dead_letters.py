@@ -20,6 +20,7 @@ from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt
 from aioproducer.spark.task_run import TaskRun
 from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.topic_rules import TopicRules
 from aioproducer.testing import FakeBroker
 
 NOWHERE = "127.0.0.1:1"
@@ -55,6 +56,10 @@ def partitioned(partition: int, *values: str) -> Any:
     return rows(*values, partition=pa.array([partition] * len(values), pa.int32()))
 
 
+def letters(batch: Any, checked: SinkOptions, **rules: TopicRules) -> DeadLetters:
+    return DeadLetters("letters", columns(batch.schema, checked), checked, lambda topic: rules.get(topic, TopicRules()))
+
+
 def run(broker: FakeBroker, batches: list[Any], **more: str) -> TaskSummary:
     checked = options(broker.bootstrap_servers, **more)
     return TaskRun(checked, columns(batches[0].schema, checked)).run(batches)
@@ -76,7 +81,7 @@ def test_they_are_those_that_the_producer_counts_as_too_large(kind: Any, table: 
     headers = pa.array([_as(kind, row[2]) for row in table], kind)
     batch = pa.record_batch([*arrays, headers], ["key", "value", "headers"]).slice(begin)
 
-    divided = dict(DeadLetters("letters", columns(batch.schema, checked), checked).divide([("orders", batch)]))
+    divided = dict(letters(batch, checked).divide([("orders", batch)]))
 
     large = [
         BATCH_OVERHEAD + record_size_upper_bound(key, value, [*(given or ()), *constant]) > largest
@@ -96,7 +101,7 @@ def _as(kind: Any, headers: Any) -> Any:
 def test_a_table_without_any_is_passed_on_as_it_is() -> None:
     checked, batch = options(NOWHERE), rows("a", "b")
 
-    [(topic, table)] = DeadLetters("letters", columns(batch.schema, checked), checked).divide([("orders", batch)])
+    [(topic, table)] = letters(batch, checked).divide([("orders", batch)])
 
     assert topic == "orders"
     assert table is batch

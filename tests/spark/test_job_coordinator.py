@@ -226,13 +226,13 @@ def test_a_new_checkpoint_begins_anew(broker: FakeBroker, caplog: pytest.LogCapt
     query_on(broker, "q2").run(0)
 
     assert visible(broker) == sorted(rows_of(0, 0))
-    assert "wrote batch 0 of query q1 before" in caplog.text
+    assert "tells of batch 0 of query q1 (20 rows" in caplog.text
 
 
 def test_another_querys_marker_tells_nothing_of_a_query_that_goes_on(broker: FakeBroker) -> None:
     query_on(broker).run(0)
 
-    with pytest.raises(CommitMarkerMissing, match="is of batch 0 of another query, q1"):
+    with pytest.raises(CommitMarkerMissing, match="is of another query: batch 0 of query q1"):
         query_on(broker, "q2").run(3)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -18,12 +20,16 @@ from tests.spark.streams import PARTITIONS, write_files
 
 BATCH = 30
 
+#: How a program ends whose driver is killed: it follows its JVM.
+KILLED = -signal.SIGKILL
 
-@pytest.fixture(params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.soak)])
+
+@pytest.fixture(params=["4.3.1", *(pytest.param(each, marks=pytest.mark.soak) for each in ("4.3.1 TV1", "3.9.2"))])
 def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
-    """One broker."""
+    """One broker; TV1 stands for transaction.version 1."""
     need()
-    return kafka_factory(request.param)
+    version, _, older = request.param.partition(" ")
+    return kafka_factory(version, features={"transaction.version": 1} if older else None)
 
 
 class Runs:
@@ -36,14 +42,19 @@ class Runs:
 
     def start(self, *kill: str) -> int:
         """Run it; answers its exit code."""
-        command = [sys.executable, killed_query.__file__, self.kafka.bootstrap_servers, self.topic, str(self.directory)]
-        with (self.directory / "stderr").open(
-            "w+"
-        ) as stderr:  # a pipe would be held open by whoever outlives the program
-            done = subprocess.run([*command, *kill], cwd=ROOT, stderr=stderr, stdout=stderr, check=False, timeout=500)
-            stderr.seek(0)
-            self.told = stderr.read()[-3000:]
-        return done.returncode
+        program = [sys.executable, "-m", killed_query.__name__]
+        command = [*program, self.kafka.bootstrap_servers, self.topic, str(self.directory), *kill]
+        log = self.directory / "stderr"
+        with log.open("w") as stderr:  # a pipe would be held open by whoever outlives the program
+            process = subprocess.Popen(command, cwd=ROOT, stdout=stderr, stderr=stderr, start_new_session=True)
+        try:
+            code = process.wait(500)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        self.told = log.read_text()[-3000:]
+        return code
 
     def visible(self) -> Counter[int]:
         """What a consumer with read_committed gets now."""
@@ -58,10 +69,10 @@ def run_killed(kafka: KafkaCluster, directory: Path, topic: str, batches: range,
         for point in killed_query.POINTS:
             if point == "after EndTxn":
                 continue  # it ends this batch, so it comes last
-            assert runs.start(point, str(batch)) == 3, runs.told
+            assert runs.start(point, str(batch)) == KILLED, runs.told
             assert not (directory / "jvm.pid").exists(), f"{point} was not reached: {runs.told}"
             assert runs.visible() == Counter(range(batch * BATCH)), point
-        assert runs.start("after EndTxn", str(batch)) == 3, runs.told
+        assert runs.start("after EndTxn", str(batch)) == KILLED, runs.told
         assert runs.visible() == Counter(range((batch + 1) * BATCH))
     assert runs.start() == 0, runs.told
 

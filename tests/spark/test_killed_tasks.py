@@ -2,79 +2,120 @@
 
 from __future__ import annotations
 
+import os
 import random
-import threading
+import signal
+import subprocess
+import sys
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from aioproducer.record.reader import RecordBatch, read_batches
-from aioproducer.spark import write_exactly_once
-from aioproducer.testing.kafka import Kafka
+from aioproducer.testing.kafka import KafkaCluster
+from aioproducer.testing.plugin import KafkaFactory
 from tests.real.open_transactions import open_transactions
-from tests.spark.processes import kill, python_workers_of
+from tests.spark import barrier_jobs
+from tests.spark.barrier_jobs import ROWS, write_job
+from tests.spark.killer import Killer
+from tests.spark.local_spark import ROOT
+from tests.spark.processes import python_workers_of
 from tests.spark.read_back import read_committed
+from tests.spark.standalone import StandaloneCluster
 from tests.spark.streams import PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_tasks_that_are_killed_at_random_make_their_stages_run_again(spark: SparkSession, kafka: Kafka) -> None:
-    topic, jobs, rows = f"barrier-{uuid.uuid4().hex[:8]}", 6, 100_000
+JOBS: Final = 6
+
+
+@pytest.fixture(params=["4.3.1", "3.9.2"])
+def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
+    """One broker."""
+    return kafka_factory(request.param)
+
+
+def test_tasks_that_are_killed_at_random_make_their_stages_run_again(
+    spark: SparkSession, kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = new_topic(kafka)
+    jvm: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+
+    told = run_under_fire(
+        kafka, topic, lambda: python_workers_of(jvm), lambda job: write_job(spark, kafka.bootstrap_servers, topic, job)
+    )
+
+    with capsys.disabled():
+        print(f"\n{told}")  # noqa: T201 - what a soak has shown is worth to be told
+
+
+def test_tasks_and_executors_of_a_cluster_that_are_killed_at_random_make_their_stages_run_again(
+    cluster: StandaloneCluster, kafka: KafkaCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, log = new_topic(kafka), tmp_path / "log"
+
+    def victims() -> Sequence[int]:
+        executors = [each.pid for each in cluster.executors()]
+        return [*executors, *(worker for pid in executors for worker in python_workers_of(pid))]
+
+    cluster.wait_executors(0)
+    program = [sys.executable, "-m", barrier_jobs.__name__, cluster.master, kafka.bootstrap_servers, topic, str(JOBS)]
+    with (
+        log.open("w") as stderr,
+        subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True) as process,
+    ):
+        output = process.stdout
+        assert output is not None
+        try:
+            told = run_under_fire(kafka, topic, victims, lambda _: int(output.readline() or 0))
+            assert process.wait(60) == 0, log.read_text()
+        except AssertionError:
+            sys.stderr.write(log.read_text()[-5000:])
+            raise
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+    with capsys.disabled():
+        print(f"\n{told}")  # noqa: T201 - likewise
+
+
+def new_topic(kafka: KafkaCluster) -> str:
+    topic = f"barrier-{uuid.uuid4().hex[:8]}"
     kafka.create_topic(topic, PARTITIONS)
-    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    return topic
+
+
+def run_under_fire(
+    kafka: KafkaCluster, topic: str, victims: Callable[[], Sequence[int]], run_job: Callable[[int], int]
+) -> str:
+    """Run the jobs while one or two of the victims are killed in each; answers what came of it."""
     chance = random.Random(topic)
     deaths = 0
 
-    for job in range(jobs):
-        df = spark.range(job * rows, (job + 1) * rows).selectExpr("string(id) AS key", "string(id) AS value")
-        with Killer(spark, lambda: bool(open_transactions(kafka, topic)), chance.choice([1, 2]), chance) as killer:
-            summary = write_exactly_once(df, {**servers, "topic": topic, "transactional.id": topic, "job.id": f"{job}"})
+    for job in range(JOBS):
+        with Killer(victims, lambda: bool(open_transactions(kafka, topic)), chance.choice([1, 2]), chance) as killer:
+            rows = run_job(job)
         deaths += killer.deaths
-        assert summary.rows == rows
+        assert rows == ROWS
 
     epochs = {batch.producer_epoch for batch in data_batches(kafka, topic)}
-    assert deaths >= jobs // 2, "tasks die while they write"
-    assert len(epochs) > jobs, f"each try has an epoch of its own: {sorted(epochs)} after {deaths} deaths"
-    assert read_committed(kafka.bootstrap_servers, topic, PARTITIONS) == Counter(range(jobs * rows))
+    told = f"{topic} on Kafka {kafka.version}: {deaths} deaths in {JOBS} jobs, {len(epochs)} epochs"
+    assert deaths >= JOBS // 2, f"processes die while tasks write; {told}"
+    assert len(epochs) > JOBS, f"each try has an epoch of its own; {told}"
+    assert read_committed(kafka.bootstrap_servers, topic, PARTITIONS) == Counter(range(JOBS * ROWS)), told
     assert open_transactions(kafka, topic) == []
+    return told
 
 
-class Killer:
-    """SIGKILL for Python workers of this Spark, so many of them, at random moments at which ``is_time``."""
-
-    def __init__(self, spark: SparkSession, is_time: Callable[[], bool], most: int, chance: random.Random) -> None:
-        self.deaths = 0
-        self._jvm: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-        self._is_time = is_time
-        self._most = most
-        self._chance = chance
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._kill)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _kill(self) -> None:
-        while self.deaths < self._most and not self._stopping.wait(self._chance.uniform(0.01, 0.3)):
-            workers = python_workers_of(self._jvm)
-            if workers and self._is_time():
-                kill(self._chance.choice(workers))
-                self.deaths += 1
-
-
-def data_batches(kafka: Kafka, topic: str) -> Iterator[RecordBatch]:
+def data_batches(kafka: KafkaCluster, topic: str) -> Iterator[RecordBatch]:
     """Every record batch in the log, committed or not."""
     for partition in kafka.admin.fetch_all(topic).values():
         for raw in partition:

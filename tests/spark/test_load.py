@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from aioproducer.errors import ConfigError, KafkaTimeoutError
 from aioproducer.spark.load import LoadPlan, LoadResult
 from aioproducer.spark.load_errors import cause_of
 from aioproducer.spark.load_files import FileFormat, FilesRefused, SourceFiles
@@ -72,14 +74,16 @@ def test_a_checkpoint_that_cannot_be_read_or_written_is_told(tmp_path: Path) -> 
 
 
 def test_no_half_of_the_state_is_left_where_the_schema_cannot_be_had(tmp_path: Path) -> None:
-    with pytest.raises(FilesRefused):
-        LoadState.open(tmp_path / "new", {}, _refuse)
+    for refusal in (FilesRefused("no column"), ConfigError("no name for Avro"), KafkaTimeoutError("no answer")):
+        with pytest.raises(type(refusal)) as caught:
+            LoadState.open(tmp_path / "new", {}, partial(_refuse, refusal))
+        assert caught.value is refusal, "it is told as it is, and not as a trouble of the directory"
 
     assert not (tmp_path / "new" / "load.json").exists()
 
 
-def _refuse() -> dict[str, object]:
-    raise FilesRefused("no column")
+def _refuse(refusal: Exception) -> dict[str, object]:
+    raise refusal
 
 
 def test_the_sink_is_told_of_the_guarantee_and_of_every_option_of_the_producer() -> None:
@@ -109,8 +113,20 @@ def test_a_result_can_be_told_as_json() -> None:
         ("Job aborted.\n  File x\naioproducer.errors.BrokerError: No.\n\tat org.apache.spark.Task\n", "No."),
         ("aioproducer.errors.A: first\n\naioproducer.spark.b.B: then: this", "then: this"),
         ("[PATH_NOT_FOUND] Path does not exist\nmore", "[PATH_NOT_FOUND] Path does not exist"),
+        (
+            "In the worker:\nTraceback (most recent call last):\n  File x\npyarrow.lib.ArrowInvalid: No.",
+            "ArrowInvalid: No.",
+        ),
+        ("In the worker:\nTraceback (most recent call last):\n  File x\nValueError: No.", "ValueError: No."),
+        ("In the worker:\nTraceback (most recent call last):\n  File x\nAssertionError\n", "AssertionError"),
+        ("java.lang.X: Traceback (most recent call last):\n  File x\nValueError: No.\n\n\tat org.Y", "ValueError: No."),
+        (
+            "An error occurred while calling o1.count.\n: java.ExecutionException: org.kafka.TimeoutException: Gone.\n"
+            "\tat java.base/java.util.X\nCaused by: org.kafka.TimeoutException: Gone.\n\tat org.apache.Y",
+            "TimeoutException: Gone.",
+        ),
         ("", "ValueError"),
     ],
 )
-def test_of_what_spark_raises_our_own_sentence_is_told(text: str, expected: str) -> None:
+def test_of_what_spark_raises_our_own_sentence_is_told_or_what_began_it_all(text: str, expected: str) -> None:
     assert cause_of(ValueError(text)) == expected

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
 
+from aioproducer.errors import ConfigError
 from aioproducer.spark.audit import AuditPlan, run_audit
+from aioproducer.spark.avro_shape import AvroShape
 from aioproducer.spark.load import LoadFailed, LoadPlan, run_load
-from aioproducer.spark.load_files import RecordShape, SourceFiles, ValueShape
+from aioproducer.spark.load_errors import spark_errors
+from aioproducer.spark.load_files import FilesRefused, RecordShape, SourceFiles, ValueShape
+from aioproducer.spark.schema_registry import SchemaRegistry
 from aioproducer.testing import FakeBroker
+from tests.spark.registry import Registry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +29,18 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROWS = 3000
+
+GIVEN = json.dumps(
+    {
+        "type": "record",
+        "name": "Row",
+        "fields": [
+            {"name": "text", "type": ["string", "null"]},
+            {"name": "who", "type": ["null", "string"]},
+            {"name": "id", "type": "long"},
+        ],
+    }
+)
 
 
 @pytest.fixture
@@ -84,6 +105,53 @@ def test_a_load_exactly_once_writes_each_file_once_and_then_nothing(
     assert verdict["offsets_without_record"]["control"] > 0
 
 
+@pytest.mark.parametrize("once", [False, True], ids=["in one job", "exactly once"])
+@pytest.mark.parametrize("schema", [None, GIVEN], ids=["derived", "given"])
+def test_avro_is_loaded_and_the_audit_expects_the_same(
+    spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path, once: bool, schema: str | None
+) -> None:
+    how = {"load_name": "load", "checkpoint": tmp_path / "load"} if once else {}
+    typed = replace(files, schema="id BIGINT NOT NULL, who STRING, text STRING")
+    with Registry(login="me:secret") as registry:
+        client = SchemaRegistry.at(registry.url, "me:secret")
+        written = AvroShape(schema, client, "loaded-value")
+        plan = load_plan(topic_broker, typed, **how)
+        plan = replace(plan, shape=RecordShape(ValueShape.AVRO, "who", avro=written))
+
+        result = run_load(spark, plan, nobody)
+        expected = RecordShape(ValueShape.AVRO, "who", avro=replace(written, is_compared=True))
+        verdict = audited(spark, topic_broker, typed, expected)
+        bare = audited(spark, topic_broker, typed, RecordShape(ValueShape.AVRO, "who"))
+
+    assert registry.subjects == {"loaded-value": [100]}
+    assert result.rows == ROWS
+    assert verdict["verdict"] == "clean", verdict
+    assert verdict["read"] == ROWS
+    assert bare["verdict"] == "faults", "other bytes are not the same"
+    found = [decoded(registry.schemas[100], record.value or b"") for record in topic_broker.records("loaded")]
+    assert sorted(found, key=lambda row: int(row["id"]))[1] == {"id": 1, "who": "k1", "text": "text 1"}
+    assert "secret" not in "".join(path.read_text() for path in tmp_path.glob("load/*.json"))
+
+
+def decoded(schema: str, value: bytes) -> Any:
+    return fastavro.schemaless_reader(io.BytesIO(value[5:]), fastavro.parse_schema(json.loads(schema)), None)
+
+
+def test_what_cannot_be_avro_is_refused_before_the_load_begins(
+    spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
+) -> None:
+    plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load")
+    other = json.dumps({"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]})
+
+    with pytest.raises(ConfigError, match="has no field for 'who', 'text'"):
+        run_load(spark, replace(plan, shape=RecordShape(ValueShape.AVRO, "who", avro=AvroShape(other))), nobody)
+    with pytest.raises(FilesRefused, match="There is no column 'whom' for the key"):
+        run_load(spark, replace(plan, shape=RecordShape(key="whom")), nobody)
+
+    assert not list((tmp_path / "load").iterdir()), "another --avro-schema can be tried with the same checkpoint"
+    assert topic_broker.records("loaded") == []
+
+
 def test_lines_of_text_are_loaded_as_they_are_and_what_fails_is_told_in_a_sentence(
     spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path
 ) -> None:
@@ -100,3 +168,12 @@ def test_lines_of_text_are_loaded_as_they_are_and_what_fails_is_told_in_a_senten
         run_load(spark, LoadPlan(lines, "loaded", servers, shape), nobody)
 
     assert (verdict["verdict"], verdict["read"]) == ("clean", 100)
+
+
+def test_an_exception_of_java_without_a_name_in_pyspark_is_one_of_sparks_errors(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+
+    with pytest.raises(spark_errors(), match="NoSuchElementException") as raised:
+        jvm.java.util.Optional.empty().get()
+
+    assert raised.type.__module__ == "py4j.protocol"

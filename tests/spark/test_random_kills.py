@@ -39,11 +39,11 @@ PAUSE = 2.0
 AT_ONCE = 5.0
 
 
-@pytest.fixture
-def kafka(kafka_factory: KafkaFactory) -> KafkaCluster:
+@pytest.fixture(params=["4.3.1", "3.9.2"])
+def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
     """One broker."""
     need()
-    return kafka_factory("4.3.1")
+    return kafka_factory(request.param)
 
 
 class Driver:
@@ -52,7 +52,7 @@ class Driver:
     def __init__(self, kafka: KafkaCluster, topic: str, directory: Path) -> None:
         self._commits = directory / "checkpoint" / "commits"
         self._batches = self._count()
-        command = [sys.executable, killed_query.__file__, kafka.bootstrap_servers, topic, str(directory)]
+        command = [sys.executable, "-m", killed_query.__name__, kafka.bootstrap_servers, topic, str(directory)]
         with (directory / "stderr").open("a") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from aioproducer.cli.main import main
 from aioproducer.errors import KafkaError, ProducerFenced, SharedPartition, TransactionAbortable
 from aioproducer.spark.commit_marker import CommitMarker
 from aioproducer.testing.kafka import KafkaCluster
@@ -131,6 +132,30 @@ def test_a_batch_that_takes_longer_than_its_transaction_may_is_aborted_and_done_
     assert on.visible() == Counter()
     on.query().run(0)
     assert on.visible() == Counter(rows_of(0))
+
+
+def test_a_marker_that_is_set_back_lets_batches_be_written_again(
+    on: OnKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = on.query()
+    for batch in range(3):
+        query.run(batch)
+    summaries = [query.task(transaction := query.begin(), 3, 0)]
+    servers = ["--bootstrap-servers", on.kafka.bootstrap_servers]
+    reset = ["spark", "reset-marker", *servers, "--transactional-id", on.topic, "--topic", on.topic, "--yes"]
+
+    assert main([*reset, "--batch", "0"]) == 2, "batch 3 is being written"
+    assert "is open" in capsys.readouterr().err
+    assert main([*reset, "--batch", "0", "--abort"]) == 0
+    with pytest.raises(ProducerFenced):
+        query.commit(summaries, 3)
+
+    assert transaction.marker == CommitMarker("q1", 2, 20)
+    assert query.begin().marker == CommitMarker("q1", 0)
+    assert all(each.skipped for each in query.run(0))
+    for batch in range(1, 4):
+        query.run(batch)
+    assert on.visible() == Counter(rows_of(0, 1, 2, 1, 2, 3))
 
 
 def wait_ended(on: OnKafka) -> None:

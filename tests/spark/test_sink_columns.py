@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
+from tests.spark.registry import Registry
 
 TOPIC = {"topic": "orders"}
 
@@ -34,6 +37,37 @@ def test_json_takes_all_columns_that_are_nothing_else() -> None:
     assert (found.names, found.payload, found.is_json) == (("key", "n", "s"), ("n", "s"), True)
 
 
+def test_avro_takes_them_too_and_its_value_takes_their_place() -> None:
+    types = pytest.importorskip("pyspark.sql.types")
+    frame = types.StructType().add("key", "string").add("n", "integer", nullable=False).add("s", "string")
+    options = SinkOptions.from_spark({"kafka.bootstrap.servers": "a", **TOPIC, "value.format": "avro"})
+
+    found = SinkColumns.of_frame(frame, options)
+
+    assert (found.names, found.payload, found.is_json) == (("key", "value"), ("n", "s"), False)
+    assert found.avro is not None
+    assert found.avro.columns == ("n", "s")
+    assert json.loads(found.avro.text)["fields"][0] == {"name": "n", "type": "int"}
+    assert found.registered(options) == found, "there is no registry"
+
+
+def test_a_schema_has_the_id_of_the_registry_that_the_options_name() -> None:
+    types = pytest.importorskip("pyspark.sql.types")
+    frame = types.StructType().add("n", "integer")
+    avro = {"value.format": "avro", "topic": "orders"}
+    with Registry(login="me:secret") as registry:
+        login = {"schema.registry.url": registry.url, "schema.registry.basic.auth.user.info": "me:secret"}
+        options = SinkOptions.from_spark({"kafka.bootstrap.servers": "a", **avro, **login})
+        columns = SinkColumns.of_frame(frame, options)
+        assert registry.requests == [], "nobody is asked while the plan is made"
+
+        found = columns.registered(options)
+
+    assert found.avro is not None
+    assert (found.avro.schema_id, registry.subjects) == (100, {"orders-value": [100]})
+    assert registry.schemas[100] == found.avro.text
+
+
 @pytest.mark.parametrize(
     ("schema", "options", "sentence"),
     [
@@ -46,6 +80,12 @@ def test_json_takes_all_columns_that_are_nothing_else() -> None:
         ([("value", "string")], {}, "No topic is named"),
         ([("value", "string"), ("n", "int")], {**TOPIC, "value.format": "json"}, "a column 'value' as well"),
         ([("key", "string")], {**TOPIC, "value.format": "json"}, "no column is left"),
+        (
+            [("value", "string"), ("n", "int")],
+            {**TOPIC, "value.format": "avro"},
+            "value.format=avro makes the value of all",
+        ),
+        ([("key", "string")], {**TOPIC, "value.format": "avro"}, "no column is left"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(

@@ -7,9 +7,11 @@ import pickle
 import pytest
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark.schema_registry import SchemaRegistry
 from aioproducer.spark.sink_options import DeliveryGuarantee, MissingMarker, SinkOptions, ValueFormat
 
 SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9093"}
+AVRO = {**SERVERS, "topic": "orders", "value.format": "avro"}
 EXACTLY_ONCE = {**SERVERS, "delivery.guarantee": "exactly-once", "transactional.id": "q", "topic": "orders"}
 
 
@@ -78,6 +80,8 @@ def test_options_travel_to_the_tasks() -> None:
         ({**SERVERS, "kafka.interceptor.classes": "x"}, "no JVM"),
         ({**SERVERS, "kafka.linger.millis": "1"}, "Options of the sink are topic"),
         ({**SERVERS, "delivery.guarantee": "exactly-onec"}, "Did you mean 'exactly-once'?"),
+        ({**SERVERS, "report": "hdfs://nn/report"}, "not a URL"),
+        ({**SERVERS, "report": ""}, "'report' is empty"),
         ({**SERVERS, "max.in.flight.batches": "0"}, "a whole number from 1"),
         ({**SERVERS, "topic": " "}, "'topic' is empty"),
         ({**SERVERS, "rate.limit.records.per.second": "0.5"}, "a whole number from 1"),
@@ -86,6 +90,11 @@ def test_options_travel_to_the_tasks() -> None:
         ({**SERVERS, "transactional.id": "q"}, "'transactional.id' belongs to"),
         ({**SERVERS, "job.id": "q"}, "'job.id' belongs to"),
         ({**SERVERS, "delivery.guarantee": "exactly-once"}, "needs the option 'transactional.id'"),
+        ({**SERVERS, "avro.schema": "{}"}, "'avro.schema' belongs to .option('value.format', 'avro')"),
+        ({**SERVERS, "schema.registry.url": "http://a"}, "'schema.registry.url' belongs to"),
+        ({**AVRO, "schema.registry.basic.auth.user.info": "u:p"}, "schema.registry.url is not set"),
+        ({**AVRO, "schema.registry.url": "a:8081"}, "http://host:8081 or https://"),
+        ({**SERVERS, "value.format": "avro", "schema.registry.url": "http://a"}, "under the name of one"),
         ({**EXACTLY_ONCE, "kafka.acks": "1", "kafka.enable.idempotence": "false"}, "needs acks=all"),
     ],
 )
@@ -94,6 +103,20 @@ def test_what_is_wrong_is_said_with_the_way_out(given: dict[str, str], sentence:
         SinkOptions.from_spark(given)
 
     assert sentence in str(caught.value)
+
+
+def test_avro_has_a_schema_and_a_registry_whose_login_is_not_told() -> None:
+    given = {"avro.schema": ' {"type":"record"} ', "kafka.schema.registry.url": "http://me:secret@Registry:8081/"}
+
+    in_url = SinkOptions.from_spark({**AVRO, **given})
+    beside = SinkOptions.from_spark(
+        {**AVRO, "schema.registry.url": "http://registry:8081", "schema.registry.basic.auth.user.info": "me:secret"}
+    )
+
+    assert (in_url.value_format, in_url.avro_schema) == (ValueFormat.AVRO, '{"type":"record"}')
+    assert in_url.registry == beside.registry == SchemaRegistry("http://registry:8081", "me:secret")
+    assert "secret" not in f"{in_url} {in_url.registry} {beside}"
+    assert SinkOptions.from_spark(AVRO).registry is None
 
 
 def test_the_rate_limit_is_shared_by_the_tasks_that_run_at_once() -> None:

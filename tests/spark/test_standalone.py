@@ -59,7 +59,7 @@ class HeldQuery:
 
     def __enter__(self) -> Self:
         with self._log.open("w") as log:
-            command = [sys.executable, held_query.__file__, *self._arguments]
+            command = [sys.executable, "-m", held_query.__name__, *self._arguments]
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aioproducer.cli.main import main
 from aioproducer.spark.commit_marker import marker_group
 from aioproducer.testing import FakeBroker
-from tests.spark.streams import EXACTLY_ONCE, numbers, values_of, write_files
+from tests.spark.streams import EXACTLY_ONCE, numbers, values_of, write_file, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,6 +126,7 @@ def test_rows_that_are_too_large_are_dead_letters_of_the_same_transactions(
     assert visible(broker) == Counter({*range(60)} - {7, 31, 32})
     assert [len(letter.value or b"") for letter in broker.records("letters", committed=True)] == [5000] * 3
     assert (broker.count("EndTxn"), broker.open_transactions()) == (2, [])
+    assert broker.count("DescribeConfigs") == 2, "the driver asks once for each micro-batch, and no task does"
 
 
 def test_a_partition_that_two_tasks_write_is_refused_and_nothing_of_it_is_visible(
@@ -167,6 +170,27 @@ def test_a_checkpoint_that_was_rolled_back_repeats_nothing(
 
     assert visible(broker) == Counter(range(90))
     assert broker.count("EndTxn") == 3
+
+
+def test_a_checkpoint_that_was_rolled_back_writes_its_batches_again_once_the_marker_is_set_back(
+    spark: SparkSession, broker: FakeBroker, files: Path, tmp_path: Path
+) -> None:
+    write_files(files, batches=1, rows=30)
+    checkpoint, earlier = tmp_path / "checkpoint", tmp_path / "earlier"
+    run(numbers(spark, files), broker, checkpoint, **EXACTLY_ONCE)
+    shutil.copytree(checkpoint, earlier)
+    for batch in (1, 2):
+        write_file(files, batch, 30)
+    run(numbers(spark, files), broker, checkpoint, **EXACTLY_ONCE)
+    assert visible(broker) == Counter(range(90))
+    shutil.rmtree(checkpoint)
+    shutil.copytree(earlier, checkpoint)
+    query = ["--transactional-id", EXACTLY_ONCE["transactional.id"], "--topic", "orders"]
+
+    assert main(["spark", "reset-marker", "--bootstrap-servers", broker.bootstrap_servers, *query, "--yes"]) == 0
+    run(numbers(spark, files), broker, checkpoint, **EXACTLY_ONCE)
+
+    assert visible(broker) == Counter(range(90)) + Counter(range(30, 90))
 
 
 def test_an_output_that_replaces_what_was_there_is_refused(

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import fastavro
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioproducer.errors import InvalidRecord, SendManyError
+from aioproducer.spark.avro_schema import AvroSchema
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_run import TaskRun
@@ -50,6 +55,51 @@ def test_a_task_sends_its_rows_and_tells_how_many(broker: FakeBroker) -> None:
     assert summary.rows == 1000
     assert summary.size == sum(len(record.value or b"") for record in broker.records("orders"))
     assert Counter(record.value for record in broker.records()) == Counter(b"%d" % i for i in range(1000))
+
+
+AVRO = AvroSchema.of(
+    [
+        {"name": "id", "type": "long", "nullable": False},
+        {"name": "note", "type": "string", "nullable": True},
+    ]
+)
+
+
+def avro_task(broker: FakeBroker, **options: str) -> TaskRun:
+    given = {"topic": "orders", "value.format": "avro", **options}
+    checked = SinkOptions.from_spark({"kafka.bootstrap.servers": broker.bootstrap_servers, **given})
+    columns = SinkColumns.of([("id", "bigint"), ("key", "string"), ("note", "string")], checked)
+    return TaskRun(checked, replace(columns, avro=AVRO), None)
+
+
+def from_avro(value: bytes | None) -> Any:
+    return fastavro.schemaless_reader(io.BytesIO(value or b""), fastavro.parse_schema(json.loads(AVRO.text)), None)
+
+
+def test_with_avro_the_value_is_a_record_of_all_columns_that_are_nothing_else(broker: FakeBroker) -> None:
+    rows = [{"id": number, "note": None if number % 3 else f"note {number}"} for number in range(3000)]
+    batches = [
+        batch(id=[row["id"] for row in part], key=["k"] * len(part), note=[row["note"] for row in part])
+        for part in (rows[:1000], rows[1000:1500], rows[1500:])
+    ]
+
+    summary = avro_task(broker).run(batches)
+
+    records = broker.records("orders")
+    assert [from_avro(record.value) for record in records] == rows
+    assert {record.key for record in records} == {b"k"}
+    assert summary.rows == 3000
+    assert summary.size == sum(len(record.key or b"") + len(record.value or b"") for record in records)
+
+
+def test_of_avro_values_the_size_is_known_beforehand(broker: FakeBroker) -> None:
+    letters = {"on.record.error": "dead-letter:returns", "kafka.max.request.size": "500"}
+
+    summary = avro_task(broker, **letters).run([batch(id=[1, 2, 3], key=["k"] * 3, note=["x", "y" * 1000, None])])
+
+    assert [from_avro(record.value)["id"] for record in broker.records("orders")] == [1, 3]
+    assert [from_avro(record.value) for record in broker.records("returns")] == [{"id": 2, "note": "y" * 1000}]
+    assert (summary.rows, summary.dead_letters) == (2, 1)
 
 
 def test_a_task_without_rows_sends_nothing(broker: FakeBroker) -> None:

@@ -1,0 +1,30 @@
+"""``aioproducer spark``: what there is to do with a query that writes through the Spark sink, as verbs below this verb."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Final
+
+from aioproducer.cli import reset_marker
+from aioproducer.cli.verb import ExitCode, Verb
+
+__all__ = ["VERB"]
+
+_ACTIONS: Final[Sequence[Verb]] = (reset_marker.VERB,)
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    for action in _ACTIONS:
+        of_action = actions.add_parser(action.name, help=action.summary, description=action.summary)
+        action.configure(of_action)
+        of_action.set_defaults(action=action)
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
+    action: Verb = options.action
+    return action.run(options)
+
+
+VERB: Final = Verb("spark", "Look after queries that write through the Spark sink.", _configure, _run)

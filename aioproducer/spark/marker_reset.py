@@ -1,0 +1,107 @@
+"""Sets the marker of a query back, so that batches which were committed are written again when Spark runs them again.
+
+1. Where a transaction is open it is left alone: a query may be running, or its last batch may be decided in this moment.
+2. Beginning a transaction fences whoever holds an older one. A query that runs after all fails loudly, and loses nothing.
+3. The marker is read once more then. If it is not the one that was looked at, a query has moved it, and it stays as it is.
+4. The new marker is committed in a transaction, which a query that starts meanwhile fences in turn.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from aioproducer.coordinator_client import TransactionCoordinatorClient
+from aioproducer.errors import KafkaError, ProducerFenced, UnsupportedVersion
+from aioproducer.spark.commit_marker import CommitMarker, marker_group
+from aioproducer.types import TopicPartition
+
+__all__ = ["MarkerReset", "ResetFailed", "ResetRefused", "checked_batch"]
+
+#: The batch of a marker with which every batch is written.
+_NONE: Final = -1
+
+
+class ResetRefused(KafkaError):
+    """The marker was not set back, as that would be wrong or do nothing; the message says why, and the way out."""
+
+
+class ResetFailed(KafkaError):
+    """A query that runs came in between, and the marker is as that query has it."""
+
+
+class MarkerReset:
+    """The marker of one ``transactional_id``, whose offset is of partition 0 of ``topic``."""
+
+    def __init__(self, client: TransactionCoordinatorClient, transactional_id: str, topic: str) -> None:
+        self._client = client
+        self._transactional_id = transactional_id
+        self._group = marker_group(transactional_id)
+        self._partition = TopicPartition(topic, 0)
+
+    @property
+    def place(self) -> str:
+        """Where the marker is, in words."""
+        return f"the offset of consumer group {self._group!r} in partition 0 of topic {self._partition.topic!r}"
+
+    async def look(self) -> CommitMarker | None:
+        """The marker as it is; None where there is none. Raises `CommitMarkerMissing` for an offset that is no marker.
+
+        Cancellation: nothing was changed.
+        """
+        return await self._read(require_stable=False)
+
+    async def has_open_transaction(self) -> bool:
+        """Whether a query is writing, or has left a transaction open. Raises `ResetRefused` where brokers cannot tell.
+
+        Cancellation: nothing was changed.
+        """
+        try:
+            return await self._client.has_open_transaction(self._transactional_id)
+        except UnsupportedVersion as error:
+            raise ResetRefused(
+                f"Nobody can tell whether a query writes as {self._transactional_id!r} now: {error} That takes Kafka 3.0. "
+                "Stop the query, and say --abort."
+            ) from error
+
+    async def reset(self, seen: CommitMarker, batch: int | None) -> CommitMarker:
+        """Set the marker that was ``seen`` back to ``batch``, the last that counts as written; None: none does.
+
+        What is open with this transactional id is aborted. Raises `ResetRefused` for a batch that is not before the
+        marker's, and `ResetFailed` where the marker is another one by now or a query has begun. Cancellation: it may be set
+        back or not; `look` tells.
+        """
+        wanted = CommitMarker(seen.query, checked_batch(seen, batch), at_ms=time.time_ns() // 1_000_000)
+        handle = await self._client.init(self._transactional_id)
+        found = await self._read(require_stable=True)
+        if found != seen:
+            raise ResetFailed(
+                f"The marker has moved to {found or 'nothing'} since it was looked at, so a query was running; it was left "
+                "as it is. Stop the query, and look again."
+            )
+        try:
+            await self._client.send_offsets(handle, {self._partition: wanted.position()}, self._group)
+            await self._client.commit(handle)
+        except ProducerFenced as error:
+            raise ResetFailed(
+                f"A query with transactional id {self._transactional_id!r} has begun meanwhile, and the marker was left as "
+                "it is. Stop the query, and try again."
+            ) from error
+        return wanted
+
+    async def _read(self, *, require_stable: bool) -> CommitMarker | None:
+        found = await self._client.committed(self._group, [self._partition], require_stable=require_stable)
+        return CommitMarker.read(found[self._partition])
+
+
+def checked_batch(seen: CommitMarker, batch: int | None) -> int:
+    """The batch to set the marker back to. Raises `ResetRefused` where that would not set it back."""
+    wanted = _NONE if batch is None else batch
+    if wanted < seen.batch:
+        return wanted
+    if batch is None:
+        raise ResetRefused(f"The marker has been set back already: it tells of {seen}.")
+    raise ResetRefused(
+        f"The marker tells of {seen}, and cannot be set to batch {batch}: only back, as batches that it "
+        "skips would be lost. " + (f"--batch takes 0 to {seen.batch - 1}." if seen.batch > 0 else "Leave out --batch.")
+    )

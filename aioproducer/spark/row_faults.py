@@ -1,0 +1,158 @@
+"""Finds the rows that the producer or the broker would refuse for good, and says why, before anything is sent.
+
+What fails on its way would take the task, or the transaction, with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from aioproducer.config import ProducerConfig
+from aioproducer.spark.row_sizes import RowSizes
+from aioproducer.spark.sink_columns import SinkColumns
+from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.topic_rules import TopicRules
+
+__all__ = ["RowFaults"]
+
+#: A row gets older until it is there: one that would be just young enough now is refused as well.
+_ON_ITS_WAY_MS: Final = 10_000
+
+
+class RowFaults:
+    """The faults of rows with these columns."""
+
+    def __init__(self, columns: SinkColumns, options: SinkOptions) -> None:
+        self._columns = columns
+        self._config = options.config
+        self._measure = RowSizes(columns, options)
+
+    def find(self, table: Any, rules: TopicRules, now_ms: int) -> Mapping[int, str]:
+        """What is wrong with the rows that are not fit for a topic with these rules, by their number."""
+        return _found(_RULES, self._rows(table, rules, now_ms))
+
+    def of_timestamps(self, table: Any, rules: TopicRules, now_ms: int) -> Mapping[int, str]:
+        """What is wrong with the timestamps of rows, by their number."""
+        return _found(_RULES_OF_TIMESTAMPS, self._rows(table, rules, now_ms))
+
+    def _rows(self, table: Any, rules: TopicRules, now_ms: int) -> _Rows:
+        timestamps = _milliseconds(table.column("timestamp")) if self._columns.has("timestamp") else None
+        keys = table.column("key") if self._columns.has("key") else None
+        return _Rows(table, keys, timestamps, self._measure.at_most(table), self._measure, self._config, rules, now_ms)
+
+
+class _Rows(NamedTuple):
+    """Rows, and what they are measured by: timestamps in milliseconds, null where the producer stamps; sizes at most."""
+
+    table: Any
+    keys: Any | None
+    timestamps: Any | None
+    sizes: Any
+    measure: RowSizes
+    config: ProducerConfig
+    rules: TopicRules
+    now_ms: int
+
+    def stamped(self, comparison: str, limit: int) -> Iterator[tuple[int, int]]:
+        """The rows whose timestamp compares so, and that timestamp."""
+        if self.timestamps is not None:
+            for row in _where(comparison, self.timestamps, limit):
+                yield row, self.timestamps[row].as_py()
+
+
+def _larger_than_a_request(rows: _Rows) -> Iterator[tuple[int, str]]:
+    config = rows.config
+    limit = min(config.max_request_size, config.buffer_memory)
+    option = "max_request_size" if limit == config.max_request_size else "buffer_memory"
+    for row in _where("greater", rows.sizes, limit):
+        yield row, f"The record takes up to {rows.sizes[row]} bytes, more than {option}={limit}."
+
+
+def _larger_than_the_topic_takes(rows: _Rows) -> Iterator[tuple[int, str]]:
+    limit, codec = rows.rules.max_message_bytes, rows.config.compression_type
+    if limit is None:
+        return
+    for row in _where("greater", rows.measure.may_become(rows.sizes), limit):
+        batch = rows.measure.encoded(rows.table, row)
+        if batch.size > limit:
+            yield (
+                row,
+                f"The record takes {batch.size} bytes (compression {codec}), more than max.message.bytes={limit}.",
+            )
+        elif rows.rules.stores_uncompressed and batch.uncompressed_size > limit:
+            size = batch.uncompressed_size
+            yield (
+                row,
+                f"The record takes {size} bytes uncompressed, as compression.type has it: max.message.bytes={limit}.",
+            )
+
+
+def _without_a_key(rows: _Rows) -> Iterator[tuple[int, str]]:
+    if not rows.rules.is_compacted:
+        return
+    without = range(rows.table.num_rows) if rows.keys is None else _numbers(rows.keys.is_null())
+    for row in without:
+        yield row, "The record has no key, and the topic's cleanup.policy is compact."
+
+
+def _before_1970(rows: _Rows) -> Iterator[tuple[int, str]]:
+    for row, stamp in rows.stamped("less", 0):
+        yield row, f"The timestamp {stamp} is before 1970."
+
+
+def _too_old(rows: _Rows) -> Iterator[tuple[int, str]]:
+    limit = rows.rules.before
+    if limit is None:
+        return
+    oldest = rows.now_ms - limit.ms + min(_ON_ITS_WAY_MS, limit.ms // 10)
+    for row, stamp in rows.stamped("less", oldest):
+        age = rows.now_ms - stamp
+        yield row, f"The timestamp {stamp} is {age} ms old; a record may be {limit.config}={limit.ms} when it arrives."
+
+
+def _too_far_ahead(rows: _Rows) -> Iterator[tuple[int, str]]:
+    limit = rows.rules.after
+    if limit is None:
+        return
+    for row, stamp in rows.stamped("greater", rows.now_ms + limit.ms):
+        ahead = stamp - rows.now_ms
+        yield row, f"The timestamp {stamp} is {ahead} ms ahead; a record may be {limit.config}={limit.ms} ahead."
+
+
+_Rule: TypeAlias = Callable[[_Rows], Iterable[tuple[int, str]]]
+
+_RULES_OF_TIMESTAMPS: Final[tuple[_Rule, ...]] = (_before_1970, _too_old, _too_far_ahead)
+_RULES: Final[tuple[_Rule, ...]] = (
+    _larger_than_a_request,
+    _larger_than_the_topic_takes,
+    _without_a_key,
+    *_RULES_OF_TIMESTAMPS,
+)
+
+
+def _found(rules: Iterable[_Rule], rows: _Rows) -> Mapping[int, str]:
+    faults: dict[int, str] = {}
+    for rule in rules:
+        for row, sentence in rule(rows):
+            faults[row] = f"{faults[row]} {sentence}" if row in faults else sentence
+    return faults
+
+
+def _where(comparison: str, column: Any, limit: int) -> list[int]:
+    """The rows whose number compares so; null never does."""
+    return _numbers(getattr(import_module("pyarrow.compute"), comparison)(column, limit))
+
+
+def _numbers(mask: Any) -> list[int]:
+    compute = import_module("pyarrow.compute")
+    numbers: list[int] = compute.indices_nonzero(mask).to_pylist()
+    return numbers
+
+
+def _milliseconds(column: Any) -> Any:
+    pa = import_module("pyarrow")
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+    return column.cast("int64")

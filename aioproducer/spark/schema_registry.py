@@ -1,0 +1,138 @@
+"""Asks a schema registry for the id of a schema, as Confluent's API has it, with nothing but the standard library."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import IO, Any, Final, cast
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from aioproducer.errors import ConfigError, KafkaError
+
+__all__ = ["SchemaRegistry", "SchemaRegistryError", "value_subject"]
+
+_TIMEOUT: Final = 30.0
+_CONTENT: Final = "application/vnd.schemaregistry.v1+json"
+_TOLD: Final = 500
+_NO_SUCH: Final = 404
+
+
+class SchemaRegistryError(KafkaError):
+    """The registry gave no id for a schema; the message says why. Nothing was sent to Kafka."""
+
+
+def value_subject(topic: str) -> str:
+    """The subject of a topic's values (TopicNameStrategy)."""
+    return f"{topic}-value"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRegistry:
+    """A registry at ``url``, without user and password, which ``user_info`` is ("user:password")."""
+
+    url: str
+    user_info: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def at(cls, url: str, user_info: str | None = None) -> SchemaRegistry:
+        """Of a URL that may have user and password in it; raises `ConfigError`, which tells neither, for what is no such."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+            parts = urlsplit("")
+        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+            raise ConfigError("The URL of the schema registry is none: http://host:8081 or https://... is expected.")
+        name = f"[{host}]" if ":" in host else host
+        plain = urlunsplit((parts.scheme, name if port is None else f"{name}:{port}", parts.path.rstrip("/"), "", ""))
+        if user_info is None and parts.username is not None:
+            user_info = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        if user_info is not None and ":" not in user_info:
+            raise ConfigError("The login of the schema registry is not of the form user:password.")
+        return cls(plain, user_info)
+
+    def register(self, subject: str, schema: str) -> int:
+        """The id of the schema, which is registered under the subject if it is not yet; a process asks once for each.
+
+        Raises `SchemaRegistryError`, as where it is not compatible with the versions that are there.
+        """
+        asked = (self, subject, schema)
+        if asked not in _registered:
+            _registered[asked] = self._id(f"/subjects/{quote(subject, safe='')}/versions", subject, schema)
+        return _registered[asked]
+
+    def look_up(self, subject: str, schema: str) -> int:
+        """The id of a schema that is registered under the subject; raises `SchemaRegistryError` where it is not."""
+        return self._id(f"/subjects/{quote(subject, safe='')}", subject, schema)
+
+    def _id(self, path: str, subject: str, schema: str) -> int:
+        answer = self._ask(path, subject, {"schema": schema})
+        found: Any = answer.get("id")
+        if not isinstance(found, int) or not 0 <= found < 1 << 31:
+            raise SchemaRegistryError(f"What answers at {self.url} is no schema registry: it gave no id of a schema.")
+        return found
+
+    def _ask(self, path: str, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        headers = {"Content-Type": _CONTENT, "Accept": f"{_CONTENT}, application/json"}
+        if self.user_info is not None:
+            headers["Authorization"] = "Basic " + base64.b64encode(self.user_info.encode()).decode()
+        request = Request(self.url + path, json.dumps(body).encode(), headers, method="POST")
+        try:
+            with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT) as response:
+                found: Any = json.loads(response.read())
+        except HTTPError as error:
+            with error:
+                raise SchemaRegistryError(self._why(error, subject)) from error
+        except (URLError, OSError, HTTPException) as error:
+            reason = getattr(error, "reason", None) or error
+            raise SchemaRegistryError(
+                f"The schema registry at {self.url} cannot be reached: {reason}. Nothing was sent."
+            ) from error
+        except ValueError as error:
+            raise SchemaRegistryError(f"What answers at {self.url} is no schema registry: no JSON came.") from error
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+    def _why(self, error: HTTPError, subject: str) -> str:
+        sentence = _MEANINGS.get(error.code, "answered with HTTP status {code} for subject {subject!r}: {told}")
+        told = sentence.format(code=error.code, subject=subject, told=_message(error))
+        return f"The schema registry at {self.url} {told} Nothing was sent."
+
+
+#: The ids that this process was given.
+_registered: dict[tuple[SchemaRegistry, str, str], int] = {}
+
+#: What a status means, and the way out.
+_MEANINGS: Final[Mapping[int, str]] = {
+    401: "refuses the login, or wants one: {told} Put user and password into its URL, or set "
+    "schema.registry.basic.auth.user.info=user:password.",
+    403: "allows nobody with this login to do that for subject {subject!r}: {told}",
+    _NO_SUCH: "has no such schema for subject {subject!r}: {told} Was it loaded with the same columns, topic and schema, "
+    "and is this the address of the registry?",
+    409: "finds the schema incompatible with the versions that subject {subject!r} has: {told} Change the columns, or the "
+    "subject's compatibility.",
+    422: "finds the schema invalid: {told}",
+}
+
+
+def _message(error: HTTPError) -> str:
+    """What the registry said, of its own or as HTTP does."""
+    try:
+        said = str(json.loads(error.read(1 << 20))["message"])
+    except (ValueError, LookupError, TypeError, OSError, HTTPException):
+        said = str(error.reason)
+    return said[:_TOLD].rstrip(".") + "."
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect is an answer like others: the login is not taken to where it leads."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> Request | None:
+        return None

@@ -1,0 +1,75 @@
+"""What a topic demands of its records: the part of its configuration by which a broker refuses some for good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from aioproducer.config import ProducerConfig
+
+__all__ = ["TOPIC_CONFIGS", "TimestampLimit", "TopicRules"]
+
+_SIZE: Final = "max.message.bytes"
+_COMPRESSION: Final = "compression.type"
+_POLICY: Final = "cleanup.policy"
+_STAMPED_BY: Final = "message.timestamp.type"
+_BEFORE: Final = "message.timestamp.before.max.ms"
+_AFTER: Final = "message.timestamp.after.max.ms"
+_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+
+#: The configurations that `TopicRules` are made of; no release knows all of them.
+TOPIC_CONFIGS: Final[Sequence[str]] = (_SIZE, _COMPRESSION, _POLICY, _STAMPED_BY, _BEFORE, _AFTER, _DIFFERENCE)
+
+_NO_LIMIT: Final = 2**63 - 1
+
+
+class TimestampLimit(NamedTuple):
+    """How far a timestamp may be from the broker's clock, and which configuration says so."""
+
+    config: str
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """The rules of one topic; where nothing is known of it there are none.
+
+    One that ``stores_uncompressed`` what was sent compressed measures it twice.
+    """
+
+    max_message_bytes: int | None = None
+    stores_uncompressed: bool = False
+    is_compacted: bool = False
+    before: TimestampLimit | None = None
+    after: TimestampLimit | None = None
+
+    @classmethod
+    def from_kafka(cls, configs: Mapping[str, str | None]) -> TopicRules:
+        """The rules that Kafka's names and values describe."""
+        is_stamped_here = configs.get(_STAMPED_BY) != "LogAppendTime"
+        return cls(
+            _number(configs.get(_SIZE)),
+            configs.get(_COMPRESSION) == "uncompressed",
+            "compact" in (configs.get(_POLICY) or "").split(","),
+            _first_limit(configs, _BEFORE, _DIFFERENCE) if is_stamped_here else None,
+            _first_limit(configs, _AFTER, _DIFFERENCE) if is_stamped_here else None,
+        )
+
+    def fitting(self, config: ProducerConfig) -> ProducerConfig:
+        """The options of a producer whose batches grow no larger than the topic takes."""
+        limit = self.max_message_bytes
+        return config if limit is None or limit >= config.batch_size else config.replace(batch_size=limit)
+
+
+def _first_limit(configs: Mapping[str, str | None], *names: str) -> TimestampLimit | None:
+    """KIP-937 split the older limit in two; it counts where the newer one is not set, and 4.0 knows it no more."""
+    for name in names:
+        limit = _number(configs.get(name))
+        if limit is not None and limit != _NO_LIMIT:
+            return TimestampLimit(name, limit)
+    return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

@@ -1,0 +1,170 @@
+"""The verb ``spark reset-marker`` as the shell sees it: what it shows, asks, refuses and answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from aioproducer.cli.main import main
+from aioproducer.testing import FakeBroker
+from tests.spark.query import Query, rows_of
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"orders": 4, "markers": 1}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def query(broker: FakeBroker) -> Query:
+    query = Query(broker.bootstrap_servers, "orders", "q1")
+    for batch in range(3):
+        query.run(batch)
+    return query
+
+
+def command(broker: FakeBroker, *more: str, topic: str = "orders") -> list[str]:
+    target = ["--bootstrap-servers", broker.bootstrap_servers, "--transactional-id", "t", "--topic", topic]
+    return ["spark", "reset-marker", *target, *more]
+
+
+def marker_batch(query: Query) -> int:
+    found = query.begin().marker
+    assert found is not None
+    return found.batch
+
+
+def test_it_shows_the_marker_and_changes_nothing(
+    broker: FakeBroker, query: Query, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.forget_requests()
+
+    assert main(command(broker, "--show")) == 0
+    assert main(command(broker, "--show", "--json")) == 0
+
+    sentence, _, told = capsys.readouterr().out.partition("\n")
+    assert "'aioproducer.spark.t' in partition 0 of topic 'orders') tells of batch 2 of query q1 (20 rows" in sentence
+    assert (json.loads(told)["is"]["query"], json.loads(told)["is"]["batch"]) == ("q1", 2)
+    assert broker.count("InitProducerId") == 0
+
+
+def test_nothing_to_show_is_exit_code_1(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(broker, "--show")) == 1
+
+    assert "There is no marker" in capsys.readouterr().out
+
+
+def test_yes_sets_it_back_and_says_what_that_means(
+    broker: FakeBroker, query: Query, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(broker, "--yes", "--batch", "0")) == 0
+
+    told = capsys.readouterr().out
+    assert "write batches 1 to 2 once more" in told
+    assert "consumers get those twice" in told
+    assert told.endswith("batch 1 is the first that is written again.\n")
+    assert marker_batch(query) == 0
+
+
+def test_the_outcome_can_be_json(broker: FakeBroker, query: Query, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(broker, "--yes", "--json")) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["was"]["batch"], told["is"]["batch"]) == (2, -1)
+
+
+@pytest.mark.parametrize(("answer", "code", "batch"), [(b"y\n", 0, -1), (b"\n", 1, 2), (b"no\n", 1, 2)])
+def test_it_asks_at_a_terminal(broker: FakeBroker, query: Query, answer: bytes, code: int, batch: int) -> None:
+    ours, theirs = pty.openpty()
+    os.write(ours, answer)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "aioproducer", *command(broker)],
+            stdin=theirs, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+    assert done.returncode == code, done.stderr
+    assert "Set it back? [y/N]" in done.stdout
+    assert ("Nothing was changed." in done.stdout) is (code == 1)
+    assert marker_batch(query) == batch
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_without_a_terminal_it_does_not_guess(broker: FakeBroker, query: Query, more: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "aioproducer", *command(broker, *more)],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert "say --yes, or --show to look" in done.stderr
+    assert marker_batch(query) == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        (["--batch", "2"], "--batch takes 0 to 1."),
+        (["--batch", "-1"], "counted from 0"),
+        (["-X", "lingering.ms=5"], "linger"),
+    ],
+)
+def test_what_would_be_wrong_is_refused(
+    broker: FakeBroker, query: Query, more: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(broker, "--yes", *more)) == 2
+
+    assert complaint in capsys.readouterr().err
+    assert marker_batch(query) == 2
+
+
+def test_where_there_is_no_marker_it_names_the_other_places(
+    broker: FakeBroker, query: Query, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(broker, "--yes", topic="markers")) == 2
+
+    assert "Is it another topic (--marker-topic)" in capsys.readouterr().err
+
+
+def test_an_open_transaction_is_left_alone_unless_it_is_to_be_aborted(
+    broker: FakeBroker, query: Query, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transaction = query.begin()
+    summaries = [query.task(transaction, 3, partition) for partition in range(2)]
+
+    assert main(command(broker, "--yes")) == 2
+    assert "A transaction of 't' is open" in capsys.readouterr().err
+    query.commit(summaries, 3)
+    query.task(query.begin(), 4, 0)
+    assert main(command(broker, "--yes", "--abort")) == 0
+
+    assert broker.open_transactions() == []
+    query.run(4)
+    assert sorted(int(r.value or b"") for r in broker.records("orders", committed=True)) == rows_of(0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["spark"], "ACTION"),
+        (["spark", "reset-marker"], "--transactional-id"),
+        (["spark", "reset-marker", "--bootstrap-server", "a", "--transactional-id", "t"], "--marker-topic"),
+        (["spark", "reset-marker", "--topic", "a", "--marker-topic", "b"], "not allowed with"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+
+    assert exit_.value.code == 2
+    assert complaint in capsys.readouterr().err

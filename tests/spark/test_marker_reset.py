@@ -1,0 +1,209 @@
+"""A marker that is set back lets batches be written again; and it is not, where a query could lose or double something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from aioproducer import ProducerFenced, TransactionCoordinatorClient
+from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing
+from aioproducer.spark.marker_reset import MarkerReset, ResetFailed, ResetRefused
+from aioproducer.testing import FakeBroker
+from aioproducer.types import OffsetAndMetadata
+from tests.spark.query import Query, rows_of
+
+T = TypeVar("T")
+
+TIME = 1_769_860_800_000
+
+
+@pytest.fixture(params=["3.9.2", "4.3.1"])
+def broker(request: pytest.FixtureRequest) -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"orders": 4, "markers": 1}, versions=request.param) as broker:
+        yield broker
+
+
+@pytest.fixture
+def query(broker: FakeBroker) -> Query:
+    return Query(broker.bootstrap_servers, "orders")
+
+
+def visible(broker: FakeBroker) -> list[int]:
+    return sorted(int(record.value or b"") for record in broker.records("orders", committed=True))
+
+
+def with_marker(broker: FakeBroker, work: Callable[[MarkerReset], Awaitable[T]], topic: str = "orders") -> T:
+    async def run() -> T:
+        async with TransactionCoordinatorClient(broker.bootstrap_servers) as client:
+            return await work(MarkerReset(client, "t", topic))
+
+    return asyncio.run(run())
+
+
+def look(broker: FakeBroker) -> CommitMarker:
+    seen = with_marker(broker, MarkerReset.look)
+    assert seen is not None
+    return seen
+
+
+def set_back(broker: FakeBroker, seen: CommitMarker, batch: int | None = None) -> CommitMarker:
+    return with_marker(broker, lambda marker: marker.reset(seen, batch))
+
+
+def test_the_marker_tells_what_was_committed_and_when(broker: FakeBroker, query: Query) -> None:
+    assert with_marker(broker, MarkerReset.look) is None
+    query.run(0)
+
+    seen = look(broker)
+
+    assert seen == CommitMarker("q1", 0, 20)
+    assert seen.at_ms is not None
+    assert "batch 0 of query q1 (20 rows, 2" in str(seen)
+
+
+def test_after_it_batches_that_run_again_are_written_again(broker: FakeBroker, query: Query) -> None:
+    for batch in range(3):
+        query.run(batch)
+
+    assert set_back(broker, look(broker)) == CommitMarker("q1", -1)
+
+    for batch in (1, 2, 3):
+        query.run(batch)
+    assert visible(broker) == sorted(rows_of(0, 1, 2, 1, 2, 3))
+    assert query.run(3)[0].skipped, "from here on each batch counts as before"
+
+
+def test_batches_up_to_the_one_it_is_set_to_stay_skipped(broker: FakeBroker, query: Query) -> None:
+    for batch in range(4):
+        query.run(batch)
+
+    set_back(broker, look(broker), 1)
+
+    for batch in range(4):
+        query.run(batch)
+    assert visible(broker) == sorted(rows_of(0, 1, 2, 3, 2, 3))
+
+
+def test_a_marker_on_a_topic_of_its_own_is_set_back_there(broker: FakeBroker) -> None:
+    elsewhere = Query(broker.bootstrap_servers, "orders", **{"commit.marker.topic": "markers"})
+    elsewhere.run(0)
+    assert with_marker(broker, MarkerReset.look) is None
+    seen = with_marker(broker, MarkerReset.look, "markers")
+    assert seen is not None
+
+    with_marker(broker, lambda marker: marker.reset(seen, None), "markers")
+
+    elsewhere.run(0)
+    assert visible(broker) == sorted(rows_of(0, 0))
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+def test_it_is_set_back_only(broker: FakeBroker, query: Query, batch: int) -> None:
+    for number in range(3):
+        query.run(number)
+    broker.forget_requests()
+
+    with pytest.raises(ResetRefused, match=r"--batch takes 0 to 1\."):
+        set_back(broker, look(broker), batch)
+
+    assert broker.count("InitProducerId") == 0, "nobody was fenced"
+    assert look(broker).batch == 2
+
+
+def test_twice_is_refused_with_what_is_there(broker: FakeBroker, query: Query) -> None:
+    query.run(0)
+    set_back(broker, look(broker))
+
+    with pytest.raises(ResetRefused, match="has been set back already: it tells of no batch of query q1"):
+        set_back(broker, look(broker))
+
+
+def test_an_open_transaction_is_seen(broker: FakeBroker, query: Query) -> None:
+    assert not with_marker(broker, MarkerReset.has_open_transaction), "nobody knows this transactional id yet"
+    transaction = query.begin()
+    query.task(transaction, 0, 0)
+    assert with_marker(broker, MarkerReset.has_open_transaction)
+
+    query.abort(transaction)
+
+    assert not with_marker(broker, MarkerReset.has_open_transaction)
+
+
+def test_a_query_that_runs_after_all_fails_and_neither_loses_nor_doubles_a_row(
+    broker: FakeBroker, query: Query
+) -> None:
+    query.run(0)
+    transaction = query.begin()
+    summaries = [query.task(transaction, 1, partition) for partition in range(2)]
+
+    set_back(broker, look(broker))
+
+    with pytest.raises(ProducerFenced):
+        query.commit(summaries, 1)
+    assert visible(broker) == rows_of(0)
+    query.run(1)
+    assert visible(broker) == rows_of(0, 1)
+
+
+def test_a_batch_that_was_committed_since_it_was_looked_at_keeps_its_marker(broker: FakeBroker, query: Query) -> None:
+    query.run(0)
+    seen = look(broker)
+    query.run(1)
+
+    with pytest.raises(ResetFailed, match="has moved to batch 1 of query q1"):
+        set_back(broker, seen)
+
+    assert query.run(1)[0].skipped
+    assert visible(broker) == rows_of(0, 1)
+
+
+def test_a_query_that_starts_meanwhile_wins(broker: FakeBroker, query: Query) -> None:
+    query.run(0)
+    seen = look(broker)
+
+    class Interrupted(TransactionCoordinatorClient):
+        """A query begins when the marker has been read for the second time."""
+
+        async def send_offsets(self, *args: object, **kwargs: object) -> None:
+            await asyncio.to_thread(query.run, 1)
+            await super().send_offsets(*args, **kwargs)  # type: ignore[arg-type]
+
+    async def run() -> None:
+        async with Interrupted(broker.bootstrap_servers) as client:
+            await MarkerReset(client, "t", "orders").reset(seen, None)
+
+    with pytest.raises(ResetFailed, match="has begun meanwhile"):
+        asyncio.run(run())
+
+    assert look(broker) == CommitMarker("q1", 1, 20)
+
+
+def test_brokers_that_cannot_tell_of_open_transactions_are_told_apart(query: Query, broker: FakeBroker) -> None:
+    broker.set_versions("2.8.2")
+
+    with pytest.raises(ResetRefused, match=r"Kafka 3\.0\. Stop the query, and say --abort"):
+        with_marker(broker, MarkerReset.has_open_transaction)
+
+
+def test_the_marker_of_an_older_version_says_nothing_of_its_time() -> None:
+    old = OffsetAndMetadata(6, '{"v":1,"q":"q1","b":5,"n":7}')
+
+    found = CommitMarker.read(old)
+
+    assert (found, str(found)) == (CommitMarker("q1", 5, 7), "batch 5 of query q1 (7 rows)")
+    with pytest.raises(CommitMarkerMissing):
+        CommitMarker.read(OffsetAndMetadata(6, "[]"))
+
+
+def test_when_it_was_is_part_of_the_marker_and_does_not_make_it_another_one() -> None:
+    marker = CommitMarker("q1", 5, 7, at_ms=TIME)
+
+    found = CommitMarker.read(marker.position())
+
+    assert found is not None
+    assert found.at_ms == TIME
+    assert found == CommitMarker("q1", 5, 7)
+    assert str(found) == "batch 5 of query q1 (7 rows, 2026-01-31 12:00:00 UTC)"

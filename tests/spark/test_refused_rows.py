@@ -1,0 +1,286 @@
+"""Rows that only the broker would refuse, by the rules of their topic, are found before anything is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+
+from aioproducer import Producer
+from aioproducer.errors import DeliveryError, InvalidRecord, SendManyError
+from aioproducer.spark.job_coordinator import JobCoordinator
+from aioproducer.spark.sink_columns import SinkColumns
+from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.task_attempt import TaskAttempt
+from aioproducer.spark.task_run import TaskRun
+from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.testing import FakeBroker, TopicConfig, TopicSpec
+from aioproducer.types import TimestampType
+
+NOW = time.time_ns() // 1_000_000
+HOUR = 3_600_000
+SCHEMA = pa.schema([("key", pa.string()), ("value", pa.binary()), ("timestamp", pa.int64()), ("partition", pa.int32())])
+GUARANTEES = {
+    "at least once": {},
+    "exactly once": {"delivery.guarantee": "exactly-once", "transactional.id": "t"},
+}
+
+
+class Row(NamedTuple):
+    key: str | None = "k"
+    value: bytes | None = b"v"
+    timestamp: int | None = None
+    partition: int = 0
+
+
+@pytest.fixture(params=list(GUARANTEES))
+def guarantee(request: pytest.FixtureRequest) -> dict[str, str]:
+    return GUARANTEES[request.param]
+
+
+def table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema = SCHEMA) -> Any:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, each.type) for column, each in zip(columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def run(broker: FakeBroker, batches: list[Any], **more: str) -> TaskSummary:
+    """One task, which is committed where it is part of a transaction."""
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "on.record.error": "dead-letter:letters", **more}
+    if "topic" not in batches[0].schema.names:
+        given |= {"topic": "orders"}
+    options = SinkOptions.from_spark(given)
+    kinds = {"string": "string", "binary": "binary", "int64": "bigint", "int32": "int"}
+    columns = SinkColumns.of([(each.name, kinds[str(each.type)]) for each in batches[0].schema], options)
+    if not options.is_exactly_once:
+        return TaskRun(options, columns).run(batches)
+    coordinator = JobCoordinator(options, is_marked=False)
+    transaction = asyncio.run(coordinator.begin())
+    summary = TaskRun(options, columns, transaction, TaskAttempt(1, 0, "q", 0)).run(batches)
+    asyncio.run(coordinator.commit([summary], "q", 0))
+    return summary
+
+
+def values(broker: FakeBroker, topic: str) -> list[bytes | None]:
+    return [record.value for record in broker.records(topic, committed=True)]
+
+
+# -- each rule -----------------------------------------------------------------------------------------------------------
+
+BEFORE, AFTER = {"message_timestamp_before_max_ms": HOUR}, {"message_timestamp_after_max_ms": 2 * HOUR}
+DIFFERENCE = {"message_timestamp_difference_max_ms": HOUR}
+
+
+@pytest.mark.parametrize(
+    ("versions", "config", "refused", "sentence"),
+    [
+        ("4.3", {"max_message_bytes": 500}, Row(value=b"x" * 500), "more than max.message.bytes=500."),
+        ("4.3", {"compacted": True}, Row(key=None), "no key, and the topic's cleanup.policy is compact."),
+        ("4.3", BEFORE, Row(timestamp=NOW - HOUR - 1), "message.timestamp.before.max.ms=3600000 when it arrives."),
+        ("4.3", AFTER, Row(timestamp=NOW + 3 * HOUR), "message.timestamp.after.max.ms=7200000 ahead."),
+        ("4.3", {}, Row(timestamp=NOW + 2 * HOUR), "message.timestamp.after.max.ms=3600000 ahead."),
+        ("3.5", DIFFERENCE, Row(timestamp=NOW - 2 * HOUR), "message.timestamp.difference.max.ms=3600000 when it"),
+        ("3.5", DIFFERENCE, Row(timestamp=NOW + 2 * HOUR), "message.timestamp.difference.max.ms=3600000 ahead."),
+        ("4.3", {}, Row(timestamp=-5), "The timestamp -5 is before 1970."),
+    ],
+)
+def test_a_row_that_breaks_a_rule_of_its_topic_is_a_dead_letter(
+    versions: str, config: dict[str, Any], refused: Row, sentence: str, guarantee: dict[str, str]
+) -> None:
+    fine = Row(value=b"fine", timestamp=NOW - HOUR // 2)
+    topics: dict[str, int | TopicSpec] = {"orders": TopicSpec(config=TopicConfig(**config)), "letters": 1}
+
+    with FakeBroker(topics=topics, versions=versions) as broker:
+        with pytest.raises((SendManyError, InvalidRecord)):
+            run(broker, [table([refused])], **{"on.record.error": "fail"}, **guarantee)
+        summary = run(broker, [table([fine, refused, fine]), table([refused])], **guarantee)
+
+        assert (summary.rows, summary.dead_letters) == (2, 2)
+        assert values(broker, "orders") == [b"fine", b"fine"]
+        letters = broker.records("letters", committed=True)
+    assert [(each.key, each.value) for each in letters] == [
+        (None if refused.key is None else b"k", refused.value),
+    ] * 2
+    for each in letters:
+        told = dict(each.headers)
+        assert told["aioproducer.topic"] == b"orders"
+        assert sentence in (told["aioproducer.error"] or b"").decode()
+
+
+def test_each_row_is_measured_by_the_rules_of_its_own_topic(guarantee: dict[str, str]) -> None:
+    schema = pa.schema(
+        [("key", pa.string()), ("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32())]
+    )
+    rows = [
+        (key, value, topic, 0)
+        for topic in ("orders", "returns")
+        for key, value in ((None, b"without"), ("k", b"x" * 500))
+    ]
+    topics: dict[str, int | TopicSpec] = {
+        "orders": TopicSpec(config=TopicConfig(compacted=True)),
+        "returns": TopicSpec(config=TopicConfig(max_message_bytes=500)),
+        "letters": 1,
+    }
+
+    with FakeBroker(topics=topics) as broker:
+        summary = run(broker, [table(rows, schema)] * 3, **guarantee)
+
+        assert (summary.rows, summary.dead_letters) == (6, 6)
+        assert values(broker, "orders") == [b"x" * 500] * 3
+        assert values(broker, "returns") == [b"without"] * 3
+        assert broker.count("DescribeConfigs") == 3  # once for each topic
+
+
+def test_a_topic_that_stamps_the_records_itself_takes_any_timestamp() -> None:
+    config = TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME, message_timestamp_before_max_ms=HOUR)
+
+    with FakeBroker(topics={"orders": TopicSpec(config=config), "letters": 1}) as broker:
+        summary = run(broker, [table([Row(timestamp=0), Row(timestamp=NOW + 100 * HOUR)])])
+
+    assert (summary.rows, summary.dead_letters) == (2, 0)
+
+
+def test_a_row_that_would_be_too_old_once_it_is_there_is_found_too() -> None:
+    config = TopicConfig(message_timestamp_before_max_ms=HOUR)
+
+    with FakeBroker(topics={"orders": TopicSpec(config=config), "letters": 1}) as broker:
+        now = time.time_ns() // 1_000_000
+        summary = run(broker, [table([Row(timestamp=now - HOUR + 5_000), Row(timestamp=now - HOUR + 60_000)])])
+
+    assert (summary.rows, summary.dead_letters) == (1, 1)
+
+
+@pytest.mark.parametrize("unit", ["us", "ms"])
+def test_timestamps_of_spark_are_measured_in_milliseconds(unit: str) -> None:
+    stamps = pa.array([NOW - HOUR, NOW + 2 * HOUR], pa.timestamp("ms", "UTC")).cast(pa.timestamp(unit, "UTC"))
+    batch = pa.record_batch({"value": ["fine", "ahead"], "timestamp": stamps})
+
+    with FakeBroker(topics={"orders": 1, "letters": 1}) as broker:
+        given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "on.record.error": "dead-letter:letters"}
+        options = SinkOptions.from_spark({**given, "topic": "orders"})
+        TaskRun(options, SinkColumns.of([("value", "string"), ("timestamp", "timestamp")], options)).run([batch])
+
+        assert (values(broker, "orders"), values(broker, "letters")) == ([b"fine"], [b"ahead"])
+
+
+# -- what a letter carries -----------------------------------------------------------------------------------------------
+
+
+def test_a_letter_keeps_its_timestamp_unless_the_topic_of_dead_letters_refuses_it_too() -> None:
+    topics: dict[str, int | TopicSpec] = {
+        "orders": TopicSpec(config=TopicConfig(message_timestamp_before_max_ms=HOUR)),
+        "letters": TopicSpec(config=TopicConfig(message_timestamp_before_max_ms=3 * HOUR)),
+    }
+    old, ancient = NOW - 2 * HOUR, NOW - 4 * HOUR
+
+    with FakeBroker(topics=topics) as broker:
+        run(broker, [table([Row(timestamp=old), Row(timestamp=ancient)])])
+
+        kept, stamped = broker.records("letters")
+    assert kept.timestamp_ms == old
+    assert stamped.timestamp_ms >= NOW
+    told = (dict(stamped.headers)["aioproducer.error"] or b"").decode()
+    assert told.endswith(f"The topic of dead letters does not take its timestamp either: {ancient}.")
+
+
+def test_a_row_with_several_faults_is_told_all_of_them() -> None:
+    with FakeBroker(topics={"orders": TopicSpec(config=TopicConfig(500, compacted=True)), "letters": 1}) as broker:
+        run(broker, [table([Row(None, b"x" * 500)])])
+
+        [letter] = broker.records("letters")
+    told = dict(letter.headers)["aioproducer.error"] or b""
+    assert b"max.message.bytes=500. The record has no key" in told
+
+
+# -- sizes ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_rows_are_too_large_exactly_where_the_broker_says_so(codec: str) -> None:
+    limit, random = 1000, Random(1)
+    rows = [Row(f"{row}", random.randbytes(850 + 4 * row)) for row in range(60)]
+    rows += [Row(f"{60 + row}", b"x" * 40 * row) for row in range(60)]
+    topics = {name: TopicSpec(config=TopicConfig(limit)) for name in ("asked", "orders")}
+
+    with FakeBroker(topics=topics | {"letters": 1}) as broker:
+        refused = asyncio.run(refused_one_by_one(broker, rows, codec))
+        summary = run(broker, [table(rows)], **{"kafka.compression.type": codec})
+
+        assert 0 < len(refused) < len(rows)
+        assert [letter.key for letter in broker.records("letters")] == refused
+    assert (summary.rows, summary.dead_letters) == (len(rows) - len(refused), len(refused))
+
+
+async def refused_one_by_one(broker: FakeBroker, rows: Sequence[Row], codec: Any) -> list[bytes]:
+    """The keys of those that the broker does not take in a batch of their own."""
+    refused: list[bytes] = []
+    async with Producer(broker.bootstrap_servers, compression_type=codec, batch_size=0) as producer:
+        for row in rows:
+            assert row.key is not None
+            try:
+                await producer.send("asked", row.value, key=row.key.encode())
+            except DeliveryError:
+                refused.append(row.key.encode())
+    return refused
+
+
+def test_a_topic_that_stores_uncompressed_measures_what_it_stores(guarantee: dict[str, str]) -> None:
+    rows = [Row("fits", b"x" * 900), Row("small as it is sent", b"x" * 1000)]
+    topics: dict[str, int | TopicSpec] = {
+        "orders": TopicSpec(config=TopicConfig(1000, compression_type="uncompressed")),
+        "letters": 1,
+    }
+
+    with FakeBroker(topics=topics) as broker:
+        summary = run(broker, [table(rows)], **{"kafka.compression.type": "gzip"}, **guarantee)
+
+        [letter] = broker.records("letters", committed=True)
+    assert (summary.rows, letter.key) == (1, b"small as it is sent")
+    assert b"bytes uncompressed" in (dict(letter.headers)["aioproducer.error"] or b"")
+
+
+def test_no_batch_is_larger_than_the_topic_takes(guarantee: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    rows = [Row(f"{row}", b"x" * 100) for row in range(2000)]
+    topics: dict[str, int | TopicSpec] = {"orders": TopicSpec(config=TopicConfig(20_000)), "letters": 1}
+
+    with FakeBroker(topics=topics) as broker, caplog.at_level(logging.WARNING):
+        summary = run(broker, [table(rows)], **guarantee)
+
+        assert max(len(batch.sent) for batch in broker.batches("orders")) > 5_000
+    assert summary.rows == 2000
+    assert "is split" not in caplog.text
+
+
+def test_a_batch_that_is_too_large_though_each_row_fits_is_split(guarantee: dict[str, str]) -> None:
+    schema = pa.schema([("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32())])
+    rows = [(b"%d" % row, "orders", 0) for row in range(2000)]
+
+    with FakeBroker(topics={"orders": TopicSpec(config=TopicConfig(3_000)), "letters": 1}) as broker:
+        summary = run(broker, [table(rows, schema)], **guarantee)
+
+        assert (summary.rows, summary.dead_letters) == (2000, 0)
+        assert values(broker, "orders") == [value for value, _, _ in rows]
+
+
+# -- where nobody knows the rules ----------------------------------------------------------------------------------------
+
+
+def test_where_the_rules_cannot_be_read_such_a_row_fails_the_task_as_ever(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        FakeBroker(topics={"orders": TopicSpec(config=TopicConfig(compacted=True)), "letters": 1}) as broker,
+        caplog.at_level(logging.WARNING, "aioproducer.spark"),
+    ):
+        broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED", times=None)
+        with pytest.raises(SendManyError):
+            run(broker, [table([Row(key=None)])] * 3)
+
+    assert [message.partition("could not be read")[0] for message in caplog.messages] == [
+        "What topic 'orders' demands of its records ",
+        "What topic 'letters' demands of its records ",
+    ]

@@ -1,0 +1,135 @@
+"""A registry gives a schema's id, and what it refuses is told in a sentence that has no password in it."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark.schema_registry import SchemaRegistry, SchemaRegistryError, value_subject
+from tests.spark.registry import Registry
+
+SCHEMA = '{"type": "record", "name": "r", "fields": []}'
+OTHER = '{"type": "record", "name": "o", "fields": []}'
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with Registry() as registry:
+        yield registry
+
+
+def test_the_id_is_that_of_the_registry_and_asked_for_once(registry: Registry) -> None:
+    client = SchemaRegistry.at(registry.url)
+
+    ids = [client.register("orders-value", SCHEMA) for _ in range(3)]
+
+    assert ids == [100, 100, 100]
+    assert registry.requests == ["/subjects/orders-value/versions"]
+    assert client.register("letters-value", OTHER) == 101
+
+
+def test_a_schema_is_looked_up_without_being_registered(registry: Registry) -> None:
+    client = SchemaRegistry.at(registry.url)
+
+    with pytest.raises(SchemaRegistryError, match="Subject 'orders-value' not found"):
+        client.look_up("orders-value", SCHEMA)
+    client.register("orders-value", SCHEMA)
+
+    assert client.look_up("orders-value", SCHEMA) == 100
+    with pytest.raises(SchemaRegistryError, match="no such schema for subject 'orders-value': Schema not found"):
+        client.look_up("orders-value", OTHER)
+    assert registry.subjects == {"orders-value": [100]}
+
+
+def test_the_subject_is_that_of_the_topics_values(registry: Registry) -> None:
+    SchemaRegistry.at(registry.url).register(value_subject("a.b"), SCHEMA)
+
+    assert list(registry.subjects) == ["a.b-value"]
+
+
+def test_a_schema_that_is_not_compatible_is_told(registry: Registry) -> None:
+    registry.is_compatible = False
+    client = SchemaRegistry.at(registry.url)
+    client.register("orders-value", SCHEMA)
+
+    with pytest.raises(SchemaRegistryError, match="incompatible with the versions that subject 'orders-value' has"):
+        client.register("orders-value", OTHER)
+
+
+@pytest.mark.parametrize("where", ["in the URL", "beside it"])
+def test_user_and_password_are_used_and_never_told(where: str) -> None:
+    with Registry(login="me@home:p/w:1") as registry:
+        client = (
+            SchemaRegistry.at(f"http://me%40home:p%2Fw%3A1@{registry.address}/")
+            if where == "in the URL"
+            else SchemaRegistry.at(registry.url, "me@home:p/w:1")
+        )
+        wrong = SchemaRegistry.at(f"http://me:secret@{registry.address}")
+
+        assert client.register("orders-value", SCHEMA) == 100
+        with pytest.raises(SchemaRegistryError, match="refuses the login") as caught:
+            wrong.register("orders-value", SCHEMA)
+
+    assert "secret" not in f"{caught.value} {wrong!r} {caught.value.__cause__!r}"
+    assert registry.url in str(caught.value)
+
+
+def test_nobody_there_is_told_with_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closing:
+        port = closing.getsockname()[1]
+
+    with pytest.raises(SchemaRegistryError, match=rf"http://127\.0\.0\.1:{port} cannot be reached: .*refused"):
+        SchemaRegistry.at(f"http://u:secret@127.0.0.1:{port}").register("s", SCHEMA)
+
+
+class _Elsewhere(http.server.BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        """What no registry answers: a redirect, or a page."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        moved = self.path.startswith("/subjects/moved")
+        self.send_response(302 if moved else 200)
+        if moved:
+            self.send_header("Location", "http://127.0.0.1:1/")
+        self.send_header("Content-Length", "6")
+        self.end_headers()
+        self.wfile.write(b"<html>")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        """Not on standard error."""
+
+
+@pytest.mark.parametrize(("subject", "sentence"), [("page", "is no schema registry: no JSON"), ("moved", "status 302")])
+def test_what_is_no_registry_is_told(subject: str, sentence: str) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), _Elsewhere) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            with pytest.raises(SchemaRegistryError, match=sentence):
+                SchemaRegistry.at(f"http://127.0.0.1:{server.server_address[1]}").register(subject, SCHEMA)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "url", ["registry:8081", "ftp://u:secret@a", "http://", "http://a:secret", "http://a/?x=secret"]
+)
+def test_what_is_no_url_is_refused_without_being_repeated(url: str) -> None:
+    with pytest.raises(ConfigError, match="http://host:8081") as caught:
+        SchemaRegistry.at(url)
+
+    assert "secret" not in str(caught.value)
+
+
+def test_a_login_has_two_parts() -> None:
+    with pytest.raises(ConfigError, match="user:password"):
+        SchemaRegistry.at("http://a", "secret")
+
+
+def test_ipv6_and_paths_stay_what_they_are() -> None:
+    assert SchemaRegistry.at("https://u:p@[::1]:8081/registry/").url == "https://[::1]:8081/registry"
