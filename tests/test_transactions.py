@@ -151,13 +151,15 @@ async def test_it_is_held_back_no_longer_where_the_coordinator_is_busy_with_some
 
 
 async def test_a_transaction_long_after_the_last_one_asks_for_no_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioproducer.coordinator._BROKERS_PAUSE_S", 0.0)
+    now = 0.0
+    monkeypatch.setattr("aioproducer.coordinator.time.perf_counter", lambda: now)
     with FakeBroker(topics={"orders": 3}, versions="4.3.1") as broker:
         held = broker.hold_markers()
         async with transactional(broker) as producer:
             async with producer.transaction() as txn:
                 await txn.send("orders", b"one")
             held.release()
+            now = 0.021  # more than the pause that a broker makes itself
             async with producer.transaction() as txn:
                 await txn.send("orders", b"two")
         assert (broker.count("Produce"), broker.count("DescribeTransactions")) == (2, 0)
