@@ -80,13 +80,17 @@ class Ledger:
 
     def check(self, seen: Counter[str]) -> None:
         """Fail unless a reader has seen all of what was committed, nothing of what was not, and nothing by halves."""
+        wrong = self.wrong(seen)
+        assert not wrong, "\n".join(wrong.values())
+
+    def wrong(self, seen: Counter[str]) -> dict[str, str]:
+        """The transactions that a reader must not have seen like this, and what is wrong with each."""
+        wrong = {}
         for name, fate in self.fates.items():
-            allowed = {
-                Fate.COMMITTED: (self.sizes[name],),
-                Fate.COMMITTING: (0, self.sizes[name]),
-            }.get(fate, (0,))
-            assert seen[name] in allowed, f"{name} is {fate.value}, and {seen[name]} of its records are seen: {allowed}"
-        assert seen.keys() <= self.fates.keys()
+            size = self.sizes[name]
+            if seen[name] not in {Fate.COMMITTED: (size,), Fate.COMMITTING: (0, size)}.get(fate, (0,)):
+                wrong[name] = f"{name} is {fate.value}, and {seen[name]} of its {size} records are seen."
+        return wrong | {name: f"{name} is not known." for name in seen if name not in self.fates}
 
 
 def _is_of_a_broker_that_stops(error: TransactionFatal) -> bool:

@@ -9,7 +9,7 @@ import sys
 import uuid
 from asyncio.subprocess import PIPE
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from aioproducer.protocol.messages import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from aioproducer.testing.java_tools import JavaTools
+from aioproducer.testing.java_tools import JavaTools, ReadRecord
 from aioproducer.testing.kafka import KafkaCluster, KafkaJars
 from aioproducer.testing.plugin import KafkaFactory
 from aioproducer.testing.raw_client import RawClient
@@ -57,11 +57,31 @@ def test_the_ledger_can_say_no() -> None:
             ledger.check(Counter({"committed": 2} | wrong))
 
 
+def read(kafka: KafkaCluster, topic: str, isolation: str) -> Iterable[ReadRecord]:
+    """What Java's consumer reads."""
+    tools = JavaTools(KafkaJars.get(kafka.version))
+    return tools.read_back(kafka.bootstrap_servers, topic, properties={"isolation.level": isolation})
+
+
+def history(kafka: KafkaCluster, topic: str, names: Container[str]) -> str:
+    """Where the records of these transactions are, and all batches around them: for the message of a failed test."""
+    places: dict[int, list[int]] = {}
+    lines = [kafka.log(1)]
+    for each in read(kafka, topic, "read_uncommitted"):
+        name, _, number = (each.value or b"").decode().partition("|")
+        if name in names:
+            places.setdefault(each.partition, []).append(each.offset)
+            lines.append(f"{topic}-{each.partition} offset {each.offset}: {name} record {number}")
+    tools = JavaTools(KafkaJars.get(kafka.version))
+    for partition, offsets in places.items():
+        near, batches = range(min(offsets) - 50, max(offsets) + 50), kafka.data_directory(1) / f"{topic}-{partition}"
+        lines += [str(batch) for batch in tools.dump_log_segments(batches) if batch.base_offset in near]
+    return "\n".join(lines)
+
+
 def read_committed(kafka: KafkaCluster, topic: str) -> Counter[str]:
     """How many records of each transaction Java's consumer reads."""
-    tools = JavaTools(KafkaJars.get(kafka.version))
-    found = tools.read_back(kafka.bootstrap_servers, topic, properties={"isolation.level": "read_committed"})
-    records = Counter((each.value or b"").decode() for each in found)
+    records = Counter((each.value or b"").decode() for each in read(kafka, topic, "read_committed"))
     doubled = [record for record, times in records.items() if times > 1]
     assert not doubled, doubled
     return Counter(record.split("|")[0] for record in records)
@@ -145,6 +165,7 @@ async def one_after_the_other(
                 shopper = await survivor(shopper, await successor())
             if enough():
                 break
+        await shopper.wait_busy(1)  # it has ended then what a killed one has left
         assert await shopper.leave() == 0
 
 
@@ -179,7 +200,12 @@ async def test_each_transaction_is_seen_wholly_or_not_at_all(kafka: KafkaCluster
 
     await until(lambda: not open_transactions(kafka), 60)  # a commit is certain before readers see it
     assert unstable(kafka, topic) == {}
-    ledger.check(await asyncio.to_thread(read_committed, kafka, topic))
+    seen = await asyncio.to_thread(read_committed, kafka, topic)
+    try:
+        ledger.check(seen)
+    except AssertionError as error:
+        error.add_note(await asyncio.to_thread(history, kafka, topic, ledger.wrong(seen)))
+        raise
     assert ledger.counts[Fate.COMMITTED] > transactions // 2
     assert ledger.counts[Fate.ABORTED]
 
