@@ -695,6 +695,10 @@ class Producer(ShortWay):
         transaction is to be aborted. ``timeout`` is in seconds; None means ``max_block_ms``. Raises `CommitUnknown` where
         nobody can tell whether it was committed, `ProducerFenced`, `TransactionFatal`, `TransactionStateError`, and
         `KafkaTimeoutError`; it goes on then, and the same call waits for it. Cancellation: likewise.
+
+        Brokers of Kafka 4.3 can break what they have confirmed (KAFKA-20734): where a partition has no leader at the moment
+        of a commit - it has one replica, and its broker is being stopped -, its records count or not as those of the next
+        transaction do. With more replicas in sync there is a leader.
         """
         engine, transactions = self._transactional()
         await self._outcome(engine, transactions, transactions.commit(), timeout)

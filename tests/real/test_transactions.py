@@ -33,11 +33,14 @@ from tests.real.shoppers import FENCED, PARTITIONS, Fate, Ledger, shop
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-VERSIONS = ["4.3.1", "3.9.2"]
+#: How the broker goes down, in turn. One of 4.3.1 that is stopped in order loses what is committed at that moment: it takes
+#: partitions without a leader for deleted ones, and completes their transactions without writing the markers
+#: (KAFKA-20734), so that the records count or not as those of the next transaction do.
+ENDS = {"4.3.1": (KafkaCluster.kill,) * 3, "3.9.2": (KafkaCluster.kill, KafkaCluster.stop, KafkaCluster.kill)}
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=ENDS)
 def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
     """One broker."""
     return kafka_factory(request.param)
@@ -193,9 +196,9 @@ async def test_each_transaction_is_seen_wholly_or_not_at_all(kafka: KafkaCluster
         for number, ends in enumerate((("killed", "fenced"), ("fenced", "killed"))):
             name = f"{topic}-process-{number}"
             group.create_task(one_after_the_other(servers, topic, name, itertools.cycle(ends), ledger, enough))
-        for part, end in enumerate((kafka.kill, kafka.stop, kafka.kill), 1):
+        for part, end in enumerate(ENDS[kafka.version], 1):
             await until(partial(ledger.is_known_of, part * transactions // 4), 600)
-            await asyncio.to_thread(end, 1)
+            await asyncio.to_thread(end, kafka, 1)
             await asyncio.to_thread(kafka.start, 1)
 
     await until(lambda: not open_transactions(kafka), 60)  # a commit is certain before readers see it
