@@ -32,7 +32,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     topic.add_argument("--topic", help="the query's option 'topic', where it has no commit.marker.topic")
     topic.add_argument("--marker-topic", dest="topic", metavar="TOPIC", help="its option 'commit.marker.topic'")
     parser.add_argument(
-        "--batch", metavar="N", type=int, help="the last batch that counts as written (default: none of them)"
+        "--batch",
+        metavar="N",
+        type=int,
+        help="the last batch that counts as written (default: none, so that the query has to begin at batch 0)",
     )
     parser.add_argument("--show", action="store_true", help="only show the marker that is there")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -72,7 +75,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         print(f"aioproducer spark: {error}", file=sys.stderr)
         return ExitCode.BAD
     _tell({"was": _as_json(seen), "is": _as_json(now)}, options)
-    _say(f"The marker tells of {now} now: batch {now.batch + 1} is the first that is written again.", options)
+    _say(f"The marker tells of {now} now: batch {now.batch + 1} is the next one that is written.", options)
     return ExitCode.OK
 
 
@@ -141,12 +144,17 @@ def _checked(found: _Found, options: argparse.Namespace) -> CommitMarker:
 def _warn(seen: CommitMarker, found: _Found, options: argparse.Namespace) -> None:
     from aioproducer.spark.marker_reset import checked_batch
 
-    first = checked_batch(seen, options.batch) + 1
-    batches = f"batch {first}" if first == seen.batch else f"batches {first} to {seen.batch}"
+    wanted, last = checked_batch(seen, options.batch), seen.highest
     _say(f"The marker ({found.place}) tells of {seen}.", options)
+    if wanted == last:
+        _say(f"Set to where it was, it is for a query whose checkpoint goes on at batch {wanted + 1}.", options)
+        return
+    first = wanted + 1
+    batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     _say(
-        f"Set back, it lets Spark write {batches} once more, if the checkpoint says so; the rows that are in Kafka stay, "
-        "so consumers get those twice.",
+        f"Set back, it lets Spark write {batches} once more; the rows that are in Kafka stay, so consumers get those "
+        f"twice. A stream's checkpoint has to be rolled back so that it goes on at batch {first}; else the query is "
+        "refused, and loses nothing.",
         options,
     )
 
@@ -159,7 +167,13 @@ def _is_agreed() -> bool:
 
 
 def _as_json(marker: CommitMarker) -> dict[str, Any]:
-    return {"query": marker.query, "batch": marker.batch, "rows": marker.rows, "at_ms": marker.at_ms}
+    return {
+        "query": marker.query,
+        "batch": marker.batch,
+        "rows": marker.rows,
+        "at_ms": marker.at_ms,
+        "set_back_from": marker.set_back_from,
+    }
 
 
 def _say(sentence: str, options: argparse.Namespace) -> None:

@@ -14,13 +14,17 @@ from typing import Any, Final, Self
 from aioproducer.errors import KafkaError
 from aioproducer.types import OffsetAndMetadata
 
-__all__ = ["CommitMarker", "CommitMarkerMissing", "marker_group"]
+__all__ = ["CommitMarker", "CommitMarkerMissing", "CommitMarkerSetBack", "marker_group"]
 
 _VERSION: Final = 1
 
 
 class CommitMarkerMissing(KafkaError):
     """A query goes on, and what would tell whether its last batch was committed is gone."""
+
+
+class CommitMarkerSetBack(KafkaError):
+    """The marker was set back, and a query would leave out batches that are to be written again."""
 
 
 def marker_group(transactional_id: str) -> str:
@@ -32,21 +36,45 @@ def marker_group(transactional_id: str) -> str:
 class CommitMarker:
     """Batch number ``batch`` of the query ``query`` was committed, with so many rows; -1: none of its batches counts.
 
-    The id of the query belongs to it: a new checkpoint counts its batches from 0 again. ``at_ms`` is when, None where the
-    version of aioproducer that wrote it did not say; two markers without a difference but that are the same.
+    The id of the query belongs to it: a new checkpoint counts its batches from 0 again. ``rows`` is None where no batch
+    wrote the marker, but somebody set it by hand. ``at_ms`` is when, None where the version of aioproducer that wrote it did
+    not say; two markers without a difference but that are the same. ``set_back_from`` is where it stood before it was set
+    back, until the query has come there again: so long no batch may be left out, as by a query that ran all along.
     """
 
     query: str
     batch: int
-    rows: int = 0
+    rows: int | None = 0
     at_ms: int | None = field(default=None, compare=False)
+    set_back_from: int | None = None
 
     def __str__(self) -> str:
-        if self.batch < 0:
-            return f"no batch of query {self.query}"
-        at = None if self.at_ms is None else datetime.fromtimestamp(self.at_ms / 1000, UTC)
-        when = "" if at is None else f", {at:%Y-%m-%d %H:%M:%S} UTC"
-        return f"batch {self.batch} of query {self.query} ({self.rows:,} rows{when})"
+        told: list[str] = []
+        if self.rows is not None and self.batch >= 0:
+            told.append(f"{self.rows:,} rows")
+        if self.set_back_from is not None:
+            told.append(f"set back from batch {self.set_back_from}")
+        if self.at_ms is not None and (told or self.batch >= 0):
+            told.append(f"{datetime.fromtimestamp(self.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC")
+        batch = "no batch" if self.batch < 0 else f"batch {self.batch}"
+        return f"{batch} of query {self.query}" + (f" ({', '.join(told)})" if told else "")
+
+    def leaves_out(self, batch: int) -> bool:
+        """Whether batches that are to be written again would be missed by a query that goes on at this one."""
+        return self.set_back_from is not None and batch > self.batch + 1
+
+    @property
+    def highest(self) -> int:
+        """The last batch that was ever committed, as far as the marker knows."""
+        return self.batch if self.set_back_from is None else max(self.batch, self.set_back_from)
+
+    def may_be_set_to(self, batch: int) -> bool:
+        """Whether the marker may be set to this batch by hand.
+
+        Back always. Forth only to where it was before, as long as the query has not written since: the batches of a query
+        that was rolled back may hold other rows than those of the same number before.
+        """
+        return batch < self.batch or (self.rows is None and self.batch < batch <= self.highest)
 
     @classmethod
     def read(cls, position: OffsetAndMetadata | None) -> Self | None:
@@ -57,8 +85,13 @@ class CommitMarker:
             told: Any = json.loads(position.metadata)
             if told["v"] != _VERSION:
                 raise ValueError(f"version {told['v']}")
-            at = told.get("t")
-            return cls(str(told["q"]), int(told["b"]), int(told["n"]), None if at is None else int(at))
+            return cls(
+                str(told["q"]),
+                int(told["b"]),
+                _whole(told["n"]),
+                _whole(told.get("t")),
+                _whole(told.get("w")),
+            )
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise CommitMarkerMissing(
                 f"The consumer group of the marker holds {position!r}, which this version of aioproducer did not write: "
@@ -69,4 +102,10 @@ class CommitMarker:
     def position(self) -> OffsetAndMetadata:
         """The marker as the offset to commit."""
         metadata = {"v": _VERSION, "q": self.query, "b": self.batch, "n": self.rows, "t": self.at_ms}
+        if self.set_back_from is not None:
+            metadata["w"] = self.set_back_from
         return OffsetAndMetadata(self.batch + 1, json.dumps(metadata, separators=(",", ":")))
+
+
+def _whole(told: Any) -> int | None:
+    return None if told is None else int(told)

@@ -72,7 +72,8 @@ class JobCoordinator:
             logger.info("Batch %d of query %s was committed before; nothing is written.", batch, query)
             return
         rows = sum(each.rows for each in done)
-        marker = CommitMarker(query, batch, rows, at_ms=time.time_ns() // 1_000_000)
+        now = time.time_ns() // 1_000_000
+        marker = CommitMarker(query, batch, rows, at_ms=now, set_back_from=done[0].set_back_from)
         async with self._client() as client:
             try:
                 await self._mark(client, handle, marker)

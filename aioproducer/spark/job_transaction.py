@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.errors import KafkaError, SharedPartition, TransactionAbortable
-from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, marker_group
+from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, CommitMarkerSetBack, marker_group
 from aioproducer.spark.sink_options import MissingMarker
 from aioproducer.spark.task_attempt import TaskAttempt
 
@@ -27,10 +27,13 @@ class JobTransaction:
     def is_done(self, attempt: TaskAttempt) -> bool:
         """Whether the batch was committed already, so that nothing is to be written.
 
-        Raises `CommitMarkerMissing` where nobody can tell.
+        Raises `CommitMarkerMissing` where nobody can tell, and `CommitMarkerSetBack` where the marker was set back and the
+        query's checkpoint was not, or not to the same batch.
         """
         marker = self.marker
         if marker is not None and marker.query == attempt.query:
+            if marker.leaves_out(attempt.batch):
+                raise self._set_back(attempt, marker)
             return attempt.batch <= marker.batch
         if attempt.batch > 0 and self.missing_marker is MissingMarker.FAIL:
             raise self._missing(attempt)
@@ -40,6 +43,13 @@ class JobTransaction:
                 self.handle.transactional_id, marker, attempt.query, attempt.batch,
             )  # fmt: skip
         return False
+
+    def set_back_from(self, attempt: TaskAttempt) -> int | None:
+        """What the marker that this batch commits has to say of one that was set back; see `CommitMarker`."""
+        marker = self.marker
+        if marker is None or marker.query != attempt.query or marker.set_back_from is None:
+            return None
+        return marker.set_back_from if attempt.batch < marker.set_back_from else None
 
     def check_attempt(self, attempt: TaskAttempt) -> None:
         """Raises `TransactionAbortable` for an attempt that is not the first one at its task.
@@ -53,6 +63,21 @@ class JobTransaction:
                 "attempt's error says why. (Set spark.speculation=false; aioproducer.spark.write_exactly_once() lets Spark "
                 "retry by itself.)"
             )
+
+    def _set_back(self, attempt: TaskAttempt, marker: CommitMarker) -> CommitMarkerSetBack:
+        first, here = marker.batch + 1, attempt.batch - 1
+        left_out = f"batch {first}" if first == here else f"batches {first} to {here}"
+        way_out = (
+            f" To go on as it is, set the marker with aioproducer spark reset-marker --batch {here}."
+            if marker.may_be_set_to(here)
+            else ""
+        )
+        return CommitMarkerSetBack(
+            f"Query {attempt.query} goes on at batch {attempt.batch}, but its commit marker was set back from batch "
+            f"{marker.set_back_from}, and batch {first} is the next one to be written: {left_out} would be left out. The "
+            "query was running all along, or its checkpoint was not rolled back to where the marker is. Nothing of this "
+            f"batch was written. Stop the query, and roll its checkpoint back so that it goes on at batch {first}.{way_out}"
+        )
 
     def _missing(self, attempt: TaskAttempt) -> CommitMarkerMissing:
         group = marker_group(self.handle.transactional_id)

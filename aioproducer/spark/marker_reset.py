@@ -4,6 +4,8 @@
 2. Beginning a transaction fences whoever holds an older one. A query that runs after all fails loudly, and loses nothing.
 3. The marker is read once more then. If it is not the one that was looked at, a query has moved it, and it stays as it is.
 4. The new marker is committed in a transaction, which a query that starts meanwhile fences in turn.
+5. It keeps where it stood before. A query that was idle all the while is not fenced, and knows of nothing: it would go on
+   behind that, and the batches before its own would never be written again. So until they are, none may be left out.
 """
 
 from __future__ import annotations
@@ -67,11 +69,14 @@ class MarkerReset:
     async def reset(self, seen: CommitMarker, batch: int | None) -> CommitMarker:
         """Set the marker that was ``seen`` back to ``batch``, the last that counts as written; None: none does.
 
-        What is open with this transactional id is aborted. Raises `ResetRefused` for a batch that is not before the
-        marker's, and `ResetFailed` where the marker is another one by now or a query has begun. Cancellation: it may be set
-        back or not; `look` tells.
+        One that was set back may be set forth as well, to where it was at most, until a batch has been written. What is
+        open with this transactional id is aborted. Raises `ResetRefused` for a batch that it may not be set to, and
+        `ResetFailed` where the marker is another one by now or a query has begun. Cancellation: it may be set back or not;
+        `look` tells.
         """
-        wanted = CommitMarker(seen.query, checked_batch(seen, batch), at_ms=time.time_ns() // 1_000_000)
+        target = checked_batch(seen, batch)
+        set_back_from = seen.highest if target < seen.highest else None
+        wanted = CommitMarker(seen.query, target, None, at_ms=time.time_ns() // 1_000_000, set_back_from=set_back_from)
         handle = await self._client.init(self._transactional_id)
         found = await self._read(require_stable=True)
         if found != seen:
@@ -95,13 +100,21 @@ class MarkerReset:
 
 
 def checked_batch(seen: CommitMarker, batch: int | None) -> int:
-    """The batch to set the marker back to. Raises `ResetRefused` where that would not set it back."""
+    """The batch to set the marker to. Raises `ResetRefused` for one that it may not be set to."""
     wanted = _NONE if batch is None else batch
-    if wanted < seen.batch:
+    if seen.may_be_set_to(wanted):
         return wanted
+    if wanted == seen.batch and seen.rows is None:
+        raise ResetRefused(f"The marker has been set to that already: it tells of {seen}.")
     if batch is None:
-        raise ResetRefused(f"The marker has been set back already: it tells of {seen}.")
+        raise ResetRefused(f"There is nothing to set back: the marker tells of {seen}.")
     raise ResetRefused(
-        f"The marker tells of {seen}, and cannot be set to batch {batch}: only back, as batches that it "
-        "skips would be lost. " + (f"--batch takes 0 to {seen.batch - 1}." if seen.batch > 0 else "Leave out --batch.")
+        f"The marker tells of {seen}, and cannot be set to batch {batch}, as batches that it skips would be lost. "
+        + _takes(seen)
     )
+
+
+def _takes(seen: CommitMarker) -> str:
+    if seen.rows is None and seen.batch < seen.highest:
+        return f"--batch takes 0 to {seen.highest}" + (f", other than {seen.batch}." if seen.batch >= 0 else ".")
+    return f"--batch takes 0 to {seen.batch - 1}." if seen.batch > 0 else "Leave out --batch."

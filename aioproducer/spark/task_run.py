@@ -75,9 +75,9 @@ class TaskRun:
     async def send(self, batches: Iterable[Any]) -> TaskSummary:
         """As `run`, inside an event loop whose default executor it replaces.
 
-        Raises `CommitMarkerMissing` and `TransactionAbortable` where it must not write, and `SharedPartition` where another
-        task wrote the same partition. Cancellation: no further batch is
-        sent; what was handed over is delivered all the same.
+        Raises `CommitMarkerMissing`, `CommitMarkerSetBack` and `TransactionAbortable` where it must not write, and
+        `SharedPartition` where another task wrote the same partition. Cancellation: no further batch is sent; what was
+        handed over is delivered all the same.
         """
         transaction, attempt = self._transaction, self._attempt
         if transaction is not None:
@@ -102,6 +102,7 @@ class TaskRun:
             retries=sum(each.retries for each in sent),
             dead_letters=sum(each.result.count for each in sent if each.is_dead),
             seconds=time.monotonic() - began,
+            set_back_from=None if transaction is None else transaction.set_back_from(attempt),
         )
 
     async def _config(self) -> ProducerConfig:

@@ -19,7 +19,7 @@ class TaskSummary:
     partition got, ``retries`` the records that were sent more than once, ``dead_letters`` those that are not among the rows,
     as they went to a topic of their own, ``seconds`` how long it took. The rest is of a job that is written exactly once:
     the transaction, and what was ``written`` to each partition. ``skipped``: the marker says that an earlier run has
-    committed these rows.
+    committed these rows. ``set_back_from`` is that of the marker to commit, see `CommitMarker`.
     """
 
     rows: int = 0
@@ -33,6 +33,7 @@ class TaskSummary:
     retries: int = 0
     dead_letters: int = 0
     seconds: float = field(default=0.0, compare=False)
+    set_back_from: int | None = None
 
     @classmethod
     def together(cls, summaries: Sequence[TaskSummary]) -> TaskSummary:

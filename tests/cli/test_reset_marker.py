@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from aioproducer.cli.main import main
+from aioproducer.spark.commit_marker import CommitMarkerSetBack
 from aioproducer.testing import FakeBroker
 from tests.spark.query import Query, rows_of
 
@@ -33,6 +34,10 @@ def query(broker: FakeBroker) -> Query:
 def command(broker: FakeBroker, *more: str, topic: str = "orders") -> list[str]:
     target = ["--bootstrap-servers", broker.bootstrap_servers, "--transactional-id", "t", "--topic", topic]
     return ["spark", "reset-marker", *target, *more]
+
+
+def visible(broker: FakeBroker) -> list[int]:
+    return sorted(int(record.value or b"") for record in broker.records("orders", committed=True))
 
 
 def marker_batch(query: Query) -> int:
@@ -69,7 +74,7 @@ def test_yes_sets_it_back_and_says_what_that_means(
     told = capsys.readouterr().out
     assert "write batches 1 to 2 once more" in told
     assert "consumers get those twice" in told
-    assert told.endswith("batch 1 is the first that is written again.\n")
+    assert told.endswith("batch 1 is the next one that is written.\n")
     assert marker_batch(query) == 0
 
 
@@ -149,8 +154,39 @@ def test_an_open_transaction_is_left_alone_unless_it_is_to_be_aborted(
     assert main(command(broker, "--yes", "--abort")) == 0
 
     assert broker.open_transactions() == []
-    query.run(4)
-    assert sorted(int(r.value or b"") for r in broker.records("orders", committed=True)) == rows_of(0, 1, 2, 3, 4)
+    for batch in range(4):
+        query.run(batch)
+    assert visible(broker) == sorted(rows_of(0, 1, 2, 3, 0, 1, 2, 3))
+
+
+def test_a_running_query_is_refused_with_the_command_that_lets_it_go_on(
+    broker: FakeBroker, query: Query, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(broker, "--yes", "--batch", "0")) == 0
+    assert "checkpoint has to be rolled back so that it goes on at batch 1;" in capsys.readouterr().out
+
+    with pytest.raises(CommitMarkerSetBack, match="reset-marker --batch 2"):
+        query.run(3)
+    assert main(command(broker, "--yes", "--batch", "2")) == 0
+
+    told = capsys.readouterr().out
+    assert "for a query whose checkpoint goes on at batch 3" in told
+    assert "once more" not in told
+    query.run(3)
+    assert visible(broker) == rows_of(0, 1, 2, 3)
+
+
+def test_one_that_is_set_back_further_names_all_batches(
+    broker: FakeBroker, query: Query, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(broker, "--yes", "--batch", "1")) == 0
+    capsys.readouterr()
+
+    assert main(command(broker, "--yes", "--json", "--batch", "0")) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(told[each]["batch"], told[each]["set_back_from"]) for each in ("was", "is")] == [(1, 2), (0, 2)]
+    assert main(command(broker, "--yes", "--batch", "1")) == 0
+    assert "write batch 2 once more" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

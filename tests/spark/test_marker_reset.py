@@ -9,10 +9,10 @@ from typing import TypeVar
 import pytest
 
 from aioproducer import ProducerFenced, TransactionCoordinatorClient
-from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing
+from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, CommitMarkerSetBack, marker_group
 from aioproducer.spark.marker_reset import MarkerReset, ResetFailed, ResetRefused
 from aioproducer.testing import FakeBroker
-from aioproducer.types import OffsetAndMetadata
+from aioproducer.types import OffsetAndMetadata, TopicPartition
 from tests.spark.query import Query, rows_of
 
 T = TypeVar("T")
@@ -68,12 +68,118 @@ def test_after_it_batches_that_run_again_are_written_again(broker: FakeBroker, q
     for batch in range(3):
         query.run(batch)
 
-    assert set_back(broker, look(broker)) == CommitMarker("q1", -1)
+    assert set_back(broker, look(broker)) == CommitMarker("q1", -1, None, set_back_from=2)
+
+    for batch in range(4):
+        query.run(batch)
+    assert visible(broker) == sorted(rows_of(0, 1, 2, 0, 1, 2, 3))
+    assert query.run(3)[0].skipped, "from here on each batch counts as before"
+
+
+def test_a_query_that_was_idle_all_along_is_refused_and_the_rolled_back_one_loses_nothing(
+    broker: FakeBroker, query: Query
+) -> None:
+    for batch in range(3):
+        query.run(batch)
+    set_back(broker, look(broker), 0)
+
+    with pytest.raises(
+        CommitMarkerSetBack, match=r"goes on at batch 3, .* set back from batch 2, and batch 1 is the next"
+    ):
+        query.run(3)
+    assert look(broker) == CommitMarker("q1", 0, None, set_back_from=2)
+    query.run(1)
+    with pytest.raises(CommitMarkerSetBack, match="batch 2 is the next"):
+        query.run(3)
 
     for batch in (1, 2, 3):
         query.run(batch)
     assert visible(broker) == sorted(rows_of(0, 1, 2, 1, 2, 3))
-    assert query.run(3)[0].skipped, "from here on each batch counts as before"
+    assert look(broker) == CommitMarker("q1", 3, 20)
+
+
+def test_a_query_that_was_not_rolled_back_and_runs_its_last_batch_again_is_refused(
+    broker: FakeBroker, query: Query
+) -> None:
+    for batch in range(3):
+        query.run(batch)
+    set_back(broker, look(broker))
+
+    with pytest.raises(CommitMarkerSetBack, match="reset-marker --batch 1"):
+        query.run(2)
+
+    assert visible(broker) == rows_of(0, 1, 2)
+
+
+def test_trusting_the_checkpoint_does_not_help_one_that_was_not_rolled_back(broker: FakeBroker, query: Query) -> None:
+    for batch in range(3):
+        query.run(batch)
+    set_back(broker, look(broker), 0)
+
+    with pytest.raises(CommitMarkerSetBack):
+        Query(broker.bootstrap_servers, "orders", **{"commit.marker.missing": "trust-checkpoint"}).run(3)
+
+
+def test_once_the_query_is_where_it_was_batches_may_be_left_out_again(broker: FakeBroker, query: Query) -> None:
+    for batch in range(3):
+        query.run(batch)
+    set_back(broker, look(broker), 1)
+    query.run(2)
+
+    query.run(7)
+
+    assert look(broker) == CommitMarker("q1", 7, 20)
+
+
+def test_a_job_is_done_again_once(broker: FakeBroker) -> None:
+    nightly = Query(broker.bootstrap_servers, "orders", "job nightly")
+    nightly.run(0)
+    set_back(broker, look(broker))
+    assert not nightly.run(0)[0].skipped
+    assert nightly.run(0)[0].skipped
+    set_back(broker, look(broker))
+
+    assert not Query(broker.bootstrap_servers, "orders", "job weekly").run(0)[0].skipped
+    assert look(broker) == CommitMarker("job weekly", 0, 20)
+
+
+def test_a_new_checkpoint_begins_anew_after_it_as_well(broker: FakeBroker, query: Query) -> None:
+    for batch in range(3):
+        query.run(batch)
+    set_back(broker, look(broker))
+
+    Query(broker.bootstrap_servers, "orders", "q2").run(0)
+
+    with pytest.raises(CommitMarkerMissing, match="is of another query: batch 0 of query q2"):
+        query.run(3)
+
+
+def test_it_can_be_set_to_where_the_checkpoint_is_and_to_where_it_was(broker: FakeBroker, query: Query) -> None:
+    for batch in range(4):
+        query.run(batch)
+    set_back(broker, look(broker))
+
+    assert set_back(broker, look(broker), 1) == CommitMarker("q1", 1, None, set_back_from=3)
+    assert set_back(broker, look(broker), 0) == CommitMarker("q1", 0, None, set_back_from=3)
+    with pytest.raises(ResetRefused, match=r"--batch takes 0 to 3, other than 0\."):
+        set_back(broker, look(broker), 4)
+    with pytest.raises(ResetRefused, match="has been set to that already"):
+        set_back(broker, look(broker), 0)
+    assert set_back(broker, look(broker), 3) == CommitMarker("q1", 3, None)
+
+    query.run(4)
+    assert visible(broker) == rows_of(0, 1, 2, 3, 4)
+
+
+def test_from_a_batch_that_was_written_again_it_is_set_back_only(broker: FakeBroker, query: Query) -> None:
+    for batch in range(4):
+        query.run(batch)
+    set_back(broker, look(broker), 0)
+    query.run(1)
+
+    with pytest.raises(ResetRefused, match=r"--batch takes 0 to 0\."):
+        set_back(broker, look(broker), 2)
+    assert set_back(broker, look(broker), 0) == CommitMarker("q1", 0, None, set_back_from=3)
 
 
 def test_batches_up_to_the_one_it_is_set_to_stay_skipped(broker: FakeBroker, query: Query) -> None:
@@ -117,7 +223,9 @@ def test_twice_is_refused_with_what_is_there(broker: FakeBroker, query: Query) -
     query.run(0)
     set_back(broker, look(broker))
 
-    with pytest.raises(ResetRefused, match="has been set back already: it tells of no batch of query q1"):
+    with pytest.raises(
+        ResetRefused, match=r"to that already: it tells of no batch of query q1 \(set back from batch 0, "
+    ):
         set_back(broker, look(broker))
 
 
@@ -143,9 +251,12 @@ def test_a_query_that_runs_after_all_fails_and_neither_loses_nor_doubles_a_row(
 
     with pytest.raises(ProducerFenced):
         query.commit(summaries, 1)
+    with pytest.raises(CommitMarkerSetBack):
+        query.run(1)
     assert visible(broker) == rows_of(0)
-    query.run(1)
-    assert visible(broker) == rows_of(0, 1)
+    for batch in range(2):
+        query.run(batch)
+    assert visible(broker) == sorted(rows_of(0, 0, 1))
 
 
 def test_a_batch_that_was_committed_since_it_was_looked_at_keeps_its_marker(broker: FakeBroker, query: Query) -> None:
@@ -207,3 +318,31 @@ def test_when_it_was_is_part_of_the_marker_and_does_not_make_it_another_one() ->
     assert found.at_ms == TIME
     assert found == CommitMarker("q1", 5, 7)
     assert str(found) == "batch 5 of query q1 (7 rows, 2026-01-31 12:00:00 UTC)"
+
+
+def test_that_it_was_set_back_is_part_of_the_marker() -> None:
+    by_hand = CommitMarker("q1", 4, None, at_ms=TIME, set_back_from=7)
+    behind = CommitMarker("q1", 5, 20, set_back_from=7)
+
+    assert CommitMarker.read(by_hand.position()) == by_hand != CommitMarker("q1", 4, None)
+    assert CommitMarker.read(behind.position()) == behind
+    assert str(by_hand) == "batch 4 of query q1 (set back from batch 7, 2026-01-31 12:00:00 UTC)"
+    assert str(behind) == "batch 5 of query q1 (20 rows, set back from batch 7)"
+    assert str(CommitMarker("q1", -1, None)) == "no batch of query q1"
+
+
+def test_a_marker_as_it_was_set_back_before_that_was_part_of_it_lets_every_batch_through(
+    broker: FakeBroker, query: Query
+) -> None:
+    async def set_back_as_before() -> None:
+        async with TransactionCoordinatorClient(broker.bootstrap_servers) as client:
+            handle = await client.init("t")
+            position = OffsetAndMetadata(0, '{"v":1,"q":"q1","b":-1,"n":0,"t":1769860800000}')
+            await client.send_offsets(handle, {TopicPartition("orders", 0): position}, marker_group("t"))
+            await client.commit(handle)
+
+    asyncio.run(set_back_as_before())
+
+    query.run(5)
+
+    assert visible(broker) == rows_of(5)

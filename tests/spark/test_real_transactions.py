@@ -9,7 +9,7 @@ import pytest
 
 from aioproducer.cli.main import main
 from aioproducer.errors import KafkaError, ProducerFenced, SharedPartition, TransactionAbortable
-from aioproducer.spark.commit_marker import CommitMarker
+from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerSetBack
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.plugin import KafkaFactory
 from tests.spark.query import Query, rows_of
@@ -151,11 +151,14 @@ def test_a_marker_that_is_set_back_lets_batches_be_written_again(
         query.commit(summaries, 3)
 
     assert transaction.marker == CommitMarker("q1", 2, 20)
-    assert query.begin().marker == CommitMarker("q1", 0)
+    assert query.begin().marker == CommitMarker("q1", 0, None, set_back_from=2)
+    with pytest.raises(CommitMarkerSetBack):
+        query.run(3)
     assert all(each.skipped for each in query.run(0))
     for batch in range(1, 4):
         query.run(batch)
     assert on.visible() == Counter(rows_of(0, 1, 2, 1, 2, 3))
+    assert query.begin().marker == CommitMarker("q1", 3, 20)
 
 
 def wait_ended(on: OnKafka) -> None:

@@ -185,12 +185,39 @@ def test_a_checkpoint_that_was_rolled_back_writes_its_batches_again_once_the_mar
     assert visible(broker) == Counter(range(90))
     shutil.rmtree(checkpoint)
     shutil.copytree(earlier, checkpoint)
-    query = ["--transactional-id", EXACTLY_ONCE["transactional.id"], "--topic", "orders"]
+    query = ["--transactional-id", EXACTLY_ONCE["transactional.id"], "--topic", "orders", "--batch", "0"]
 
     assert main(["spark", "reset-marker", "--bootstrap-servers", broker.bootstrap_servers, *query, "--yes"]) == 0
     run(numbers(spark, files), broker, checkpoint, **EXACTLY_ONCE)
 
     assert visible(broker) == Counter(range(90)) + Counter(range(30, 90))
+
+
+def test_a_query_that_idles_while_its_marker_is_set_back_fails_at_its_next_batch(
+    spark: SparkSession, broker: FakeBroker, files: Path, tmp_path: Path
+) -> None:
+    write_files(files, batches=2, rows=30)
+    target = ["--bootstrap-servers", broker.bootstrap_servers, "--transactional-id", EXACTLY_ONCE["transactional.id"]]
+    idle = (
+        numbers(spark, files)
+        .writeStream.format("aioproducer")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("topic", "orders")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .options(**EXACTLY_ONCE)
+        .start()
+    )
+    try:
+        idle.processAllAvailable()
+
+        assert main(["spark", "reset-marker", *target, "--topic", "orders", "--batch", "0", "--yes"]) == 0
+        write_file(files, 2, 30)
+
+        with pytest.raises(Exception, match="goes on at batch 2, but its commit marker was set back from batch 1"):
+            idle.processAllAvailable()
+    finally:
+        idle.stop()
+    assert visible(broker) == Counter(range(60))
 
 
 def test_an_output_that_replaces_what_was_there_is_refused(
