@@ -23,8 +23,9 @@ __all__ = ["VERB"]
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Exit codes: 0 it was set back, or shown; 1 it was not, as you said no, there is nothing to show, or a query "
-        "came in between; 2 it could not be tried. Stop the query and roll its checkpoint back first."
+        "Exit codes: 0 it was set back, or shown; 1 it was not, as you said no, there is nothing to show, a query came in "
+        "between or Kafka refused on the way, or the answer to it was lost; 2 it could not be tried. Stop the query and "
+        "roll its checkpoint back first."
     )
     parser.add_argument("--bootstrap-servers", "--bootstrap-server", metavar="HOST:PORT,...", required=True)
     parser.add_argument("--transactional-id", metavar="NAME", required=True, help="the query's transactional.id")
@@ -52,7 +53,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> ExitCode:
     from aioproducer.config import ProducerConfig
-    from aioproducer.spark.marker_reset import ResetFailed
+    from aioproducer.spark.marker_reset import ResetFailed, ResetUnknown
 
     if options.batch is not None and options.batch < 0:
         raise Trouble(f"--batch {options.batch}: batches are counted from 0. Leave it out, and none counts as written.")
@@ -71,7 +72,8 @@ def _run(options: argparse.Namespace) -> ExitCode:
         return ExitCode.BAD
     try:
         now = asyncio.run(_set_back(config, seen, options))
-    except ResetFailed as error:
+    except (ResetFailed, ResetUnknown) as error:
+        _tell({"was": _as_json(seen), "error": str(error)}, options)
         print(f"aioproducer spark: {error}", file=sys.stderr)
         return ExitCode.BAD
     _tell({"was": _as_json(seen), "is": _as_json(now)}, options)

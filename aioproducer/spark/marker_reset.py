@@ -14,11 +14,12 @@ import time
 from typing import Final
 
 from aioproducer.coordinator_client import TransactionCoordinatorClient
-from aioproducer.errors import KafkaError, ProducerFenced, UnsupportedVersion
+from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.errors import CommitUnknown, KafkaError, ProducerFenced, TransactionError, UnsupportedVersion
 from aioproducer.spark.commit_marker import CommitMarker, marker_group
 from aioproducer.types import TopicPartition
 
-__all__ = ["MarkerReset", "ResetFailed", "ResetRefused", "checked_batch"]
+__all__ = ["MarkerReset", "ResetFailed", "ResetRefused", "ResetUnknown", "checked_batch"]
 
 #: The batch of a marker with which every batch is written.
 _NONE: Final = -1
@@ -29,7 +30,11 @@ class ResetRefused(KafkaError):
 
 
 class ResetFailed(KafkaError):
-    """A query that runs came in between, and the marker is as that query has it."""
+    """The marker was left as it is: a query that runs came in between, or Kafka refused. What was running may be fenced."""
+
+
+class ResetUnknown(KafkaError):
+    """Nobody has told whether the marker was set back; what was running is fenced."""
 
 
 class MarkerReset:
@@ -71,32 +76,53 @@ class MarkerReset:
 
         One that was set back may be set forth as well, to where it was at most, until a batch has been written. What is
         open with this transactional id is aborted. Raises `ResetRefused` for a batch that it may not be set to, and
-        `ResetFailed` where the marker is another one by now or a query has begun. Cancellation: it may be set back or not;
-        `look` tells.
+        `ResetFailed` where the marker is another one by now, a query has begun or Kafka refused; `ResetUnknown` where the
+        answer to the commit was lost. Cancellation: it may be set back or not; `look` tells.
         """
         target = checked_batch(seen, batch)
         set_back_from = seen.highest if target < seen.highest else None
         wanted = CommitMarker(seen.query, target, None, at_ms=time.time_ns() // 1_000_000, set_back_from=set_back_from)
-        handle = await self._client.init(self._transactional_id)
+        try:
+            handle = await self._client.init(self._transactional_id)
+        except KafkaError as error:
+            raise _left(error, "may be fenced: if so, it fails") from error
+        try:
+            await self._replace(handle, seen, wanted)
+        except ResetFailed:
+            raise
+        except CommitUnknown as error:
+            raise ResetUnknown(
+                "The answer to the commit was lost, so the marker may be set back or not: look with --show. Either way "
+                "a query that was running is fenced: it fails, and loses nothing."
+            ) from error
+        except ProducerFenced as error:
+            raise ResetFailed(
+                f"A query with transactional id {self._transactional_id!r} has begun meanwhile, and the marker was left as "
+                "it is. Stop the query, and try again."
+            ) from error
+        except KafkaError as error:
+            raise _left(error, "is fenced: it fails") from error
+        return wanted
+
+    async def _replace(self, handle: TransactionHandle, seen: CommitMarker, wanted: CommitMarker) -> None:
         found = await self._read(require_stable=True)
         if found != seen:
             raise ResetFailed(
                 f"The marker has moved to {found or 'nothing'} since it was looked at, so a query was running; it was left "
                 "as it is. Stop the query, and look again."
             )
-        try:
-            await self._client.send_offsets(handle, {self._partition: wanted.position()}, self._group)
-            await self._client.commit(handle)
-        except ProducerFenced as error:
-            raise ResetFailed(
-                f"A query with transactional id {self._transactional_id!r} has begun meanwhile, and the marker was left as "
-                "it is. Stop the query, and try again."
-            ) from error
-        return wanted
+        await self._client.send_offsets(handle, {self._partition: wanted.position()}, self._group)
+        await self._client.commit(handle)
 
     async def _read(self, *, require_stable: bool) -> CommitMarker | None:
         found = await self._client.committed(self._group, [self._partition], require_stable=require_stable)
         return CommitMarker.read(found[self._partition])
+
+
+def _left(error: KafkaError, fenced: str) -> ResetFailed:
+    # What a transaction's error adds to its cause is advice to whoever programs with it.
+    why = error.__cause__ if isinstance(error, TransactionError) and error.__cause__ is not None else error
+    return ResetFailed(f"The marker was left as it is: {why} A query that was running {fenced}, and loses nothing.")
 
 
 def checked_batch(seen: CommitMarker, batch: int | None) -> int:

@@ -189,6 +189,49 @@ def test_one_that_is_set_back_further_names_all_batches(
     assert "write batch 2 once more" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_a_commit_without_an_answer_is_told_as_that(
+    broker: FakeBroker, query: Query, is_applied: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.drop_connection("EndTxn", when="after" if is_applied else "before")
+    fail = broker.fail_after_apply if is_applied else broker.fail
+    fail("EndTxn", "PRODUCER_FENCED", times=2)
+
+    assert main(command(broker, "--yes", "--json", "--batch", "0")) == 1
+
+    told = capsys.readouterr()
+    assert "may be set back or not" in told.err
+    assert "Call commit()" not in told.err
+    assert "--show" in (outcome := json.loads(told.out))["error"]
+    assert "a query that was running is fenced" in outcome["error"]
+    assert (outcome["was"]["batch"], "is" in outcome) == (2, False)
+    broker.clear_faults()
+    assert main(command(broker, "--show", "--json")) == 0
+    assert json.loads(capsys.readouterr().out)["is"]["batch"] == (0 if is_applied else 2)
+
+
+@pytest.mark.parametrize(
+    ("api", "error", "fenced"),
+    [
+        ("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "may be fenced"),
+        ("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED", "is fenced"),
+        ("EndTxn", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "is fenced"),
+    ],
+)
+def test_what_fails_on_the_way_leaves_the_marker_and_says_so(
+    broker: FakeBroker, query: Query, api: str, error: str, fenced: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.fail(api, error, times=None)
+
+    assert main(command(broker, "--yes")) == 1
+
+    assert f"The marker was left as it is: {error}" in (told := capsys.readouterr().err)
+    assert "Abort the transaction" not in told
+    assert f"A query that was running {fenced}" in told
+    broker.clear_faults()
+    assert marker_batch(query) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
