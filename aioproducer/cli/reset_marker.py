@@ -103,7 +103,7 @@ async def _look(config: ProducerConfig, options: argparse.Namespace) -> _Found:
 
 async def _set_back(config: ProducerConfig, seen: CommitMarker, options: argparse.Namespace) -> CommitMarker:
     async with _marker(config, options) as marker:
-        return await marker.reset(seen, options.batch)
+        return await marker.reset(seen, options.batch, abort=options.abort)
 
 
 @asynccontextmanager

@@ -1,7 +1,9 @@
 """Sets the marker of a query back, so that batches which were committed are written again when Spark runs them again.
 
 1. Where a transaction is open it is left alone: a query may be running, or its last batch may be decided in this moment.
-2. Beginning a transaction fences whoever holds an older one. A query that runs after all fails loudly, and loses nothing.
+   That is asked once more right before the next step, as much time may have passed since somebody looked.
+2. Beginning a transaction fences whoever holds an older one. A query that runs after all fails loudly, and loses nothing:
+   one whose batch has not written a row yet, which is no open transaction, or has written its first since that was asked.
 3. The marker is read once more then. If it is not the one that was looked at, a query has moved it, and it stays as it is.
 4. The new marker is committed in a transaction, which a query that starts meanwhile fences in turn.
 5. It keeps where it stood before. A query that was idle all the while is not fenced, and knows of nothing: it would go on
@@ -71,17 +73,26 @@ class MarkerReset:
                 "Stop the query, and say --abort."
             ) from error
 
-    async def reset(self, seen: CommitMarker, batch: int | None) -> CommitMarker:
+    async def reset(self, seen: CommitMarker, batch: int | None, *, abort: bool = False) -> CommitMarker:
         """Set the marker that was ``seen`` back to ``batch``, the last that counts as written; None: none does.
 
-        One that was set back may be set forth as well, to where it was at most, until a batch has been written. What is
-        open with this transactional id is aborted. Raises `ResetRefused` for a batch that it may not be set to, and
-        `ResetFailed` where the marker is another one by now, a query has begun or Kafka refused; `ResetUnknown` where the
-        answer to the commit was lost. Cancellation: it may be set back or not; `look` tells.
+        One that was set back may be set forth as well, to where it was at most, until a batch has been written. With
+        ``abort`` what is open with this transactional id is aborted; else it is left alone, except for what was opened
+        between the last look and the fencing of it: two requests, one after the other.
+
+        Raises `ResetRefused` for a batch that it may not be set to, or without ``abort`` where brokers cannot tell what is
+        open; `ResetFailed` where a transaction is open, the marker is another one by now, a query has begun or Kafka
+        refused; `ResetUnknown` where the answer to the commit was lost. Cancellation: it may be set back or not; `look`
+        tells.
         """
         target = checked_batch(seen, batch)
         set_back_from = seen.highest if target < seen.highest else None
         wanted = CommitMarker(seen.query, target, None, at_ms=time.time_ns() // 1_000_000, set_back_from=set_back_from)
+        if not abort and await self.has_open_transaction():
+            raise ResetFailed(
+                f"A batch of {self._transactional_id!r} has begun since the marker was looked at, and both were left as "
+                "they are. Stop the query, and try again; --abort aborts what is open."
+            )
         try:
             handle = await self._client.init(self._transactional_id)
         except KafkaError as error:

@@ -13,6 +13,7 @@ import pytest
 
 from aioproducer.cli.main import main
 from aioproducer.spark.commit_marker import CommitMarkerSetBack
+from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.testing import FakeBroker
 from tests.spark.query import Query, rows_of
 
@@ -102,6 +103,35 @@ def test_it_asks_at_a_terminal(broker: FakeBroker, query: Query, answer: bytes, 
     assert "Set it back? [y/N]" in done.stdout
     assert ("Nothing was changed." in done.stdout) is (code == 1)
     assert marker_batch(query) == batch
+
+
+@pytest.mark.parametrize("more", [[], ["--abort"]])
+def test_a_batch_that_begins_while_it_asks_is_aborted_only_if_that_was_said(
+    broker: FakeBroker,
+    query: Query,
+    more: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    summaries: list[TaskSummary] = []
+
+    def answer(question: str) -> str:
+        transaction = query.begin()
+        summaries.extend(query.task(transaction, 3, partition) for partition in range(2))
+        return "y"
+
+    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+
+    assert main(command(broker, *more)) == (0 if more else 1)
+
+    if more:
+        assert marker_batch(query) == -1
+        assert visible(broker) == rows_of(0, 1, 2)
+    else:
+        assert "has begun since" in capsys.readouterr().err
+        query.commit(summaries, 3)
+        assert visible(broker) == rows_of(0, 1, 2, 3)
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from aioproducer import ProducerFenced, TransactionCoordinatorClient
+from aioproducer import KafkaError, ProducerFenced, TransactionCoordinatorClient
 from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, CommitMarkerSetBack, marker_group
 from aioproducer.spark.marker_reset import MarkerReset, ResetFailed, ResetRefused
 from aioproducer.testing import FakeBroker
@@ -49,8 +49,8 @@ def look(broker: FakeBroker) -> CommitMarker:
     return seen
 
 
-def set_back(broker: FakeBroker, seen: CommitMarker, batch: int | None = None) -> CommitMarker:
-    return with_marker(broker, lambda marker: marker.reset(seen, batch))
+def set_back(broker: FakeBroker, seen: CommitMarker, batch: int | None = None, *, abort: bool = False) -> CommitMarker:
+    return with_marker(broker, lambda marker: marker.reset(seen, batch, abort=abort))
 
 
 def test_the_marker_tells_what_was_committed_and_when(broker: FakeBroker, query: Query) -> None:
@@ -240,6 +240,35 @@ def test_an_open_transaction_is_seen(broker: FakeBroker, query: Query) -> None:
     assert not with_marker(broker, MarkerReset.has_open_transaction)
 
 
+def test_a_batch_that_is_being_written_since_it_was_looked_at_is_left_alone(broker: FakeBroker, query: Query) -> None:
+    query.run(0)
+    seen = look(broker)
+    transaction = query.begin()
+    summaries = [query.task(transaction, 1, partition) for partition in range(2)]
+    broker.forget_requests()
+
+    with pytest.raises(ResetFailed, match="has begun since"):
+        set_back(broker, seen)
+
+    assert broker.count("InitProducerId") == 0, "nobody was fenced"
+    query.commit(summaries, 1)
+    assert visible(broker) == rows_of(0, 1)
+
+
+def test_a_batch_that_has_not_written_yet_is_not_seen_and_fails_when_it_does(broker: FakeBroker, query: Query) -> None:
+    query.run(0)
+    query.run(1)
+    transaction = query.begin()
+
+    set_back(broker, look(broker), 0)
+
+    with pytest.raises(KafkaError):
+        query.commit([query.task(transaction, 2, partition) for partition in range(2)], 2)
+    for batch in (1, 2):
+        query.run(batch)
+    assert visible(broker) == sorted(rows_of(0, 1, 1, 2))
+
+
 def test_a_query_that_runs_after_all_fails_and_neither_loses_nor_doubles_a_row(
     broker: FakeBroker, query: Query
 ) -> None:
@@ -247,7 +276,7 @@ def test_a_query_that_runs_after_all_fails_and_neither_loses_nor_doubles_a_row(
     transaction = query.begin()
     summaries = [query.task(transaction, 1, partition) for partition in range(2)]
 
-    set_back(broker, look(broker))
+    set_back(broker, look(broker), abort=True)
 
     with pytest.raises(ProducerFenced):
         query.commit(summaries, 1)
