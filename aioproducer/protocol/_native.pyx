@@ -256,7 +256,8 @@ cdef int write_list(Type type, value, Output out) except -1:
     for index in range(count):
         if index >= PyList_GET_SIZE(value):  # it was changed meanwhile
             raise _Unusual
-        write_value(type.element, <object>PyList_GET_ITEM(value, index), out)
+        item = <object>PyList_GET_ITEM(value, index)  # in a variable it lives until it is written, whatever the list does
+        write_value(type.element, item, out)
     return 0
 
 

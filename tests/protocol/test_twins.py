@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+import weakref
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -143,6 +144,58 @@ def test_a_struct_that_lacks_a_field_is_refused_alike() -> None:
     del message.acks
 
     assert written(native, message, 9) == written(compiler, message, 9)
+
+
+class Restless:
+    """Can be written as a partition, and changes something as soon as its records are looked at."""
+
+    index = 1
+
+    def __init__(self, change: Callable[[], object]) -> None:
+        self.change = change
+
+    @property
+    def _records(self) -> list[bytes]:
+        self.change()
+        return [Witness(weakref.ref(self))]
+
+
+class Witness(bytes):
+    """Records that say by their length whether the partition is still there when they are written: three bytes, or none."""
+
+    about: weakref.ref[Restless]
+
+    def __new__(cls, about: weakref.ref[Restless]) -> Witness:
+        self = super().__new__(cls, b"abc")
+        self.about = about
+        return self
+
+    def __len__(self) -> int:
+        return 0 if self.about() is None else 3
+
+
+@pytest.mark.parametrize("twin", [native, compiler], ids=["native", "Python"])
+def test_an_element_that_leaves_its_list_while_it_is_written_is_written_to_the_end(twin: Any) -> None:
+    partitions: list[Any] = []
+    partitions.append(Restless(partitions.clear))
+
+    assert written(twin, produce(partition_data=partitions), 3) == written(
+        compiler, produce(index=1, records=[b"abc"]), 3
+    )
+    assert not partitions
+
+
+def test_a_list_that_becomes_shorter_while_it_is_written_is_written_as_it_is_then() -> None:
+    partitions: list[Any] = []
+    partitions += [
+        Restless(lambda: partitions.__delitem__(slice(1, None))),
+        PartitionProduceData(index=2, records=b"2"),
+    ]
+
+    assert written(native, produce(partition_data=partitions), 3) == written(
+        compiler, produce(index=1, records=[b"abc"]), 3
+    )
+    assert len(partitions) == 1
 
 
 @every_message
