@@ -10,11 +10,10 @@ there, in their errors least of all.
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyTypeObject
-from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_CheckExact
 from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -352,14 +351,11 @@ cdef object read_value(Type type, Input* source, bytes data):
 cdef list read_list(Type type, Py_ssize_t count, Input* source, bytes data):
     cdef Py_ssize_t index
     cdef Type element = type.element
-    cdef list values
+    cdef list values = []  # it grows with what is read: a gap in it could be seen by the collector, and a count may lie
     if type.least < 1 or count > (source.end - source.at) // type.least:
         raise _Unusual
-    values = PyList_New(count)
     for index in range(count):
-        value = read_value(element, source, data)
-        Py_INCREF(value)
-        PyList_SET_ITEM(values, index, value)
+        values.append(read_value(element, source, data))
     return values
 
 

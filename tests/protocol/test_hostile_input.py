@@ -154,12 +154,19 @@ def test_lengths_and_counts_that_cannot_be_are_refused_by_name(
         cls.decode(version, data)
 
 
-def test_an_array_takes_no_memory_before_its_elements_are_there() -> None:
-    # 60,000 elements are announced, and the bytes for some 3,000 of them are there
-    data = b"\0\0\xea\x60" + b"\xff" * 60_001
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [
+        (60_001, "60000 elements"),  # there are the bytes for 10,000 of them
+        (360_000, "name is null"),  # there are the bytes for all of them, and they are none
+    ],
+)
+def test_an_array_takes_no_memory_before_its_elements_are_there(size: int, reason: str) -> None:
+    data = b"\0\0\xea\x60" + b"\xff" * size
+    decode_or_refuse(ProduceResponse, 3, b"")  # makes the decoder, which takes memory of its own
     tracemalloc.start()
     try:
-        with pytest.raises(ProtocolError, match="60000 elements"):
+        with pytest.raises(ProtocolError, match=reason):
             ProduceResponse.decode(3, data)
         _, peak = tracemalloc.get_traced_memory()
     finally:

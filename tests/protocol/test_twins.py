@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import uuid
 import weakref
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from aioproducer.protocol import Message, compiler
+from aioproducer.protocol.message import Array, Int8, Int32, Struct, since
 from aioproducer.protocol.messages import ApiVersionsRequest, MetadataResponse, ProduceRequest, ProduceResponse
 from aioproducer.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from tests.protocol.spoken import every_message
@@ -196,6 +198,29 @@ def test_a_list_that_becomes_shorter_while_it_is_written_is_written_as_it_is_the
         compiler, produce(index=1, records=[b"abc"]), 3
     )
     assert len(partitions) == 1
+
+
+def lists_with_holes() -> list[int]:
+    """The lengths of all lists that have room for elements and no elements there, which nobody could read."""
+    return [len(each) for each in gc.get_objects() if type(each) is list and len(gc.get_referents(each)) < len(each)]
+
+
+class Observer(Struct):
+    """Looks around when it is read in version 0."""
+
+    number: Int8
+    holes: Array[Int32] = since(1, factory=lists_with_holes)
+
+
+class Observers(Struct):
+    observers: Array[Observer]
+
+
+@pytest.mark.parametrize("twin", [native, compiler], ids=["native", "Python"])
+def test_an_array_that_is_being_read_can_be_looked_at(twin: Any) -> None:
+    found, _ = twin.compile_decoder(Observers, 0, False)(b"\0\0\0\3" + b"\1\2\3", 0, 7)
+
+    assert found.observers == [Observer(number=each, holes=[]) for each in (1, 2, 3)]
 
 
 @every_message
