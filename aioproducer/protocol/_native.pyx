@@ -7,7 +7,7 @@ are not the message - it leaves to the function that ``compiler`` makes, from th
 there, in their errors least of all.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
@@ -146,19 +146,36 @@ cdef class StructCodec:
     cdef object encode_otherwise
     cdef object decode_otherwise
 
-    def encode(self, struct, bytearray buffer not None, list pieces not None):
+    def encode(self, struct, buffer, pieces):
         """Write the struct: (struct, buffer, finished pieces). What is not in the pieces yet is in the buffer."""
+        if PyByteArray_CheckExact(buffer) and PyList_CheckExact(pieces) and self.try_write(struct, buffer, pieces):
+            return
+        self.encode_otherwise(struct, buffer, pieces)
+
+    def decode(self, data, Py_ssize_t position, Py_ssize_t end):
+        """Read a struct: (data, position, end) to (struct, position behind it)."""
+        if PyBytes_CheckExact(data):
+            found = self.try_read(data, position, end)
+            if found is not None:
+                return found
+        return self.decode_otherwise(data, position, end)
+
+    # The other twin is asked after an exception was handled, and not while it is: it would be part of what is raised then.
+
+    cdef bint try_write(self, struct, bytearray buffer, list pieces) except -1:
+        """Whether the struct was written. If not, nothing was."""
         cdef Output out = Output()
         out.put(PyByteArray_AS_STRING(buffer), PyByteArray_GET_SIZE(buffer))
         try:
             self.write(struct, out)
         except (_Unusual, AttributeError, UnicodeEncodeError):
-            return self.encode_otherwise(struct, buffer, pieces)
+            return False
         pieces.extend(out.pieces)
         buffer[:] = PyBytes_FromStringAndSize(<char*>out.data, out.used)
+        return True
 
-    def decode(self, bytes data not None, Py_ssize_t position, Py_ssize_t end):
-        """Read a struct: (data, position, end) to (struct, position behind it)."""
+    cdef tuple try_read(self, bytes data, Py_ssize_t position, Py_ssize_t end):
+        """The struct and the position behind it, or None for what is left to the other twin."""
         cdef Input source
         source.data = <const uint8_t*>PyBytes_AS_STRING(data)
         source.at = position
@@ -166,7 +183,7 @@ cdef class StructCodec:
         try:
             struct = self.read(&source, data)
         except (_Unusual, UnicodeDecodeError):
-            return self.decode_otherwise(data, position, end)
+            return None
         return struct, source.at
 
     # -- writing -------------------------------------------------------------------------------------------------------

@@ -295,8 +295,8 @@ class Message(Struct):
         Keeps no reference to the data unless they are ``bytes``. Raises ProtocolError if they are anything else than this
         message in this version, and UnsupportedVersion for a version that is not declared.
         """
-        if not isinstance(data, bytes):
-            data = bytes(data)  # a receive buffer will be overwritten; and bytes are read faster
+        if type(data) is not bytes:
+            data = bytes(data)  # a receive buffer will be overwritten; and exactly bytes are read fastest
         decoder = cls._decoders.get(version) or cls._make_decoder(version)
         size = len(data)
         try:

@@ -23,6 +23,7 @@ from aioproducer.protocol.messages import (
     SaslAuthenticateResponse,
     SaslHandshakeResponse,
 )
+from aioproducer.types import BytesLike
 from tests.protocol.spoken import every_message, for_each, spoken
 
 Filled: TypeAlias = Callable[..., Message]
@@ -173,6 +174,25 @@ def test_an_array_takes_no_memory_before_its_elements_are_there(size: int, reaso
         tracemalloc.stop()
 
     assert peak < 50_000
+
+
+class Received(bytes):
+    """Bytes, but not exactly."""
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview, Received])
+def test_a_message_is_read_from_all_that_holds_bytes(kind: Callable[[bytes], BytesLike], filled: Filled) -> None:
+    message = filled(ProduceRequest, 9)
+
+    assert ProduceRequest.decode(9, kind(message.encode(9))) == message
+
+
+def test_a_refusal_shows_what_is_wrong_with_the_bytes_and_nothing_else() -> None:
+    with pytest.raises(ProtocolError, match="name is null") as raised:
+        ProduceResponse.decode(3, b"\0\0\0\1" + b"\xff" * 6)
+
+    assert isinstance(raised.value.__cause__, ProtocolError)
+    assert raised.value.__cause__.__context__ is None
 
 
 def test_a_message_does_not_change_when_the_buffer_that_it_was_read_from_does(filled: Callable[..., Any]) -> None:

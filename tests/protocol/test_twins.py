@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import struct
 import uuid
 import weakref
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from aioproducer.errors import ProtocolError
 from aioproducer.protocol import Message, compiler
 from aioproducer.protocol.message import Array, Int8, Int32, Struct, since
 from aioproducer.protocol.messages import ApiVersionsRequest, MetadataResponse, ProduceRequest, ProduceResponse
@@ -247,6 +249,51 @@ def test_native_code_needs_no_help_with_usual_messages(
         native._codec.cache_clear()
 
     assert found == (message, len(data))
+
+
+class Data(bytes):
+    """Bytes, but not exactly."""
+
+
+class Buffer(bytearray):
+    """A bytearray, but not exactly."""
+
+
+class Pieces(list[Any]):
+    """A list, but not exactly."""
+
+
+@pytest.mark.parametrize("kind", [Data, bytearray, memoryview])
+@pytest.mark.parametrize("records", [None, b"records"])
+def test_what_is_almost_bytes_is_read_or_refused_alike(kind: Callable[[bytes], Any], records: bytes | None) -> None:
+    data = kind(produce(records=records).encode(9))
+
+    assert read(native, ProduceRequest, 9, data) == read(compiler, ProduceRequest, 9, data)
+
+
+@pytest.mark.parametrize(("buffer", "pieces"), [(Buffer(b"header"), []), (bytearray(b"header"), Pieces([b"first"]))])
+def test_into_what_is_almost_a_bytearray_or_a_list_is_written_alike(buffer: bytearray, pieces: list[Any]) -> None:
+    for twin in (native, compiler):
+        into, finished = type(buffer)(buffer), type(pieces)(pieces)
+        twin.compile_encoder(ProduceRequest, 9, True)(produce(), into, finished)
+
+        assert b"".join([*finished, into]) == b"".join([*pieces, buffer, produce().encode(9)])
+
+
+def chain(error: BaseException | None) -> list[type[BaseException]]:
+    """What a traceback shows of an error: itself, and all that it came from."""
+    return [] if error is None else [type(error), *chain(error.__cause__ or error.__context__)]
+
+
+def test_a_refusal_tells_nothing_of_the_way_from_one_twin_to_the_other() -> None:
+    for twin in (native, compiler):
+        with pytest.raises(ProtocolError) as unreadable:
+            twin.compile_decoder(ProduceRequest, 9, True)(b"\0" * 8, 0, 8)
+        with pytest.raises(struct.error) as too_large:
+            twin.compile_encoder(ProduceRequest, 9, True)(produce(acks=40_000), bytearray(), [])
+
+        assert chain(unreadable.value) == [ProtocolError]
+        assert chain(too_large.value) == [struct.error]
 
 
 def test_what_is_not_bytes_is_no_message_for_either() -> None:
