@@ -6,31 +6,11 @@ import pytest
 
 from aioproducer.core.transaction_fate import Fate, transaction_fate
 from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.protocol.messages import DescribedTransaction, DescribeTransactionsResponse
+from tests.core.described import answer
 
 HANDLE = TransactionHandle("load", 7, 5)
 EMPTY, OPEN, COMMITTED, ABORTED, FORGOTTEN = Fate
-
-
-def answer(
-    state: str, *, epoch: int = 5, producer_id: int = 7, code: int = 0, transactional_id: str = "load"
-) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            DescribedTransaction(
-                error_code=code,
-                transactional_id=transactional_id,
-                transaction_state=state,
-                transaction_timeout_ms=60_000,
-                transaction_start_time_ms=-1,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                topics=[],
-            )
-        ]
-    )
 
 
 #: The state, and the fates in version 1 under the epoch of the handle, and in version 2 under that and the next one.
@@ -72,20 +52,3 @@ def test_what_the_coordinator_does_not_know_is_forgotten() -> None:
     query = transaction_fate(HANDLE, bumps_epoch=False)
 
     assert query.read(answer("", code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)) is FORGOTTEN
-
-
-def test_the_right_that_is_missing_is_named() -> None:
-    query = transaction_fate(HANDLE, bumps_epoch=False)
-
-    with pytest.raises(BrokerError, match="DESCRIBE") as raised:
-        query.read(answer("", code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-
-    assert not raised.value.retriable
-
-
-def test_an_answer_about_another_transactional_id_is_none() -> None:
-    query = transaction_fate(HANDLE, bumps_epoch=False)
-
-    query.check(answer("Empty"))
-    with pytest.raises(ProtocolError, match="other"):
-        query.check(answer("Empty", transactional_id="other"))
