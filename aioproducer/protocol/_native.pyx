@@ -278,15 +278,18 @@ cdef int write_list(Type type, value, Output out) except -1:
 
 
 cdef int write_records(Type type, value, Output out) except -1:
-    cdef Py_ssize_t length = 0
-    if value is None:
+    cdef Py_ssize_t size, length = 0
+    if value is None and type.nullable:
         return write_length(type, -1, out)
     if PyBytes_CheckExact(value):
         value = (value,)
     elif not (PyList_CheckExact(value) or PyTuple_CheckExact(value)):
         raise _Unusual
     for piece in value:
-        length += len(piece)
+        size = len(piece)
+        if size > MAX_LENGTH - length:
+            raise _Unusual
+        length += size
     write_length(type, length, out)
     out.pieces.append(PyBytes_FromStringAndSize(<char*>out.data, out.used))
     out.pieces.extend(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import struct
+import sys
 import uuid
 import weakref
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from hypothesis.strategies import SearchStrategy
 
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol import Message, compiler
-from aioproducer.protocol.message import Array, Int8, Int32, Struct, since
+from aioproducer.protocol.message import Array, Int8, Int32, Records, Struct, always, since
 from aioproducer.protocol.messages import ApiVersionsRequest, MetadataResponse, ProduceRequest, ProduceResponse
 from aioproducer.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from tests.protocol.spoken import every_message
@@ -32,11 +33,14 @@ Filled: TypeAlias = Callable[..., Message]
 MessagesOf: TypeAlias = Callable[[type[Message], int], SearchStrategy[Message]]
 
 
-def written(twin: Any, message: Message, version: int) -> object:
+def written(twin: Any, message: Struct, version: int, flexible: bool | None = None) -> object:
     """What the twin makes of the message behind some bytes that are there already, or how it refuses."""
     buffer, pieces = bytearray(b"header"), [b"first"]
+    if flexible is None:
+        assert isinstance(message, Message)
+        flexible = message.is_flexible(version)
     try:
-        twin.compile_encoder(type(message), version, message.is_flexible(version))(message, buffer, pieces)
+        twin.compile_encoder(type(message), version, flexible)(message, buffer, pieces)
     except Exception as error:
         return type(error), str(error)
     return bytes(buffer), pieces
@@ -148,6 +152,34 @@ def test_a_struct_that_lacks_a_field_is_refused_alike() -> None:
     del message.acks
 
     assert written(native, message, 9) == written(compiler, message, 9)
+
+
+class Endless(bytes):
+    """Bytes that say of themselves that they fill all memory."""
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_records_whose_length_is_beyond_all_numbers_are_written_or_refused_alike(version: int) -> None:
+    for pieces in ([Endless(b"a")], [Endless(b"a"), Endless(b"b")], [b"a", Endless(b"b"), Endless(b"c"), b"abc"]):
+        message = produce(records=pieces)
+
+        assert written(native, message, version) == written(compiler, message, version)
+
+
+class LateNulls(Struct):
+    records: Records = always(nullable=1)
+
+
+@pytest.mark.parametrize("flexible", [True, False])
+@pytest.mark.parametrize("version", [0, 1])
+def test_records_that_must_not_be_null_yet_are_written_or_refused_alike(version: int, flexible: bool) -> None:
+    for records in (None, b"records"):
+        message = LateNulls(records=records)
+
+        assert written(native, message, version, flexible) == written(compiler, message, version, flexible)
 
 
 class Restless:
