@@ -154,7 +154,7 @@ cdef class StructCodec:
 
     def decode(self, data, Py_ssize_t position, Py_ssize_t end):
         """Read a struct: (data, position, end) to (struct, position behind it)."""
-        if PyBytes_CheckExact(data):
+        if PyBytes_CheckExact(data) and 0 <= position <= end <= PyBytes_GET_SIZE(data):
             found = self.try_read(data, position, end)
             if found is not None:
                 return found
@@ -170,8 +170,8 @@ cdef class StructCodec:
             self.write(struct, out)
         except (_Unusual, AttributeError, UnicodeEncodeError):
             return False
+        buffer[:] = PyBytes_FromStringAndSize(<char*>out.data, out.used)  # first, because it may be refused
         pieces.extend(out.pieces)
-        buffer[:] = PyBytes_FromStringAndSize(<char*>out.data, out.used)
         return True
 
     cdef tuple try_read(self, bytes data, Py_ssize_t position, Py_ssize_t end):
@@ -179,7 +179,7 @@ cdef class StructCodec:
         cdef Input source
         source.data = <const uint8_t*>PyBytes_AS_STRING(data)
         source.at = position
-        source.end = min(end, PyBytes_GET_SIZE(data))
+        source.end = end
         try:
             struct = self.read(&source, data)
         except (_Unusual, UnicodeDecodeError):

@@ -46,9 +46,10 @@ def written(twin: Any, message: Struct, version: int, flexible: bool | None = No
     return bytes(buffer), pieces
 
 
-def read(twin: Any, cls: type[Message], version: int, data: bytes, position: int = 0) -> object:
+def read(twin: Any, cls: type[Struct], version: int, data: bytes, position: int = 0, end: int | None = None) -> object:
+    flexible = issubclass(cls, Message) and cls.is_flexible(version)
     try:
-        return twin.compile_decoder(cls, version, cls.is_flexible(version))(data, position, len(data))
+        return twin.compile_decoder(cls, version, flexible)(data, position, len(data) if end is None else end)
     except Exception as error:
         return type(error), str(error)
 
@@ -310,6 +311,28 @@ def test_into_what_is_almost_a_bytearray_or_a_list_is_written_alike(buffer: byte
         twin.compile_encoder(ProduceRequest, 9, True)(produce(), into, finished)
 
         assert b"".join([*finished, into]) == b"".join([*pieces, buffer, produce().encode(9)])
+
+
+class Byte(Struct):
+    value: Int8
+
+
+@pytest.mark.parametrize("end", [0, 1, 2, 3, 4, -1, -sys.maxsize - 1, sys.maxsize])
+@pytest.mark.parametrize("position", [-1, -2, -3, -4, -1000, 2, 3, 4, sys.maxsize])
+def test_positions_that_are_not_within_the_data_are_taken_or_refused_alike(position: int, end: int) -> None:
+    data = b"\7\10\11"
+
+    assert read(native, Byte, 0, data, position, end) == read(compiler, Byte, 0, data, position, end)
+
+
+def test_into_a_buffer_that_somebody_looks_into_nothing_is_written() -> None:
+    for twin in (native, compiler):
+        buffer, pieces = bytearray(b"header"), [b"first"]
+
+        with memoryview(buffer), pytest.raises(BufferError):
+            twin.compile_encoder(ProduceRequest, 9, True)(produce(), buffer, pieces)
+
+        assert (bytes(buffer), pieces) == (b"header", [b"first"])
 
 
 def chain(error: BaseException | None) -> list[type[BaseException]]:
