@@ -5,7 +5,8 @@ declaration for each message would be simpler and some five times slower; Produc
 fixed length that stand together become a single call of ``struct``.
 
 The names in the text: ``o`` the struct, ``b`` the buffer being written, ``out`` the finished pieces, ``d`` the data being
-read, ``p`` the position and ``n`` the end in them, ``k`` a length, ``e`` where it ends, ``v`` a value, ``x`` an element.
+read, ``p`` the position and ``n`` the end in them, ``k`` a length, ``e`` where it ends, ``v`` a value, ``x`` an element,
+``a`` and a number an array.
 """
 
 from __future__ import annotations
@@ -156,17 +157,17 @@ class _Code:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._names: dict[str, Any] = {}
-        self._depth = 1
+        self.depth = 1
 
     def line(self, text: str) -> None:
-        self._lines.append("    " * self._depth + text)
+        self._lines.append("    " * self.depth + text)
 
     @contextmanager
     def block(self, head: str) -> Generator[None]:
         self.line(head)
-        self._depth += 1
+        self.depth += 1
         yield
-        self._depth -= 1
+        self.depth -= 1
 
     def constant(self, value: Any) -> str:
         """A name for a value in the text."""
@@ -391,12 +392,13 @@ class _Reader:
             self._code.line(f"{target} = list({unpack}('>%d{element.code}' % k, d, p))")
             self._code.line(f"p += k * {least}")
             return
-        self._code.line("a = []")
+        array = f"a{self._code.depth}"  # one for each array that is being read
+        self._code.line(f"{array} = []")
         with self._code.block("for _ in range(k):"):
             self._value(element, "x", f"an element of {name}", nullable=False)
             self._flush()
-            self._code.line("a.append(x)")
-        self._code.line(f"{target} = a")
+            self._code.line(f"{array}.append(x)")
+        self._code.line(f"{target} = {array}")
 
     def _length(self, type_: Text | Blob | ListOf) -> None:
         if not self._flexible:

@@ -19,7 +19,7 @@ from hypothesis.strategies import SearchStrategy
 
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol import Message, compiler
-from aioproducer.protocol.message import Array, Int8, Int32, Records, Struct, always, since
+from aioproducer.protocol.message import Array, Int8, Int32, Records, String, Struct, always, since
 from aioproducer.protocol.messages import ApiVersionsRequest, MetadataResponse, ProduceRequest, ProduceResponse
 from aioproducer.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from tests.protocol.spoken import every_message
@@ -349,6 +349,20 @@ def test_a_refusal_tells_nothing_of_the_way_from_one_twin_to_the_other() -> None
 
         assert chain(unreadable.value) == [ProtocolError]
         assert chain(too_large.value) == [struct.error]
+
+
+class Table(Struct):
+    rows: Array[Array[String]]
+
+
+@pytest.mark.parametrize("rows", [[], [[]], [["a"], [], ["b", "c"]]])
+def test_arrays_of_arrays_are_written_and_read_alike(rows: list[list[str]]) -> None:
+    table = Table(rows=rows)
+    buffer = bytearray()
+    compiler.compile_encoder(Table, 0, False)(table, buffer, [])
+
+    assert written(native, table, 0, False) == written(compiler, table, 0, False)
+    assert read(native, Table, 0, bytes(buffer)) == read(compiler, Table, 0, bytes(buffer)) == (table, len(buffer))
 
 
 def test_what_is_not_bytes_is_no_message_for_either() -> None:
