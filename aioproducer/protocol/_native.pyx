@@ -146,6 +146,11 @@ cdef class StructCodec:
     cdef object encode_otherwise
     cdef object decode_otherwise
 
+    def __cinit__(self, cls):
+        if not isinstance(cls, type):  # making an instance does not ask again
+            raise TypeError(f"{cls!r} is no class.")
+        self.cls = cls
+
     def encode(self, struct, buffer, pieces):
         """Write the struct: (struct, buffer, finished pieces). What is not in the pieces yet is in the buffer."""
         if PyByteArray_CheckExact(buffer) and PyList_CheckExact(pieces) and self.try_write(struct, buffer, pieces):
@@ -418,9 +423,8 @@ cdef Py_ssize_t read_length(Type type, Input* source) except? -2:
 
 @cache
 def _codec(cls, version, flexible):
-    cdef StructCodec codec = StructCodec()
+    cdef StructCodec codec = StructCodec(cls)
     plain, tagged = compiler.fields_of(cls, version)
-    codec.cls = cls
     codec.flexible = flexible
     codec.plain = [_slot(field, version, flexible) for field in plain]
     codec.tagged = [_slot(field, version, flexible) for field in tagged]

@@ -351,6 +351,14 @@ def test_a_refusal_tells_nothing_of_the_way_from_one_twin_to_the_other() -> None
         assert chain(too_large.value) == [struct.error]
 
 
+def test_what_is_no_class_has_no_codec() -> None:
+    codec = type(native.compile_decoder(ApiVersionsRequest, 3, True).__self__)
+
+    for wrong in ((), (None,), (ApiVersionsRequest(),)):
+        with pytest.raises(TypeError):
+            codec(*wrong)
+
+
 class Table(Struct):
     rows: Array[Array[String]]
 
