@@ -127,7 +127,7 @@ class Producer(ShortWay):
         self._transaction_error: KafkaError | None = None
 
         self._intake = Intake(config, self._metrics)
-        self.appender = Appender(self._enqueue, self._enqueue_nowait, _BURST_BYTES)
+        self.appender = Appender(self._send, self._enqueue, self._enqueue_nowait, _BURST_BYTES)
 
     @classmethod
     def from_url(cls, url: str, **overrides: Unpack[ProducerOptions]) -> Self:
@@ -364,55 +364,24 @@ class Producer(ShortWay):
 
     # -- records ------------------------------------------------------------------------------------------------------
 
-    async def send(
+    async def _send(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
-        *,
-        key: object = None,
-        headers: HeadersInput | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: DeliveryCallback | None = None,
-        timeout: float | None = None,
+        value: object,
+        key: object,
+        headers: HeadersInput | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
+        timeout: float | None,
     ) -> RecordMetadata:
-        """Send one record and wait for its acknowledgement; the metadata tell where it is.
-
-        ``topic`` may be a whole `ProducerRecord`; the arguments behind it are left out then. ``timestamp_ms`` is in
-        milliseconds since 1970 (None: now). ``timeout``, in seconds, bounds the whole call; without it, ``max_block_ms``
-        bounds the wait for metadata and room, and ``delivery_timeout_ms`` the delivery.
-
-        Raises `InvalidRecord` for what can never be sent, `NotWritten` or `Unknown` for what was not acknowledged.
-        After a `timeout` that ends while the record is on its way (`UnknownTimeout`), it is still being sent, and a
-        failure goes to ``on_delivery_error``.
-
-        Cancellation: while it waits for metadata or room, nothing was buffered. Afterwards the record is delivered all
-        the same; its outcome goes to ``on_delivery`` or, a failure that nobody looks at, to ``on_delivery_error``.
-        """
+        """The long way of `send`, where the time is limited, or `enqueue` has one."""
+        record = topic, value, key, headers, partition, timestamp_ms, on_delivery
         if timeout is None:
-            return await (
-                await self.enqueue(
-                    topic,
-                    value,
-                    key=key,
-                    headers=headers,
-                    partition=partition,
-                    timestamp_ms=timestamp_ms,
-                    on_delivery=on_delivery,
-                )
-            )
+            return await (await self._enqueue(*record, None))
         seconds = check_timeout(timeout, InvalidRecord)
         deadline = self._usable().loop.time() + seconds
-        delivery = await self.enqueue(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            on_delivery=on_delivery,
-            timeout=timeout,
-        )
+        delivery = await self._enqueue(*record, timeout)
         limit = asyncio.timeout_at(deadline)
         try:
             async with limit:

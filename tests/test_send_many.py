@@ -26,7 +26,7 @@ class Topic(ShortWay):
         self.unobserved_records = 0
         self._offsets: dict[int, int] = {}
         # Detached: every record takes the long way.
-        self.appender = Appender(self.enqueue, self.enqueue, 1)  # type: ignore[arg-type]
+        self.appender = Appender(self.enqueue, self.enqueue, self.enqueue, 1)  # type: ignore[arg-type]
 
     def check_waiter(self, loop: object) -> None:
         pass

@@ -28,14 +28,15 @@ else:
         count_fork,
     )
 
-    for name in ("enqueue", "enqueue_nowait"):  # what a user reads is written once
+    for name in ("send", "enqueue", "enqueue_nowait"):  # what a user reads is written once
         for attribute in ("__annotations__", "__doc__", "__qualname__"):
             setattr(getattr(ShortWay, name), attribute, getattr(getattr(_append.ShortWay, name), attribute))
     # Whoever looks before calling - mocks, decorators that retry - must be told what it answers.
-    if sys.version_info >= (3, 12):
-        inspect.markcoroutinefunction(ShortWay.enqueue)
-    else:
-        ShortWay.enqueue._is_coroutine = asyncio.coroutines._is_coroutine
+    for call in (ShortWay.send, ShortWay.enqueue):
+        if sys.version_info >= (3, 12):
+            inspect.markcoroutinefunction(call)
+        else:
+            call._is_coroutine = asyncio.coroutines._is_coroutine
 
 __all__ = [
     "RECORD_COST",

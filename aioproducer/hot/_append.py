@@ -23,7 +23,7 @@ from aioproducer.serializers import normalize_headers
 from ._delivery import Delivery, Outcome
 
 if TYPE_CHECKING:
-    from aioproducer.types import Header, HeadersInput, ProducerRecord
+    from aioproducer.types import Header, HeadersInput, ProducerRecord, RecordMetadata
 
 __all__ = ["RECORD_COST", "Appender", "Budget", "Lane", "OpenBatch", "ShortWay", "StickyPartition", "count_fork"]
 
@@ -166,7 +166,7 @@ _NOWHERE: Final = Lane(0, StickyPartition(1))
 class Appender:
     """Puts records into open batches as long as there is nothing to decide.
 
-    It works between `attach` and `detach`, in the event loop and the process of the former. ``enqueue`` and
+    It works between `attach` and `detach`, in the event loop and the process of the former. ``send``, ``enqueue`` and
     ``enqueue_nowait`` are the long ways, with the arguments of the `ShortWay`, all of them by position.
     """
 
@@ -186,6 +186,7 @@ class Appender:
         "burst",
         "enqueue",
         "enqueue_nowait",
+        "send",
     )
 
     #: Bytes appended since the caller was last asked to let the event loop run.
@@ -193,11 +194,13 @@ class Appender:
 
     def __init__(
         self,
+        send: Callable[..., Coroutine[Any, Any, RecordMetadata]],
         enqueue: Callable[..., Coroutine[Any, Any, Delivery]],
         enqueue_nowait: Callable[..., Delivery],
         max_burst: int,
     ) -> None:
         self.burst = 0
+        self.send = send
         self.enqueue = enqueue
         self.enqueue_nowait = enqueue_nowait
         self._max_burst = max_burst
@@ -467,6 +470,45 @@ class ShortWay:
     #: The short way itself; not for users.
     appender: Appender
 
+    async def send(
+        self,
+        topic: str | ProducerRecord,
+        value: object = None,
+        *,
+        key: object = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[Delivery], object] | None = None,
+        timeout: float | None = None,
+    ) -> RecordMetadata:
+        """Send one record and wait for its acknowledgement; the metadata tell where it is.
+
+        ``topic`` may be a whole `ProducerRecord`; the arguments behind it are left out then. ``timestamp_ms`` is in
+        milliseconds since 1970 (None: now). ``timeout``, in seconds, bounds the whole call; without it, ``max_block_ms``
+        bounds the wait for metadata and room, and ``delivery_timeout_ms`` the delivery.
+
+        Raises `InvalidRecord` for what can never be sent, `NotWritten` or `Unknown` for what was not acknowledged.
+        After a `timeout` that ends while the record is on its way (`UnknownTimeout`), it is still being sent, and a
+        failure goes to ``on_delivery_error``.
+
+        Cancellation: while it waits for metadata or room, nothing was buffered. Afterwards the record is delivered all
+        the same; its outcome goes to ``on_delivery`` or, a failure that nobody looks at, to ``on_delivery_error``.
+        """
+        if timeout is not None:
+            return await self.appender.send(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
+        return await (
+            await self.enqueue(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                on_delivery=on_delivery,
+            )
+        )
+
     async def enqueue(
         self,
         topic: str | ProducerRecord,
@@ -524,4 +566,5 @@ class ShortWay:
         return appender.enqueue_nowait(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
 
-ShortWay.enqueue.__qualname__ = "Producer.enqueue"  # as which it is known to who reads a warning
+for _method in (ShortWay.send, ShortWay.enqueue):
+    _method.__qualname__ = f"Producer.{_method.__name__}"  # as which it is known to who reads a warning

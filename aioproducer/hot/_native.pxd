@@ -61,7 +61,7 @@ cdef class Lane:
 
 cdef class Appender:
     cdef public long long burst
-    cdef readonly object enqueue, enqueue_nowait
+    cdef readonly object send, enqueue, enqueue_nowait
     cdef object _filled, _begin, _undo, _loop, _kept, _topic
     cdef Lane _lane
     cdef dict _lanes

@@ -3,7 +3,7 @@
 """The hot path in native code: the twin of ``_append`` and ``_delivery``, which define what is right.
 
 What is peculiar to it: a `Delivery` is no object of the garbage collector's, so a million of them cost no collection; and
-what ``enqueue()`` answers is a coroutine in all respects but its type, made without a frame.
+what ``send()`` and ``enqueue()`` answer is a coroutine in all respects but its type, made without a frame.
 
 Wherever Python code may run - the collector's finalizers, too, as soon as an object of its is made - anything may have
 changed afterwards. So headers are read before anything else is looked at, and what an attribute held is kept until its
@@ -338,18 +338,23 @@ cdef object running_loop():
     return loop
 
 
+cdef object waiter_for(Delivery delivery):
+    """A future that is set when the outcome is known. Raises where nobody would set it."""
+    cdef Outcome result = delivery.find()
+    loop = running_loop()
+    waiter = loop.create_future()
+    if result._loop is loop and result._forks == forks and result.waiters is not None:
+        result.waiters[waiter] = delivery._index
+    else:
+        result.wait(delivery._index, waiter)
+        result._loop, result._forks = loop, forks
+    return waiter
+
+
 def wait(Delivery delivery):
     """Waits for an outcome that is not known yet."""
-    cdef Outcome result
     if not delivery.done():
-        result = delivery.find()
-        loop = running_loop()
-        waiter = loop.create_future()
-        if result._loop is loop and result._forks == forks and result.waiters is not None:
-            result.waiters[waiter] = delivery._index
-        else:
-            result.wait(delivery._index, waiter)  # which raises where nobody would wake it
-            result._loop, result._forks = loop, forks
+        waiter = waiter_for(delivery)
         try:
             yield from waiter
         except BaseException:
@@ -489,11 +494,12 @@ cdef class Lane:
 cdef class Appender:
     """Puts records into open batches as long as there is nothing to decide.
 
-    It works between `attach` and `detach`, in the event loop and the process of the former. ``enqueue`` and
+    It works between `attach` and `detach`, in the event loop and the process of the former. ``send``, ``enqueue`` and
     ``enqueue_nowait`` are the long ways, with the arguments of the `ShortWay`, all of them by position.
     """
 
-    def __init__(self, enqueue, enqueue_nowait, long long max_burst):
+    def __init__(self, send, enqueue, enqueue_nowait, long long max_burst):
+        self.send = send
         self.enqueue = enqueue
         self.enqueue_nowait = enqueue_nowait
         self._max_burst = max_burst
@@ -806,6 +812,31 @@ cdef class ShortWay:
     cdef public Appender appender
 
     @cython.binding(True)
+    def send(
+        self,
+        topic,
+        value=None,
+        *,
+        key=None,
+        headers=None,
+        partition=None,
+        timestamp_ms=None,
+        on_delivery=None,
+        timeout=None,
+    ):
+        cdef Send call = Send.__new__(Send)
+        call.appender = self.appender
+        call.topic = topic
+        call.value = value
+        call.key = key
+        call.headers = headers
+        call.partition = partition
+        call.timestamp_ms = timestamp_ms
+        call.on_delivery = on_delivery
+        call.timeout = timeout
+        return call
+
+    @cython.binding(True)
     def enqueue(
         self,
         topic,
@@ -854,18 +885,39 @@ cdef inline bint may_be_timeout(object timeout) except -1:
 cdef str REUSED = "cannot reuse already awaited coroutine"
 
 
-@cython.final
-@cython.freelist(64)
-cdef class Enqueue:
-    """One call of ``Producer.enqueue``: a coroutine that mostly ends at its first step."""
+cdef class Call:
+    """One call of a producer's method, which is a coroutine: it mostly goes the short way, or else another one goes for it."""
 
     cdef Appender appender
     cdef object topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout
     cdef object long_way
     cdef bint has_begun
 
+    cdef object make_long_way(self):
+        raise NotImplementedError
+
+    cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
+        """The first step; `PYGEN_ERROR` without an exception where it is to be the long way's."""
+        raise NotImplementedError
+
+    cdef PySendResult go_on(self, PyObject* value, PyObject** result) except? PYGEN_ERROR:
+        """A later step of the short way."""
+        raise RuntimeError(REUSED)
+
+    cdef bint give_up(self) except -1:
+        """Stop waiting, where it does; answers whether it did."""
+        return False
+
+    cdef object waited_for(self):
+        """What the short way waits for, or None."""
+        return None
+
+    cdef const char* complaint(self) noexcept:
+        """What is said of one that nobody awaited."""
+        return b""
+
     def __await__(self):
-        if self.long_way is not None and self.long_way.cr_await is not None:
+        if self.waited_for() is not None or (self.long_way is not None and self.long_way.cr_await is not None):
             raise RuntimeError("coroutine is being awaited already")
         return self
 
@@ -878,7 +930,7 @@ cdef class Enqueue:
     def send(self, value):
         """As of a coroutine."""
         cdef PyObject* answer = NULL
-        cdef PySendResult state = send_enqueue(<PyObject*>self, <PyObject*>value, &answer)
+        cdef PySendResult state = send_call(<PyObject*>self, <PyObject*>value, &answer)
         if state == PYGEN_ERROR:
             reraise()
         result = <object>answer
@@ -889,10 +941,12 @@ cdef class Enqueue:
 
     def throw(self, kind, value=None, traceback=None):
         """As of a coroutine."""
-        if self.long_way is None:
+        if self.long_way is None and not self.give_up():
             if self.has_begun:
                 raise RuntimeError(REUSED)
             self.take_long_way()  # to its first line, from where it raises
+        if self.long_way is None:
+            raise_from_outside(kind, value, traceback)
         if value is None and traceback is None:
             return self.long_way.throw(kind)
         return self.long_way.throw(kind, value, traceback)
@@ -902,7 +956,7 @@ cdef class Enqueue:
         self.has_begun = True
         if self.long_way is not None:
             self.long_way.close()
-        else:
+        elif not self.give_up():
             self.forget()
 
     cdef int forget(self) except -1:
@@ -916,28 +970,18 @@ cdef class Enqueue:
 
     cdef int take_long_way(self) except -1:
         self.has_begun = True
-        self.long_way = self.appender.enqueue(
-            self.topic,
-            self.value,
-            self.key,
-            self.headers,
-            self.partition,
-            self.timestamp_ms,
-            self.on_delivery,
-            self.timeout,
-        )
+        self.long_way = self.make_long_way()
         return self.forget()
 
-    cdef Delivery begin(self):
-        """The delivery, or None where the long way was made ready."""
+    cdef Delivery put(self):
+        """The delivery, or None where the record must take the long way."""
         cdef Delivery delivery = None
         self.has_begun = True
-        if (self.on_delivery is None or callable(self.on_delivery)) and may_be_timeout(self.timeout):
+        if self.on_delivery is None or callable(self.on_delivery):
             delivery = self.appender.put(
                 self.topic, self.value, self.key, self.headers, self.partition, self.timestamp_ms
             )
         if delivery is None:
-            self.take_long_way()
             return None
         if self.on_delivery is not None:
             delivery.add_done_callback(self.on_delivery)
@@ -947,7 +991,7 @@ cdef class Enqueue:
     @property
     def cr_await(self):
         """As of a coroutine: what it waits for."""
-        return None if self.long_way is None else self.long_way.cr_await
+        return self.waited_for() if self.long_way is None else self.long_way.cr_await
 
     @property
     def cr_frame(self):
@@ -962,7 +1006,7 @@ cdef class Enqueue:
     @property
     def cr_suspended(self):
         """As of a coroutine."""
-        return False if self.long_way is None else self.long_way.cr_suspended
+        return self.waited_for() is not None if self.long_way is None else self.long_way.cr_suspended
 
     @property
     def cr_origin(self):
@@ -970,24 +1014,126 @@ cdef class Enqueue:
         return None
 
     @property
-    def cr_code(self):
-        """As of a coroutine: the code of the long way."""
-        return self.appender.enqueue.__code__
+    def __qualname__(self):
+        return f"Producer.{self.__name__}"
+
+    def __dealloc__(self):
+        if not self.has_begun:
+            PyErr_WarnEx(RuntimeWarning, self.complaint(), 1)
+
+    def __repr__(self):
+        return f"<coroutine object {self.__qualname__} at {<size_t><PyObject*>self:#x}>"
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Enqueue(Call):
+    """One call of ``Producer.enqueue``: a coroutine that mostly ends at its first step."""
 
     @property
     def __name__(self):
         return "enqueue"
 
+    cdef const char* complaint(self) noexcept:
+        return b"coroutine 'Producer.enqueue' was never awaited"
+
+    cdef object make_long_way(self):
+        return self.appender.enqueue(
+            self.topic,
+            self.value,
+            self.key,
+            self.headers,
+            self.partition,
+            self.timestamp_ms,
+            self.on_delivery,
+            self.timeout,
+        )
+
+    cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
+        cdef Delivery delivery = self.put() if may_be_timeout(self.timeout) else None
+        if delivery is None:
+            return PYGEN_ERROR
+        Py_INCREF(delivery)
+        result[0] = <PyObject*>delivery
+        return PYGEN_RETURN
+
     @property
-    def __qualname__(self):
-        return "Producer.enqueue"
+    def cr_code(self):
+        """As of a coroutine: the code of the long way."""
+        return self.appender.enqueue.__code__
 
-    def __dealloc__(self):
-        if not self.has_begun:
-            PyErr_WarnEx(RuntimeWarning, "coroutine 'Producer.enqueue' was never awaited", 1)
 
-    def __repr__(self):
-        return f"<coroutine object Producer.enqueue at {<size_t><PyObject*>self:#x}>"
+@cython.final
+@cython.freelist(1024)
+cdef class Send(Call):
+    """One call of ``Producer.send``: a coroutine that mostly puts the record in, and waits once for its outcome."""
+
+    cdef Delivery delivery
+    cdef object waiter
+
+    @property
+    def __name__(self):
+        return "send"
+
+    cdef const char* complaint(self) noexcept:
+        return b"coroutine 'Producer.send' was never awaited"
+
+    cdef object make_long_way(self):
+        return self.appender.send(
+            self.topic,
+            self.value,
+            self.key,
+            self.headers,
+            self.partition,
+            self.timestamp_ms,
+            self.on_delivery,
+            self.timeout,
+        )
+
+    cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
+        cdef Delivery delivery = self.put() if self.timeout is None else None
+        if delivery is None:
+            return PYGEN_ERROR
+        waiter = waiter_for(delivery)
+        waiter._asyncio_future_blocking = True  # as its own __await__ says to the task
+        self.delivery = delivery
+        self.waiter = waiter
+        Py_INCREF(waiter)
+        result[0] = <PyObject*>waiter
+        return PYGEN_NEXT
+
+    cdef PySendResult go_on(self, PyObject* value, PyObject** result) except? PYGEN_ERROR:
+        cdef Delivery delivery = self.delivery
+        waiter = self.waiter
+        if waiter is None:
+            raise RuntimeError(REUSED)
+        self.waiter = self.delivery = None
+        try:
+            waiter.result()  # raises where it was cancelled, and where this is no step of a task that waited for it
+        except BaseException:
+            delivery.find().forget(waiter)
+            raise
+        answer = delivery.result()
+        Py_INCREF(answer)
+        result[0] = <PyObject*>answer
+        return PYGEN_RETURN
+
+    cdef bint give_up(self) except -1:
+        cdef Delivery delivery = self.delivery
+        waiter = self.waiter
+        if waiter is None:
+            return False
+        self.waiter = self.delivery = None
+        delivery.find().forget(waiter)
+        return True
+
+    cdef object waited_for(self):
+        return self.waiter
+
+    @property
+    def cr_code(self):
+        """As of a coroutine: the code of the long way."""
+        return self.appender.send.__code__
 
 
 cdef extern from *:
@@ -997,27 +1143,38 @@ cdef extern from *:
     int reraise "aioproducer_reraise"() except -1
 
 
-cdef PySendResult send_enqueue(PyObject* itself, PyObject* value, PyObject** result) noexcept:
-    cdef Enqueue self = <Enqueue>itself
-    cdef Delivery delivery
+cdef int raise_from_outside(object kind, object value, object traceback) except -1:
+    """Raise what somebody threw into a coroutine, in either of the ways in which that is said."""
+    if isinstance(kind, type):
+        error = kind() if value is None else value if isinstance(value, kind) else kind(value)
+    else:
+        error = kind
+    if traceback is not None:
+        error = error.with_traceback(traceback)
+    raise error
+
+
+cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result) noexcept:
+    cdef Call self = <Call>itself
+    cdef PySendResult state
     if self.long_way is not None:
         return PyIter_Send(<PyObject*>self.long_way, value, result)
     try:
         if self.has_begun:
-            raise RuntimeError(REUSED)
+            return self.go_on(value, result)
         if value is not <PyObject*>None:
             raise TypeError("can't send non-None value to a just-started coroutine")
-        delivery = self.begin()
+        state = self.begin(result)
+        if state != PYGEN_ERROR:
+            return state
+        self.take_long_way()
     except BaseException as error:
         return raised(error, result)
-    if delivery is None:
-        return PyIter_Send(<PyObject*>self.long_way, value, result)
-    Py_INCREF(delivery)
-    result[0] = <PyObject*>delivery
-    return PYGEN_RETURN
+    return PyIter_Send(<PyObject*>self.long_way, value, result)
 
 
 # Cython has no name for this slot, by which the interpreter (up to 3.11) and the tasks of asyncio take an answer without an
 # exception made to carry it.
-(<CTypeObject*>Enqueue).tp_as_async.am_send = send_enqueue
+(<CTypeObject*>Enqueue).tp_as_async.am_send = send_call
+(<CTypeObject*>Send).tp_as_async.am_send = send_call
 (<CTypeObject*>Known).tp_as_async.am_send = send_known

@@ -117,7 +117,7 @@ class World:
         self.limit = 400
         self.budget = twin.budget(PLENTY)
         self.lanes: dict[str, Any] = {}
-        self.appender = twin.appender(self._enqueue, self._enqueue_nowait, max_burst)
+        self.appender = twin.appender(self._send, self._enqueue, self._enqueue_nowait, max_burst)
         self.short_way = twin.short_way()
         self.short_way.appender = self.appender
         self._result_class = result_class(twin)
@@ -184,6 +184,10 @@ class World:
 
     def _filled(self, batch: Any) -> None:
         self.told.append(("filled", batch.result.partition, batch.count))
+
+    async def _send(self, *arguments: object) -> object:
+        self.told.append(("long way to send", *arguments))
+        return "long way"
 
     async def _enqueue(self, *arguments: object) -> object:
         self.told.append(("long way", len(arguments), *map(type, arguments)))

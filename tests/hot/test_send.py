@@ -1,0 +1,379 @@
+"""What ``send()`` answers is a coroutine, whichever twin made it, which waits for the acknowledgement of its record."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import sys
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+from unittest.mock import create_autospec
+
+import pytest
+
+from aioproducer import Producer
+from tests.hot.calls import Waiting, each_way, pause
+from tests.hot.twins import Twin, each_twin
+
+
+class Refused(Exception):
+    """What becomes of a record that was not written."""
+
+
+class Failure:
+    """As of a batch that failed."""
+
+    def error_for(self, index: int) -> Refused:
+        return Refused(index)
+
+
+# -- to await ----------------------------------------------------------------------------------------------------------
+
+
+@each_twin
+@each_way
+async def test_it_answers_the_metadata_when_the_batch_is_acknowledged(twin: Twin, way: Callable[[Any], Any]) -> None:
+    world = Waiting(twin)
+
+    first, second = (asyncio.ensure_future(way(world.sent())) for _ in range(2))
+    await pause()
+    assert (world.count, first.done(), second.done()) == (2, False, False)
+    world.results[0].succeed(5)
+
+    assert [(each.topic, each.partition, each.offset) for each in (await first, await second)] == [
+        ("orders", 0, 5),
+        ("orders", 0, 6),
+    ]
+
+
+@each_twin
+@each_way
+async def test_it_raises_what_became_of_a_record_that_failed(twin: Twin, way: Callable[[Any], Any]) -> None:
+    world = Waiting(twin)
+
+    waiting = asyncio.ensure_future(way(world.sent()))
+    await pause()
+    world.results[0].failure = Failure()
+    world.results[0].wake()
+
+    error: BaseException | None = (await asyncio.gather(waiting, return_exceptions=True))[0]
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert repr(error) == "Refused(0)"
+    del waiting, error
+    gc.collect()
+    assert world.results[0].gone == []  # somebody has looked
+
+
+@each_twin
+async def test_it_waits_on_where_the_batch_was_split(twin: Twin) -> None:
+    world = Waiting(twin)
+    waiting = asyncio.ensure_future(world.sent())
+    await pause()
+    whole, part = world.results[0], type(world.results[0])(world.results[0].partition)
+    whole.parts, part.waiters = [part], whole.waiters
+    whole.is_split, whole.waiters = True, None
+
+    part.succeed(7)
+
+    assert (await waiting).offset == 7
+
+
+@each_twin
+async def test_on_delivery_is_told_as_well(twin: Twin) -> None:
+    world = Waiting(twin)
+    told: list[Any] = []
+
+    waiting = asyncio.ensure_future(world.sent(on_delivery=told.append))
+    await pause()
+    [(delivery, callback)] = world.results[0].callbacks
+    callback(delivery)
+    world.results[0].succeed(5)
+
+    assert (await waiting).offset == 5
+    assert told == [delivery]
+
+
+@each_twin
+async def test_what_needs_a_decision_or_has_a_time_limit_takes_the_long_way(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    answers = [
+        await world.sent(timeout=5.0),
+        await world.short_way.send("orders", b"x", key=b"k", headers=(), partition=1, timestamp_ms=9, timeout=0),
+    ]
+
+    assert answers == ["long way", "long way"]
+    assert world.told == [
+        ("long way to send", "orders", b"x", None, None, 0, None, None, 5.0),
+        ("long way to send", "orders", b"x", b"k", (), 1, 9, None, 0),
+    ]
+    assert world.count == 0
+
+
+@each_twin
+async def test_nothing_happens_before_it_is_awaited(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    call = world.sent()
+    assert world.count == 0
+    call.close()
+
+    assert world.count == 0
+
+
+# -- to cancel ---------------------------------------------------------------------------------------------------------
+
+
+@each_twin
+async def test_cancelled_before_its_first_step_it_buffers_nothing(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    task: asyncio.Task[object] = asyncio.create_task(world.sent())
+    task.cancel()
+    [cancelled] = await asyncio.gather(task, return_exceptions=True)
+
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert world.count == 0
+
+
+@each_twin
+async def test_cancelled_while_it_waits_it_leaves_the_record_and_nobody_looks_at_it(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    task: asyncio.Task[object] = asyncio.create_task(world.sent())
+    await pause()
+    task.cancel()
+    [cancelled] = await asyncio.gather(task, return_exceptions=True)
+    del task
+    gc.collect()
+
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert (world.count, world.results[0].waiters) == (1, {})
+    del cancelled
+    await pause()  # the event loop has hold of the error, and so of the delivery, a little longer
+    gc.collect()
+    assert world.results[0].take_abandoned() == [0]
+
+
+@each_twin
+async def test_cancelled_in_the_moment_of_the_acknowledgement_it_is_cancelled(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    task: asyncio.Task[object] = asyncio.create_task(world.sent())
+    await pause()
+    world.results[0].succeed(5)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@each_twin
+async def test_a_timeout_ends_the_wait(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(world.sent(), 0.001)
+
+    assert (world.count, world.results[0].waiters) == (1, {})
+
+
+# -- as a generator has it ---------------------------------------------------------------------------------------------
+
+
+@each_twin
+async def test_it_is_awaited_once(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.sent()
+    task = asyncio.create_task(call)
+    await pause()
+    world.results[0].succeed(5)
+    await task
+
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+        await call
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+        call.send(None)
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+        call.throw(ValueError)
+    call.close()
+
+    assert world.count == 1
+
+
+@each_twin
+async def test_it_is_awaited_by_one_at_a_time(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.sent()
+    task = asyncio.create_task(call)
+    await pause()
+
+    with pytest.raises(RuntimeError, match="coroutine is being awaited already"):
+        await call
+    world.results[0].succeed(5)
+
+    assert (await task).offset == 5
+
+
+@each_twin
+async def test_a_value_cannot_be_sent_before_it_began(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.sent()
+
+    with pytest.raises(TypeError, match="can't send non-None value to a just-started coroutine"):
+        call.send(1)
+    call.close()
+
+    assert world.count == 0
+
+
+@each_twin
+async def test_who_drives_it_by_hand_is_given_the_future_to_wait_for(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.sent()
+
+    future = call.send(None)
+    assert asyncio.isfuture(future)
+    assert getattr(future, "_asyncio_future_blocking") is True  # noqa: B009 - the mark that a task looks for
+    world.results[0].succeed(5)
+    with pytest.raises(StopIteration) as ended:
+        call.send(None)
+
+    assert ended.value.value.offset == 5
+
+
+@each_twin
+async def test_a_step_before_the_outcome_is_known_is_refused_and_ends_it(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.sent()
+    call.send(None)
+
+    with pytest.raises((RuntimeError, asyncio.InvalidStateError)):
+        call.send(None)
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+        call.send(None)
+
+    assert (world.count, world.results[0].waiters) == (1, {})
+
+
+@each_twin
+@pytest.mark.parametrize("begun", [False, True])
+async def test_what_is_thrown_in_comes_out_and_ends_it(twin: Twin, begun: bool) -> None:
+    world = Waiting(twin)
+    for thrown in ((KeyError,), (KeyError("x"),), (KeyError, KeyError("x")), (KeyError, "x"), (KeyError, None, None)):
+        call = world.sent()
+        if begun:
+            call.send(None)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of three arguments, from Python 3.12 on
+            with pytest.raises(KeyError):
+                call.throw(*thrown)
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+            call.send(None)
+
+    assert world.count == (5 if begun else 0)
+    assert all(not result.waiters for result in world.results)
+
+
+@each_twin
+async def test_what_is_no_exception_cannot_be_thrown_in(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.sent()
+    call.send(None)
+
+    with pytest.raises(TypeError):
+        call.throw(5)
+    call.close()
+
+
+@each_twin
+@pytest.mark.parametrize("begun", [False, True])
+async def test_closed_it_waits_no_more_and_warns_of_nothing(twin: Twin, begun: bool) -> None:
+    world = Waiting(twin)
+    call = world.sent()
+    if begun:
+        call.send(None)
+
+    call.close()
+    call.close()
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+        call.send(None)
+    del call
+    gc.collect()
+
+    assert world.count == begun
+    assert all(not result.waiters for result in world.results)
+
+
+@each_twin
+async def test_dropped_while_it_waits_it_leaves_the_record_to_nobody(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.sent()
+    call.send(None)
+
+    del call
+    gc.collect()
+
+    assert world.results[0].take_abandoned() == [0]
+
+
+# -- to forget ---------------------------------------------------------------------------------------------------------
+
+
+@each_twin
+async def test_never_awaited_it_warns_and_buffers_nothing(twin: Twin) -> None:
+    world = Waiting(twin)
+
+    with pytest.warns(RuntimeWarning, match=r"coroutine 'Producer\.send' was never awaited") as warned:
+        world.short_way.send("orders", b"x", partition=0)
+
+    assert [each.filename for each in warned] == [__file__]
+    assert world.count == 0
+
+
+# -- to look at --------------------------------------------------------------------------------------------------------
+
+
+@each_twin
+async def test_everybody_takes_it_for_a_coroutine(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.sent()
+
+    assert [isinstance(call, kind) for kind in (Coroutine, Awaitable)] == [True, True]
+    assert [is_one(call) for is_one in (inspect.isawaitable, asyncio.iscoroutine)] == [True, True]
+    assert "coroutine object Producer.send at 0x" in repr(call)
+    assert (call.__name__, call.__qualname__) == ("send", "Producer.send")
+    assert call.cr_code.co_filename
+    assert (call.cr_await, call.cr_running, call.cr_suspended, call.cr_origin) == (None, False, False, None)
+    task = asyncio.create_task(call)
+    await pause()
+    assert call.cr_await is not None
+    assert inspect.getcoroutinestate(call) == inspect.CORO_SUSPENDED
+    assert "Producer.send()" in repr(task)
+    task.get_stack()
+    world.results[0].succeed(5)
+    await task
+    assert call.cr_await is None
+    assert inspect.getcoroutinestate(call) == inspect.CORO_CLOSED
+
+
+def test_the_method_is_known_to_answer_a_coroutine() -> None:
+    parameters = inspect.signature(Producer.send).parameters
+
+    assert asyncio.iscoroutinefunction(Producer.send)
+    assert sys.version_info < (3, 12) or inspect.iscoroutinefunction(Producer.send)
+    assert list(parameters)[:3] == ["self", "topic", "value"]
+    assert all(each.annotation is not inspect.Parameter.empty for each in list(parameters.values())[1:])
+    assert "timeout" in parameters
+    assert (Producer.send.__doc__ or "").startswith("Send one record and wait")
+
+
+async def test_a_mock_of_a_producer_can_be_awaited() -> None:
+    producer = create_autospec(Producer, instance=True)
+    producer.send.return_value = "metadata"
+
+    assert await producer.send("orders", b"x") == "metadata"
