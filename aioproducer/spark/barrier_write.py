@@ -21,7 +21,7 @@ from aioproducer.spark.job_coordinator import JobCoordinator
 from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.kafka_partitions import partition_for_kafka, slots
 from aioproducer.spark.sink_columns import SinkColumns
-from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.sink_options import DeliveryGuarantee, SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt
 from aioproducer.spark.task_run import TaskRun
 from aioproducer.spark.task_summary import TaskSummary
@@ -96,7 +96,7 @@ class BarrierWrite:
 
     def __init__(self, options: Mapping[str, str], *, is_marked: bool = True) -> None:
         """Raises `ConfigError` for options that do not fit."""
-        self.options = SinkOptions.from_spark({**options, "delivery.guarantee": "exactly-once"})
+        self.options = SinkOptions.from_spark(options, only=DeliveryGuarantee.EXACTLY_ONCE)
         if self.options.topic is None:
             raise ConfigError(
                 "The option 'topic' is missing: here all rows go to one topic, by whose partitions they are split."

@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from enum import StrEnum
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
+from aioproducer.spark.given_options import HEADERS, given_options
+from aioproducer.spark.own_options import OF_SPARK, OWN, REFUSED, DeliveryGuarantee, MissingMarker, ValueFormat
 from aioproducer.spark.schema_registry import SchemaRegistry
 
 __all__ = ["DeliveryGuarantee", "MissingMarker", "SinkOptions", "ValueFormat"]
-
-_E = TypeVar("_E", bound=StrEnum)
-
-
-class DeliveryGuarantee(StrEnum):
-    """What a job promises of its rows."""
-
-    AT_LEAST_ONCE = "at-least-once"
-    EXACTLY_ONCE = "exactly-once"
-
-
-class MissingMarker(StrEnum):
-    """What to do where a query goes on and the marker of its last batch is gone."""
-
-    FAIL = "fail"
-    TRUST_CHECKPOINT = "trust-checkpoint"
-
-
-class ValueFormat(StrEnum):
-    """What a record's value is."""
-
-    RAW = "raw"  # the column `value`
-    JSON = "json"  # an object of all columns that are nothing else
-    AVRO = "avro"  # a record of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +43,28 @@ class SinkOptions:
     headers: tuple[tuple[str, bytes], ...] = ()
 
     @classmethod
-    def from_spark(cls, options: Mapping[str, str]) -> SinkOptions:
-        """What ``.option(...)`` was given, keys in any case; raises `ConfigError` for what is wrong, with the way out."""
-        given = {key.lower(): value.strip() for key, value in options.items()}
+    def from_spark(cls, options: Mapping[str, str], *, only: DeliveryGuarantee | None = None) -> SinkOptions:
+        """What ``.option(...)`` was given, keys in any case; raises `ConfigError` for what is wrong, with the way out.
+
+        ``only``: the guarantee that need not be given, as there is no other one.
+        """
         found: dict[str, object] = {}
         properties: dict[str, object] = {}
         headers: dict[str, bytes] = {}
-        for key, text in given.items():
-            plain = key.removeprefix("kafka.")
-            if plain in _OWN:
-                own = _OWN[plain]
-                found[own.field] = own.read(plain, text)
-            elif key.startswith("headers."):
-                headers[_spelled(options, key).partition(".")[2]] = text.encode()
-            elif plain in _REFUSED:
-                raise ConfigError(f"The option {key!r} is not supported: {_REFUSED[plain]}")
-            elif key in _OF_SPARK:
-                continue
-            else:
-                properties[plain] = text
+        for name, (key, text) in given_options(options).items():
+            if name in OWN:
+                own = OWN[name]
+                found[own.field] = own.read(name, text)
+            elif name.startswith(HEADERS):
+                headers[key.partition(".")[2]] = text.encode()
+            elif name in REFUSED:
+                raise ConfigError(f"The option {key!r} is not supported: {REFUSED[name]}")
+            elif key.lower() not in OF_SPARK:
+                properties[name] = text
+        if only is not None and found.setdefault("guarantee", only) is not only:
+            raise ConfigError(
+                f"delivery.guarantee={found['guarantee']}: here rows are written {only}, always; leave that option out."
+            )
         if not {"bootstrap.servers", "bootstrap_servers"} & properties.keys():
             raise ConfigError(
                 "The option 'kafka.bootstrap.servers' is missing: .option('kafka.bootstrap.servers', 'host:9092,host:9092')"
@@ -190,99 +169,6 @@ class SinkOptions:
             )
 
 
-class _Own(NamedTuple):
-    """An option that is not the producer's: the field it fills, and how its text is read."""
-
-    field: str
-    read: Callable[[str, str], object]
-
-
-def _text(name: str, text: str) -> str:
-    if not text:
-        raise ConfigError(f"The option {name!r} is empty.")
-    return text
-
-
-def _positive(name: str, text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise ConfigError(f"{name}={text!r}: a whole number from 1 is expected.")
-    return number
-
-
-def _local_path(name: str, text: str) -> str:
-    if "://" in text:
-        raise ConfigError(f"{name}={text!r}: a path on the driver's machine is expected, not a URL.")
-    return _text(name, text)
-
-
-def _dead_letter_topic(name: str, text: str) -> str | None:
-    kind, _, topic = text.partition(":")
-    if text.lower() == "fail":
-        return None
-    if kind.lower() != "dead-letter" or not topic.strip():
-        raise ConfigError(f"{name}={text!r}: there is 'fail' and 'dead-letter:<topic>'.")
-    return topic.strip()
-
-
-def _one_of(choices: type[_E]) -> Callable[[str, str], _E]:
-    def read(name: str, text: str) -> _E:
-        try:
-            return choices(text.lower())
-        except ValueError:
-            near = get_close_matches(text.lower(), list(choices), n=1)
-            hint = f" Did you mean {str(near[0])!r}?" if near else ""
-            raise ConfigError(
-                f"{name}={text!r}: there is {' and '.join(map(repr, map(str, choices)))}.{hint}"
-            ) from None
-
-    return read
-
-
-_OWN: Final[Mapping[str, _Own]] = {
-    "topic": _Own("topic", _text),
-    "delivery.guarantee": _Own("guarantee", _one_of(DeliveryGuarantee)),
-    "transactional.id": _Own("transactional_id", _text),
-    "transaction.timeout.ms": _Own("transaction_timeout_ms", _positive),
-    "commit.marker.topic": _Own("marker_topic", _text),
-    "commit.marker.missing": _Own("missing_marker", _one_of(MissingMarker)),
-    "job.id": _Own("job_id", _text),
-    "value.format": _Own("value_format", _one_of(ValueFormat)),
-    "avro.schema": _Own("avro_schema", _text),
-    "schema.registry.url": _Own("registry_url", _text),
-    "schema.registry.basic.auth.user.info": _Own("registry_user_info", _text),
-    "max.in.flight.batches": _Own("max_in_flight_batches", _positive),
-    "rate.limit.records.per.second": _Own("rate_limit", _positive),
-    "rate.limit.tasks": _Own("rate_limit_tasks", _positive),
-    "report": _Own("report", _local_path),
-    "on.record.error": _Own("dead_letter_topic", _dead_letter_topic),
-}
-
-#: What Spark itself adds to the options, or reads from them.
-_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
-
-_AS_BYTES: Final = (
-    "keys and values are written as the bytes of their columns; cast those with DataFrame operations instead."
-)
-_OF_A_CONSUMER: Final = "it belongs to a consumer, and this is a sink."
-
-#: What Spark's own sink for Kafka refuses, and why.
-_REFUSED: Final[Mapping[str, str]] = {
-    "key.serializer": _AS_BYTES,
-    "value.serializer": _AS_BYTES,
-    "key.deserializer": _OF_A_CONSUMER,
-    "value.deserializer": _OF_A_CONSUMER,
-    "group.id": _OF_A_CONSUMER,
-    "auto.offset.reset": _OF_A_CONSUMER,
-    "enable.auto.commit": _OF_A_CONSUMER,
-    "interceptor.classes": "it names Java classes, and there is no JVM in this producer.",
-    "partitioner.class": "it names a Java class; add the column 'partition' to choose partitions yourself.",
-}
-
-
 #: Rows come ten thousand at a time, so batches fill without lingering; those of Java's 16 KiB cost half as much again.
 _BATCH_SIZE: Final = 262_144
 
@@ -291,16 +177,11 @@ def _producer_config(properties: Mapping[str, object]) -> ProducerConfig:
     try:
         config = ProducerConfig.from_properties(properties)
     except ConfigError as error:
-        own = ", ".join(_OWN)
+        own = ", ".join(OWN)
         raise ConfigError(
-            f"{error} (Options of the sink are {own} and headers.<name>; every other one is the producer's, with or "
-            "without 'kafka.' before it.)"
+            f"{error} (Options of the sink are {own} and headers.<name>, without 'kafka.' before them; every other "
+            "one is the producer's, with or without it.)"
         ) from error
     if {"batch.size", "batch_size"} & properties.keys():
         return config
     return config.replace(batch_size=min(_BATCH_SIZE, config.max_request_size, config.buffer_memory))
-
-
-def _spelled(options: Mapping[str, str], lowered: str) -> str:
-    """The key as it was given; Spark itself may have made it lower case already."""
-    return next(key for key in options if key.lower() == lowered)

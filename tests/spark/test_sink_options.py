@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark.barrier_write import foreach_batch
 from aioproducer.spark.schema_registry import SchemaRegistry
 from aioproducer.spark.sink_options import DeliveryGuarantee, MissingMarker, SinkOptions, ValueFormat
 
@@ -106,7 +107,7 @@ def test_what_is_wrong_is_said_with_the_way_out(given: dict[str, str], sentence:
 
 
 def test_avro_has_a_schema_and_a_registry_whose_login_is_not_told() -> None:
-    given = {"avro.schema": ' {"type":"record"} ', "kafka.schema.registry.url": "http://me:secret@Registry:8081/"}
+    given = {"avro.schema": ' {"type":"record"} ', "schema.registry.url": "http://me:secret@Registry:8081/"}
 
     in_url = SinkOptions.from_spark({**AVRO, **given})
     beside = SinkOptions.from_spark(
@@ -134,3 +135,60 @@ def test_rows_that_name_their_topics_need_a_topic_for_the_marker() -> None:
     with pytest.raises(ConfigError, match=r"commit\.marker\.topic"):
         SinkOptions.from_spark(given).marker_partition_topic()
     assert SinkOptions.from_spark({**given, "commit.marker.topic": "m"}).marker_partition_topic() == "m"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"kafka.linger.ms": "2", "linger.ms": "1"}, ["'kafka.linger.ms'='2'", "'linger.ms'='1'"]),
+        ({"Topic": "letters", "topic": "orders"}, ["'Topic'='letters'", "'topic'='orders'"]),
+        (
+            {"transactional.id": "q", "kafka.transactional.id": "z"},
+            ["'transactional.id'='q'", "'kafka.transactional.id'"],
+        ),
+        ({"report": "/tmp/a", "REPORT": "/tmp/b"}, ["'report'='/tmp/a'", "'REPORT'='/tmp/b'"]),
+    ],
+)
+def test_an_option_that_is_given_twice_and_differently_is_refused(given: dict[str, str], told: list[str]) -> None:
+    for items in (given.items(), reversed(given.items())):
+        with pytest.raises(ConfigError, match=r"given twice, and differently") as caught:
+            SinkOptions.from_spark({**SERVERS, **dict(items)})
+
+        assert [each for each in told if each not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"kafka.sasl.password": "hush1", "sasl.password": "hush2"},
+        {"kafka.sasl.jaas.config": "hush1", "sasl.jaas.config": "hush2"},
+        {"schema.registry.url": "http://u:hush1@a", "Schema.Registry.Url": "http://u:hush2@a"},
+        {"schema.registry.basic.auth.user.info": "u:hush1", "SCHEMA.registry.basic.auth.user.info": "u:hush2"},
+        {"headers.Token": "hush1", "headers.token": "hush2"},
+    ],
+)
+def test_of_what_may_be_secret_only_the_keys_are_told(given: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"given twice, and differently") as caught:
+        SinkOptions.from_spark({**SERVERS, **given})
+
+    assert [each for each in given if repr(each) not in str(caught.value)] == []
+    assert "hush" not in str(caught.value)
+
+
+def test_an_option_may_be_given_twice_with_the_same_value() -> None:
+    given = {"kafka.linger.ms": "7", "linger.ms": " 7", "headers.X": "1", "headers.x": "1"}
+
+    options = SinkOptions.from_spark({**SERVERS, **given})
+
+    assert (options.config.linger_ms, options.headers) == (7, (("X", b"1"),))
+
+
+@pytest.mark.parametrize("own", ["topic", "value.format", "job.id", "headers.x"])
+def test_what_is_not_kafkas_is_not_written_with_kafka_before_it(own: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'kafka\.{own}' is not Kafka's.* as {own!r}"):
+        SinkOptions.from_spark({**SERVERS, f"kafka.{own}": "json"})
+
+
+def test_a_guarantee_that_a_helper_does_not_give_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"=at-least-once: here rows are written exactly-once, always"):
+        foreach_batch({**SERVERS, "topic": "orders", "transactional.id": "q", "Delivery.Guarantee": "at-least-once"})

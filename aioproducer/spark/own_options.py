@@ -1,0 +1,130 @@
+"""The options that are the sink's own, how each is read, and those that it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Final, NamedTuple, TypeVar
+
+from aioproducer.errors import ConfigError
+
+__all__ = ["OF_SPARK", "OWN", "REFUSED", "DeliveryGuarantee", "MissingMarker", "OwnOption", "ValueFormat"]
+
+_E = TypeVar("_E", bound=StrEnum)
+
+
+class DeliveryGuarantee(StrEnum):
+    """What a job promises of its rows."""
+
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+class MissingMarker(StrEnum):
+    """What to do where a query goes on and the marker of its last batch is gone."""
+
+    FAIL = "fail"
+    TRUST_CHECKPOINT = "trust-checkpoint"
+
+
+class ValueFormat(StrEnum):
+    """What a record's value is."""
+
+    RAW = "raw"  # the column `value`
+    JSON = "json"  # an object of all columns that are nothing else
+    AVRO = "avro"  # a record of these
+
+
+class OwnOption(NamedTuple):
+    """An option that the sink reads itself: the field it fills, how its text is read, and whether that may be secret."""
+
+    field: str
+    read: Callable[[str, str], object]
+    is_secret: bool = False
+
+
+def _text(name: str, text: str) -> str:
+    if not text:
+        raise ConfigError(f"The option {name!r} is empty.")
+    return text
+
+
+def _positive(name: str, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ConfigError(f"{name}={text!r}: a whole number from 1 is expected.")
+    return number
+
+
+def _local_path(name: str, text: str) -> str:
+    if "://" in text:
+        raise ConfigError(f"{name}={text!r}: a path on the driver's machine is expected, not a URL.")
+    return _text(name, text)
+
+
+def _dead_letter_topic(name: str, text: str) -> str | None:
+    kind, _, topic = text.partition(":")
+    if text.lower() == "fail":
+        return None
+    if kind.lower() != "dead-letter" or not topic.strip():
+        raise ConfigError(f"{name}={text!r}: there is 'fail' and 'dead-letter:<topic>'.")
+    return topic.strip()
+
+
+def _one_of(choices: type[_E]) -> Callable[[str, str], _E]:
+    def read(name: str, text: str) -> _E:
+        try:
+            return choices(text.lower())
+        except ValueError:
+            near = get_close_matches(text.lower(), list(choices), n=1)
+            hint = f" Did you mean {str(near[0])!r}?" if near else ""
+            raise ConfigError(
+                f"{name}={text!r}: there is {' and '.join(map(repr, map(str, choices)))}.{hint}"
+            ) from None
+
+    return read
+
+
+OWN: Final[Mapping[str, OwnOption]] = {
+    "topic": OwnOption("topic", _text),
+    "delivery.guarantee": OwnOption("guarantee", _one_of(DeliveryGuarantee)),
+    "transactional.id": OwnOption("transactional_id", _text),
+    "transaction.timeout.ms": OwnOption("transaction_timeout_ms", _positive),
+    "commit.marker.topic": OwnOption("marker_topic", _text),
+    "commit.marker.missing": OwnOption("missing_marker", _one_of(MissingMarker)),
+    "job.id": OwnOption("job_id", _text),
+    "value.format": OwnOption("value_format", _one_of(ValueFormat)),
+    "avro.schema": OwnOption("avro_schema", _text),
+    "schema.registry.url": OwnOption("registry_url", _text, is_secret=True),
+    "schema.registry.basic.auth.user.info": OwnOption("registry_user_info", _text, is_secret=True),
+    "max.in.flight.batches": OwnOption("max_in_flight_batches", _positive),
+    "rate.limit.records.per.second": OwnOption("rate_limit", _positive),
+    "rate.limit.tasks": OwnOption("rate_limit_tasks", _positive),
+    "report": OwnOption("report", _local_path),
+    "on.record.error": OwnOption("dead_letter_topic", _dead_letter_topic),
+}
+
+#: What Spark itself adds to the options, or reads from them.
+OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
+
+_AS_BYTES: Final = (
+    "keys and values are written as the bytes of their columns; cast those with DataFrame operations instead."
+)
+_OF_A_CONSUMER: Final = "it belongs to a consumer, and this is a sink."
+
+#: What Spark's own sink for Kafka refuses, and why.
+REFUSED: Final[Mapping[str, str]] = {
+    "key.serializer": _AS_BYTES,
+    "value.serializer": _AS_BYTES,
+    "key.deserializer": _OF_A_CONSUMER,
+    "value.deserializer": _OF_A_CONSUMER,
+    "group.id": _OF_A_CONSUMER,
+    "auto.offset.reset": _OF_A_CONSUMER,
+    "enable.auto.commit": _OF_A_CONSUMER,
+    "interceptor.classes": "it names Java classes, and there is no JVM in this producer.",
+    "partitioner.class": "it names a Java class; add the column 'partition' to choose partitions yourself.",
+}
