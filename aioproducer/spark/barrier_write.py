@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.batch_report import BatchReport
+from aioproducer.spark.given_options import OptionValue
 from aioproducer.spark.job_coordinator import JobCoordinator
 from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.kafka_partitions import partition_for_kafka, slots
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["BarrierWrite", "foreach_batch", "write_exactly_once"]
 
 
-def write_exactly_once(df: DataFrame, options: Mapping[str, str]) -> TaskSummary:
+def write_exactly_once(df: DataFrame, options: Mapping[str, OptionValue]) -> TaskSummary:
     """Write all rows in one transaction, retried by Spark where a task fails; answers how many rows and bytes.
 
     ``options`` are those of the data source: ``kafka.bootstrap.servers``, ``topic`` and ``transactional.id`` at least. With
@@ -43,13 +44,13 @@ def write_exactly_once(df: DataFrame, options: Mapping[str, str]) -> TaskSummary
 
     Raises what the last try has failed with; nothing is visible then.
     """
-    write = BarrierWrite(options, is_marked="job.id" in {key.lower() for key in options})
+    write = BarrierWrite(options, is_stream=False)
     return write.run(df, f"job {write.options.job_id or ''}", 0)
 
 
-def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+def foreach_batch(options: Mapping[str, OptionValue]) -> Callable[[DataFrame, int], None]:
     """What ``writeStream.foreachBatch()`` takes to write each micro-batch as `write_exactly_once` does, marker included."""
-    write = BarrierWrite(options)
+    write = BarrierWrite(options, is_stream=True)
 
     def write_batch(df: DataFrame, batch: int) -> None:
         _check_slots(df)
@@ -92,9 +93,9 @@ class _Task:
 
 
 class BarrierWrite:
-    """Writes DataFrames with the same options, each in a transaction of its own."""
+    """Writes DataFrames with the same options, each in a transaction of its own, marked where it may be run again."""
 
-    def __init__(self, options: Mapping[str, str], *, is_marked: bool = True) -> None:
+    def __init__(self, options: Mapping[str, OptionValue], *, is_stream: bool) -> None:
         """Raises `ConfigError` for options that do not fit."""
         self.options = SinkOptions.from_spark(options, only=DeliveryGuarantee.EXACTLY_ONCE)
         if self.options.topic is None:
@@ -102,8 +103,8 @@ class BarrierWrite:
                 "The option 'topic' is missing: here all rows go to one topic, by whose partitions they are split."
             )
         self._report = None if self.options.report is None else BatchReport(self.options.report)
-        self._is_marked = is_marked
-        self._coordinator = JobCoordinator(self.options, is_marked=is_marked)
+        self.is_marked = is_stream or self.options.job_id is not None
+        self._coordinator = JobCoordinator(self.options, is_marked=self.is_marked)
 
     def run(self, df: DataFrame, query: str, batch: int) -> TaskSummary:
         """Write the rows, unless the marker tells that this batch was committed; blocks until they are committed."""
@@ -115,7 +116,7 @@ class BarrierWrite:
         columns = SinkColumns.of_frame(ready.schema, self.options).registered(self.options)
         rules = TopicRulesReader(self.options)
         rules.learn()
-        write = _in_barrier_stage(_Task(self.options, columns, query, batch, self._is_marked, rules))
+        write = _in_barrier_stage(_Task(self.options, columns, query, batch, self.is_marked, rules))
         rows = cast("Any", ready).mapInArrow(write, "summary binary", barrier=True).repartition(1).collect()
         summaries: list[TaskSummary] = [pickle.loads(row.summary) for row in rows]
         try:

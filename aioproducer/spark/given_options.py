@@ -1,16 +1,19 @@
-"""Takes the options as they were given, in any case and with or without ``kafka.``, and finds each by one name."""
+"""Takes the options as they were given, in any case and spelling, with or without ``kafka.``, each by its one name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from reprlib import Repr
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from aioproducer.config import OPTIONS
 from aioproducer.errors import ConfigError
-from aioproducer.spark.own_options import OWN
+from aioproducer.spark.own_options import OWN, REFUSED
 
-__all__ = ["HEADERS", "GivenOption", "given_options"]
+__all__ = ["HEADERS", "GivenOption", "OptionValue", "given_options"]
+
+#: What Spark's own ``option()`` takes.
+OptionValue: TypeAlias = str | bool | float | None
 
 #: What the keys of headers begin with.
 HEADERS: Final = "headers."
@@ -29,16 +32,18 @@ class GivenOption(NamedTuple):
     text: str
 
 
-def given_options(options: Mapping[str, str]) -> Mapping[str, GivenOption]:
-    """The options by their names: lower case, without ``kafka.``.
+def given_options(options: Mapping[str, OptionValue]) -> Mapping[str, GivenOption]:
+    """The options by their names: lower case, with dots, without ``kafka.``. One that is None was not given.
 
     Raises `ConfigError` for one that is there twice with different values, as one of them would be passed over in silence,
-    and for one of the sink's own that has ``kafka.`` before it.
+    for one of the sink's own that has ``kafka.`` before it, and for what is no `OptionValue`.
     """
     found: dict[str, GivenOption] = {}
-    for key, text in options.items():
+    for key, value in options.items():
+        if value is None:
+            continue
         name = _name_of(key)
-        given = GivenOption(key, text.strip())
+        given = GivenOption(key, _text_of(key, value).strip())
         earlier = found.setdefault(name, given)
         if earlier.text != given.text:
             raise _given_twice(name, earlier, given)
@@ -47,12 +52,29 @@ def given_options(options: Mapping[str, str]) -> Mapping[str, GivenOption]:
 
 def _name_of(key: str) -> str:
     lowered = key.lower()
-    name = lowered.removeprefix(_KAFKA)
-    if name != lowered and (name.startswith(HEADERS) or (name in OWN and not _is_kafkas(name))):
+    name = _dotted(lowered.removeprefix(_KAFKA))
+    if lowered.startswith(_KAFKA) and (name.startswith(HEADERS) or (name in OWN and not _is_kafkas(name))):
         raise ConfigError(
             f"The option {key!r} is not Kafka's but one of the sink itself: write it without 'kafka.', as {name!r}."
         )
     return name
+
+
+def _dotted(name: str) -> str:
+    """The name with dots, as Java spells it; that of a header, and one that nobody knows, as it is."""
+    dotted = name.replace("_", ".")
+    return dotted if dotted in OWN or dotted in REFUSED or _is_kafkas(dotted) else name
+
+
+def _text_of(key: str, value: str | float) -> str:
+    """The text that PySpark makes of it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller without types
+        return str(value)
+    raise ConfigError(
+        f"The option {key!r} is of type {type(value).__name__}; options are text, numbers, True or False."
+    )
 
 
 def _given_twice(name: str, first: GivenOption, second: GivenOption) -> ConfigError:

@@ -8,7 +8,7 @@ from typing import Final
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
-from aioproducer.spark.given_options import HEADERS, given_options
+from aioproducer.spark.given_options import HEADERS, OptionValue, given_options
 from aioproducer.spark.own_options import OF_SPARK, OWN, REFUSED, DeliveryGuarantee, MissingMarker, ValueFormat
 from aioproducer.spark.schema_registry import SchemaRegistry
 
@@ -43,9 +43,10 @@ class SinkOptions:
     headers: tuple[tuple[str, bytes], ...] = ()
 
     @classmethod
-    def from_spark(cls, options: Mapping[str, str], *, only: DeliveryGuarantee | None = None) -> SinkOptions:
-        """What ``.option(...)`` was given, keys in any case; raises `ConfigError` for what is wrong, with the way out.
+    def from_spark(cls, options: Mapping[str, OptionValue], *, only: DeliveryGuarantee | None = None) -> SinkOptions:
+        """What ``.option(...)`` was given, keys in any case and either spelling.
 
+        Raises `ConfigError` for what is wrong, with the way out.
         ``only``: the guarantee that need not be given, as there is no other one.
         """
         found: dict[str, object] = {}
@@ -65,7 +66,7 @@ class SinkOptions:
             raise ConfigError(
                 f"delivery.guarantee={found['guarantee']}: here rows are written {only}, always; leave that option out."
             )
-        if not {"bootstrap.servers", "bootstrap_servers"} & properties.keys():
+        if "bootstrap.servers" not in properties:
             raise ConfigError(
                 "The option 'kafka.bootstrap.servers' is missing: .option('kafka.bootstrap.servers', 'host:9092,host:9092')"
             )
@@ -182,6 +183,6 @@ def _producer_config(properties: Mapping[str, object]) -> ProducerConfig:
             f"{error} (Options of the sink are {own} and headers.<name>, without 'kafka.' before them; every other "
             "one is the producer's, with or without it.)"
         ) from error
-    if {"batch.size", "batch_size"} & properties.keys():
+    if "batch.size" in properties:
         return config
     return config.replace(batch_size=min(_BATCH_SIZE, config.max_request_size, config.buffer_memory))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
+from aioproducer.config import Secret
 from aioproducer.errors import ConfigError
-from aioproducer.spark.barrier_write import foreach_batch
+from aioproducer.spark.barrier_write import BarrierWrite, foreach_batch
+from aioproducer.spark.given_options import OptionValue
 from aioproducer.spark.schema_registry import SchemaRegistry
 from aioproducer.spark.sink_options import DeliveryGuarantee, MissingMarker, SinkOptions, ValueFormat
 
@@ -192,3 +195,69 @@ def test_what_is_not_kafkas_is_not_written_with_kafka_before_it(own: str) -> Non
 def test_a_guarantee_that_a_helper_does_not_give_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"=at-least-once: here rows are written exactly-once, always"):
         foreach_batch({**SERVERS, "topic": "orders", "transactional.id": "q", "Delivery.Guarantee": "at-least-once"})
+
+
+@pytest.mark.parametrize("prefix", ["", "kafka."])
+def test_what_the_sink_reads_itself_may_be_in_our_spelling_too(prefix: str) -> None:
+    given = {f"{prefix}transactional_id": "q", f"{prefix}transaction_timeout_ms": "30000", f"{prefix}batch_size": "900"}
+
+    options = SinkOptions.from_spark(
+        {f"{prefix}bootstrap_servers": "a", "delivery_guarantee": "exactly-once", "value_format": "json", **given}
+    )
+
+    assert (options.transactional_id, options.transaction_timeout_ms, options.config.batch_size) == ("q", 30_000, 900)
+    assert (options.config.transactional_id, options.config.is_explicit("transaction_timeout_ms")) == (None, False)
+    assert options.value_format is ValueFormat.JSON
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"kafka.transactional_id": "q"}, "'transactional.id' belongs to"),
+        ({"kafka.key_serializer": "org.apache.kafka.common.serialization.StringSerializer"}, "is not supported"),
+        ({"group_id": "g"}, "belongs to a consumer"),
+        ({"kafka.linger.ms": "1", "linger_ms": "2"}, "'kafka.linger.ms'='1' and 'linger_ms'='2'"),
+        ({"kafka.value_format": "json"}, "without 'kafka.', as 'value.format'"),
+        ({"headers_x": "1"}, "'headers_x' is not an option"),
+    ],
+)
+def test_nothing_comes_past_the_sink_in_our_spelling(given: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        SinkOptions.from_spark({**SERVERS, **given})
+
+    assert sentence in str(caught.value)
+
+
+def test_numbers_and_truths_are_read_as_spark_hands_them_over() -> None:
+    options = SinkOptions.from_spark(
+        {**SERVERS, "kafka.linger.ms": 7, "kafka.enable.idempotence": False, "kafka.acks": 1, "topic": None}
+        | {"rate.limit.records.per.second": 10, "headers.n": True, "headers.x": 0.5}
+    )
+
+    assert (options.config.linger_ms, options.config.enable_idempotence, options.config.acks) == (7, False, 1)
+    assert (options.topic, options.rate_limit) == (None, 10)
+    assert options.headers == (("n", b"true"), ("x", b"0.5"))
+
+
+@pytest.mark.parametrize("value", [["a:9092"], Secret("hush"), b"x"])
+def test_what_is_neither_text_nor_number_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"'kafka.client.id' is of type {type(value).__name__}; ") as caught:
+        SinkOptions.from_spark({**SERVERS, "kafka.client.id": value})
+
+    assert "hush" not in str(caught.value)
+
+
+def test_a_helper_takes_options_as_spark_does() -> None:
+    given: dict[str, OptionValue] = {
+        **SERVERS,
+        "topic": "orders",
+        "transactional_id": "q",
+        "job_id": 7,
+        "kafka.linger_ms": 5,
+    }
+
+    write = BarrierWrite(given, is_stream=False)
+
+    assert (write.options.transactional_id, write.options.job_id, write.options.config.linger_ms) == ("q", "7", 5)
+    assert write.is_marked
+    assert not BarrierWrite({**given, "job_id": None}, is_stream=False).is_marked
