@@ -8,6 +8,7 @@ from typing import Final
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
+from aioproducer.producer import Producer
 from aioproducer.spark.given_options import HEADERS, OptionValue, given_options
 from aioproducer.spark.own_options import OF_SPARK, OWN, REFUSED, DeliveryGuarantee, MissingMarker, ValueFormat
 from aioproducer.spark.schema_registry import SchemaRegistry
@@ -183,6 +184,7 @@ def _producer_config(properties: Mapping[str, object]) -> ProducerConfig:
             f"{error} (Options of the sink are {own} and headers.<name>, without 'kafka.' before them; every other "
             "one is the producer's, with or without it.)"
         ) from error
+    Producer(config)  # refuses what it does not do yet: here, rather than in each task
     if "batch.size" in properties:
         return config
     return config.replace(batch_size=min(_BATCH_SIZE, config.max_request_size, config.buffer_memory))

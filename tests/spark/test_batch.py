@@ -119,6 +119,7 @@ def test_what_does_not_fit_is_said_before_a_task_starts(spark: SparkSession, bro
     assert "cannot be overwritten" in refused(values, broker, mode="overwrite", topic="orders")
     serializers = {"topic": "orders", "kafka.key.serializer": "x"}
     assert "'kafka.key.serializer' is not supported" in refused(values, broker, **serializers)
+    assert "TLS and SASL are not there yet" in refused(values, broker, topic="orders", **{"security.protocol": "SSL"})
     assert "not a URL" in refused(values, broker, topic="orders", report="s3://bucket/report")
 
 

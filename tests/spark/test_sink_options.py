@@ -261,3 +261,18 @@ def test_a_helper_takes_options_as_spark_does() -> None:
     assert (write.options.transactional_id, write.options.job_id, write.options.config.linger_ms) == ("q", "7", 5)
     assert write.is_marked
     assert not BarrierWrite({**given, "job_id": None}, is_stream=False).is_marked
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"kafka.security.protocol": "SSL"},
+        {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+        | {"kafka.sasl.username": "u", "kafka.sasl.password": "hush"},
+    ],
+)
+def test_what_no_producer_does_yet_is_refused_where_the_options_are_read(given: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"TLS and SASL are not there yet\.$") as caught:
+        SinkOptions.from_spark({**SERVERS, **given})
+
+    assert "hush" not in str(caught.value)
