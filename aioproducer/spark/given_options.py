@@ -26,7 +26,7 @@ _short.maxstring = 100
 
 
 class GivenOption(NamedTuple):
-    """An option: its key as it was given, and its text."""
+    """An option: its key as it was given, and its text, without blanks at its ends where these mean nothing."""
 
     key: str
     text: str
@@ -43,7 +43,8 @@ def given_options(options: Mapping[str, OptionValue]) -> Mapping[str, GivenOptio
         if value is None:
             continue
         name = _name_of(key)
-        given = GivenOption(key, _text_of(key, value).strip())
+        text = _text_of(key, value)
+        given = GivenOption(key, text if _is_exact(name) else text.strip())
         earlier = found.setdefault(name, given)
         if earlier.text != given.text:
             raise _given_twice(name, earlier, given)
@@ -75,6 +76,10 @@ def _text_of(key: str, value: str | float) -> str:
     raise ConfigError(
         f"The option {key!r} is of type {type(value).__name__}; options are text, numbers, True or False."
     )
+
+
+def _is_exact(name: str) -> bool:
+    return name.startswith(HEADERS) or (name in OWN and OWN[name].is_exact)
 
 
 def _given_twice(name: str, first: GivenOption, second: GivenOption) -> ConfigError:

@@ -37,11 +37,15 @@ class ValueFormat(StrEnum):
 
 
 class OwnOption(NamedTuple):
-    """An option that the sink reads itself: the field it fills, how its text is read, and whether that may be secret."""
+    """An option that the sink reads itself: the field it fills, and how its text is read.
+
+    ``is_secret``: the text is not to be shown; ``is_exact``: blanks at its ends count.
+    """
 
     field: str
     read: Callable[[str, str], object]
     is_secret: bool = False
+    is_exact: bool = False
 
 
 def _text(name: str, text: str) -> str:
@@ -100,7 +104,7 @@ OWN: Final[Mapping[str, OwnOption]] = {
     "value.format": OwnOption("value_format", _one_of(ValueFormat)),
     "avro.schema": OwnOption("avro_schema", _text),
     "schema.registry.url": OwnOption("registry_url", _text, is_secret=True),
-    "schema.registry.basic.auth.user.info": OwnOption("registry_user_info", _text, is_secret=True),
+    "schema.registry.basic.auth.user.info": OwnOption("registry_user_info", _text, is_secret=True, is_exact=True),
     "max.in.flight.batches": OwnOption("max_in_flight_batches", _positive),
     "rate.limit.records.per.second": OwnOption("rate_limit", _positive),
     "rate.limit.tasks": OwnOption("rate_limit_tasks", _positive),

@@ -83,6 +83,17 @@ def test_all_columns_become_a_json_object(spark: SparkSession, broker: FakeBroke
     broker.assert_sent("orders", key=b"k", value=b'{"n":1,"s":"x"}', headers=[("source", b"Spark")])
 
 
+def test_the_name_of_a_header_keeps_its_case_in_the_column_and_not_in_an_option(
+    spark: SparkSession, broker: FakeBroker
+) -> None:
+    df = spark.sql("SELECT 'v' AS value, map('Content-Type', 'text/plain') AS headers")
+
+    writer(df, broker, **{"topic": "orders", "headers.Content-Type": " text "}).save()
+
+    [record] = broker.records()
+    assert tuple(record.headers) == (("Content-Type", b"text/plain"), ("content-type", b" text "))
+
+
 def test_a_rate_limit_is_kept_and_needs_to_know_how_many_tasks_share_it(
     spark: SparkSession, broker: FakeBroker
 ) -> None:

@@ -276,3 +276,17 @@ def test_what_no_producer_does_yet_is_refused_where_the_options_are_read(given: 
         SinkOptions.from_spark({**SERVERS, **given})
 
     assert "hush" not in str(caught.value)
+
+
+def test_headers_and_logins_are_kept_to_the_blank() -> None:
+    login = {"schema.registry.url": " http://a:8081 ", "schema.registry.basic.auth.user.info": "me: hush "}
+
+    options = SinkOptions.from_spark({**AVRO, **login, "headers.Content-Type": " text/plain\t"})
+
+    assert options.headers == (("Content-Type", b" text/plain\t"),)
+    assert options.registry == SchemaRegistry("http://a:8081", "me: hush ")
+
+
+def test_a_header_that_differs_by_a_blank_is_given_differently() -> None:
+    with pytest.raises(ConfigError, match=r"given twice, and differently"):
+        SinkOptions.from_spark({**SERVERS, "headers.X": "1", "headers.x": "1 "})
