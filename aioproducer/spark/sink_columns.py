@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.avro_schema import AvroSchema
+from aioproducer.spark.json_types import check_json
 from aioproducer.spark.schema_registry import value_subject
 from aioproducer.spark.sink_options import SinkOptions, ValueFormat
 
@@ -41,25 +42,28 @@ class SinkColumns:
 
     @classmethod
     def of_frame(cls, schema: Any, options: SinkOptions) -> Self:
-        """The columns of a DataFrame's ``StructType``; raises `ConfigError`, also for what Avro cannot have."""
+        """The columns of a DataFrame's ``StructType``; raises `ConfigError`, also for what JSON or Avro cannot have."""
         columns = cls.of([(field.name, field.dataType.simpleString()) for field in schema.fields], options)
-        if options.value_format is not ValueFormat.AVRO:
+        if not columns.payload:
             return columns
         made_of = [field for field in schema.jsonValue()["fields"] if field["name"] in columns.payload]
+        if columns.is_json:
+            check_json(made_of)
+            return columns
         return replace(columns, avro=AvroSchema.of(made_of, options.avro_schema))
 
     @classmethod
     def of(cls, schema: Sequence[tuple[str, str]], options: SinkOptions) -> Self:
         """The columns of a schema, given as names and types in Spark's short spelling; raises `ConfigError`."""
         names = [name for name, _ in schema]
+        is_made = options.value_format is not ValueFormat.RAW
         for name, kind in schema:
             if name in _TYPES:
                 _check_type(name, kind)
-                if names.count(name) > 1:
-                    raise ConfigError(f"The DataFrame has more than one column {name!r}; rename or drop the others.")
-        is_made = options.value_format is not ValueFormat.RAW
+            if names.count(name) > 1 and (is_made or name in _TYPES):
+                raise ConfigError(f"The DataFrame has more than one column {name!r}; rename or drop the others.")
         if is_made:
-            _check_made(names, options.value_format)
+            _check_made(names, options)
         elif "value" not in names:
             raise ConfigError(
                 f"The DataFrame has no column 'value', only {_listed(names)}. Make one, for instance with "
@@ -107,11 +111,17 @@ def _check_type(name: str, kind: str) -> None:
         )
 
 
-def _check_made(names: Sequence[str], value_format: ValueFormat) -> None:
+def _check_made(names: Sequence[str], options: SinkOptions) -> None:
+    value_format = options.value_format
     if "value" in names:
         raise ConfigError(
             f"value.format={value_format} makes the value of all other columns, but the DataFrame has a column 'value' as "
             "well: rename it, or leave the option out."
+        )
+    if "topic" in names and options.topic is not None:
+        raise ConfigError(
+            f"value.format={value_format}: the DataFrame has a column 'topic', and the option 'topic' is set as well, which "
+            "wins; so the column would be in no part of the record. Drop it; or, if it belongs to the value, rename it."
         )
     if not [name for name in names if name not in _TYPES]:
         raise ConfigError(f"value.format={value_format}: no column is left for the value beside {_listed(names)}.")

@@ -128,6 +128,9 @@ def test_what_does_not_fit_is_said_before_a_task_starts(spark: SparkSession, bro
     assert "'value' is of type int" in refused(values.selectExpr("1 AS value"), broker, topic="orders")
     assert "No topic is named" in refused(values, broker)
     assert "cannot be overwritten" in refused(values, broker, mode="overwrite", topic="orders")
+    as_json = {"topic": "orders", "value.format": "json"}
+    assert "'n.b' holds binary" in refused(spark.sql("SELECT struct(X'00' AS b) AS n"), broker, **as_json)
+    assert "'topic' is set as well" in refused(spark.sql("SELECT 1 AS n, 'x' AS topic"), broker, **as_json)
     serializers = {"topic": "orders", "kafka.key.serializer": "x"}
     assert "'kafka.key.serializer' is not supported" in refused(values, broker, **serializers)
     assert "TLS and SASL are not there yet" in refused(values, broker, topic="orders", **{"security.protocol": "SSL"})

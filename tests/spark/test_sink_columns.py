@@ -51,6 +51,20 @@ def test_avro_takes_them_too_and_its_value_takes_their_place() -> None:
     assert found.registered(options) == found, "there is no registry"
 
 
+def test_types_that_json_has_no_form_for_are_refused_where_they_would_be_in_the_value() -> None:
+    types = pytest.importorskip("pyspark.sql.types")
+    frame = types.StructType().add("key", "binary").add("n", "integer")
+    options = SinkOptions.from_spark({"kafka.bootstrap.servers": "a", **TOPIC, "value.format": "json"})
+    assert SinkColumns.of_frame(frame, options).payload == ("n",)
+
+    with pytest.raises(ConfigError, match=r"'raw' holds binary, .* no form in JSON"):
+        SinkColumns.of_frame(frame.add("raw", "binary"), options)
+
+
+def test_the_column_topic_is_no_part_of_the_value_where_it_names_the_topic() -> None:
+    assert columns([("n", "int"), ("topic", "string")], **{"value.format": "json"}).payload == ("n",)
+
+
 def test_a_schema_has_the_id_of_the_registry_that_the_options_name() -> None:
     types = pytest.importorskip("pyspark.sql.types")
     frame = types.StructType().add("n", "integer")
@@ -86,6 +100,10 @@ def test_a_schema_has_the_id_of_the_registry_that_the_options_name() -> None:
             "value.format=avro makes the value of all",
         ),
         ([("key", "string")], {**TOPIC, "value.format": "avro"}, "no column is left"),
+        ([("n", "int"), ("n", "int")], {**TOPIC, "value.format": "json"}, "more than one column 'n'"),
+        ([("n", "int"), ("n", "int")], {**TOPIC, "value.format": "avro"}, "more than one column 'n'"),
+        ([("n", "int"), ("topic", "string")], {**TOPIC, "value.format": "json"}, "in no part of the record"),
+        ([("n", "int"), ("topic", "string")], {**TOPIC, "value.format": "avro"}, "in no part of the record"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(
