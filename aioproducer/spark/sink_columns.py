@@ -22,7 +22,7 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "topic": ("string",),
     "partition": ("int", "bigint", "smallint", "tinyint"),
     "headers": ("array<struct<key:string,value:binary>>", "map<string,binary>", "map<string,string>"),
-    "timestamp": ("timestamp", "timestamp_ntz", "bigint", "double"),
+    "timestamp": ("timestamp", "bigint", "double"),
 }
 
 
@@ -103,6 +103,11 @@ class SinkColumns:
 
 
 def _check_type(name: str, kind: str) -> None:
+    if (name, kind) == ("timestamp", "timestamp_ntz"):
+        raise ConfigError(
+            "The column 'timestamp' is of type timestamp_ntz: without a time zone it names no moment. "
+            "df.withColumn('timestamp', expr('CAST(timestamp AS TIMESTAMP_LTZ)')) takes it in the session's time zone."
+        )
     plain = re.sub(r"\b(var)?char\(\d+\)|string collate \w+", "string", kind)
     if plain not in _TYPES[name]:
         raise ConfigError(

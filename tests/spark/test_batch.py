@@ -75,6 +75,24 @@ def test_text_and_bytes_seconds_and_timestamps_are_taken(spark: SparkSession, br
     assert (record.timestamp_ms, record.value, record.key) == (int(at.timestamp() * 1000), b"b", b"k")
 
 
+def test_a_timestamp_without_a_time_zone_is_taken_in_that_of_the_session_when_it_is_cast(
+    spark: SparkSession, broker: FakeBroker
+) -> None:
+    local = spark.sql("SELECT 'v' AS value, TIMESTAMP_NTZ'2026-01-01 00:00:00' AS timestamp")
+    was = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        assert "names no moment" in refused(local, broker, topic="orders")
+        cast = local.selectExpr("value", "CAST(timestamp AS TIMESTAMP_LTZ) AS timestamp")
+        writer(cast, broker, topic="orders").save()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", was or "UTC")
+
+    [record] = broker.records()
+    at = datetime.datetime(2026, 1, 1, 5, tzinfo=datetime.UTC)
+    assert record.timestamp_ms == at.timestamp() * 1000
+
+
 def test_all_columns_become_a_json_object(spark: SparkSession, broker: FakeBroker) -> None:
     df = spark.createDataFrame([("k", 1, "x")], "key string, n int, s string")
 

@@ -89,6 +89,8 @@ def test_a_schema_has_the_id_of_the_registry_that_the_options_name() -> None:
         ([("text", "string")], TOPIC, "has no column 'value', only 'text'"),
         ([("value", "int")], TOPIC, "'value' is of type int; it must be string or binary"),
         ([("value", "string"), ("partition", "string")], TOPIC, "'partition' is of type string"),
+        ([("value", "string"), ("timestamp", "timestamp_ntz")], TOPIC, "CAST(timestamp AS TIMESTAMP_LTZ)"),
+        ([("value", "string"), ("timestamp", "date")], TOPIC, "must be timestamp or bigint or double"),
         ([("value", "string"), ("headers", "string")], TOPIC, "'headers' is of type string"),
         ([("value", "string"), ("value", "string")], TOPIC, "more than one column 'value'"),
         ([("value", "string")], {}, "No topic is named"),
