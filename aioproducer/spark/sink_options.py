@@ -181,8 +181,8 @@ def _producer_config(properties: Mapping[str, object]) -> ProducerConfig:
     except ConfigError as error:
         own = ", ".join(OWN)
         raise ConfigError(
-            f"{error} (Options of the sink are {own} and headers.<name>, without 'kafka.' before them; every other "
-            "one is the producer's, with or without it.)"
+            f"{error} (Options of the sink are {own} and headers.<name>; every other one is the producer's, with or "
+            "without 'kafka.' before it.)"
         ) from error
     Producer(config)  # refuses what it does not do yet: here, rather than in each task
     if "batch.size" in properties:
