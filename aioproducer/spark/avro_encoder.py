@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from aioproducer.errors import InvalidRecord
 from aioproducer.spark.avro_fit import attributes, branch
+from aioproducer.spark.avro_nulls import misplaced_null
 from aioproducer.spark.avro_schema import AvroSchema, load_fastavro
 
 __all__ = ["AvroEncoder"]
@@ -37,7 +38,8 @@ class AvroEncoder:
         self._prefix = b"" if schema.schema_id is None else _MAGIC + schema.schema_id.to_bytes(4, "big")
         self._write = fastavro.schemaless_writer
         self._schema = fastavro.parse_schema(whole)
-        self._convert = _converter(fastavro.parse_schema(whole, expand=True))
+        self._resolved = fastavro.parse_schema(whole, expand=True)
+        self._convert = _converter(self._resolved)
         self._pa: Any = import_module("pyarrow")
 
     def with_value(self, batch: Any) -> Any:
@@ -49,6 +51,12 @@ class AvroEncoder:
     def encode(self, rows: Any) -> Any:
         """The values of an array of structs. Raises `InvalidRecord` for a row that does not fit the schema."""
         pa = self._pa
+        null = misplaced_null(rows, self._resolved)
+        if null is not None:
+            raise InvalidRecord(
+                f"A row cannot be encoded with the Avro schema: {null} is null, which the schema does not allow there. Make "
+                "that type a union with null, or fill it, as coalesce() does."
+            )
         plain = _with_numbers(pa, rows.type)
         numbers = rows if plain == rows.type else rows.cast(plain)
         out, ends = io.BytesIO(), array("i", [0])

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from aioproducer.errors import ConfigError
 from aioproducer.spark.spark_types import Decimal, SparkType, decimal_of, is_text
 
-__all__ = ["attributes", "branch", "check_fit"]
+__all__ = ["attributes", "branch", "check_fit", "is_union"]
 
 #: What a column of a type can be written as: names of Avro's types, with the logical type where there is one.
 _WRITTEN_AS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -38,13 +38,14 @@ def check_fit(columns: Sequence[Mapping[str, Any]], schema: Any) -> None:
 
 def branch(schema: Any) -> Any:
     """The schema itself, or what a union has beside null; the union where that is more than one."""
-    if not _is_union(schema):
+    if not is_union(schema):
         return schema
     others = [each for each in schema if each != "null"]
     return others[0] if len(others) == 1 else schema if others else "null"
 
 
-def _is_union(schema: Any) -> bool:
+def is_union(schema: Any) -> bool:
+    """Whether it has several branches."""
     return isinstance(schema, list)
 
 
@@ -74,7 +75,7 @@ def _check_record(columns: Sequence[Mapping[str, Any]], schema: Mapping[str, Any
 
 def _check_type(kind: SparkType, schema: Any, where: str) -> None:
     chosen = branch(schema)
-    if _is_union(chosen):
+    if is_union(chosen):
         raise ConfigError(
             f"The Avro schema has a union of several types for the column {where!r}, and it cannot be told which one a row "
             "is to have: let it be one type, or that and null."

@@ -184,6 +184,90 @@ def test_a_row_that_the_schema_does_not_take_fails_with_a_sentence(kind: str, sc
         encoded(found, rows)
 
 
+PAID = struct_of(column("paid", "boolean"))
+ARROW_PAID = pa.struct([("paid", pa.bool_())])
+WITH_PAID = record(("paid", "boolean"), name="Payment")
+
+
+def _items(kind: Any) -> dict[str, Any]:
+    return {"type": "array", "items": kind}
+
+
+def _values(kind: Any) -> dict[str, Any]:
+    return {"type": "map", "values": kind}
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "arrow", "value", "what"),
+    [
+        ("boolean", "boolean", pa.bool_(), None, "'field'"),
+        ("boolean", {"type": "boolean"}, pa.bool_(), None, "'field'"),
+        ("long", "long", pa.int64(), None, "'field'"),
+        ("double", "double", pa.float64(), None, "'field'"),
+        ("timestamp", MILLIS, pa.timestamp("us", "UTC"), None, "'field'"),
+        (array_of("boolean"), _items("boolean"), pa.list_(pa.bool_()), [True, None, False], "an item of 'field'"),
+        (array_of("boolean"), _items("boolean"), pa.list_(pa.bool_()), None, "'field'"),
+        (map_of("boolean"), _values("boolean"), pa.map_(pa.string(), pa.bool_()), {"a": None}, "a value of 'field'"),
+        (map_of("boolean"), _values("boolean"), pa.map_(pa.string(), pa.bool_()), None, "'field'"),
+        (PAID, ["null", WITH_PAID], ARROW_PAID, {"paid": None}, "'field.paid'"),
+        (PAID, WITH_PAID, ARROW_PAID, None, "'field'"),
+        (array_of(PAID), _items(WITH_PAID), pa.list_(ARROW_PAID), [{"paid": None}], "'field.paid'"),
+        (
+            map_of(PAID),
+            ["null", _values(WITH_PAID)],
+            pa.map_(pa.string(), ARROW_PAID),
+            {"a": None},
+            "a value of 'field'",
+        ),
+        (
+            array_of(array_of("boolean")),
+            _items(["null", _items("boolean")]),
+            pa.list_(pa.list_(pa.bool_())),
+            [None, [True], [None]],
+            "an item of an item of 'field'",
+        ),
+    ],
+)
+def test_a_null_is_refused_wherever_the_schema_has_no_place_for_it(
+    kind: Any, schema: Any, arrow: Any, value: Any, what: str
+) -> None:
+    found = AvroSchema.of([column("field", kind)], json.dumps(record(("field", schema))))
+    rows = pa.array([{"field": value}], pa.struct([("field", arrow)]))
+
+    with pytest.raises(InvalidRecord, match=f"cannot be encoded with the Avro schema: {what} is null, which "):
+        encoded(found, rows)
+
+
+def test_a_null_is_refused_in_a_column_of_which_spark_says_that_it_has_none() -> None:
+    schema = AvroSchema.of([column("paid", "boolean", nullable=False)])
+
+    with pytest.raises(InvalidRecord, match="'paid' is null"):
+        encoded(schema, pa.array([{"paid": None}], ARROW_PAID))
+
+
+def test_booleans_inside_of_what_is_null_itself_are_no_nulls() -> None:
+    fields = {
+        "place": ["null", WITH_PAID],
+        "many": ["null", _items(["null", "Payment"])],
+        "by": ["null", _values(["null", "Payment"])],
+        "empty": "null",
+    }
+    kinds = {"place": PAID, "many": array_of(PAID), "by": map_of(PAID), "empty": "void"}
+    columns = [column(name, kind) for name, kind in kinds.items()]
+    schema = AvroSchema.of(columns, json.dumps(record(*fields.items())))
+    arrow = [ARROW_PAID, pa.list_(ARROW_PAID), pa.map_(pa.string(), ARROW_PAID), pa.null()]
+    paid = {"paid": True}
+    rows = [
+        {"place": paid, "many": [paid, None], "by": {"a": paid, "b": None}, "empty": None},
+        dict.fromkeys(kinds),
+        {"place": paid, "many": [], "by": {}, "empty": None},
+    ]
+
+    values = encoded(schema, pa.array([{}, *rows], pa.struct(list(zip(kinds, arrow, strict=True)))).slice(1))
+
+    assert [read(schema, value) for value in values] == rows
+
+
 def test_the_value_takes_the_place_of_its_columns() -> None:
     schema = AvroSchema.of([column("a", "long", nullable=False), column("b", "string", nullable=False)])
     batch = pa.record_batch({"a": [1], "key": ["k"], "b": ["x"]})
