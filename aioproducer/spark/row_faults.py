@@ -13,12 +13,16 @@ from aioproducer.config import ProducerConfig
 from aioproducer.spark.row_sizes import RowSizes
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.topic_rules import TopicRules
+from aioproducer.spark.topic_rules import TimestampLimit, TopicRules
 
 __all__ = ["RowFaults"]
 
-#: A row gets older until it is there: one that would be just young enough now is refused as well.
-_ON_ITS_WAY_MS: Final = 10_000
+#: A row gets older until it is there, and the broker's clock may be behind this one: what is within a limit by less than
+#: this is refused as well.
+_MARGIN_MS: Final = 10_000
+
+_PER_MILLISECOND: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+_INT64: Final = (-(2**63), 2**63 - 1)
 
 
 class RowFaults:
@@ -106,8 +110,7 @@ def _too_old(rows: _Rows) -> Iterator[tuple[int, str]]:
     limit = rows.rules.before
     if limit is None:
         return
-    oldest = rows.now_ms - limit.ms + min(_ON_ITS_WAY_MS, limit.ms // 10)
-    for row, stamp in rows.stamped("less", oldest):
+    for row, stamp in rows.stamped("less", rows.now_ms - _with_margin(limit)):
         age = rows.now_ms - stamp
         yield row, f"The timestamp {stamp} is {age} ms old; a record may be {limit.config}={limit.ms} when it arrives."
 
@@ -116,9 +119,13 @@ def _too_far_ahead(rows: _Rows) -> Iterator[tuple[int, str]]:
     limit = rows.rules.after
     if limit is None:
         return
-    for row, stamp in rows.stamped("greater", rows.now_ms + limit.ms):
-        ahead = stamp - rows.now_ms
-        yield row, f"The timestamp {stamp} is {ahead} ms ahead; a record may be {limit.config}={limit.ms} ahead."
+    for row, stamp in rows.stamped("greater", rows.now_ms + _with_margin(limit)):
+        told = f"{limit.config}={limit.ms} ahead of the broker's clock"
+        yield row, f"The timestamp {stamp} is {stamp - rows.now_ms} ms ahead; a record may be {told}."
+
+
+def _with_margin(limit: TimestampLimit) -> int:
+    return limit.ms - min(_MARGIN_MS, limit.ms // 10)
 
 
 _Rule: TypeAlias = Callable[[_Rows], Iterable[tuple[int, str]]]
@@ -141,8 +148,10 @@ def _found(rules: Iterable[_Rule], rows: _Rows) -> Mapping[int, str]:
 
 
 def _where(comparison: str, column: Any, limit: int) -> list[int]:
-    """The rows whose number compares so; null never does."""
-    return _numbers(getattr(import_module("pyarrow.compute"), comparison)(column, limit))
+    """The rows whose number compares so; null never does. A limit that no number reaches is as good as the last number."""
+    smallest, largest = _INT64
+    bounded = min(max(limit, smallest), largest)
+    return _numbers(getattr(import_module("pyarrow.compute"), comparison)(column, bounded))
 
 
 def _numbers(mask: Any) -> list[int]:
@@ -152,7 +161,13 @@ def _numbers(mask: Any) -> list[int]:
 
 
 def _milliseconds(column: Any) -> Any:
-    pa = import_module("pyarrow")
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
-    return column.cast("int64")
+    """Rounded down, which Arrow's own cast does not do before 1970."""
+    pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
+    numbers = column.cast("int64")
+    unit = column.type.unit if pa.types.is_timestamp(column.type) else "ms"
+    if unit == "s":
+        return compute.multiply(numbers, 1000)
+    divisor = _PER_MILLISECOND[unit]
+    towards_zero = compute.divide(numbers, divisor)
+    is_above = compute.greater(compute.multiply(towards_zero, divisor), numbers)
+    return compute.subtract(towards_zero, is_above.cast("int64"))

@@ -83,10 +83,10 @@ DIFFERENCE = {"message_timestamp_difference_max_ms": HOUR}
         ("4.3", {"max_message_bytes": 500}, Row(value=b"x" * 500), "more than max.message.bytes=500."),
         ("4.3", {"compacted": True}, Row(key=None), "no key, and the topic's cleanup.policy is compact."),
         ("4.3", BEFORE, Row(timestamp=NOW - HOUR - 1), "message.timestamp.before.max.ms=3600000 when it arrives."),
-        ("4.3", AFTER, Row(timestamp=NOW + 3 * HOUR), "message.timestamp.after.max.ms=7200000 ahead."),
-        ("4.3", {}, Row(timestamp=NOW + 2 * HOUR), "message.timestamp.after.max.ms=3600000 ahead."),
+        ("4.3", AFTER, Row(timestamp=NOW + 3 * HOUR), "message.timestamp.after.max.ms=7200000 ahead of the broker"),
+        ("4.3", {}, Row(timestamp=NOW + 2 * HOUR), "message.timestamp.after.max.ms=3600000 ahead of the broker"),
         ("3.5", DIFFERENCE, Row(timestamp=NOW - 2 * HOUR), "message.timestamp.difference.max.ms=3600000 when it"),
-        ("3.5", DIFFERENCE, Row(timestamp=NOW + 2 * HOUR), "message.timestamp.difference.max.ms=3600000 ahead."),
+        ("3.5", DIFFERENCE, Row(timestamp=NOW + 2 * HOUR), "message.timestamp.difference.max.ms=3600000 ahead of"),
         ("4.3", {}, Row(timestamp=-5), "The timestamp -5 is before 1970."),
     ],
 )
@@ -154,6 +154,54 @@ def test_a_row_that_would_be_too_old_once_it_is_there_is_found_too() -> None:
         summary = run(broker, [table([Row(timestamp=now - HOUR + 5_000), Row(timestamp=now - HOUR + 60_000)])])
 
     assert (summary.rows, summary.dead_letters) == (1, 1)
+
+
+def test_a_row_that_is_too_far_ahead_for_a_clock_that_is_behind_is_found_too() -> None:
+    config = TopicConfig(message_timestamp_after_max_ms=HOUR)
+
+    with FakeBroker(topics={"orders": TopicSpec(config=config), "letters": 1}) as broker:
+        now = time.time_ns() // 1_000_000
+        summary = run(broker, [table([Row(timestamp=now + HOUR - 1_000), Row(timestamp=now + HOUR - 60_000)])])
+
+    assert (summary.rows, summary.dead_letters) == (1, 1)
+
+
+def test_of_a_short_limit_a_tenth_is_left_for_clocks_that_differ() -> None:
+    config = TopicConfig(message_timestamp_after_max_ms=60_000)
+
+    with FakeBroker(topics={"orders": TopicSpec(config=config), "letters": 1}) as broker:
+        now = time.time_ns() // 1_000_000
+        rows = [Row(timestamp=now + ahead) for ahead in (52_000, 59_000)]  # the limit is 54 s
+        summary = run(broker, [table(rows)])
+
+    assert (summary.rows, summary.dead_letters) == (1, 1)
+
+
+@pytest.mark.parametrize("limit", [2**63 - 2, 2**63 - NOW])
+def test_a_limit_beyond_the_end_of_time_is_none(limit: int) -> None:
+    config = TopicConfig(message_timestamp_before_max_ms=limit, message_timestamp_after_max_ms=limit)
+
+    with FakeBroker(topics={"orders": TopicSpec(config=config), "letters": 1}) as broker:
+        summary = run(broker, [table([Row(timestamp=NOW), Row(timestamp=0)])])
+
+    assert (summary.rows, summary.dead_letters) == (2, 0)
+
+
+@pytest.mark.parametrize(("unit", "last"), [("s", -1_000), ("ms", -1), ("us", -1), ("ns", -1)])
+def test_what_is_less_than_a_millisecond_before_1970_is_before_it(unit: str, last: int) -> None:
+    stamps = pa.array([NOW - HOUR], pa.timestamp("ms", "UTC")).cast(pa.timestamp(unit, "UTC"), safe=False)
+    before = pa.array([last, -2 if unit == "ms" else -1_001, 0, None], pa.timestamp(unit, "UTC"))
+    batch = pa.record_batch({"value": list("abcde"), "timestamp": pa.concat_arrays([stamps, before])})
+
+    with FakeBroker(topics={"orders": 1, "letters": 1}) as broker:
+        given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "on.record.error": "dead-letter:letters"}
+        options = SinkOptions.from_spark({**given, "topic": "orders"})
+        TaskRun(options, SinkColumns.of([("value", "string"), ("timestamp", "timestamp")], options)).run([batch])
+
+        assert values(broker, "orders") == [b"a", b"d", b"e"]
+        assert values(broker, "letters") == [b"b", b"c"]
+        told = dict(broker.records("letters")[0].headers)["aioproducer.error"] or b""
+    assert b"is before 1970." in told
 
 
 @pytest.mark.parametrize("unit", ["us", "ms"])
