@@ -237,6 +237,21 @@ def test_a_letter_keeps_its_timestamp_unless_the_topic_of_dead_letters_refuses_i
     assert told.endswith(f"The topic of dead letters does not take its timestamp either: {ancient}.")
 
 
+def test_a_letter_tells_the_timestamp_that_is_too_far_for_a_date() -> None:
+    far = 400_000_000_000_000_000  # microseconds: in the year 14645
+    stamps = pa.array([far, -1_000], pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"value": ["far", "early"], "timestamp": stamps})
+
+    with FakeBroker(topics={"orders": 1, "letters": 1}) as broker:
+        given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "on.record.error": "dead-letter:letters"}
+        options = SinkOptions.from_spark({**given, "topic": "orders"})
+        TaskRun(options, SinkColumns.of([("value", "string"), ("timestamp", "timestamp")], options)).run([batch])
+
+        told = [(dict(each.headers)["aioproducer.error"] or b"").decode() for each in broker.records("letters")]
+    assert told[0].endswith(f"does not take its timestamp either: {far} us since 1970.")
+    assert told[1].endswith("does not take its timestamp either: 1969-12-31 23:59:59.999000+00:00.")
+
+
 def test_a_row_with_several_faults_is_told_all_of_them() -> None:
     with FakeBroker(topics={"orders": TopicSpec(config=TopicConfig(500, compacted=True)), "letters": 1}) as broker:
         run(broker, [table([Row(None, b"x" * 500)])])
