@@ -58,14 +58,12 @@ class SchemaRegistry:
         return cls(plain, user_info)
 
     def register(self, subject: str, schema: str) -> int:
-        """The id of the schema, which is registered under the subject if it is not yet; a process asks once for each.
+        """The id of the schema, which is registered under the subject if it is not yet.
 
-        Raises `SchemaRegistryError`, as where it is not compatible with the versions that are there.
+        Asks each time: what was registered once may have been deleted since. Raises `SchemaRegistryError`, as where it is
+        not compatible with the versions that are there.
         """
-        asked = (self, subject, schema)
-        if asked not in _registered:
-            _registered[asked] = self._id(f"/subjects/{quote(subject, safe='')}/versions", subject, schema)
-        return _registered[asked]
+        return self._id(f"/subjects/{quote(subject, safe='')}/versions", subject, schema)
 
     def look_up(self, subject: str, schema: str) -> int:
         """The id of a schema that is registered under the subject; raises `SchemaRegistryError` where it is not."""
@@ -103,9 +101,6 @@ class SchemaRegistry:
         told = sentence.format(code=error.code, subject=subject, told=_message(error))
         return f"The schema registry at {self.url} {told} Nothing was sent."
 
-
-#: The ids that this process was given.
-_registered: dict[tuple[SchemaRegistry, str, str], int] = {}
 
 #: What a status means, and the way out.
 _MEANINGS: Final[Mapping[int, str]] = {

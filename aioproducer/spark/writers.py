@@ -50,7 +50,8 @@ class _Writer:
         # a batch that is written. (Spark pickles twice.)
         if self._options.report is not None:
             BatchReport(self._options.report).check()
-        self._columns = self._columns.registered(self._options)
+        if self._columns.avro is not None and self._columns.avro.schema_id is None:
+            self._columns = self._columns.registered(self._options)
         self._rules.learn()
         if self._options.is_exactly_once and self._transaction is None:
             self._transaction = asyncio.run(self._coordinator().begin())

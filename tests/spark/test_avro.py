@@ -73,6 +73,11 @@ def write(df: DataFrame, servers: str, topic: str, **options: str) -> None:
     df.write.format("aioproducer").mode("append").options(**target, **options).save()
 
 
+def in_three_tasks(rows: DataFrame) -> DataFrame:
+    """The rows in one of them, so that no two tasks write the same partition; the keys are of one length."""
+    return rows.repartition(3, rows.key.substr(1, 1))
+
+
 def decoded(schema: str, value: bytes) -> Any:
     return fastavro.schemaless_reader(io.BytesIO(value), fastavro.parse_schema(json.loads(schema)), None)
 
@@ -91,11 +96,11 @@ def test_what_another_client_reads_is_what_was_written(
     kafka.create_topic(topic, 3)
     once = {**guarantee, "transactional.id": topic} if guarantee else {}
 
-    write(rows.coalesce(1), kafka.bootstrap_servers, topic, **with_registry(registry), **once)
+    write(in_three_tasks(rows), kafka.bootstrap_servers, topic, **with_registry(registry), **once)
 
     values = consumed(kafka.bootstrap_servers, topic, 3)
     assert registry.subjects == {f"{topic}-value": [100]}
-    assert len(registry.requests) == 1, "by the driver, not by tasks"
+    assert len(registry.requests) == 1, "by the driver, not by its three tasks"
     assert {value[:5] for value in values} == {b"\0" + (100).to_bytes(4, "big")}
     found = [decoded(registry.schemas[100], value[5:]) for value in values]
     assert sorted(found, key=lambda row: int(row["id"])) == [EMPTY, FULL]
@@ -200,7 +205,31 @@ def test_micro_batches_have_one_schema(
     found = [decoded(registry.schemas[100], (record.value or b"")[5:])["number"] for record in records]
     assert sorted(found) == list(range(90))
     assert registry.subjects == {"orders-value": [100]}
-    assert len(registry.requests) <= 3, "not by tasks, and not again to commit"
+    assert len(registry.requests) == 3, "once for each batch: not by its two tasks, and not again to commit"
+
+
+@pytest.mark.parametrize("kind", ["a job", "a barrier stage"])
+def test_each_job_asks_the_registry_anew_and_its_tasks_do_not(
+    rows: DataFrame, broker: FakeBroker, registry: Registry, kind: str
+) -> None:
+    from aioproducer.spark import write_exactly_once
+
+    def run() -> None:
+        if kind == "a job":
+            write(in_three_tasks(rows), broker.bootstrap_servers, "orders", **with_registry(registry))
+        else:
+            options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "orders", "transactional.id": "t"}
+            write_exactly_once(rows, {**options, **with_registry(registry)})
+
+    run()
+    registry.subjects.clear()  # somebody deletes the subject, and the id is that of another schema
+    registry.schemas = {100: "another"}
+    run()
+
+    assert registry.subjects == {"orders-value": [101]}
+    ids = [int.from_bytes((record.value or b"")[1:5]) for record in broker.records("orders", committed=True)]
+    assert sorted(ids) == [100, 100, 101, 101]
+    assert len(registry.requests) == 2, "the driver, for each of the two"
 
 
 def test_a_barrier_stage_writes_avro(rows: DataFrame, broker: FakeBroker, registry: Registry) -> None:
