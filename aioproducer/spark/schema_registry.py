@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -41,6 +42,7 @@ class SchemaRegistry:
     @classmethod
     def at(cls, url: str, user_info: str | None = None) -> SchemaRegistry:
         """Of a URL that may have user and password in it; raises `ConfigError`, which tells neither, for what is no such."""
+        _check_url(url)
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -100,6 +102,26 @@ class SchemaRegistry:
         sentence = _MEANINGS.get(error.code, "answered with HTTP status {code} for subject {subject!r}: {told}")
         told = sentence.format(code=error.code, subject=subject, told=_message(error))
         return f"The schema registry at {self.url} {told} Nothing was sent."
+
+
+_PARTS: Final = re.compile(r"[^/?#]*//(?P<authority>[^/?#]*)(?P<rest>.*)", re.DOTALL)
+_NEXT_URL: Final = re.compile(r",\s*https?://")
+
+
+def _check_url(url: str) -> None:
+    """Raise `ConfigError` where a URL would be read otherwise than it is meant, without repeating any of it."""
+    found = _PARTS.match(url)
+    authority, rest = ("", "") if found is None else found.group("authority", "rest")
+    if _NEXT_URL.search(url) or "," in authority.rpartition("@")[2]:
+        raise ConfigError(
+            "The URL of the schema registry has to be one address (http://host:8081), not a list of several."
+        )
+    if "@" in rest:
+        raise ConfigError(
+            "The URL of the schema registry has an '@' behind its first '/', '?' or '#', where no login can stand. In user "
+            "and password write %2F for '/', %3F for '?' and %23 for '#', or leave them out of the URL and set "
+            "schema.registry.basic.auth.user.info=user:password."
+        )
 
 
 #: What a status means, and the way out.

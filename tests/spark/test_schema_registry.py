@@ -134,6 +134,49 @@ def test_what_is_no_url_is_refused_without_being_repeated(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:12/34sekret@127.0.0.1:1",
+        "http://me:se/kret@127.0.0.1:1",
+        "http://me:12?sekret@127.0.0.1:1",
+        "http://me:12#sekret@127.0.0.1:1",
+        "http://me:p@ss/sekret@127.0.0.1:1",
+        "https://me/12:sekret@registry",
+    ],
+)
+def test_a_password_is_not_taken_for_a_port_and_a_path(url: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"an '@' behind .* write %2F .* schema\.registry\.basic\.auth\.user\.info"
+    ) as caught:
+        SchemaRegistry.at(url)
+
+    assert not [part for part in ("kret", "me:", "127.0.0.1") if part in str(caught.value)]
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a,http://b",
+        "http://a:8081,http://b:8081",
+        "http://a:8081, https://b:8081/",
+        "http://a/path,http://b/path",
+        "http://a:8081,b:8081",
+        "http://u:sekret@a,http://u:sekret@b",
+    ],
+)
+def test_a_list_of_registries_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"one address .* not a list") as caught:
+        SchemaRegistry.at(url)
+
+    assert "sekret" not in str(caught.value)
+
+
+def test_a_password_may_have_a_comma() -> None:
+    assert SchemaRegistry.at("http://me:a,b@registry/path,1") == SchemaRegistry("http://registry/path,1", "me:a,b")
+
+
 def test_a_login_has_two_parts() -> None:
     with pytest.raises(ConfigError, match="user:password"):
         SchemaRegistry.at("http://a", "secret")
