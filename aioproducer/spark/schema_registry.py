@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from http.client import HTTPException, InvalidURL
 from typing import IO, Any, Final, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -21,6 +21,8 @@ _TIMEOUT: Final = 30.0
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 _TOLD: Final = 500
 _NO_SUCH: Final = 404
+#: The registry's own codes: it has no such subject, version or schema. A page that is missing has none of them.
+_NO_SUCH_SCHEMA: Final = (40401, 40402, 40403)
 
 
 class SchemaRegistryError(KafkaError):
@@ -85,22 +87,31 @@ class SchemaRegistry:
         request = Request(self.url + path, json.dumps(body).encode(), headers, method="POST")
         try:
             with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT) as response:
-                found: Any = json.loads(response.read())
+                content = response.read()
         except HTTPError as error:
             with error:
-                raise SchemaRegistryError(self._why(error, subject)) from error
+                raise SchemaRegistryError(self._why(error, subject, *_told(error))) from error
+        except (UnicodeError, InvalidURL) as error:
+            raise SchemaRegistryError(
+                f"The schema registry at {self.url} cannot be reached: that is no address, or characters of it have to be "
+                f"escaped ({error}). Nothing was sent."
+            ) from error
         except (URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise SchemaRegistryError(
                 f"The schema registry at {self.url} cannot be reached: {reason}. Nothing was sent."
             ) from error
+        try:
+            found: Any = json.loads(content)
         except ValueError as error:
             raise SchemaRegistryError(f"What answers at {self.url} is no schema registry: no JSON came.") from error
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
-    def _why(self, error: HTTPError, subject: str) -> str:
+    def _why(self, error: HTTPError, subject: str, code: object, said: str) -> str:
+        if error.code == _NO_SUCH and code not in _NO_SUCH_SCHEMA:
+            return f"There is no schema registry at {self.url}: {said} Is that its address, with its path? Nothing was sent."
         sentence = _MEANINGS.get(error.code, "answered with HTTP status {code} for subject {subject!r}: {told}")
-        told = sentence.format(code=error.code, subject=subject, told=_message(error))
+        told = sentence.format(code=error.code, subject=subject, told=said)
         return f"The schema registry at {self.url} {told} Nothing was sent."
 
 
@@ -130,20 +141,23 @@ _MEANINGS: Final[Mapping[int, str]] = {
     "schema.registry.basic.auth.user.info=user:password.",
     403: "allows nobody with this login to do that for subject {subject!r}: {told}",
     _NO_SUCH: "has no such schema for subject {subject!r}: {told} Was it loaded with the same columns, topic and schema, "
-    "and is this the address of the registry?",
+    "and is this the registry that knows it?",
     409: "finds the schema incompatible with the versions that subject {subject!r} has: {told} Change the columns, or the "
     "subject's compatibility.",
     422: "finds the schema invalid: {told}",
 }
 
 
-def _message(error: HTTPError) -> str:
-    """What the registry said, of its own or as HTTP does."""
+def _told(error: HTTPError) -> tuple[object, str]:
+    """The registry's own code (None: it gave none), and what it said, of its own or as HTTP does."""
+    code: object = None
+    said = str(error.reason)
     try:
-        said = str(json.loads(error.read(1 << 20))["message"])
-    except (ValueError, LookupError, TypeError, OSError, HTTPException):
-        said = str(error.reason)
-    return said[:_TOLD].rstrip(".") + "."
+        content: Any = json.loads(error.read(1 << 20))
+        code, said = content.get("error_code"), str(content["message"])
+    except (ValueError, LookupError, TypeError, AttributeError, OSError, HTTPException):
+        pass
+    return code, said[:_TOLD].rstrip(".") + "."
 
 
 class _NoRedirect(HTTPRedirectHandler):

@@ -95,6 +95,33 @@ def test_nobody_there_is_told_with_the_address() -> None:
         SchemaRegistry.at(f"http://u:secret@127.0.0.1:{port}").register("s", SCHEMA)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://régistre..local:8081",
+        f"http://{'a' * 70}.local:8081",
+        "http://127.0.0.1:1/ä",
+        "http://127.0.0.1:1/a b",
+    ],
+)
+def test_an_address_that_cannot_be_asked_is_told_as_one(url: str) -> None:
+    with pytest.raises(
+        SchemaRegistryError, match=r"cannot be reached: that is no address, or .+ Nothing was"
+    ) as caught:
+        SchemaRegistry.at(url).register("s", SCHEMA)
+
+    assert url in str(caught.value)
+
+
+def test_where_no_registry_is_at_the_path_that_is_told_and_not_that_a_schema_is_missing(registry: Registry) -> None:
+    client = SchemaRegistry.at(f"{registry.url}/api")
+
+    with pytest.raises(SchemaRegistryError, match=f"There is no schema registry at {client.url}: HTTP 404 Not Found"):
+        client.register("orders-value", SCHEMA)
+    with pytest.raises(SchemaRegistryError, match=f"There is no schema registry at {client.url}: HTTP 404 Not Found"):
+        client.look_up("orders-value", SCHEMA)
+
+
 class _Elsewhere(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """What no registry answers: a redirect, or a page."""
