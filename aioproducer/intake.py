@@ -167,8 +167,9 @@ class Intake:
             self._legal_topics.add(topic)
 
     def _too_large(self, topic: str, size: int) -> RecordTooLarge:
-        option = "max_request_size" if size > self.config.max_request_size else "buffer_memory"
-        limit = self.config.max_request_size if option == "max_request_size" else self.config.buffer_memory
+        by_memory = self.config.buffer_memory <= self.config.max_request_size  # which cannot be raised alone then
+        option = "buffer_memory" if by_memory else "max_request_size"
+        limit = self.config.buffer_memory if by_memory else self.config.max_request_size
         return RecordTooLarge(
             f"The record for {topic!r} takes up to {size} bytes, more than {option}={limit}. Raise that option (and, for "
             "max_request_size, the topic's max.message.bytes), or send a smaller record."

@@ -186,7 +186,7 @@ class SendTable:
         self._parts = opened.parts
         self._chunks = _Chunks(opened.source, engine.loop)
         self._fixed_partition = opened.binding.fixed_partition
-        by_memory = config.buffer_memory < config.max_request_size
+        by_memory = config.buffer_memory <= config.max_request_size  # which cannot be raised alone then
         self._encoder = ColumnEncoder(
             opened.source.fields,
             opened.binding,

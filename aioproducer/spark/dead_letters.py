@@ -19,6 +19,9 @@ __all__ = ["DeadLetters"]
 _TOPIC: Final = "_aioproducer_topic"
 _ERROR: Final = "_aioproducer_error"
 
+#: What max_request_size can be at most.
+_LARGEST: Final = 2**31 - 1
+
 
 class DeadLetters:
     """The dead letters of one task: rows that the producer or their topic would refuse, as they are.
@@ -40,9 +43,9 @@ class DeadLetters:
         self._faults = RowFaults(columns, options)
 
     def producer_config(self) -> ProducerConfig:
-        """The options of the letters' own producer, which takes records as large as its memory."""
+        """The options of the letters' own producer, which takes records as large as its memory, or as any may be."""
         config = self._config
-        largest = max(config.max_request_size, config.buffer_memory)
+        largest = max(config.max_request_size, min(config.buffer_memory, _LARGEST))
         return self._rules(self.topic).fitting(config.replace(max_request_size=largest))
 
     def divide(self, tables: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

@@ -130,6 +130,21 @@ def test_a_row_that_is_too_large_fails_the_task_where_dead_letters_are_not_asked
         run(broker, [rows("x" * 5000)], **{"on.record.error": "fail"})
 
 
+def test_what_bounds_a_dead_letter_is_named(broker: FakeBroker) -> None:
+    memory = 200_000
+
+    with pytest.raises(SendManyError, match=rf"more than buffer_memory={memory}\. Raise that option"):
+        run(broker, [rows("x" * 300_000)], **{"kafka.buffer.memory": str(memory)})
+
+
+def test_more_memory_than_a_request_may_have_is_no_trouble() -> None:
+    checked = options(NOWHERE, **{"kafka.buffer.memory": str(2**32)})
+
+    config = letters(rows("a"), checked).producer_config()
+
+    assert (config.buffer_memory, config.max_request_size) == (2**32, 2**31 - 1)
+
+
 def test_a_row_that_names_the_topic_of_dead_letters_itself_is_refused(broker: FakeBroker) -> None:
     given = {name: value for name, value in LETTERS.items() if name != "topic"}
     checked = SinkOptions.from_spark({"kafka.bootstrap.servers": broker.bootstrap_servers, **given})
