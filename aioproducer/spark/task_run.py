@@ -93,7 +93,7 @@ class TaskRun:
         sent.append(_Sent(SendManyResult(), producer.written, _retries(producer)))
         return TaskSummary(
             sum(each.result.count for each in sent if not each.is_dead),
-            sum(each.result.serialized_bytes for each in sent),
+            sum(each.result.serialized_bytes for each in sent if not each.is_dead),
             None if transaction is None else transaction.handle,
             {partition: what for each in sent for partition, what in each.written.items()},
             attempt.query,

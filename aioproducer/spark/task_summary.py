@@ -13,13 +13,13 @@ __all__ = ["TaskSummary"]
 
 @dataclass(frozen=True, slots=True)
 class TaskSummary:
-    """Rows and bytes (of keys and values) that Kafka has acknowledged to one task.
+    """Rows and their bytes (of keys and values) that Kafka has acknowledged to one task.
 
-    ``query`` and ``batch`` of a stream say whose rows these are; ``offsets`` are the first and the last one that each
-    partition got, ``retries`` the records that were sent more than once, ``dead_letters`` those that are not among the rows,
-    as they went to a topic of their own, ``seconds`` how long it took. The rest is of a job that is written exactly once:
-    the transaction, and what was ``written`` to each partition. ``skipped``: the marker says that an earlier run has
-    committed these rows. ``set_back_from`` is that of the marker to commit, see `CommitMarker`.
+    ``dead_letters`` are those that are not among the rows, nor in ``size``, as they went to a topic of their own. ``query``
+    and ``batch`` of a stream say whose rows these are; of both kinds, ``offsets`` are the first and the last one that each
+    partition got, ``retries`` the records that were sent more than once; ``seconds`` is how long it took. The rest is of a
+    job that is written exactly once: the transaction, and what was ``written`` to each partition. ``skipped``: the marker
+    says that an earlier run has committed these rows. ``set_back_from`` is that of the marker to commit, see `CommitMarker`.
     """
 
     rows: int = 0

@@ -117,6 +117,7 @@ def test_they_are_whole_and_say_where_they_belong_and_why_they_are_not_there(bro
     summary = run(broker, [batch], **{"headers.source": "spark"})
 
     assert (summary.rows, summary.dead_letters) == (2, 1)
+    assert summary.size == sum(len(record.key or b"") + len(record.value or b"") for record in broker.records("orders"))
     assert sorted(record.value or b"" for record in broker.records("orders")) == [b"small", b"too"]
     [letter] = broker.records("letters")
     assert (letter.key, letter.value) == (b"b", b"x" * 5000)
