@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,16 +18,27 @@ from aioproducer.errors import ConfigError, KafkaError
 
 __all__ = ["SchemaRegistry", "SchemaRegistryError", "value_subject"]
 
+logger = logging.getLogger("aioproducer")
+
 _TIMEOUT: Final = 30.0
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 _TOLD: Final = 500
 _NO_SUCH: Final = 404
+_ILL: Final = 500
 #: The registry's own codes: it has no such subject, version or schema. A page that is missing has none of them.
 _NO_SUCH_SCHEMA: Final = (40401, 40402, 40403)
 
 
+#: The ids that this process was given, by the registry's URL, the subject and the schema.
+_KNOWN: Final[dict[tuple[str, str, str], int]] = {}
+
+
 class SchemaRegistryError(KafkaError):
     """The registry gave no id for a schema; the message says why. Nothing was sent to Kafka."""
+
+
+class _Away(SchemaRegistryError):
+    """The registry did not answer, or could not."""
 
 
 def value_subject(topic: str) -> str:
@@ -64,10 +76,25 @@ class SchemaRegistry:
     def register(self, subject: str, schema: str) -> int:
         """The id of the schema, which is registered under the subject if it is not yet.
 
-        Asks each time: what was registered once may have been deleted since. Raises `SchemaRegistryError`, as where it is
-        not compatible with the versions that are there.
+        Asks each time: what was registered once may have been deleted since. Where there is no answer, what this process
+        was given before still holds, with a warning: a registry that is away for a minute is no reason for a stream to end.
+        Raises `SchemaRegistryError`, as where it is not compatible with the versions that are there.
         """
-        return self._id(f"/subjects/{quote(subject, safe='')}/versions", subject, schema)
+        key = self.url, subject, schema
+        try:
+            found = _KNOWN[key] = self._id(f"/subjects/{quote(subject, safe='')}/versions", subject, schema)
+        except _Away as error:
+            if key not in _KNOWN:
+                raise
+            found = _KNOWN[key]
+            logger.warning(
+                "The schema registry at %s did not answer (%s). The schema of %r has the id %d that it gave before.",
+                self.url,
+                error.__cause__,
+                subject,
+                found,
+            )
+        return found
 
     def look_up(self, subject: str, schema: str) -> int:
         """The id of a schema that is registered under the subject; raises `SchemaRegistryError` where it is not."""
@@ -89,8 +116,9 @@ class SchemaRegistry:
             with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT) as response:
                 content = response.read()
         except HTTPError as error:
+            kind = _Away if error.code >= _ILL else SchemaRegistryError
             with error:
-                raise SchemaRegistryError(self._why(error, subject, *_told(error))) from error
+                raise kind(self._why(error, subject, *_told(error))) from error
         except (UnicodeError, InvalidURL) as error:
             raise SchemaRegistryError(
                 f"The schema registry at {self.url} cannot be reached: that is no address, or characters of it have to be "
@@ -98,9 +126,7 @@ class SchemaRegistry:
             ) from error
         except (URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            raise SchemaRegistryError(
-                f"The schema registry at {self.url} cannot be reached: {reason}. Nothing was sent."
-            ) from error
+            raise _Away(f"The schema registry at {self.url} cannot be reached: {reason}. Nothing was sent.") from error
         try:
             found: Any = json.loads(content)
         except ValueError as error:

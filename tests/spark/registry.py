@@ -20,6 +20,7 @@ class Registry:
         self.schemas: dict[int, str] = {}
         self.subjects: dict[str, list[int]] = {}
         self.requests: list[str] = []
+        self.status: int | None = None  # of every answer
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         cast("Any", self._server).registry = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -48,6 +49,8 @@ class Registry:
     def answer(self, path: str, login: str | None, body: Any) -> tuple[int, Any]:
         """Status and content for a POST."""
         self.requests.append(path)
+        if self.status is not None:
+            return self.status, {"error_code": self.status, "message": "As was asked for"}
         if self.login is not None and login != self.login:
             return 401, {"error_code": 401, "message": "Unauthorized"}
         match path.strip("/").split("/"):

@@ -41,6 +41,34 @@ def test_a_registry_that_has_lost_a_schema_is_given_it_again(registry: Registry)
     assert registry.subjects == {"orders-value": [101]}
 
 
+def test_a_registry_that_is_away_stops_nothing_that_it_knew_before(caplog: pytest.LogCaptureFixture) -> None:
+    with Registry() as registry:
+        client = SchemaRegistry.at(registry.url)
+        assert client.register("orders-value", SCHEMA) == 100
+
+    assert client.register("orders-value", SCHEMA) == 100
+    assert "id 100 that it gave before" in caplog.text
+    for subject, schema in (("orders-value", OTHER), ("letters-value", SCHEMA)):
+        with pytest.raises(SchemaRegistryError, match="cannot be reached"):
+            client.register(subject, schema)
+    with pytest.raises(SchemaRegistryError, match="cannot be reached"):
+        SchemaRegistry.at("http://127.0.0.1:1").register("orders-value", SCHEMA)
+
+
+def test_a_registry_that_is_ill_stops_nothing_that_it_knew_before(registry: Registry) -> None:
+    client = SchemaRegistry.at(registry.url)
+    assert client.register("orders-value", SCHEMA) == 100
+    registry.status = 503
+
+    assert client.register("orders-value", SCHEMA) == 100
+    with pytest.raises(SchemaRegistryError, match="HTTP status 503"):
+        client.register("orders-value", OTHER)
+
+    registry.status = 409  # an answer
+    with pytest.raises(SchemaRegistryError, match="incompatible"):
+        client.register("orders-value", SCHEMA)
+
+
 def test_a_schema_is_looked_up_without_being_registered(registry: Registry) -> None:
     client = SchemaRegistry.at(registry.url)
 
