@@ -1094,6 +1094,11 @@ cdef class Send(Call):
         cdef Delivery delivery = self.put() if self.timeout is None else None
         if delivery is None:
             return PYGEN_ERROR
+        if delivery.done():  # what was told of a full batch has decided it
+            answer = delivery.result()
+            Py_INCREF(answer)
+            result[0] = <PyObject*>answer
+            return PYGEN_RETURN
         waiter = waiter_for(delivery)
         waiter._asyncio_future_blocking = True  # as its own __await__ says to the task
         self.delivery = delivery

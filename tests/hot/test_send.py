@@ -81,6 +81,33 @@ async def test_it_waits_on_where_the_batch_was_split(twin: Twin) -> None:
     assert (await waiting).offset == 7
 
 
+class Hasty(Waiting):
+    """Batches are acknowledged, or fail, as soon as they are full, which is at once."""
+
+    failure: Failure | None = None
+
+    def __init__(self, twin: Twin) -> None:
+        super().__init__(twin)
+        self.limit = 1
+
+    def _filled(self, topic: Any) -> None:
+        self.results[-1].failure = self.failure
+        if self.failure is None:
+            self.results[-1].succeed(5)
+
+
+@each_twin
+async def test_an_outcome_that_is_known_at_once_is_answered_at_once(twin: Twin) -> None:
+    world = Hasty(twin)
+    with pytest.raises(StopIteration) as ended:
+        world.sent().send(None)
+    assert ended.value.value.offset == 5
+
+    world.failure = Failure()
+    with pytest.raises(Refused):
+        await world.sent()
+
+
 @each_twin
 async def test_on_delivery_is_told_as_well(twin: Twin) -> None:
     world = Waiting(twin)
