@@ -364,6 +364,12 @@ class Producer(ShortWay):
 
     # -- records ------------------------------------------------------------------------------------------------------
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        """What a subclass does in its own ``enqueue`` is done for ``send``, too."""
+        super().__init_subclass__(**more)
+        if cls.enqueue is not Producer.enqueue and cls.send is Producer.send:
+            setattr(cls, "send", cls._send_by_enqueue)  # noqa: B010 - a type checker knows the method as `ShortWay` has it
+
     async def _send(
         self,
         topic: str | ProducerRecord,
@@ -376,12 +382,44 @@ class Producer(ShortWay):
         timeout: float | None,
     ) -> RecordMetadata:
         """The long way of `send`, where the time is limited, or `enqueue` has one."""
-        record = topic, value, key, headers, partition, timestamp_ms, on_delivery
+        return await self._acknowledged(
+            lambda: self._enqueue(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout), timeout
+        )
+
+    async def _send_by_enqueue(
+        self,
+        topic: str | ProducerRecord,
+        value: object = None,
+        *,
+        key: object = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        timeout: float | None = None,
+    ) -> RecordMetadata:
+        """`Producer.send`, of a subclass with an ``enqueue`` of its own."""
+        return await self._acknowledged(
+            lambda: self.enqueue(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                on_delivery=on_delivery,
+                timeout=timeout,
+            ),
+            timeout,
+        )
+
+    async def _acknowledged(self, enqueue: Callable[[], Awaitable[Delivery]], timeout: float | None) -> RecordMetadata:
+        """The acknowledgement of a record that is to be put in, as of `send`."""
         if timeout is None:
-            return await (await self._enqueue(*record, None))
+            return await (await enqueue())
         seconds = check_timeout(timeout, InvalidRecord)
         deadline = self._usable().loop.time() + seconds
-        delivery = await self._enqueue(*record, timeout)
+        delivery = await enqueue()
         limit = asyncio.timeout_at(deadline)
         try:
             async with limit:

@@ -16,6 +16,7 @@ from asyncio import InvalidStateError, _get_running_loop
 from weakref import ref
 
 from aioproducer.arguments import is_timeout
+from aioproducer.hot import _append
 from aioproducer.serializers import normalize_headers
 from aioproducer.types import RecordMetadata, TimestampType
 
@@ -531,7 +532,10 @@ cdef class Appender:
 
     def detach(self):
         """Take no more."""
-        kept = self._loop, self._kept, self._topic, self._lane
+        global loop_of_thread, kept_of_thread
+        kept = self._loop, self._kept, self._topic, self._lane, loop_of_thread, kept_of_thread
+        if loop_of_thread is self._loop:  # else the last loop of a program would be there to its end
+            loop_of_thread = kept_of_thread = None
         self._is_attached = False
         self._loop = self._kept = self._topic = self._lane = None
 
@@ -883,6 +887,8 @@ cdef inline bint may_be_timeout(object timeout) except -1:
 
 
 cdef str REUSED = "cannot reuse already awaited coroutine"
+cdef object SEND_CODE = _append.ShortWay.send.__code__
+cdef object ENQUEUE_CODE = _append.ShortWay.enqueue.__code__
 
 
 cdef class Call:
@@ -891,7 +897,7 @@ cdef class Call:
     cdef Appender appender
     cdef object topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout
     cdef object long_way
-    cdef bint has_begun
+    cdef bint has_begun, is_running
 
     cdef object make_long_way(self):
         raise NotImplementedError
@@ -941,6 +947,7 @@ cdef class Call:
 
     def throw(self, kind, value=None, traceback=None):
         """As of a coroutine."""
+        self.check_not_running()
         if self.long_way is None and not self.give_up():
             if self.has_begun:
                 raise RuntimeError(REUSED)
@@ -953,19 +960,27 @@ cdef class Call:
 
     def close(self):
         """As of a coroutine."""
+        self.check_not_running()
         self.has_begun = True
         if self.long_way is not None:
             self.long_way.close()
         elif not self.give_up():
             self.forget()
 
+    cdef int check_not_running(self) except -1:
+        """Raise where what the first step calls wants another one of the same coroutine."""
+        if self.is_running:
+            raise ValueError("coroutine already executing")
+        return 0
+
     cdef int forget(self) except -1:
-        """Let go of what the call was given."""
+        """Let go of the producer and of what the call was given: a task keeps its coroutine, and may be kept for long."""
         kept = (
-            self.topic, self.value, self.key, self.headers, self.partition, self.timestamp_ms, self.on_delivery, self.timeout
+            self.topic, self.value, self.key, self.headers, self.partition, self.timestamp_ms, self.on_delivery, self.timeout,
+            self.appender,
         )
         self.topic = self.value = self.key = self.headers = self.partition = self.timestamp_ms = None
-        self.on_delivery = self.timeout = None
+        self.on_delivery = self.timeout = self.appender = None
         return 0
 
     cdef int take_long_way(self) except -1:
@@ -985,7 +1000,7 @@ cdef class Call:
             return None
         if self.on_delivery is not None:
             delivery.add_done_callback(self.on_delivery)
-        self.value = None  # which may be large, and a task keeps its coroutine
+        self.forget()
         return delivery
 
     @property
@@ -1001,7 +1016,7 @@ cdef class Call:
     @property
     def cr_running(self):
         """As of a coroutine."""
-        return False if self.long_way is None else self.long_way.cr_running
+        return self.is_running if self.long_way is None else self.long_way.cr_running
 
     @property
     def cr_suspended(self):
@@ -1059,8 +1074,8 @@ cdef class Enqueue(Call):
 
     @property
     def cr_code(self):
-        """As of a coroutine: the code of the long way."""
-        return self.appender.enqueue.__code__
+        """As of a coroutine: that of its twin."""
+        return ENQUEUE_CODE
 
 
 @cython.final
@@ -1137,8 +1152,8 @@ cdef class Send(Call):
 
     @property
     def cr_code(self):
-        """As of a coroutine: the code of the long way."""
-        return self.appender.send.__code__
+        """As of a coroutine: that of its twin."""
+        return SEND_CODE
 
 
 cdef extern from *:
@@ -1156,6 +1171,8 @@ cdef int raise_from_outside(object kind, object value, object traceback) except 
         error = kind
     if traceback is not None:
         error = error.with_traceback(traceback)
+    if isinstance(error, StopIteration):  # who awaits would take it for the answer (PEP 479)
+        raise RuntimeError("coroutine raised StopIteration") from error
     raise error
 
 
@@ -1165,14 +1182,19 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
     if self.long_way is not None:
         return PyIter_Send(<PyObject*>self.long_way, value, result)
     try:
+        self.check_not_running()
         if self.has_begun:
             return self.go_on(value, result)
         if value is not <PyObject*>None:
             raise TypeError("can't send non-None value to a just-started coroutine")
-        state = self.begin(result)
-        if state != PYGEN_ERROR:
-            return state
-        self.take_long_way()
+        self.has_begun = self.is_running = True
+        try:
+            state = self.begin(result)
+            if state != PYGEN_ERROR:
+                return state
+            self.take_long_way()
+        finally:
+            self.is_running = False
     except BaseException as error:
         return raised(error, result)
     return PyIter_Send(<PyObject*>self.long_way, value, result)

@@ -7,6 +7,7 @@ import gc
 import inspect
 import sys
 import warnings
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 from unittest.mock import create_autospec
@@ -14,6 +15,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from aioproducer import Producer
+from aioproducer.testing import FakeBroker
 from tests.hot.calls import Waiting, each_way, pause
 from tests.hot.twins import Twin, each_twin
 
@@ -208,6 +210,53 @@ async def test_a_timeout_ends_the_wait(twin: Twin) -> None:
     assert (world.count, world.results[0].waiters) == (1, {})
 
 
+@each_twin
+async def test_a_task_that_is_over_keeps_nothing_of_its_record(twin: Twin) -> None:
+    class Callback:
+        def __call__(self, delivery: object) -> None: ...
+
+    world = Waiting(twin)
+    callback = Callback()
+    gone = weakref.ref(callback)
+    task: asyncio.Task[object] = asyncio.create_task(world.sent(on_delivery=callback))
+    del callback
+    await pause()
+
+    world.results[0].succeed(5)
+    await asyncio.wait([task])
+    world.results[0].callbacks.clear()
+    gc.collect()
+
+    assert gone() is None
+
+
+@each_twin
+async def test_the_event_loop_is_not_kept_by_an_appender_that_was_detached(twin: Twin) -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        pass
+
+    async def work() -> None:
+        world = Waiting(twin)
+        waiting = asyncio.ensure_future(world.sent())
+        await pause()
+        world.results[0].succeed(5)
+        await waiting
+        world.appender.detach()
+
+    def run() -> weakref.ref[Loop]:
+        loop = Loop()
+        try:
+            loop.run_until_complete(work())
+        finally:
+            loop.close()
+        return weakref.ref(loop)
+
+    gone = await asyncio.to_thread(run)
+    gc.collect()
+
+    assert gone() is None
+
+
 # -- as a generator has it ---------------------------------------------------------------------------------------------
 
 
@@ -304,6 +353,40 @@ async def test_what_is_thrown_in_comes_out_and_ends_it(twin: Twin, begun: bool) 
 
     assert world.count == (5 if begun else 0)
     assert all(not result.waiters for result in world.results)
+
+
+@each_twin
+async def test_a_stop_iteration_that_is_thrown_in_is_no_answer(twin: Twin) -> None:
+    world = Waiting(twin)
+    call = world.sent()
+    call.send(None)
+
+    with pytest.raises((RuntimeError, asyncio.InvalidStateError)):  # in Python: it ended the wait, too early
+        call.throw(StopIteration(5))
+
+
+@each_twin
+@pytest.mark.parametrize("what", ["close", "throw", "send"])
+async def test_what_the_first_step_calls_cannot_make_another_one(twin: Twin, what: str) -> None:
+    world = Waiting(twin)
+    told: list[object] = []
+
+    class Headers(dict[str, bytes]):
+        def items(self) -> Any:
+            try:
+                {"close": call.close, "throw": lambda: call.throw(KeyError), "send": lambda: call.send(None)}[what]()
+            except ValueError as error:
+                told.append(str(error))
+            return super().items()
+
+    call = world.sent(headers=Headers(a=b"b"), on_delivery=told.append)
+    waiting = asyncio.ensure_future(call)
+    await pause()
+    world.results[0].succeed(5)
+
+    assert (await waiting).offset == 5
+    assert told[0] == "coroutine already executing"
+    assert len(world.results[0].callbacks) == 1
 
 
 @each_twin
@@ -404,3 +487,20 @@ async def test_a_mock_of_a_producer_can_be_awaited() -> None:
     producer.send.return_value = "metadata"
 
     assert await producer.send("orders", b"x") == "metadata"
+
+
+async def test_what_a_subclass_does_in_enqueue_is_done_for_send_too() -> None:
+    told: list[object] = []
+
+    class Tracing(Producer):
+        async def enqueue(self, topic: Any, value: object = None, **more: Any) -> Any:
+            told.append((value, more.get("timeout")))
+            return await super().enqueue(topic, value, **more)
+
+    with FakeBroker(topics={"orders": 1}) as broker:
+        async with Tracing(broker.bootstrap_servers) as producer:
+            first = await producer.send("orders", b"a")
+            second = await producer.send("orders", b"b", timeout=60)
+
+    assert [first.offset, second.offset] == [0, 1]
+    assert told == [(b"a", None), (b"b", 60)]
