@@ -45,9 +45,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     against.add_argument("--run", metavar="WHERE", help="where a name of the run is, each with numbers of its own")
     against.add_argument(
-        "--records", metavar="N", type=positive, help="how many numbers a run has (default: the highest)"
+        "--records",
+        metavar="N",
+        type=positive,
+        help="how many numbers a run has, so that others are stray (default: up to the highest that is there)",
     )
-    against.add_argument("--first-sequence", metavar="N", type=int, default=0, help="the first number (default: 0)")
+    against.add_argument("--first-sequence", metavar="N", type=int, default=0, help="a run's first number (default: 0)")
     parser.add_argument(
         "--partitioner", choices=["murmur2", "none"], default="murmur2", help="whose choice keys are held against"
     )
@@ -106,6 +109,10 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
         raise Trouble("--expected and --sequence are two ways to know what should be there; choose one.")
     if options.run is not None and options.sequence is None:
         raise Trouble("--run tells apart the numbers of several runs, so it needs --sequence.")
+    if (options.records is not None or options.first_sequence) and options.sequence is None:
+        raise Trouble("--records and --first-sequence say which numbers there should be, so they need --sequence.")
+    if options.first_sequence < 0:
+        raise Trouble("--first-sequence: sequence numbers are whole numbers from 0.")
     config = {"bootstrap.servers": options.bootstrap_servers, **dict(options.options)}
     return AuditPlan(
         topic=options.topic,

@@ -98,7 +98,7 @@ def _rows(plan: AuditPlan, expected: DataFrame) -> int:
 
 def _judge(spark: SparkSession, plan: AuditPlan, facts: DataFrame, buckets: int, progress: Progress) -> list[Finding]:
     schema = ", ".join(f"`{name}` {kind}" for name, kind in FINDING_COLUMNS.items())
-    judge: Any = partial(_judge_bucket, by_order=plan.order != NO_ORDER)
+    judge: Any = partial(_judge_bucket, by_order=plan.order != NO_ORDER, first=plan.first, records=plan.records)
     bucketed: Any = facts.repartition(buckets, "bucket")
     found: DataFrame = bucketed.mapInArrow(judge, schema)
     with told(spark, progress):
@@ -109,12 +109,13 @@ def _judge(spark: SparkSession, plan: AuditPlan, facts: DataFrame, buckets: int,
     return [Finding(*row) for row in rows]
 
 
-def _judge_bucket(batches: Iterator[Any], *, by_order: bool) -> Iterator[Any]:
+def _judge_bucket(batches: Iterator[Any], *, by_order: bool, first: int, records: int | None) -> Iterator[Any]:
     """Runs in a Spark worker: one partition of the facts is one bucket."""
     pa: Any = import_module("pyarrow")
     found = list(batches)
     if found:
-        yield findings_batch(judge_bucket(Facts.of(pa.Table.from_batches(found)), by_order=by_order))
+        facts = Facts.of(pa.Table.from_batches(found))
+        yield findings_batch(judge_bucket(facts, by_order=by_order, first=first, records=records))
 
 
 class _LookUp:
@@ -154,8 +155,10 @@ class _LookUp:
 
     def _with_name(self, run: Run) -> Run:
         where = self._plan.run
-        record = self._record(*run.place) if where is not None else None
-        if record is None or where is None:
+        if where is None or min(run.place) < 0:
+            return run
+        record = self._record(*run.place)
+        if record is None:
             return run
         return replace(run, name=where.text_of(record["value"], record["headers"] or ()) or "")
 

@@ -29,7 +29,7 @@ class FindingKind(StrEnum):
     READ = "read"  # records read of a partition
     EXPECTED = "expected"  # records expected
     KEYS = "keys"  # different keys
-    BLOCK = "block"  # sequence numbers of a run: count, first and last of a block
+    BLOCK = "block"  # sequence numbers of a run: count, first and last of a block; count 0: of a run with strays only
     HOLE = "hole"  # sequence numbers of a run that are missing between two of a block
 
     @property

@@ -25,6 +25,7 @@ SAMPLES: Final = 50
 SEQUENCE_BLOCK: Final = 1 << 18
 
 Column: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Rows: TypeAlias = "np.ndarray[Any, np.dtype[np.intp]]"
 
 
@@ -104,19 +105,29 @@ class Facts(NamedTuple):
         return len(self.side)
 
 
-def judge_bucket(facts: Facts, *, by_order: bool = True) -> Iterator[Finding]:
-    """What is wrong in the bucket, and the counts that make the whole; ``by_order``: whether order is judged."""
+def judge_bucket(
+    facts: Facts, *, by_order: bool = True, first: int = 0, records: int | None = None
+) -> Iterator[Finding]:
+    """What is wrong in the bucket, and the counts that make the whole; ``by_order``: whether order is judged.
+
+    Sequence numbers count from ``first`` on, and only so many as ``records`` says (None: all); others are stray.
+    """
     log, expected, sequence = (facts.take(facts.side == side) for side in (Side.LOG, Side.EXPECTED, Side.SEQUENCE))
     yield from _offset_facts(facts)
     yield from _counts(log, expected)
     yield from _faults(FindingKind.MISPLACED, log.take(log.misplaced != 0))
     if sequence.rows:
-        yield from _judge_sequence(sequence)
+        named = _named(sequence, first, records)
+        yield from _runs_seen(sequence.take(~named))
+        if named.any():
+            yield from _judge_sequence(sequence.take(named))
     if expected.rows:
         yield from _judge_expected(expected, log, by_order)
         return
-    yield from _faults(FindingKind.STRAY, log.take(log.number < 0))
+    named = _named(log, first, records)
+    yield from _faults(FindingKind.STRAY, log.take(~named))
     if by_order:
+        log = log.take(named)
         yield from _judge_order(log.take(_first_copies(log)))
 
 
@@ -208,6 +219,21 @@ def _first_copies(log: Facts) -> Rows:
 
 
 # -- sequence numbers ------------------------------------------------------------------------------------------------------
+
+
+def _named(facts: Facts, first: int, records: int | None) -> Mask:
+    """Of which facts the number is one that should be there; of those without one (-1) it never is."""
+    from_first = facts.number >= max(first, 0)
+    return from_first if records is None else from_first & (facts.number < first + records)
+
+
+def _runs_seen(strays: Facts) -> Iterator[Finding]:
+    """That there are these runs: of one that has strays only all is lost, and else nobody would know."""
+    runs, rows = np.unique(strays.content, return_index=True)
+    for run, row in zip(runs.tolist(), rows.tolist(), strict=True):
+        yield Finding(
+            FindingKind.BLOCK, int(strays.partition[row]), offset=int(strays.offset[row]), count=0, content=run
+        )
 
 
 def _judge_sequence(facts: Facts) -> Iterator[Finding]:

@@ -29,9 +29,9 @@ class AuditPlan:
     """What is to be audited, and with what it is compared: with files, or with the numbers that the records carry.
 
     ``config`` is librdkafka's. ``order`` is "file", "none" or a column of the files. ``records`` is how many sequence
-    numbers each run should have, from ``first`` on; None: as far as the highest one. ``can_explain``: whether the brokers
-    can be asked, without encryption and login, why an offset has no record. ``source_options`` are those of Spark's Kafka
-    source, where that is the reader.
+    numbers each run should have, from ``first`` on, and no others; None: as far as the highest one. ``can_explain``:
+    whether the brokers can be asked, without encryption and login, why an offset has no record. ``source_options`` are
+    those of Spark's Kafka source, where that is the reader.
     """
 
     topic: str
@@ -65,6 +65,10 @@ class AuditPlan:
             unchecked["reordered"] = "order is not to count"
         if self.sequence is not None:
             unchecked["altered"] = "without the files, nobody knows what the records should be"
+            if self.records is None:
+                unchecked["lost at the end"] = "it was not said how many numbers there should be"
+            if self.run is not None:
+                unchecked["whole runs lost"] = "a run is known by its records only"
         elif self.expected is None:
             reason = "neither files nor sequence numbers were given to compare with"
             unchecked |= dict.fromkeys(("lost", "duplicated", "reordered", "altered", "stray"), reason)

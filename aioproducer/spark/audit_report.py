@@ -164,7 +164,10 @@ def _runs(verdict: AuditVerdict) -> Iterator[str]:
     yield "<h2>Runs</h2>"
     rows = "".join(
         f"<tr><td><code>{escape(run.name or '(one run)')}</code></td>"
-        + "".join(f'<td class="n">{number:,}</td>' for number in (run.first, run.last, run.expected, run.found))
+        + "".join(
+            f'<td class="n">{"&ndash;" if number is None else f"{number:,}"}</td>'
+            for number in (run.first, run.last, run.expected, run.found)
+        )
         + "</tr>"
         for run in verdict.runs[:100]
     )

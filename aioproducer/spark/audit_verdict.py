@@ -20,9 +20,11 @@ FAULTS: Final = tuple(kind for kind in FindingKind if kind.is_fault)
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What an audit could compare the log with; a name in ``unchecked`` is a kind of fault that it could not see, and why.
+    """What an audit could compare the log with; ``unchecked`` names kinds of faults that it could not see, or some of a kind
+    ("lost at the end"), and why.
 
-    ``records``: how many sequence numbers each run should have, None where the highest tells.
+    ``records``: how many sequence numbers each run should have, from ``first`` on, and no others; None where the highest
+    tells. A run of which nothing is there cannot be counted, but where there is none at all one is expected.
     """
 
     mode: str
@@ -83,10 +85,13 @@ _SENTENCES: Final[Mapping[FindingKind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The sequence numbers of one run: from, to, how many different ones, and how many should be there."""
+    """The sequence numbers of one run, strays left out: from, to, how many different ones, and how many should be there.
 
-    first: int
-    last: int
+    ``place`` is the partition and offset of one of its records, -1 where there is none.
+    """
+
+    first: int | None
+    last: int | None
     found: int
     expected: int
     place: tuple[int, int]
@@ -205,8 +210,10 @@ def add_up(
                 by_partition[finding.partition][kind] += finding.count
             if kind.is_fault and (finding.offset >= 0 or finding.number >= 0):
                 samples[kind].append(_sample(kind, finding))
+    if not runs and expectation.mode == "sequence" and expectation.records is not None:
+        runs[-1] = []
     told = [_run(blocks, expectation) for blocks in runs.values()]
-    lost = [hole for blocks in runs.values() for hole in _between(blocks, expectation)] + holes
+    lost = [hole for run, blocks in runs.items() for hole in _between(run, blocks, expectation)] + holes
     counts[FindingKind.LOST] += sum(run.expected - run.found for run in told)
     samples[FindingKind.LOST] += [_sample(FindingKind.LOST, hole) for hole in lost]
     return AuditVerdict(
@@ -233,21 +240,29 @@ def _sample(kind: FindingKind, finding: Finding) -> Sample:
 
 
 def _run(blocks: Sequence[Finding], expectation: Expectation) -> Run:
-    first, last = min(block.number for block in blocks), max(block.other for block in blocks)
-    found = sum(block.count for block in blocks)
-    begin = min(first, expectation.first)
-    end = max(last + 1, begin if expectation.records is None else begin + expectation.records)
-    earliest = min(blocks, key=lambda block: block.number)
-    return Run(first, last, found, end - begin, (earliest.partition, earliest.offset))
+    numbered = [block for block in blocks if block.count]
+    place = min(((block.number, block.partition, block.offset) for block in numbered or blocks), default=(-1, -1, -1))
+    return Run(
+        min((block.number for block in numbered), default=None),
+        max((block.other for block in numbered), default=None),
+        sum(block.count for block in numbered),
+        _end(numbered, expectation) - expectation.first,
+        place[1:],
+    )
 
 
-def _between(blocks: Sequence[Finding], expectation: Expectation) -> Iterable[Finding]:
+def _end(numbered: Sequence[Finding], expectation: Expectation) -> int:
+    """Before which number a run should end."""
+    if expectation.records is not None:
+        return expectation.first + expectation.records
+    return max((block.other + 1 for block in numbered), default=expectation.first)
+
+
+def _between(run: int, blocks: Sequence[Finding], expectation: Expectation) -> Iterable[Finding]:
     """What is missing before the first block, between two, and behind the last one."""
-    ordered = sorted(blocks, key=lambda block: block.number)
-    run = _run(blocks, expectation)
-    begin = min(run.first, expectation.first)
-    ends = [begin, *(block.other + 1 for block in ordered)]
-    begins = [*(block.number for block in ordered), begin + run.expected]
+    numbered = sorted((block for block in blocks if block.count), key=lambda block: block.number)
+    ends = [expectation.first, *(block.other + 1 for block in numbered)]
+    begins = [*(block.number for block in numbered), _end(numbered, expectation)]
     for end, next_begin in zip(ends, begins, strict=True):
         if next_begin > end:
-            yield Finding(FindingKind.HOLE, count=next_begin - end, number=end, content=ordered[0].content)
+            yield Finding(FindingKind.HOLE, count=next_begin - end, number=end, content=run)

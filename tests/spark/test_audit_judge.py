@@ -12,10 +12,11 @@ import pytest
 from aiokafka.partitioner import murmur2  # type: ignore[import-untyped]
 
 from aioproducer.spark.audit_findings import FINDING_COLUMNS, Finding, FindingKind, findings_batch
-from aioproducer.spark.audit_judge import SAMPLES, Facts, Side, judge_bucket
+from aioproducer.spark.audit_judge import SAMPLES, SEQUENCE_BLOCK, Facts, Side, judge_bucket
 from aioproducer.spark.audit_murmur2 import home_partitions
 from aioproducer.spark.audit_offsets import AuditFailed
-from aioproducer.spark.audit_verdict import AuditVerdict, Expectation, add_up
+from aioproducer.spark.audit_report import html_report
+from aioproducer.spark.audit_verdict import AuditVerdict, Expectation, Sample, add_up
 
 PARTITIONS = 3
 KEYS = 11
@@ -58,11 +59,11 @@ class Log:
         facts = [fact(Side.EXPECTED, each, -1, each.number) for each in self.expected]
         return verdict(facts + self._facts_read(Side.LOG, -1), by_order=by_order)
 
-    def judge_numbers(self, records: int | None = None) -> AuditVerdict:
+    def judge_numbers(self, records: int | None = None, first: int = 0) -> AuditVerdict:
         """With nothing to compare but the numbers that the records carry."""
         return verdict(
             self._facts_read(Side.LOG, None) + self._facts_read(Side.SEQUENCE, None),
-            Expectation("sequence", records=records),
+            Expectation("sequence", records=records, first=first),
         )
 
     def _facts_read(self, side: Side, number: int | None) -> list[dict[str, Any]]:
@@ -102,7 +103,9 @@ def verdict(
         buckets[each["bucket"] % 4].append(each)
     found: list[Finding] = []
     for bucket in filter(None, buckets):
-        batch = findings_batch(judge_bucket(Facts.of(pa.Table.from_pylist(bucket)), by_order=by_order))
+        facts_ = Facts.of(pa.Table.from_pylist(bucket))
+        judged = judge_bucket(facts_, by_order=by_order, first=expectation.first, records=expectation.records)
+        batch = findings_batch(judged)
         found += [Finding(**each) for each in batch.to_pylist()]
     return add_up("orders", expectation, [], found)
 
@@ -264,6 +267,67 @@ def test_numbers_that_are_missing_at_the_beginning_and_the_end_are_lost() -> Non
 
     assert faults(told) == {"lost": 15}
     assert {(sample.number, sample.count) for sample in told.samples} == {(0, 10), (995, 5)}
+
+
+@pytest.mark.parametrize(
+    ("read", "first", "records", "expected"),
+    [
+        (range(0), 0, 100, {"lost": 100}),
+        (range(10), 1, 10, {"lost": 1, "stray": 1}),
+        (range(10), 100, 10, {"lost": 10, "stray": 10}),
+        (range(10), 0, 7, {"stray": 3}),
+        (range(10), 0, 10, {}),
+        (range(5, 15), 5, 10, {}),
+        (range(20), 5, 10, {"stray": 10}),
+        (range(10), 4, None, {"stray": 4}),
+        (range(10), 20, None, {"stray": 10}),
+        (range(0), 20, None, {}),
+        ([*range(10), 7, 7], 0, 7, {"stray": 5}),
+        ([*range(10), 6], 0, 7, {"duplicated": 1, "stray": 3}),
+        ([*range(SEQUENCE_BLOCK - 2, SEQUENCE_BLOCK + 2)], SEQUENCE_BLOCK - 1, 2, {"stray": 2}),
+    ],
+)
+def test_exactly_the_numbers_that_were_named_are_expected(
+    read: Sequence[int], first: int, records: int | None, expected: dict[str, int]
+) -> None:
+    log = Log()
+    log.read = [row(number) for number in read]
+
+    told = log.judge_numbers(records=records, first=first)
+
+    assert faults(told) == expected
+    assert told.is_clean is (not expected)
+    inside = {number for number in read if number >= first and (records is None or number < first + records)}
+    assert told.expected == (len(inside) if records is None else records)
+    assert sum(run.found for run in told.runs) == len(inside)
+    lost = {number for each in told.samples if each.kind is FindingKind.LOST for number in numbers_of(each)}
+    assert lost == (set(range(first, first + records)) - inside if records is not None else set())
+
+
+def test_a_stray_number_is_not_out_of_order_as_well() -> None:
+    log = Log()
+    log.read = [Row(number, "k") for number in (9, 0, 1, 2)]
+
+    assert faults(log.judge_numbers(records=3)) == {"stray": 1}
+
+
+def numbers_of(sample: Sample) -> range:
+    return range(sample.number, sample.number + sample.count)
+
+
+def test_of_two_runs_each_has_as_many_numbers_as_were_named_even_if_none_of_them_is_there() -> None:
+    facts = [
+        {**fact(side, row(number), 100 * run + number, number), "content": run, "bucket": run}
+        for side in (Side.LOG, Side.SEQUENCE)
+        for run, numbers in ((1, range(5)), (2, range(50, 52)))
+        for number in numbers
+    ]
+
+    told = verdict(facts, Expectation("sequence", records=5))
+
+    assert faults(told) == {"lost": 5, "stray": 2}
+    assert [(run.first, run.last, run.found, run.expected) for run in told.runs] == [(0, 4, 5, 5), (None, None, 0, 5)]
+    assert "<td" in html_report(told, "now")
 
 
 def test_offsets_without_a_record_are_faults_only_where_nothing_explains_them() -> None:
