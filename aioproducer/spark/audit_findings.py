@@ -46,8 +46,8 @@ class Finding:
     """One row; -1 where a column means nothing.
 
     ``other`` is another offset of the same partition: of the first copy, or of the record that overtook. ``number`` is the
-    place in the expected order, or a sequence number, or that of a block; ``content`` the hash of an expected record, or
-    of a run. ``count`` is 1 but where a row stands for several.
+    place in the expected order (below 0, too), or a sequence number, or that of a block; ``content`` the hash of an
+    expected record, or of a run. ``count`` is 1 but where a row stands for several.
     """
 
     kind: str
@@ -57,6 +57,11 @@ class Finding:
     count: int = 1
     number: int = -1
     content: int = -1
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it tells of one fault where that is, and does not only count several."""
+        return (self.offset, self.number, self.content) != (-1, -1, -1)
 
 
 #: The columns of findings, as Spark spells their types.

@@ -51,9 +51,9 @@ _OFFSET_FACTS: Final[Mapping[Side, FindingKind]] = {
 }
 
 #: Columns of facts, as Spark spells their types. ``bucket``: hash of the key, of the content without a key, or of the run
-#: and block of a sequence number. ``number``: the place in the expected order, the sequence number, or how many offsets an
-#: offset fact is about; -1 for a record that has none itself. ``keyed``: whether there is a key, so that order counts.
-#: ``misplaced``: whether the key belongs to another partition.
+#: and block of a sequence number. ``number``: the place in the expected order (of a date before 1970 it is below 0), the
+#: sequence number, or how many offsets an offset fact is about; -1 for a record read that has none itself. ``keyed``:
+#: whether there is a key, so that order counts. ``misplaced``: whether the key belongs to another partition.
 FACT_COLUMNS: Final[Mapping[str, str]] = {
     "side": "tinyint",
     "bucket": "bigint",
@@ -194,7 +194,7 @@ def _judge_residue(unread: Facts, unknown: Facts) -> Iterator[Finding]:
 
 def _judge_order(log: Facts) -> Iterator[Finding]:
     """Records that stand, in their partition, behind one of their key that was sent later."""
-    log = log.take((log.keyed != 0) & (log.number >= 0))
+    log = log.take(log.keyed != 0)
     if not log.rows:
         return
     log = log.take(np.lexsort((log.offset, log.partition, log.bucket)))

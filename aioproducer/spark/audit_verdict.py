@@ -55,7 +55,7 @@ class Sample:
             "partition": self.partition if self.partition >= 0 else None,
             "offset": self.offset if self.offset >= 0 else None,
             "other_offset": self.other if self.other >= 0 else None,
-            "number": self.number if self.number >= 0 else None,
+            "number": self.number if self.number >= 0 or self.kind in _OF_EXPECTED else None,
             "count": self.count if self.count != 1 else None,
             "key": self.key,
             "value": self.value,
@@ -70,6 +70,9 @@ class Sample:
             what=what, place=place, other=self.other, number=self.number, count=self.count, value=self.value
         )
 
+
+#: Samples of these always have a place in the expected order, and that may be -1 as well.
+_OF_EXPECTED: Final = frozenset({FindingKind.LOST, FindingKind.REORDERED, FindingKind.ALTERED})
 
 _SENTENCES: Final[Mapping[FindingKind, str]] = {
     FindingKind.LOST: "{what}, number {number} in order ({count} in a row), is not in the topic: {value}",
@@ -208,7 +211,7 @@ def add_up(
             counts[kind] += finding.count
             if kind not in _NOT_OF_A_PARTITION:
                 by_partition[finding.partition][kind] += finding.count
-            if kind.is_fault and (finding.offset >= 0 or finding.number >= 0):
+            if kind.is_fault and finding.has_place:
                 samples[kind].append(_sample(kind, finding))
     if not runs and expectation.mode == "sequence" and expectation.records is not None:
         runs[-1] = []

@@ -192,6 +192,8 @@ async def test_raw_values_and_an_order_of_its_own(spark: SparkSession, reader: A
         ("id INT, at TIMESTAMP_NTZ", "2026-01-01 00:00:00.{:06}"),
         ("id INT, at DATE", "2026-01-{:02}"),
         ("id INT, at STRING", "{}"),
+        ("id INT, at DATE", "1950-01-{:02}"),
+        ("id INT, at TIMESTAMP", "1969-12-31 23:59:59.99999{}"),
     ],
 )
 async def test_order_by_a_column_is_as_fine_as_the_column_is(

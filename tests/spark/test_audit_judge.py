@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -222,6 +222,36 @@ def test_the_numbers_alone_tell_exactly(spoil: Callable[[Log], None], expected: 
     spoil(log)
 
     assert faults(log.judge_numbers()) == expected
+
+
+@pytest.mark.parametrize("earliest", [-ROWS, -506, -502, -501])
+def test_an_order_that_begins_below_zero_is_judged_as_any_other(earliest: int) -> None:
+    """As dates before 1970 do; -1 is a place in order like its neighbours."""
+    log = Log()
+    swap_two_of_a_key(log)
+    del log.read[100]
+    log.read[599].value = "altered"
+    log.expected = [replace(each, number=each.number + earliest, value=each.value) for each in log.expected]
+
+    told = log.judge()
+
+    assert faults(told) == {"lost": 1, "reordered": 1, "altered": 1}
+    numbers = {sample.kind: sample.as_json()["number"] for sample in told.samples}
+    assert numbers == {
+        FindingKind.LOST: 100 + earliest,
+        FindingKind.REORDERED: 501 + earliest,
+        FindingKind.ALTERED: 600 + earliest,
+    }
+
+
+def test_a_lost_record_that_was_the_last_before_zero_is_told_with_its_place() -> None:
+    log = Log()
+    log.expected = [replace(each, number=each.number - 101, value=each.value) for each in log.expected]
+    del log.read[100]
+
+    (sample,) = log.judge().samples
+
+    assert (sample.kind, sample.as_json()["number"]) == (FindingKind.LOST, -1)
 
 
 def test_where_order_does_not_count_a_swap_is_none() -> None:
