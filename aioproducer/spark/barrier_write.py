@@ -2,7 +2,8 @@
 
 All tasks of a barrier stage run at once, and if one fails Spark runs them all again. So each try can have a transaction of
 its own, which the first task begins and tells the others: beginning it aborts what an earlier try has left, and fences who
-still writes for it. (A barrier stage that hands its rows to the driver cannot be tried again; they are shuffled first.)
+still writes for it. What the last try has left is for the driver to abort, as a task that fails names it. (A barrier stage
+that hands its rows to the driver cannot be tried again; they are shuffled first.)
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 import asyncio
 import base64
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from aioproducer.errors import ConfigError
+from aioproducer.coordinator_client import TransactionCoordinatorClient
+from aioproducer.errors import ConfigError, KafkaError
+from aioproducer.spark.barrier_failure import WriteFailed, name_transaction, named_transactions
 from aioproducer.spark.batch_report import BatchReport
 from aioproducer.spark.given_options import OptionValue
 from aioproducer.spark.job_coordinator import JobCoordinator
 from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.kafka_partitions import partition_for_kafka, slots
+from aioproducer.spark.load_errors import cause_of
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import DeliveryGuarantee, SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt
@@ -33,6 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BarrierWrite", "foreach_batch", "write_exactly_once"]
 
+#: Seconds; the write has failed already, and this is only for its message.
+_TO_ASK: Final = 10.0
+
 
 def write_exactly_once(df: DataFrame, options: Mapping[str, OptionValue]) -> TaskSummary:
     """Write all rows in one transaction, retried by Spark where a task fails; answers how many rows and bytes.
@@ -42,7 +49,8 @@ def write_exactly_once(df: DataFrame, options: Mapping[str, OptionValue]) -> Tas
     `partition_for_kafka`. All tasks must be able to run at once, so there are no more of them than the cluster has slots;
     dynamic allocation cannot be used.
 
-    Raises what the last try has failed with; nothing is visible then.
+    Raises `WriteFailed`, which says why the last try has failed, or what the commit has: its transaction is aborted, and
+    nothing becomes visible. Raises `CommitUnknown` where nobody has answered the commit: the rows are visible or not.
     """
     write = BarrierWrite(options, is_stream=False)
     return write.run(df, f"job {write.options.job_id or ''}", 0)
@@ -80,7 +88,11 @@ class _Task:
         transaction = self._transaction(context)
         attempt = TaskAttempt(int(context.taskAttemptId()), 0, self.query, self.batch)
         options = replace(self.options, rate_limit_tasks=len(context.getTaskInfos()))
-        return TaskRun(options, self.columns, transaction, attempt, self.rules).run(batches)
+        try:
+            return TaskRun(options, self.columns, transaction, attempt, self.rules).run(batches)
+        except BaseException as error:
+            name_transaction(error, transaction.handle)
+            raise
 
     def _transaction(self, context: Any) -> JobTransaction:
         begun = ""
@@ -117,8 +129,7 @@ class BarrierWrite:
         rules = TopicRulesReader(self.options)
         rules.learn()
         write = _in_barrier_stage(_Task(self.options, columns, query, batch, self.is_marked, rules))
-        rows = cast("Any", ready).mapInArrow(write, "summary binary", barrier=True).repartition(1).collect()
-        summaries: list[TaskSummary] = [pickle.loads(row.summary) for row in rows]
+        summaries = self._collected(cast("Any", ready).mapInArrow(write, "summary binary", barrier=True).repartition(1))
         try:
             asyncio.run(self._coordinator.commit(summaries, query, batch))
         except BaseException:
@@ -128,6 +139,36 @@ class BarrierWrite:
         if self._report is not None:
             self._report.add(summaries, query, batch)
         return TaskSummary.together(summaries)
+
+    def _collected(self, written: DataFrame) -> Sequence[TaskSummary]:
+        try:
+            return [pickle.loads(row.summary) for row in written.collect()]
+        except Exception as error:  # Spark's, with stack traces of two languages around what a task has said
+            handles = named_transactions(error, self.options.transactional_id)
+            left = "" if handles else asyncio.run(self._left_open())
+            asyncio.run(self._coordinator.abort(handles))
+            raise WriteFailed(
+                f"The rows were not written: {cause_of(error)} Nothing of them becomes visible.{left}"
+            ) from error
+
+    async def _left_open(self) -> str:
+        """What there is to say of a transaction of which no task could tell, as where its executor was lost.
+
+        It may be that of a newer driver, and in version 1 of the protocol an abort from here would tear that in two.
+        """
+        name = self.options.transactional_id
+        try:
+            async with TransactionCoordinatorClient(self.options.config) as client:
+                is_open = await client.has_open_transaction(name, timeout=_TO_ASK)
+        except KafkaError:
+            return ""
+        if not is_open:
+            return ""
+        return (
+            f" A transaction of transactional.id {name!r} is open, and readers with read_committed wait until it has ended: "
+            "by the one who writes in it, by the next write with this id, or after "
+            f"transaction.timeout.ms={self.options.transaction_timeout_ms}."
+        )
 
 
 def _in_barrier_stage(task: _Task) -> Callable[[Iterable[Any]], Iterator[Any]]:

@@ -1,0 +1,33 @@
+"""What a barrier stage that failed for good has left: Spark tells the driver nothing of it but the error of one task.
+
+So a task names its transaction, by producer id and epoch, in the error that ends it. By these two exactly that transaction
+can be aborted, and never one that a newer driver has begun meanwhile, which the transactional id alone would not tell apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.errors import KafkaError
+
+__all__ = ["WriteFailed", "name_transaction", "named_transactions"]
+
+_NAMED: Final = re.compile(r"^\(Written in the transaction of producer id (\d+), epoch (\d+)\.\)$", re.MULTILINE)
+
+
+class WriteFailed(KafkaError):
+    """The rows were not written, and nothing of them becomes visible; ``__cause__`` is what Spark raised."""
+
+
+def name_transaction(error: BaseException, handle: TransactionHandle) -> None:
+    """Let the error tell, in what Python and Spark print of it, in which transaction its task was writing."""
+    error.add_note(f"(Written in the transaction of producer id {handle.producer_id}, epoch {handle.producer_epoch}.)")
+
+
+def named_transactions(error: BaseException, transactional_id: str) -> Sequence[TransactionHandle]:
+    """The transactions of that id that the text of Spark's error names, or none."""
+    found = sorted({(int(producer_id), int(epoch)) for producer_id, epoch in _NAMED.findall(str(error))})
+    return [TransactionHandle(transactional_id, producer_id, epoch) for producer_id, epoch in found]
