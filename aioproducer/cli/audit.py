@@ -114,7 +114,7 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
     if options.first_sequence < 0:
         raise Trouble("--first-sequence: sequence numbers are whole numbers from 0.")
     config = {"bootstrap.servers": options.bootstrap_servers, **dict(options.options)}
-    return AuditPlan(
+    plan = AuditPlan(
         topic=options.topic,
         config=config,
         expected=None if options.expected is None else files_of(options, options.expected),
@@ -130,6 +130,12 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
         reader=AuditReader(options.reader),
         source_options=_source_options(options),
     )
+    if not plan.checks_anything:
+        raise Trouble(
+            "Nothing would be checked: there is nothing to compare with, the partitioner is not to count, and why an offset "
+            "has no record cannot be asked over this connection. Give --expected or --sequence."
+        )
+    return plan
 
 
 def _source_options(options: argparse.Namespace) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from aioproducer.spark.audit_facts import Where
-from aioproducer.spark.audit_verdict import Expectation
+from aioproducer.spark.audit_verdict import FAULTS, LOG_ALONE, Expectation
 from aioproducer.spark.load_files import RecordShape, SourceFiles
 
 __all__ = ["NO_ORDER", "ORDER_OF_FILES", "AuditPlan", "AuditReader"]
@@ -75,5 +75,10 @@ class AuditPlan:
         if not self.can_explain:
             reason = "offsets without a record cannot be asked about over an encrypted connection or with a login"
             unchecked |= {"missing": reason, "withheld": reason}
-        mode = "expected" if self.expected is not None else "sequence" if self.sequence is not None else "log"
+        mode = "expected" if self.expected is not None else "sequence" if self.sequence is not None else LOG_ALONE
         return Expectation(mode, unchecked, self.records, self.first)
+
+    @property
+    def checks_anything(self) -> bool:
+        """Whether there is a kind of fault that this can see."""
+        return not {kind.value for kind in FAULTS} <= self.expectation.unchecked.keys()

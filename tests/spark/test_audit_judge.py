@@ -15,6 +15,7 @@ from aioproducer.spark.audit_findings import FINDING_COLUMNS, Finding, FindingKi
 from aioproducer.spark.audit_judge import SAMPLES, SEQUENCE_BLOCK, Facts, Side, judge_bucket
 from aioproducer.spark.audit_murmur2 import home_partitions
 from aioproducer.spark.audit_offsets import AuditFailed
+from aioproducer.spark.audit_plan import AuditPlan
 from aioproducer.spark.audit_report import html_report
 from aioproducer.spark.audit_verdict import AuditVerdict, Expectation, Sample, add_up
 
@@ -57,16 +58,16 @@ class Log:
 
     def judge(self, *, by_order: bool = True) -> AuditVerdict:
         facts = [fact(Side.EXPECTED, each, -1, each.number) for each in self.expected]
-        return verdict(facts + self._facts_read(Side.LOG, -1), by_order=by_order)
+        return verdict(facts + self.facts_read(Side.LOG, -1), by_order=by_order)
 
     def judge_numbers(self, records: int | None = None, first: int = 0) -> AuditVerdict:
         """With nothing to compare but the numbers that the records carry."""
         return verdict(
-            self._facts_read(Side.LOG, None) + self._facts_read(Side.SEQUENCE, None),
+            self.facts_read(Side.LOG, None) + self.facts_read(Side.SEQUENCE, None),
             Expectation("sequence", records=records, first=first),
         )
 
-    def _facts_read(self, side: Side, number: int | None) -> list[dict[str, Any]]:
+    def facts_read(self, side: Side, number: int | None) -> list[dict[str, Any]]:
         ends = [0] * PARTITIONS
         facts = []
         for each in self.read:
@@ -358,6 +359,33 @@ def test_of_two_runs_each_has_as_many_numbers_as_were_named_even_if_none_of_them
     assert faults(told) == {"lost": 5, "stray": 2}
     assert [(run.first, run.last, run.found, run.expected) for run in told.runs] == [(0, 4, 5, 5), (None, None, 0, 5)]
     assert "<td" in html_report(told, "now")
+
+
+def test_with_nothing_to_compare_the_verdict_is_of_the_log_alone() -> None:
+    log = Log()
+    facts = log.facts_read(Side.LOG, -1)
+    log.read[501].misplaced = True
+    spoilt = [*log.facts_read(Side.LOG, -1), dict(fact(Side.MISSING, row(0), 20, 2), bucket=1)]
+    alone = AuditPlan("orders", {}).expectation
+
+    told, of_spoilt = verdict(facts, alone), verdict(spoilt, alone)
+
+    assert told.is_clean
+    assert str(told) == "1,000 records read: none misplaced, missing or withheld."
+    assert (told.as_json()["expected"], told.as_json()["faults"]["stray"], told.samples) == (None, None, [])
+    assert faults(of_spoilt) == {"misplaced": 1, "missing": 2}
+    assert str(of_spoilt) == "1,000 records read: 1 misplaced, 2 missing."
+    assert {sample.kind for sample in of_spoilt.samples} == {FindingKind.MISPLACED, FindingKind.MISSING}
+
+
+def test_a_verdict_of_one_kind_of_fault_or_of_none_is_a_sentence_as_well() -> None:
+    alone = AuditPlan("orders", {}, checks_partition=False).expectation
+    but_missing = replace(alone, unchecked={**alone.unchecked, "withheld": "nobody could be asked"})
+    nothing = AuditPlan("orders", {}, checks_partition=False, can_explain=False)
+
+    assert str(verdict([], but_missing)) == "0 records read: none missing."
+    assert str(verdict([], nothing.expectation)) == "0 records read: nothing was checked."
+    assert (nothing.checks_anything, AuditPlan("orders", {}, can_explain=False).checks_anything) == (False, True)
 
 
 def test_offsets_without_a_record_are_faults_only_where_nothing_explains_them() -> None:
