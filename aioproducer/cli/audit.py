@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -87,13 +88,15 @@ def _run(options: argparse.Namespace) -> ExitCode:
     require("The audit", ["confluent_kafka", "numpy", "pandas", "pyarrow"], "audit")
     require_spark("The audit")
     plan = _plan(options)
+    for name, path in _files_to_write(options):
+        _check_file(name, path)
     out = console(as_json=options.json)
     _check_topic(plan)
     out.say(f"Auditing topic {plan.topic!r} at {options.bootstrap_servers}: starting Spark ({options.master}).")
     with session_for("audit", options, "Spark cannot read what is to be compared") as spark:
         verdict = _audit(spark, plan, out)
-    _write(verdict, options)
     _tell(verdict, out, options)
+    _write(verdict, out, options)
     return ExitCode.OK if verdict.is_clean else ExitCode.BAD
 
 
@@ -185,14 +188,36 @@ def _audit(spark: Any, plan: AuditPlan, out: Console) -> AuditVerdict:
         raise Trouble(str(error)) from error
 
 
-def _write(verdict: AuditVerdict, options: argparse.Namespace) -> None:
+def _files_to_write(options: argparse.Namespace) -> Sequence[tuple[str, Path]]:
+    """What is to be written besides, by the names of the options."""
+    chosen = {"--out": options.out, "--report": options.report}
+    return [(name, Path(path)) for name, path in chosen.items() if path is not None]
+
+
+def _check_file(name: str, path: Path) -> None:
+    """Say now, and not when an hour of audit has gone, that it cannot be written; raises Trouble."""
+    if not path.parent.is_dir():
+        raise Trouble(f"{name} {path}: there is no directory {path.parent}. Make it, or name another one.")
+    if path.is_dir():
+        raise Trouble(f"{name} {path}: that is a directory. Name a file in it.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise Trouble(f"{name} {path}: it cannot be written, as the right to do so is missing.")
+
+
+def _write(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> None:
+    """Raises Trouble for a file that cannot be written after all; the verdict is told already."""
     from aioproducer.spark.audit_report import html_report
 
-    if options.out is not None:
-        Path(options.out).write_text(json.dumps(verdict.as_json(), indent=2) + "\n", encoding="utf-8")
-    if options.report is not None:
-        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        Path(options.report).write_text(html_report(verdict, now), encoding="utf-8")
+    for name, path in _files_to_write(options):
+        if name == "--out":
+            text = json.dumps(verdict.as_json(), indent=2) + "\n"
+        else:
+            text = html_report(verdict, datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise Trouble(f"{name} {path}: it cannot be written: {error}.") from error
+        out.say(f"Written: {path}")
 
 
 def _tell(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> None:
@@ -203,6 +228,4 @@ def _tell(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> N
         out.say(f"  - {sample.kind.value}: {sample}")
     for name, why in verdict.expectation.unchecked.items():
         out.say(f"  (not checked: {name}, as {why})")
-    for path in filter(None, (options.out, options.report)):
-        out.say(f"Written: {path}")
     out.say(f"VERDICT: {'CLEAN' if verdict.is_clean else 'FAULTS'} - {verdict} ({verdict.seconds['total']:.1f} s)")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import threading
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aioproducer.cli.console import Advance
@@ -33,22 +37,71 @@ def require_spark(purpose: str) -> None:
 def session_for(verb: str, options: argparse.Namespace, cannot: str) -> Generator[SparkSession, None, None]:
     """A session as the arguments of `add_spark_arguments` say, stopped when the block ends.
 
-    Raises Trouble for files that are refused, and for what else Spark raises in the block: ``cannot`` (the beginning of a
-    sentence), and the cause.
+    Raises Trouble where Spark cannot be started or its JVM ends meanwhile, for files that are refused, and for what else
+    Spark raises in the block: ``cannot`` (the beginning of a sentence), and the cause.
     """
     from aioproducer.spark.load_errors import cause_of, spark_errors
     from aioproducer.spark.load_files import FilesRefused
-    from aioproducer.spark.load_session import spark_session
+    from aioproducer.spark.load_session import SparkNotStarted, spark_session
 
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     name, settings = f"aioproducer {verb}", dict(options.settings)
-    with spark_session(name, options.master, options.driver_memory, settings) as spark:
-        try:
+    try:
+        with (
+            _without_traces_of_py4j(),
+            spark_session(name, options.master, options.driver_memory, settings) as spark,
+            _minding_its_end(spark),
+        ):
             yield spark
-        except FilesRefused as error:
-            raise Trouble(str(error)) from error
-        except spark_errors() as error:
-            raise Trouble(f"{cannot}: {cause_of(error)}") from error
+    except SparkNotStarted as error:
+        raise Trouble(
+            f"Spark could not be started with --master {options.master}, --driver-memory {options.driver_memory} and the "
+            f"--conf that were given: {error} If Java has said more of it, that stands above."
+        ) from error
+    except FilesRefused as error:
+        raise Trouble(str(error)) from error
+    except spark_errors() as error:
+        raise Trouble(f"{cannot}: {cause_of(error)}") from error
+
+
+@contextmanager
+def _minding_its_end(spark: SparkSession) -> Generator[None, None, None]:
+    from aioproducer.spark.load_session import exit_status
+
+    try:
+        yield
+    except (
+        Exception
+    ) as error:  # of a JVM that is gone anything may be raised, by Py4J, by sockets and by what calls them
+        status = exit_status(spark)
+        if status is None:
+            raise
+        raise Trouble(
+            f"Spark's Java process has ended before its work was done (exit status {status}): it was killed, or its memory "
+            "was not enough (--driver-memory gives it more), or the machine's was not."
+        ) from error
+
+
+@contextmanager
+def _without_traces_of_py4j() -> Generator[None, None, None]:
+    """Py4J prints stack traces of what it raises as well, and so do threads that ask a JVM that has ended."""
+    py4j_error: type[Exception] = import_module("py4j.protocol").Py4JError
+    root, print_trace = logging.getLogger(), threading.excepthook
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return "py4j" not in Path(record.pathname).parts
+
+    def print_trace_of_others(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, (py4j_error, ConnectionError)):
+            print_trace(args)
+
+    root.addFilter(is_of_others)
+    threading.excepthook = print_trace_of_others
+    try:
+        yield
+    finally:
+        threading.excepthook = print_trace
+        root.removeFilter(is_of_others)
 
 
 def in_percent(advance: Advance) -> Progress:

@@ -11,14 +11,19 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.spark.load_errors import cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkMissing", "check_spark", "spark_session"]
+__all__ = ["SparkMissing", "SparkNotStarted", "check_spark", "exit_status", "spark_session"]
 
 _JAVA: Final = 17
+
+#: A connection to the JVM breaks before the operating system tells that the process has ended; so many seconds at most.
+_TO_END: Final = 1.0
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -35,6 +40,10 @@ _LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 
 class SparkMissing(Exception):
     """PySpark or Java is not there; the message says what to install."""
+
+
+class SparkNotStarted(Exception):
+    """Spark was asked to start and did not; the message says what it had to say to that."""
 
 
 def check_spark(purpose: str) -> None:
@@ -61,7 +70,7 @@ def check_spark(purpose: str) -> None:
 def spark_session(
     name: str, master: str, memory: str, settings: Mapping[str, str]
 ) -> Generator[SparkSession, None, None]:
-    """A session of that master, with so much memory for the driver; stopped when the block ends."""
+    """A session of that master, with so much memory for the driver; stopped when the block ends. Raises SparkNotStarted."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -72,11 +81,34 @@ def spark_session(
     chosen = {**_SETTINGS, **(_LOCAL_SETTINGS if is_local else {}), "spark.driver.memory": memory, **settings}
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:  # of PySpark, of Py4J or of its own code, for whatever the settings do to it
+        raise SparkNotStarted(cause_of(error)) from error
+    context: Any = session.sparkContext
+    # A thread of PySpark's would print a stack trace where the JVM ends; whoever waits for that hears of it.
+    context._accumulatorServer.handle_error = _say_nothing
     try:
         yield session
     finally:
-        session.stop()
+        if exit_status(session, seconds=0) is None:
+            session.stop()
+
+
+def exit_status(session: SparkSession, seconds: float = _TO_END) -> int | None:
+    """That of the JVM, which is waited for so long; None where it goes on, or was not started from here."""
+    context: Any = session.sparkContext
+    process: subprocess.Popen[bytes] | None = context._gateway.proc
+    if process is None:
+        return None
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _say_nothing(request: object, address: object) -> None:
+    """In place of `socketserver.BaseServer.handle_error`."""
 
 
 def _java_version() -> int | None:

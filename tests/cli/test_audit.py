@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer import SyncProducer
 from aioproducer.cli.main import main
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened
 from tests.spark.kafka_source import kafka_source_jars
+from tests.spark.processes import command_of, kill, parent_of, processes
 
 #: Starts sooner, and is fast enough for a hundred records.
 JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -43,8 +45,13 @@ async def test_the_verdict_is_told_by_exit_code_file_page_and_story(broker: Fake
 
     bad = audit(*options, *files)
     good = audit(*options, "--sequence", "json:id", "--json")
+    full = audit(*options, "--sequence", "json:id", "--out", "/dev/full")
 
-    assert (bad.returncode, good.returncode) == (1, 0), (bad, good)
+    assert (bad.returncode, good.returncode, full.returncode) == (1, 0, 2), (bad, good, full)
+    assert "VERDICT: CLEAN" in full.stdout
+    assert full.stderr.endswith(
+        "aioproducer audit: --out /dev/full: it cannot be written: [Errno 28] No space left on device.\n"
+    )
     assert "VERDICT: FAULTS - 100 records expected, 99 read: 1 lost." in bad.stdout
     assert json.loads(out.read_text())["faults"]["lost"] == 1
     assert "FAULTS FOUND" in report.read_text()
@@ -72,6 +79,42 @@ async def test_spark_s_own_source_reads_where_its_jar_is_and_else_it_is_told_how
     assert told.returncode == 0, told
     verdict = json.loads(told.stdout)
     assert (verdict["verdict"], verdict["reader"], verdict["read"]) == ("clean", "spark", 100)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "wrong", [["--driver-memory", "1x"], ["--master", "bogus"], ["--conf", "spark.memory.fraction=a"]]
+)
+async def test_where_spark_cannot_be_started_there_is_no_verdict_and_a_sentence_says_so(
+    wrong: list[str], broker: FakeBroker
+) -> None:
+    told = audit(*options_for(broker), "--sequence", "value", *wrong)
+
+    assert told.returncode == 2, told
+    assert "aioproducer audit: Spark could not be started" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_of_a_spark_that_dies_meanwhile_a_sentence_tells(broker: FakeBroker) -> None:
+    with SyncProducer(broker.bootstrap_servers) as producer:
+        producer.send("orders", "0")
+    command = [sys.executable, "-m", "aioproducer", "audit", *options_for(broker), "--sequence", "value"]
+    held = broker.hold("Fetch")
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            broker.wait_for(lambda broker: broker.count("Fetch") > 0, 120)
+            [java] = [pid for pid in processes() if parent_of(pid) == running.pid and "java" in command_of(pid)]
+            kill(java)
+            _, errors = running.communicate(timeout=100)
+    finally:
+        held.release()
+
+    assert running.returncode == 2, errors
+    assert errors.splitlines()[-1].startswith("aioproducer audit: Spark's Java process has ended")
+    assert "Traceback" not in errors
 
 
 def options_for(broker: FakeBroker) -> list[str]:

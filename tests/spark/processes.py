@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["command_of", "environment_of", "kill", "processes", "python_workers_of"]
+__all__ = ["command_of", "environment_of", "kill", "parent_of", "processes", "python_workers_of"]
 
 
 def processes() -> Iterator[int]:
@@ -33,7 +33,7 @@ def command_of(pid: int) -> str:
 
 def python_workers_of(jvm: int) -> Sequence[int]:
     """The processes that run Python for the tasks of this JVM, or are ready to: a daemon of it has forked them."""
-    return [pid for pid in processes() if "pyspark.daemon" in command_of(pid) and _parent(_parent(pid)) == jvm]
+    return [pid for pid in processes() if "pyspark.daemon" in command_of(pid) and parent_of(parent_of(pid)) == jvm]
 
 
 def kill(pid: int) -> None:
@@ -42,7 +42,8 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _parent(pid: int) -> int:
+def parent_of(pid: int) -> int:
+    """The process that started it, or has taken it over; 0 where it has ended."""
     with suppress(OSError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return 0
