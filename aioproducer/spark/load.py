@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.config import ProducerConfig
 from aioproducer.producer import Producer
 from aioproducer.spark.load_errors import cause_of, spark_errors
-from aioproducer.spark.load_files import ORDER, RecordShape, SourceFiles, with_row_order
+from aioproducer.spark.load_files import ORDER, RecordShape, SourceFiles
+from aioproducer.spark.load_listing import FoundFile
+from aioproducer.spark.load_log import LoadLog, Slice
 from aioproducer.spark.load_progress import Progress, told
-from aioproducer.spark.load_state import LoadState
+from aioproducer.spark.load_state import LoadRefused, LoadState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 __all__ = ["LoadFailed", "LoadPlan", "LoadResult", "run_load"]
 
@@ -142,69 +145,79 @@ def _write(records: DataFrame, plan: LoadPlan, result: LoadResult, options: Mapp
 
 
 def _load_exactly_once(spark: SparkSession, plan: LoadPlan, progress: Progress, result: LoadResult) -> None:
-    from pyspark.errors import StreamingQueryException
     from pyspark.sql.types import StructType
 
-    state = LoadState.open(plan.checkpoint, _what(plan), lambda: _checked_schema(spark, plan))
+    files = plan.files.find(spark)
+    state = LoadState.open(plan.checkpoint, _what(plan), lambda: _checked_schema(spark, plan, files))
     result.is_resumed = not state.is_new
     schema = StructType.fromJson(dict(state.schema))
-    if result.is_resumed:
-        plan.shape.check(schema)
-    stream = plan.files.read_stream(spark, schema, plan.max_files)
-    slices = -(-len(plan.files.names(spark)) // plan.max_files)
-    batches = _Batches(plan, state, result, slices, progress)
-    query = (
-        stream.writeStream.foreachBatch(batches.write)
-        .option("checkpointLocation", state.checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    except StreamingQueryException as error:
-        why = batches.error or error
-        raise LoadFailed(
-            f"The load stopped: {cause_of(why)} This run has committed {result.transactions} "
-            f"transactions with {result.rows:,} rows, and nothing by halves. Run the same command again to go on."
-        ) from error
-    finally:
-        query.stop()
+    plan.shape.check(schema)
+    with LoadLog.open(plan.checkpoint) as log:
+        _check_unchanged(log, files)
+        slices = _Slices(spark, plan, state, schema, result)
+        left = _left(log, files, plan.max_files)
+        for done, slice_ in enumerate(left, 1):
+            planned = slice_ if isinstance(slice_, Slice) else log.plan(slice_)
+            slices.write(planned)
+            log.commit(planned)
+            progress(done, len(left), f"{result.rows:,} rows in {result.transactions} transactions")
 
 
-def _checked_schema(spark: SparkSession, plan: LoadPlan) -> Mapping[str, Any]:
+def _left(log: LoadLog, files: Sequence[FoundFile], most: int) -> Sequence[Slice | Sequence[FoundFile]]:
+    """What an earlier run has begun, then the files that have no slice yet."""
+    known = log.files
+    new = [file for file in files if file.path not in known]
+    begun = [slice_ for slice_ in log.slices if not slice_.is_committed]
+    return [*begun, *(new[at : at + most] for at in range(0, len(new), most))]
+
+
+def _check_unchanged(log: LoadLog, files: Sequence[FoundFile]) -> None:
+    known = log.files
+    for file in files:
+        before = known.get(file.path)
+        if before is not None and before.size != file.size:
+            raise LoadRefused(
+                f"{file.path} had {before.size:,} bytes when it was loaded, and has {file.size:,} now. A load writes each "
+                "file once: put what is new into another file, and move this one away."
+            )
+
+
+def _checked_schema(spark: SparkSession, plan: LoadPlan, files: Sequence[FoundFile]) -> Mapping[str, Any]:
     """That of the files, which is kept only where the records can be made of it."""
-    schema = plan.files.schema_of(spark)
+    schema = plan.files.schema_of(spark, files)
     plan.shape.check(schema)
     found: Mapping[str, Any] = json.loads(schema.json())
     return found
 
 
-class _Batches:
+class _Slices:
     """Writes each slice of the files in a transaction of its own."""
 
-    def __init__(self, plan: LoadPlan, state: LoadState, result: LoadResult, slices: int, progress: Progress) -> None:
+    def __init__(
+        self, spark: SparkSession, plan: LoadPlan, state: LoadState, schema: StructType, result: LoadResult
+    ) -> None:
+        self._spark = spark
         self._plan = plan
         self._state = state
+        self._schema = schema
         self._result = result
-        self._slices = max(slices, 1)
-        self._progress = progress
-        self.error: Exception | None = None
 
-    def write(self, rows: DataFrame, batch: int) -> None:
-        """What foreachBatch() calls. The job's id keeps a slice that was committed from being written again."""
-        records = self._plan.shape.of(with_row_order(rows))
+    def write(self, slice_: Slice) -> None:
+        """Raises LoadFailed. The job's id keeps a slice that was committed from being written again."""
+        job = {"job.id": f"{self._state.load_id}/{slice_.number}"}
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                job = {"job.id": f"{self._state.load_id}/{batch}"}
-                _write(records, self._plan, self._result, job)
+                rows = self._plan.files.rows(self._spark, self._schema, slice_.files)
+                _write(self._plan.shape.of(rows), self._plan, self._result, job)
                 break
-            except Exception as error:  # whatever it is, Spark wraps it; the transaction is aborted
-                logger.warning("Slice %d of the load, attempt %d of %d: %s", batch, attempt, _ATTEMPTS, cause_of(error))
-                self.error = error
+            except Exception as error:  # of Spark, Java, Kafka or the file system; the transaction is aborted
+                why = cause_of(error)
+                logger.warning("Slice %d of the load, attempt %d of %d: %s", slice_.number, attempt, _ATTEMPTS, why)
                 if attempt == _ATTEMPTS:
-                    raise
-        note = f"{self._result.rows:,} rows in {self._result.transactions} transactions"
-        self._progress(min(batch + 1, self._slices), self._slices, note)
+                    raise LoadFailed(
+                        f"The load stopped: {why} This run has committed {self._result.transactions} transactions with "
+                        f"{self._result.rows:,} rows, and nothing by halves. Run the same command again to go on."
+                    ) from error
 
 
 def _what(plan: LoadPlan) -> Mapping[str, Any]:
@@ -215,7 +228,6 @@ def _what(plan: LoadPlan) -> Mapping[str, Any]:
     }
     return {
         "topic": plan.topic,
-        "files": [path if "://" in path else str(Path(path).absolute()) for path in plan.files.paths],
         "format": plan.files.format.value,
         "options": dict(plan.files.options),
         "key": plan.shape.key,

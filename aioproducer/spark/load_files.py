@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.spark.avro_shape import AvroShape
+from aioproducer.spark.load_listing import FilesRefused, FoundFile, escaped, find_files, partition_base, plain_url
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["ORDER", "FileFormat", "FilesRefused", "RecordShape", "SourceFiles", "ValueShape", "with_row_order"]
-
-
-class FilesRefused(Exception):
-    """The files, or their columns, are not what was said of them; the message says what to do."""
+__all__ = ["ORDER", "FileFormat", "FilesRefused", "RecordShape", "SourceFiles", "ValueShape"]
 
 
 class FileFormat(StrEnum):
@@ -87,67 +84,56 @@ class SourceFiles:
         return cls(tuple(paths), chosen, {**_DEFAULTS[chosen], **options}, schema)
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """The rows, with the columns of `ORDER`."""
-        reader = spark.read.format(self.format).options(**self.options)
-        if self.schema is not None:
-            reader = reader.schema(self.schema)
-        return with_order(self._checked(reader.load(list(self.paths))))
+        """The rows of all files, with the columns of `ORDER`. Raises FilesRefused."""
+        files = self.find(spark)
+        return self.rows(spark, self.schema_of(spark, files), files)
 
-    def names(self, spark: SparkSession) -> Sequence[str]:
-        """The files that there are now; none of them is read."""
-        return spark.read.format("text").load(list(self.paths)).inputFiles()
+    def find(self, spark: SparkSession) -> Sequence[FoundFile]:
+        """The files that there are now, in order; none of them is read. Raises what `find_files` does."""
+        return find_files(spark, self.paths, self.options)
 
-    def schema_of(self, spark: SparkSession) -> StructType:
-        """The columns of the files; for CSV and JSON without ``schema`` all of them are read to find out."""
-        reader = spark.read.format(self.format).options(**self.options)
-        if self.schema is not None:
-            reader = reader.schema(self.schema)
-        return self._checked(reader.load(list(self.paths))).schema
+    def schema_of(self, spark: SparkSession, files: Sequence[FoundFile]) -> StructType:
+        """The columns of these files; for CSV and JSON without ``schema`` all of them are read to find out.
 
-    def read_stream(self, spark: SparkSession, schema: StructType, most: int) -> DataFrame:
-        """The rows of the files as a stream, ``most`` files at a time, the oldest first; put `with_row_order` behind it.
-
-        Raises FilesRefused for paths of which Spark cannot make one.
+        Raises FilesRefused where there is no file, or no column in them.
         """
-        reader = spark.readStream.format(self.format).options(**self.options).schema(schema)
-        return _with_place(reader.option("maxFilesPerTrigger", most).load(self._one_path()))
-
-    def _one_path(self) -> str:
-        """A stream has one path; a glob of alternatives is one, too."""
-        paths = [path if "://" in path else str(Path(path).absolute()) for path in self.paths]
-        if len(paths) == 1:
-            return paths[0]
-        odd = [path for path in paths if set(path) & set("{},\\")]
-        if odd:
-            raise FilesRefused(f"{odd[0]!r} has one of the characters {{}},\\ and is not the only path; rename it.")
-        return "{" + ",".join(paths) + "}"
-
-    def _checked(self, rows: DataFrame) -> DataFrame:
-        if not rows.columns:
+        if not files:
+            raise FilesRefused(f"There is no file with something in it: {', '.join(self.paths)}.")
+        schema = self._load(spark, files, self.schema).schema
+        if not schema.names:
             raise FilesRefused(f"There is no column in {', '.join(self.paths)}.")
-        return rows
+        return schema
 
+    def rows(self, spark: SparkSession, schema: StructType, files: Sequence[FoundFile]) -> DataFrame:
+        """The rows of these files, and of no other, with the columns of `ORDER`; ``schema`` is that of `schema_of`.
 
-def _with_place(rows: DataFrame) -> DataFrame:
-    """The rows with the file and the block from which each comes."""
-    from pyspark.sql import functions as f
+        Raises FilesRefused where Spark would leave one of them out.
+        """
+        rows = self._load(spark, files, schema)
+        found = {plain_url(url) for url in rows.inputFiles()}
+        differing = found.symmetric_difference(plain_url(file.url) for file in files)
+        if differing:
+            raise FilesRefused(f"Spark would not read the files that were found; they differ by {min(differing)}.")
+        return with_order(rows)
 
-    metadata = f.col("_metadata")
-    return rows.withColumn(
-        ORDER.file, f.struct(metadata["file_modification_time"].alias("at"), metadata["file_path"].alias("path"))
-    ).withColumn(ORDER.block, metadata["file_block_start"])
-
-
-def with_row_order(rows: DataFrame) -> DataFrame:
-    """Those rows with their place among the rows of one task, which has the rows of a block in order."""
-    from pyspark.sql import functions as f
-
-    return rows.withColumn(ORDER.row, f.monotonically_increasing_id())
+    def _load(self, spark: SparkSession, files: Sequence[FoundFile], schema: StructType | str | None) -> DataFrame:
+        reader = spark.read.format(self.format).options(**self.options)
+        base = partition_base(files)
+        if base is not None:
+            reader = reader.option("basePath", base)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.load([escaped(file.path) for file in files])
 
 
 def with_order(rows: DataFrame) -> DataFrame:
     """The rows with all columns of `ORDER`: files by their time, then by name; a file's rows as they stand in it."""
-    return with_row_order(_with_place(rows))
+    from pyspark.sql import functions as f
+
+    metadata = f.col("_metadata")
+    file = f.struct(metadata["file_modification_time"].alias("at"), metadata["file_path"].alias("path"))
+    placed = rows.withColumn(ORDER.file, file).withColumn(ORDER.block, metadata["file_block_start"])
+    return placed.withColumn(ORDER.row, f.monotonically_increasing_id())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What an exactly-once load remembers beside Spark's checkpoint: what it loads whereto, so that it goes on with that."""
+"""What an exactly-once load remembers beside its slices: what it makes of files and whereto, to go on with that."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Final
 __all__ = ["LoadRefused", "LoadState"]
 
 _FILE: Final = "load.json"
+_VERSION: Final = 2
 
 
 class LoadRefused(Exception):
@@ -27,7 +28,6 @@ class LoadState:
     load_id: str
     schema: Mapping[str, Any]
     is_new: bool
-    checkpoint: str
 
     @classmethod
     def open(cls, directory: Path, what: Mapping[str, Any], schema: Callable[[], Mapping[str, Any]]) -> LoadState:
@@ -36,16 +36,15 @@ class LoadState:
         Raises LoadRefused where the directory belongs to another load, or cannot be written, and what ``schema`` raises.
         """
         file = directory / _FILE
-        checkpoint = str((directory / "spark").absolute())
         with _refusing(directory):
             kept = _read(file) if file.exists() else None
             directory.mkdir(parents=True, exist_ok=True)
         if kept is not None:
             _compare(directory, kept["what"], json.loads(json.dumps(what)))
-            return cls(kept["load"], kept["schema"], False, checkpoint)
-        state = cls(uuid.uuid4().hex, schema(), True, checkpoint)
+            return cls(kept["load"], kept["schema"], False)
+        state = cls(uuid.uuid4().hex, schema(), True)
         with _refusing(directory):
-            _write(file, {"version": 1, "load": state.load_id, "what": dict(what), "schema": state.schema})
+            _write(file, {"version": _VERSION, "load": state.load_id, "what": dict(what), "schema": state.schema})
         return state
 
 
@@ -60,8 +59,10 @@ def _refusing(directory: Path) -> Generator[None, None, None]:
 def _read(file: Path) -> dict[str, Any]:
     try:
         kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise LoadRefused(f"{file} is not what a load has written; choose another --checkpoint.") from error
+        if kept["version"] != _VERSION:
+            raise ValueError(f"version {kept['version']}")
+    except (ValueError, LookupError, TypeError) as error:
+        raise LoadRefused(f"{file} is not what this version's loads write; choose another --checkpoint.") from error
     return kept
 
 

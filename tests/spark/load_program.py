@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from aioproducer.spark.load_log import LoadLog
 from tests.spark.local_spark import ROOT
 
 __all__ = ["kill_when_committed", "told_by"]
@@ -40,7 +41,7 @@ def told_by(*arguments: str) -> dict[str, Any]:
 def kill_when_committed(number: int, checkpoint: Path, arguments: Sequence[str]) -> None:
     """Run a load until that slice of its files is committed, and kill it and its JVM then."""
     with _running(*arguments) as process:
-        _wait_until((checkpoint / "spark" / "commits" / str(number)).exists, process)
+        _wait_until(lambda: LoadLog.committed(checkpoint) > number, process)
         os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -12,6 +12,8 @@ from aioproducer.errors import ConfigError, KafkaTimeoutError
 from aioproducer.spark.load import LoadPlan, LoadResult
 from aioproducer.spark.load_errors import cause_of
 from aioproducer.spark.load_files import FileFormat, FilesRefused, SourceFiles
+from aioproducer.spark.load_listing import FoundFile, escaped, partition_base
+from aioproducer.spark.load_log import LoadLog
 from aioproducer.spark.load_state import LoadRefused, LoadState
 
 SCHEMA = {"type": "struct", "fields": []}
@@ -53,7 +55,7 @@ def test_a_load_that_goes_on_has_the_id_and_the_schema_with_which_it_began(tmp_p
     goes_on = LoadState.open(directory, what, lambda: pytest.fail("the files need not be looked at again"))
 
     assert (begun.is_new, goes_on.is_new) == (True, False)
-    assert (goes_on.load_id, goes_on.schema, goes_on.checkpoint) == (begun.load_id, SCHEMA, begun.checkpoint)
+    assert (goes_on.load_id, goes_on.schema) == (begun.load_id, SCHEMA)
 
 
 def test_another_load_does_not_get_its_checkpoint(tmp_path: Path) -> None:
@@ -67,7 +69,7 @@ def test_a_checkpoint_that_cannot_be_read_or_written_is_told(tmp_path: Path) -> 
     (tmp_path / "load.json").write_text("{")
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(LoadRefused, match="is not what a load has written"):
+    with pytest.raises(LoadRefused, match="is not what this version's loads write"):
         LoadState.open(tmp_path, {}, lambda: SCHEMA)
     with pytest.raises(LoadRefused, match="cannot be used"):
         LoadState.open(tmp_path / "file" / "below", {}, lambda: SCHEMA)
@@ -130,3 +132,48 @@ def test_a_result_can_be_told_as_json() -> None:
 )
 def test_of_what_spark_raises_our_own_sentence_is_told_or_what_began_it_all(text: str, expected: str) -> None:
     assert cause_of(ValueError(text)) == expected
+
+
+def found(path: str, size: int = 1) -> FoundFile:
+    return FoundFile(0, path, path, size)
+
+
+def test_a_load_that_was_killed_has_the_same_files_in_the_same_slices_again(tmp_path: Path) -> None:
+    with LoadLog.open(tmp_path) as log:
+        log.commit(log.plan([found("a"), found("b")]))
+        log.plan([found("c")])
+    with (tmp_path / "slices.jsonl").open("ab") as file:
+        file.write(b'{"slice": 2, "fil')
+
+    with LoadLog.open(tmp_path) as log:
+        log.plan([found("d")])
+    with LoadLog.open(tmp_path) as log:
+        kept = [(each.number, [file.path for file in each.files], each.is_committed) for each in log.slices]
+
+    assert kept == [(0, ["a", "b"], True), (1, ["c"], False), (2, ["d"], False)]
+    assert LoadLog.committed(tmp_path) == 1
+
+
+def test_two_loads_at_once_do_not_share_a_checkpoint(tmp_path: Path) -> None:
+    with LoadLog.open(tmp_path), pytest.raises(LoadRefused, match="Another load is running"), LoadLog.open(tmp_path):
+        pass
+
+
+def test_slices_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    (tmp_path / "slices.jsonl").write_text('{"committed": 3}\n')
+
+    with pytest.raises(LoadRefused, match="is not what a load has written"), LoadLog.open(tmp_path):
+        pass
+
+
+def test_a_path_can_be_told_so_that_it_is_no_glob() -> None:
+    assert escaped("file:/a b/log[1]{x}*?.txt") == r"file:/a b/log\[1\]\{x\}\*\?.txt"
+
+
+def test_directories_that_are_columns_are_found_from_the_file_upwards() -> None:
+    assert partition_base([found("file:/in=1/d/f.csv")]) is None
+    assert partition_base([found("file:/d/y=1/m=2/f"), found("file:/d/y=1/m=3/f")]) == "file:/d"
+    with pytest.raises(FilesRefused, match="has y below file:/d, but file:/d/g has none"):
+        partition_base([found("file:/d/y=1/f"), found("file:/d/g")])
+    with pytest.raises(FilesRefused, match="y below file:/d, but file:/e/y=1/f has y below file:/e"):
+        partition_base([found("file:/d/y=1/f"), found("file:/e/y=1/f")])
