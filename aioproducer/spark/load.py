@@ -155,20 +155,17 @@ def _load_exactly_once(spark: SparkSession, plan: LoadPlan, progress: Progress, 
     with LoadLog.open(plan.checkpoint) as log:
         _check_unchanged(log, files)
         slices = _Slices(spark, plan, state, schema, result)
-        left = _left(log, files, plan.max_files)
-        for done, slice_ in enumerate(left, 1):
-            planned = slice_ if isinstance(slice_, Slice) else log.plan(slice_)
-            slices.write(planned)
-            log.commit(planned)
+        known = log.files
+        new = [file for file in files if file.path not in known]
+        if result.is_resumed:
+            plan.files.check_added(spark, schema, new)
+        begun: list[Slice | Sequence[FoundFile]] = [slice_ for slice_ in log.slices if not slice_.is_committed]
+        left = begun + [new[at : at + plan.max_files] for at in range(0, len(new), plan.max_files)]
+        for done, each in enumerate(left, 1):
+            slice_ = each if isinstance(each, Slice) else log.plan(each)
+            slices.write(slice_)
+            log.commit(slice_)
             progress(done, len(left), f"{result.rows:,} rows in {result.transactions} transactions")
-
-
-def _left(log: LoadLog, files: Sequence[FoundFile], most: int) -> Sequence[Slice | Sequence[FoundFile]]:
-    """What an earlier run has begun, then the files that have no slice yet."""
-    known = log.files
-    new = [file for file in files if file.path not in known]
-    begun = [slice_ for slice_ in log.slices if not slice_.is_committed]
-    return [*begun, *(new[at : at + most] for at in range(0, len(new), most))]
 
 
 def _check_unchanged(log: LoadLog, files: Sequence[FoundFile]) -> None:

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.spark.avro_shape import AvroShape
-from aioproducer.spark.load_listing import FilesRefused, FoundFile, escaped, find_files, partition_base, plain_url
+from aioproducer.spark.load_columns import column_paths, with_faithful_directories
+from aioproducer.spark.load_listing import (
+    FilesRefused,
+    FoundFile,
+    check_compression,
+    escaped,
+    find_files,
+    partition_base,
+    plain_url,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -48,7 +57,7 @@ _COMPRESSED: Final = frozenset({".gz", ".bz2", ".zst", ".zstd", ".lz4", ".snappy
 
 #: A CSV file without a schema is read twice: once for the types.
 _DEFAULTS: Final[Mapping[FileFormat, Mapping[str, str]]] = {
-    FileFormat.PARQUET: {},
+    FileFormat.PARQUET: {"mergeSchema": "true"},
     FileFormat.CSV: {"header": "true", "inferSchema": "true", "mode": "FAILFAST"},
     FileFormat.JSON: {"mode": "FAILFAST"},
     FileFormat.TEXT: {},
@@ -89,8 +98,11 @@ class SourceFiles:
         return self.rows(spark, self.schema_of(spark, files), files)
 
     def find(self, spark: SparkSession) -> Sequence[FoundFile]:
-        """The files that there are now, in order; none of them is read. Raises what `find_files` does."""
-        return find_files(spark, self.paths, self.options)
+        """The files that there are now, in order; none is read. Raises what `find_files` and `check_compression` do."""
+        files = find_files(spark, self.paths, self.options)
+        if self.format is not FileFormat.PARQUET:
+            check_compression(spark, files)
+        return files
 
     def schema_of(self, spark: SparkSession, files: Sequence[FoundFile]) -> StructType:
         """The columns of these files; for CSV and JSON without ``schema`` all of them are read to find out.
@@ -102,7 +114,18 @@ class SourceFiles:
         schema = self._load(spark, files, self.schema).schema
         if not schema.names:
             raise FilesRefused(f"There is no column in {', '.join(self.paths)}.")
-        return schema
+        return schema if self.schema is not None else with_faithful_directories(schema, files)
+
+    def check_added(self, spark: SparkSession, schema: StructType, files: Sequence[FoundFile]) -> None:
+        """Raise FilesRefused where these files have columns that are not in the schema with which the load began."""
+        if self.schema is not None or not files:
+            return
+        new = column_paths(self.schema_of(spark, files)) - column_paths(schema)
+        if new:
+            raise FilesRefused(
+                f"The load began without the column {min(new)}, which has come with new files and would be left out. Load "
+                "them with another --id, or name the columns with --schema there."
+            )
 
     def rows(self, spark: SparkSession, schema: StructType, files: Sequence[FoundFile]) -> DataFrame:
         """The rows of these files, and of no other, with the columns of `ORDER`; ``schema`` is that of `schema_of`.

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["FilesRefused", "FoundFile", "escaped", "find_files", "partition_base", "plain_url"]
+__all__ = [
+    "FilesRefused",
+    "FoundFile",
+    "check_compression",
+    "escaped",
+    "find_files",
+    "partition_base",
+    "partition_values",
+    "plain_url",
+]
 
 
 class FilesRefused(Exception):
@@ -31,6 +40,15 @@ _FILTERS: Final = frozenset({"recursivefilelookup", "pathglobfilter", "modifiedb
 
 #: Characters that have a meaning in Hadoop's globs.
 _GLOB: Final = re.compile(r"([{}\[\]*?\\])")
+
+#: Names of files that are compressed. Those of an archive Spark may unpack, but what is in it are not lines alone.
+_COMPRESSED: Final = re.compile(
+    r"(?P<archive>\.(?:tar(?:\.\w+)?|tgz|tbz2?|txz|tzst|zip|7z|rar|jar))$"
+    r"|\.(?:gz|bz2|deflate|lz4|snappy|sz|zst|zstd|xz|lzma|lzo|lz|br|z)$"
+)
+
+#: Since then Spark reads what is named .zstd by itself; Hadoop knows .zst alone.
+_READS_ZSTD: Final = (4, 3)
 
 #: Summaries that writers of Parquet once left beside the files; there is no row in them.
 _SUMMARIES: Final = frozenset({"_metadata", "_common_metadata"})
@@ -104,8 +122,8 @@ def partition_base(files: Iterable[FoundFile]) -> str | None:
     found: dict[tuple[str, tuple[str, ...]], str] = {}
     for file in files:
         found.setdefault(_partitioned(file.path), file.path)
-    if len(found) > 1 and any(columns for _, columns in found):
-        (one, other), *_ = ((a, b) for a in found for b in found if a != b)
+    if len(found) > 1:
+        one, other, *_ = sorted(found, reverse=True)  # what has none is last
         raise FilesRefused(
             f"Directories named column=value become columns, and {found[one]} has {_told(one)}, but {found[other]} has "
             f"{_told(other)}. Load them one after the other."
@@ -114,17 +132,55 @@ def partition_base(files: Iterable[FoundFile]) -> str | None:
     return base if columns else None
 
 
+def partition_values(path: str) -> Mapping[str, str]:
+    """What the directories ``column=value`` right above a file say, as they are spelled there."""
+    return dict(_column(name) for name in path.split("/")[_base(path) : -1])
+
+
 def _partitioned(path: str) -> tuple[str, tuple[str, ...]]:
+    columns = tuple(partition_values(path))
+    return "/".join(path.split("/")[: _base(path)]) if columns else "", columns
+
+
+def _base(path: str) -> int:
+    """How many directories are above those that are columns."""
     directories = path.split("/")[:-1]
-    columns: list[str] = []
     while directories and directories[-1].find("=") > 0:
-        columns.insert(0, directories.pop().partition("=")[0])
-    return "/".join(directories) if columns else "", tuple(columns)
+        directories.pop()
+    return len(directories)
+
+
+def _column(directory: str) -> tuple[str, str]:
+    name, _, value = directory.partition("=")
+    return name, value
+
+
+def check_compression(spark: SparkSession, files: Iterable[FoundFile]) -> None:
+    """Raise FilesRefused for files of lines that Spark would take for text, though they are compressed."""
+    jvm: Any = spark._jvm  # pyright: ignore[reportPrivateUsage]
+    context: Any = spark.sparkContext
+    codecs = jvm.org.apache.hadoop.io.compress.CompressionCodecFactory(context._jsc.hadoopConfiguration())
+    for file in files:
+        found = _COMPRESSED.search(file.path.lower())
+        if found is None:
+            continue
+        is_archive = found["archive"] is not None
+        if found[0] == ".zstd" and _version(spark) >= _READS_ZSTD:
+            continue
+        if is_archive or codecs.getCodec(jvm.org.apache.hadoop.fs.Path(file.path)) is None:
+            raise FilesRefused(
+                f"{file.path} is compressed in a way that Spark does not read, and would be taken for text. Unpack it, or "
+                "compress it with gzip (.gz), bzip2 (.bz2) or zstd (.zst)."
+            )
 
 
 def _told(partitioned: tuple[str, tuple[str, ...]]) -> str:
     base, columns = partitioned
     return f"{', '.join(columns)} below {base}" if columns else "none"
+
+
+def _version(spark: SparkSession) -> tuple[int, ...]:
+    return tuple(int(part) for part in spark.version.split(".")[:2])
 
 
 def _roots(spark: SparkSession, path: str) -> Sequence[_Root]:

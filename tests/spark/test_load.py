@@ -175,5 +175,5 @@ def test_directories_that_are_columns_are_found_from_the_file_upwards() -> None:
     assert partition_base([found("file:/d/y=1/m=2/f"), found("file:/d/y=1/m=3/f")]) == "file:/d"
     with pytest.raises(FilesRefused, match="has y below file:/d, but file:/d/g has none"):
         partition_base([found("file:/d/y=1/f"), found("file:/d/g")])
-    with pytest.raises(FilesRefused, match="y below file:/d, but file:/e/y=1/f has y below file:/e"):
+    with pytest.raises(FilesRefused, match="y below file:/e, but file:/d/y=1/f has y below file:/d"):
         partition_base([found("file:/d/y=1/f"), found("file:/e/y=1/f")])

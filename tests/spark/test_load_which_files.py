@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -163,3 +164,75 @@ def test_a_path_without_a_file_is_refused(load: Load, tmp_path: Path, path: str)
 def test_files_without_anything_in_them_are_refused(load: Load, tmp_path: Path) -> None:
     with pytest.raises(FilesRefused, match="There is no file with something in it"):
         load(written(tmp_path, {"1.txt": ""}))
+
+
+@pytest.mark.parametrize("name", ["_part1.txt", ".part1.txt"])
+def test_a_hidden_file_that_is_named_is_refused(load: Load, tmp_path: Path, name: str) -> None:
+    files = written(tmp_path, {name: "hidden\n", "part2.txt": "there\n"})
+
+    with pytest.raises(FilesRefused, match=f"{name} would not be read"):
+        load(files)
+
+
+def test_hidden_files_in_a_directory_and_empty_ones_are_left_out(
+    load: Load, topic_broker: FakeBroker, tmp_path: Path
+) -> None:
+    written(tmp_path / "in", {"1.txt": "1\n", "_temporary/2.txt": "2\n", ".3.txt": "3\n", "_SUCCESS": ""})
+
+    load([tmp_path / "in", tmp_path / "in" / "_SUCCESS", tmp_path / "in" / "*.txt"], kind="text")
+
+    assert values(topic_broker) == ["1"]
+
+
+@pytest.mark.parametrize("name", ["a.txt.xz", "a.txt.lzo", "a.zip", "a.tar.gz", "a.tgz"])
+def test_a_compression_that_spark_does_not_know_is_refused(load: Load, tmp_path: Path, name: str) -> None:
+    with pytest.raises(FilesRefused, match=f"{name} is compressed in a way that Spark does not read"):
+        load(written(tmp_path, {name: "not a line\n"}), kind="text")
+
+
+def test_parquet_files_may_have_different_columns(
+    load: Load, spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path
+) -> None:
+    spark.sql("SELECT 1 id, 'x' a").coalesce(1).write.parquet(str(tmp_path / "1"))
+    spark.sql("SELECT 2 id, 'y' extra").coalesce(1).write.parquet(str(tmp_path / "2"))
+
+    load([tmp_path / "1", tmp_path / "2"], RecordShape(), "parquet")
+
+    assert sorted(values(topic_broker)) == ['{"id":1,"a":"x","extra":null}', '{"id":2,"a":null,"extra":"y"}']
+
+
+def test_directories_named_as_columns_are_columns_however_they_are_named(
+    load: Load, topic_broker: FakeBroker, tmp_path: Path
+) -> None:
+    texts = {f"year={year}/month=0{month}/a.jsonl": '{"n":1}\n' for year, month in ((2013, 1), (2014, 2))}
+    one, other = written(tmp_path, texts)
+
+    load([one, other.parent], RecordShape(), "json")
+
+    expected = [f'{{"n":1,"year":{year},"month":"0{month}"}}' for year, month in ((2013, 1), (2014, 2))]
+    assert sorted(values(topic_broker)) == expected
+
+
+def test_files_of_which_only_some_have_such_columns_are_refused(load: Load, tmp_path: Path) -> None:
+    written(tmp_path / "in", {"year=2013/a.txt": "1\n", "b.txt": "2\n"})
+
+    with pytest.raises(FilesRefused, match=r"has year below .*, but .* has none"):
+        load([tmp_path / "in"], kind="text")
+
+
+@pytest.mark.parametrize("load", ["exactly once"], indirect=True)
+def test_a_file_that_is_added_with_another_column_is_refused(load: Load, tmp_path: Path) -> None:
+    written(tmp_path / "in", {"1.jsonl": '{"n":1,"o":[{"a":1}]}\n'})
+    load([tmp_path / "in"], RecordShape(), "json")
+    written(tmp_path / "in", {"2.jsonl": '{"n":1,"o":[{"b":1}]}\n'})
+
+    with pytest.raises(FilesRefused, match=r"began without the column o\.b,"):
+        load([tmp_path / "in"], RecordShape(), "json")
+
+
+def test_text_that_is_compressed_is_loaded(load: Load, topic_broker: FakeBroker, tmp_path: Path) -> None:
+    (tmp_path / "a.txt.GZ").write_bytes(gzip.compress(b"1\n2\n"))
+
+    load([tmp_path / "a.txt.GZ"])
+
+    assert values(topic_broker) == ["1", "2"]
