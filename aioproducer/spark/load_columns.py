@@ -10,9 +10,13 @@ from urllib.parse import unquote
 from aioproducer.spark.load_listing import FoundFile, partition_values
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["column_paths", "with_faithful_directories"]
+__all__ = ["column_paths", "faithful_types", "unfaithful_columns", "with_faithful_directories"]
+
+#: Types of what is text in a file, the narrowest first. Times are not among them: there are too many ways to write one.
+_TYPES: Final = ("int", "bigint", "double", "boolean", "date")
 
 #: What Spark makes a whole number or a date of, and writes back as it was.
 _FAITHFUL: Final = re.compile(r"0|-?[1-9]\d*|\d{4}-\d\d-\d\d")
@@ -31,6 +35,55 @@ def with_faithful_directories(schema: StructType, files: Sequence[FoundFile]) ->
             values.setdefault(unquote(name), set()).add(unquote(value))
     text = {name for name, found in values.items() if not all(map(_FAITHFUL.fullmatch, found - {_NULL}))}
     return StructType([StructField(each.name, StringType()) if each.name in text else each for each in schema.fields])
+
+
+def faithful_types(rows: DataFrame, columns: Sequence[str]) -> Mapping[str, str]:
+    """The types of those columns of text, where they are others; reads all rows once.
+
+    A column gets a type only if the text of each of its values is the one that the type gives back: no ``01234``, ``1e5``,
+    ``1.10`` or ``True``.
+    """
+    from pyspark.sql import functions as f
+
+    wanted = [(name, kind) for name in columns for kind in _TYPES]
+    told = _first(
+        rows,
+        [_is_faithful(f.col(_quoted(name)), kind) for name, kind in wanted]
+        + [f.count(f.col(_quoted(name))) > 0 for name in columns],
+    )
+    filled = {name for name, is_filled in zip(columns, told[len(wanted) :], strict=True) if is_filled}
+    found: dict[str, str] = {}
+    for (name, kind), is_faithful in zip(wanted, told, strict=False):
+        if is_faithful and name in filled:
+            found.setdefault(name, kind)
+    return found
+
+
+def unfaithful_columns(rows: DataFrame, types: Mapping[str, str]) -> Sequence[str]:
+    """Those columns of text that have a value which would be written in another way if it were of that type."""
+    from pyspark.sql import functions as f
+
+    told = _first(rows, [_is_faithful(f.col(_quoted(name)), kind) for name, kind in types.items()])
+    return [name for name, is_faithful in zip(types, told, strict=True) if is_faithful is False]
+
+
+def _first(rows: DataFrame, answers: Sequence[Column]) -> Sequence[Any]:
+    if not answers:
+        return ()
+    return rows.agg(*(answer.alias(str(number)) for number, answer in enumerate(answers))).collect()[0]
+
+
+def _is_faithful(column: Column, kind: str) -> Column:
+    from pyspark.sql import functions as f
+
+    is_same = column.try_cast(kind).cast("string").eqNullSafe(column)
+    if kind == "double":
+        is_same = is_same & column.rlike("[0-9]")  # JSON has no word for NaN and Infinity
+    return f.bool_and(column.isNull() | is_same)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def column_paths(schema: StructType) -> frozenset[str]:

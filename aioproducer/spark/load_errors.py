@@ -6,7 +6,14 @@ import re
 from importlib import import_module
 from typing import Final
 
-__all__ = ["cause_of", "spark_errors"]
+__all__ = ["HEADERS_DIFFER", "cause_of", "is_of_headers", "spark_errors"]
+
+#: What there is to say of Spark's "CSV header does not conform to the schema".
+HEADERS_DIFFER: Final = (
+    "The CSV files do not all have the header that is expected, with the same names in the same order (of the first file, "
+    "or of --schema), or a name is blank or stands there twice. Load files of another header by themselves, or say "
+    "-R enforceSchema=true, and columns are told by their places alone."
+)
 
 _OURS: Final = re.compile(r"^\s*aioproducer\.[\w.]+: (.+)$", re.MULTILINE)
 
@@ -24,9 +31,16 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return PySparkException, import_module("py4j.protocol").Py4JError
 
 
+def is_of_headers(error: BaseException) -> bool:
+    """Whether Spark has stopped at a CSV file with another header."""
+    return "CSV header does not conform to the schema" in str(error)
+
+
 def cause_of(error: BaseException) -> str:
     """The last exception of ours that the text names, else the last of anybody's, else its first line."""
     text = str(error).strip()
+    if is_of_headers(error):
+        return HEADERS_DIFFER
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1])

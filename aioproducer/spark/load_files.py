@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.spark.avro_shape import AvroShape
-from aioproducer.spark.load_columns import column_paths, with_faithful_directories
+from aioproducer.spark.load_columns import (
+    column_paths,
+    faithful_types,
+    unfaithful_columns,
+    with_faithful_directories,
+)
+from aioproducer.spark.load_errors import HEADERS_DIFFER, is_of_headers, spark_errors
 from aioproducer.spark.load_listing import (
     FilesRefused,
     FoundFile,
@@ -17,12 +24,13 @@ from aioproducer.spark.load_listing import (
     escaped,
     find_files,
     partition_base,
+    partition_values,
     plain_url,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 __all__ = ["ORDER", "FileFormat", "FilesRefused", "RecordShape", "SourceFiles", "ValueShape"]
 
@@ -55,10 +63,16 @@ _ENDINGS: Final[Mapping[str, FileFormat]] = {
 }
 _COMPRESSED: Final = frozenset({".gz", ".bz2", ".zst", ".zstd", ".lz4", ".snappy", ".xz"})
 
-#: A CSV file without a schema is read twice: once for the types.
+#: CSV is that of RFC 4180. A file without a schema is read twice: once for the types.
 _DEFAULTS: Final[Mapping[FileFormat, Mapping[str, str]]] = {
     FileFormat.PARQUET: {"mergeSchema": "true"},
-    FileFormat.CSV: {"header": "true", "inferSchema": "true", "mode": "FAILFAST"},
+    FileFormat.CSV: {
+        "header": "true",
+        "escape": '"',
+        "multiLine": "true",
+        "enforceSchema": "false",
+        "mode": "FAILFAST",
+    },
     FileFormat.JSON: {"mode": "FAILFAST"},
     FileFormat.TEXT: {},
 }
@@ -90,7 +104,9 @@ class SourceFiles:
     ) -> SourceFiles:
         """The files, of the format that their names tell where it is None; raises FilesRefused where they do not."""
         chosen = FileFormat(kind) if kind is not None else _told_by(paths)
-        return cls(tuple(paths), chosen, {**_DEFAULTS[chosen], **options}, schema)
+        given = {name.lower() for name in options}  # Spark does not mind how its options are written
+        defaults = {name: value for name, value in _DEFAULTS[chosen].items() if name.lower() not in given}
+        return cls(tuple(paths), chosen, {**defaults, **options}, schema)
 
     def read(self, spark: SparkSession) -> DataFrame:
         """The rows of all files, with the columns of `ORDER`. Raises FilesRefused."""
@@ -107,6 +123,9 @@ class SourceFiles:
     def schema_of(self, spark: SparkSession, files: Sequence[FoundFile]) -> StructType:
         """The columns of these files; for CSV and JSON without ``schema`` all of them are read to find out.
 
+        Columns of CSV are numbers, truth values and dates only where every value would be written as it stands there,
+        unless Spark's option inferSchema says otherwise.
+
         Raises FilesRefused where there is no file, or no column in them.
         """
         if not files:
@@ -114,17 +133,54 @@ class SourceFiles:
         schema = self._load(spark, files, self.schema).schema
         if not schema.names:
             raise FilesRefused(f"There is no column in {', '.join(self.paths)}.")
-        return schema if self.schema is not None else with_faithful_directories(schema, files)
+        if self.schema is not None:
+            return schema
+        schema = with_faithful_directories(schema, files)
+        return self._with_types(spark, schema, files) if self._finds_types else schema
 
     def check_added(self, spark: SparkSession, schema: StructType, files: Sequence[FoundFile]) -> None:
-        """Raise FilesRefused where these files have columns that are not in the schema with which the load began."""
+        """Raise FilesRefused where these files do not fit the schema with which the load began.
+
+        They have columns that are not there, or values which would be written in another way.
+        """
         if self.schema is not None or not files:
+            return
+        if self._finds_types:
+            self._check_types(spark, schema, files)
             return
         new = column_paths(self.schema_of(spark, files)) - column_paths(schema)
         if new:
             raise FilesRefused(
                 f"The load began without the column {min(new)}, which has come with new files and would be left out. Load "
                 "them with another --id, or name the columns with --schema there."
+            )
+
+    @property
+    def _finds_types(self) -> bool:
+        return self.format is FileFormat.CSV and "inferschema" not in {name.lower() for name in self.options}
+
+    def _with_types(self, spark: SparkSession, schema: StructType, files: Sequence[FoundFile]) -> StructType:
+        from pyspark.sql.types import StructField, StructType
+
+        text = _text_columns(schema, files)
+        with _refusing_headers():
+            types = faithful_types(self._load(spark, files, schema), text)
+        return StructType(
+            [StructField(each.name, _type(types[each.name])) if each.name in types else each for each in schema.fields]
+        )
+
+    def _check_types(self, spark: SparkSession, schema: StructType, files: Sequence[FoundFile]) -> None:
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        data = _data_columns(schema, files)
+        text = StructType([StructField(e.name, StringType()) if e.name in data else e for e in schema.fields])
+        types = {each.name: each.dataType.simpleString() for each in schema.fields if each.name in data}
+        with _refusing_headers():
+            found = unfaithful_columns(self._load(spark, files, text), types)
+        if found:
+            raise FilesRefused(
+                f"The load began where each {found[0]} is {types[found[0]]}, and in the new files there are some that would "
+                "be written in another way. Load them with another --id; with --schema there you say what the columns are."
             )
 
     def rows(self, spark: SparkSession, schema: StructType, files: Sequence[FoundFile]) -> DataFrame:
@@ -147,6 +203,38 @@ class SourceFiles:
         if schema is not None:
             reader = reader.schema(schema)
         return reader.load([escaped(file.path) for file in files])
+
+
+def _data_columns(schema: StructType, files: Sequence[FoundFile]) -> Sequence[str]:
+    """Those that are in the files, and not in their directories."""
+    directories = set(partition_values(files[0].path))
+    return [name for name in schema.names if name not in directories]
+
+
+def _text_columns(schema: StructType, files: Sequence[FoundFile]) -> Sequence[str]:
+    return [name for name in _data_columns(schema, files) if schema[name].dataType.simpleString() == "string"]
+
+
+def _type(name: str) -> DataType:
+    from pyspark.sql.types import BooleanType, DateType, DoubleType, IntegerType, LongType
+
+    return {
+        "int": IntegerType(),
+        "bigint": LongType(),
+        "double": DoubleType(),
+        "boolean": BooleanType(),
+        "date": DateType(),
+    }[name]
+
+
+@contextmanager
+def _refusing_headers() -> Generator[None, None, None]:
+    try:
+        yield
+    except spark_errors() as error:
+        if is_of_headers(error):
+            raise FilesRefused(HEADERS_DIFFER) from error
+        raise
 
 
 def with_order(rows: DataFrame) -> DataFrame:

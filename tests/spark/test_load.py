@@ -42,9 +42,10 @@ def test_names_that_do_not_tell_it_need_the_option(paths: list[str]) -> None:
 
 
 def test_options_of_the_reader_replace_the_defaults() -> None:
-    files = SourceFiles.of(["a.csv"], None, {"header": "false", "nullValue": "NA"})
+    files = SourceFiles.of(["a.csv"], None, {"HEADER": "false", "nullValue": "NA"})
 
-    assert files.options == {"header": "false", "inferSchema": "true", "mode": "FAILFAST", "nullValue": "NA"}
+    defaults = {"escape": '"', "multiLine": "true", "enforceSchema": "false", "mode": "FAILFAST"}
+    assert files.options == {**defaults, "HEADER": "false", "nullValue": "NA"}
 
 
 def test_a_load_that_goes_on_has_the_id_and_the_schema_with_which_it_began(tmp_path: Path) -> None:

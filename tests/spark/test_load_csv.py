@@ -1,0 +1,151 @@
+"""CSV files are read as RFC 4180 has them, and every value is written as it stands in the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproducer.spark.audit import AuditPlan, run_audit
+from aioproducer.spark.load import LoadFailed, LoadPlan, run_load
+from aioproducer.spark.load_files import FilesRefused, SourceFiles
+from aioproducer.testing import FakeBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def topic_broker() -> Generator[FakeBroker, None, None]:
+    with FakeBroker(topics={"loaded": 1}) as broker:
+        yield broker
+
+
+def nobody(done: int, of: int, note: str) -> None:
+    """Who is told of the progress."""
+
+
+class Loader:
+    """Loads files of these texts, and has each load audited."""
+
+    def __init__(self, spark: SparkSession, broker: FakeBroker, directory: Path) -> None:
+        self._spark = spark
+        self._broker = broker
+        self._directory = directory
+
+    def values(
+        self, *texts: str, options: Mapping[str, str] | None = None, schema: str | None = None, once: bool = False
+    ) -> Sequence[Any]:
+        """Values that are in the topic when these files, and those before, are loaded."""
+        paths = [self._directory / f"{number}.csv" for number in range(len(texts))]
+        for path, text in zip(paths, texts, strict=True):
+            path.write_bytes(text.encode())
+        files = SourceFiles.of([str(path) for path in paths], None, options or {}, schema)
+        servers = {"bootstrap.servers": self._broker.bootstrap_servers}
+        how: Mapping[str, Any] = {"load_name": "load", "checkpoint": self._directory / "load"} if once else {}
+        run_load(self._spark, LoadPlan(files, "loaded", servers, **how), nobody)
+        verdict = run_audit(self._spark, AuditPlan("loaded", servers, files), nobody)
+        assert verdict.is_clean, verdict
+        return [json.loads(record.value or b"") for record in self._broker.records("loaded")]
+
+
+@pytest.fixture
+def loader(spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path) -> Loader:
+    return Loader(spark, topic_broker, tmp_path)
+
+
+def test_quotes_are_doubled_and_commas_and_line_breaks_may_be_quoted(loader: Loader) -> None:
+    text = 'id,text\r\n1,"He said ""hi"""\r\n2,"a ""b"", c"\r\n3,"two\r\nlines"\r\n4,back\\slash\r\n'
+
+    told = loader.values(text)
+
+    assert told == [
+        {"id": 1, "text": 'He said "hi"'},
+        {"id": 2, "text": 'a "b", c'},
+        {"id": 3, "text": "two\nlines"},  # Spark's parser makes one character of a line break
+        {"id": 4, "text": "back\\slash"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1", "-20", ""], [1, -20, None]),
+        (["1", "12345678901"], [1, 12345678901]),
+        (["01234", "5"], ["01234", "5"]),
+        (["+49", "5"], ["+49", "5"]),
+        (["-0", "5"], ["-0", "5"]),
+        (["1e5"], ["1e5"]),
+        (["1.5", "-0.25"], [1.5, -0.25]),
+        (["1.10", "1.9"], ["1.10", "1.9"]),
+        (["1", "2.5"], ["1", "2.5"]),
+        (["12345678901234567890123"], ["12345678901234567890123"]),
+        (["0.1234567890123456789"], ["0.1234567890123456789"]),
+        (["NaN"], ["NaN"]),
+        (["1d", "2f"], ["1d", "2f"]),
+        (["true", "false"], [True, False]),
+        (["True", "t"], ["True", "t"]),
+        (["2013-01-01"], ["2013-01-01"]),
+        (["2013-1-1", "2013"], ["2013-1-1", "2013"]),
+        (["2013-01-01T10:00:00Z"], ["2013-01-01T10:00:00Z"]),
+        ([" 1", "2 "], [" 1", "2 "]),
+    ],
+    ids=lambda values: str(values[0]),
+)
+def test_a_column_is_a_number_only_where_each_value_would_be_written_as_it_stands(
+    loader: Loader, values: Sequence[str], expected: Sequence[Any]
+) -> None:
+    told = loader.values("x,last\n" + "".join(f"{value},z\n" for value in values))
+
+    assert [value["x"] for value in told] == expected
+
+
+def test_types_of_sparks_own_choice_can_be_asked_for(loader: Loader) -> None:
+    assert loader.values("zip,n\n01234,1e5\n", options={"inferSchema": "true"}) == [{"zip": 1234, "n": 100000.0}]
+
+
+def test_all_columns_can_be_text(loader: Loader) -> None:
+    assert loader.values("zip,n\n1234,5\n", options={"inferschema": "false"}) == [{"zip": "1234", "n": "5"}]
+
+
+@pytest.mark.parametrize("schema", [None, "first STRING, last STRING"], ids=["found out", "given"])
+def test_files_whose_headers_differ_are_refused(loader: Loader, topic_broker: FakeBroker, schema: str | None) -> None:
+    with pytest.raises((FilesRefused, LoadFailed), match="do not all have the header"):
+        loader.values("first,last\nAda,Lovelace\n", "last,first\nTuring,Alan\n", schema=schema)
+
+    assert topic_broker.records("loaded") == []
+
+
+def test_headers_do_not_count_where_that_is_said(loader: Loader) -> None:
+    told = loader.values("a,b\n1,2\n", schema="x INT, y INT", options={"enforceSchema": "true"})
+
+    assert told == [{"x": 1, "y": 2}]
+
+
+@pytest.mark.parametrize(("header", "names"), [("a,a", ["a0", "a1"]), (",x", ["_c0", "x"])], ids=["repeated", "blank"])
+def test_headers_that_are_repeated_or_blank_are_taken_only_where_that_is_said(
+    loader: Loader, header: str, names: Sequence[str]
+) -> None:
+    with pytest.raises(FilesRefused, match="or a name is blank or stands there twice"):
+        loader.values(f"{header}\n1,2\n")
+
+    told = loader.values(f"{header}\n1,2\n", options={"enforceSchema": "true"})
+
+    assert told == [dict(zip(names, (1, 2), strict=True))]
+
+
+def test_what_is_added_has_to_fit_the_types_with_which_the_load_began(loader: Loader, topic_broker: FakeBroker) -> None:
+    loader.values("zip,n\n1234,5\n", once=True)
+    loader.values("zip,n\n1234,5\n", "zip,n\n777,\n", once=True)
+
+    with pytest.raises(FilesRefused, match=r"zip is int, .* would be written in another way"):
+        loader.values("zip,n\n1234,5\n", "zip,n\n777,\n", "zip,n\n01234,5\n", once=True)
+    with pytest.raises(FilesRefused, match="do not all have the header"):
+        loader.values("zip,n\n1234,5\n", "zip,n\n777,\n", "n,zip\n5,1234\n", once=True)
+
+    assert len(topic_broker.records("loaded")) == 2
