@@ -78,6 +78,14 @@ _DEFAULTS: Final[Mapping[FileFormat, Mapping[str, str]]] = {
 }
 
 
+#: How values of JSON are written: all columns, and times to the microsecond, of which Spark's own format keeps milliseconds.
+_JSON: Final[Mapping[str, str]] = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
 class _OrderColumns(NamedTuple):
     """From where a row comes; their values in order are the order of the rows."""
 
@@ -301,7 +309,7 @@ class RecordShape:
         whole = f.struct(*(rows[_quoted(name)] for name in columns))
         if self.value is ValueShape.AVRO:
             return whole
-        return f.to_json(whole, {"ignoreNullFields": "false"}).cast("binary")
+        return f.to_json(whole, dict(_JSON)).cast("binary")
 
 
 def _as_bytes(rows: DataFrame, name: str) -> Column:

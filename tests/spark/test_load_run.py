@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,6 +169,36 @@ def test_lines_of_text_are_loaded_as_they_are_and_what_fails_is_told_in_a_senten
         run_load(spark, LoadPlan(lines, "loaded", servers, shape), nobody)
 
     assert (verdict["verdict"], verdict["read"]) == ("clean", 100)
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+def test_times_are_written_to_the_microsecond(
+    spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path, kind: str
+) -> None:
+    rows = spark.sql(f"SELECT CAST('2024-01-01 00:00:00.123456' AS {kind}) at, array(at) list")
+    rows.coalesce(1).write.parquet(str(tmp_path / "times"))
+    files = SourceFiles.of([str(tmp_path / "times")], "parquet", {})
+    servers = {"bootstrap.servers": topic_broker.bootstrap_servers}
+
+    with in_utc(spark):
+        run_load(spark, LoadPlan(files, "loaded", servers), nobody)
+        verdict = audited(spark, topic_broker, files, RecordShape())
+
+    (record,) = topic_broker.records("loaded")
+    at = "2024-01-01T00:00:00.123456" + ("Z" if kind == "TIMESTAMP" else "")
+    assert json.loads(record.value or b"") == {"at": at, "list": [at]}
+    assert verdict["verdict"] == "clean", verdict
+
+
+@contextmanager
+def in_utc(spark: SparkSession) -> Generator[None, None, None]:
+    """As the command line has it."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
 
 
 def test_an_exception_of_java_without_a_name_in_pyspark_is_one_of_sparks_errors(spark: SparkSession) -> None:
