@@ -41,6 +41,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     once.add_argument(
         "--checkpoint", metavar="DIR", help="where it keeps how far it is (default: .aioproducer-load/NAME, here)"
     )
+    once.add_argument(
+        "--again",
+        action="store_true",
+        help="write what the checkpoint does not know of, though this --id has committed",
+    )
     once.add_argument("--max-files", metavar="N", type=positive, default=1, help="files in a transaction (default: 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the story")
     add_option_argument(parser, "the producer", "compression.type=zstd")
@@ -82,8 +87,8 @@ def _plan(options: argparse.Namespace) -> LoadPlan:
         raise Trouble(
             "--exactly-once needs --id NAME: by it Kafka tells this load's transactions from those of others."
         )
-    if not options.exactly_once and (options.id is not None or options.checkpoint is not None):
-        raise Trouble("--id and --checkpoint belong to --exactly-once; add that, or leave them out.")
+    if not options.exactly_once and (options.id is not None or options.checkpoint is not None or options.again):
+        raise Trouble("--id, --checkpoint and --again belong to --exactly-once; add that, or leave them out.")
     producer = {"bootstrap.servers": options.bootstrap_servers, **dict(options.options)}
     ProducerConfig.from_properties(dict(producer))  # what is wrong with the options is said before Spark is started
     directory = options.checkpoint or Path(".aioproducer-load", options.id or "")
@@ -95,6 +100,7 @@ def _plan(options: argparse.Namespace) -> LoadPlan:
         load_name=options.id,
         checkpoint=Path(directory),
         max_files=options.max_files,
+        is_again=options.again,
     )
 
 

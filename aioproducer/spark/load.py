@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from aioproducer.spark.load_errors import cause_of, spark_errors
 from aioproducer.spark.load_files import ORDER, RecordShape, SourceFiles
 from aioproducer.spark.load_listing import FoundFile
 from aioproducer.spark.load_log import LoadLog, Slice
+from aioproducer.spark.load_marker import check_marker, job_of, last_commit
 from aioproducer.spark.load_progress import Progress, told
 from aioproducer.spark.load_state import LoadRefused, LoadState
 
@@ -41,7 +43,8 @@ class LoadPlan:
     """What is loaded, and whereto. ``producer``: options of the producer, by Kafka's names.
 
     With ``load_name`` it is written exactly once, under that name as transactional id; ``checkpoint`` is the directory that
-    knows how far it is, and ``max_files`` how many files make one transaction.
+    knows how far it is, and ``max_files`` how many files make one transaction. ``is_again``: write what the checkpoint does
+    not know of, though a load of that name has committed before, or nobody can tell whether it has.
     """
 
     files: SourceFiles
@@ -51,6 +54,7 @@ class LoadPlan:
     load_name: str | None = None
     checkpoint: Path = field(default_factory=Path)
     max_files: int = 1
+    is_again: bool = False
 
     def sink_options(self) -> dict[str, str]:
         """Options of the data source ``aioproducer``."""
@@ -122,23 +126,19 @@ async def _count_partitions(config: ProducerConfig, topic: str) -> int:
 
 
 def _write(records: DataFrame, plan: LoadPlan, result: LoadResult, options: Mapping[str, str]) -> None:
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
-
     from aioproducer.spark.kafka_partitions import partition_for_kafka
 
     config = ProducerConfig.from_properties(dict(plan.producer))
     placed = partition_for_kafka(records, plan.topic, config).sortWithinPartitions("partition", *ORDER)
-    size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
-    observed = Observation()
-    rows = placed.select("key", "value", "partition").observe(
-        observed, f.count(f.lit(1)).alias("rows"), f.sum(size).alias("size")
-    )
-    rows.write.format("aioproducer").mode("append").options(**plan.sink_options(), **options).save()
-    told_by_spark: Mapping[str, Any] = observed.get
-    result.rows += int(told_by_spark["rows"] or 0)
-    result.size += int(told_by_spark["size"] or 0)
-    result.transactions += 1
+    rows = placed.select("key", "value", "partition")
+    with tempfile.TemporaryDirectory(prefix="aioproducer-load-") as directory:
+        report = Path(directory, "report")
+        chosen = {**plan.sink_options(), **options, "report": str(report)}
+        rows.write.format("aioproducer").mode("append").options(**chosen).save()
+        written: Mapping[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    result.rows += written["rows"]
+    result.size += written["bytes"]
+    result.transactions += not written["skipped"]  # where an earlier run has committed them
 
 
 # -- exactly once ----------------------------------------------------------------------------------------------------------
@@ -154,6 +154,10 @@ def _load_exactly_once(spark: SparkSession, plan: LoadPlan, progress: Progress, 
     plan.shape.check(schema)
     with LoadLog.open(plan.checkpoint) as log:
         _check_unchanged(log, files)
+        if not plan.is_again:
+            config = ProducerConfig.from_properties(dict(plan.producer))
+            marker = asyncio.run(last_commit(config, plan.load_name or "", plan.topic))
+            check_marker(marker, log, state.load_id, plan.load_name or "", plan.checkpoint)
         slices = _Slices(spark, plan, state, schema, result)
         known = log.files
         new = [file for file in files if file.path not in known]
@@ -201,7 +205,7 @@ class _Slices:
 
     def write(self, slice_: Slice) -> None:
         """Raises LoadFailed. The job's id keeps a slice that was committed from being written again."""
-        job = {"job.id": f"{self._state.load_id}/{slice_.number}"}
+        job = {"job.id": job_of(self._state.load_id, slice_.number)}
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 rows = self._plan.files.rows(self._spark, self._schema, slice_.files)

@@ -43,6 +43,7 @@ def refused(verb: str, *arguments: str, capsys: pytest.CaptureFixture[str]) -> s
         ("load", ["--exactly-once"], "needs --id NAME"),
         ("load", ["--id", "flights"], "belong to --exactly-once"),
         ("load", ["--checkpoint", "here"], "belong to --exactly-once"),
+        ("load", ["--again"], "belong to --exactly-once"),
         ("load", ["-X", "compression.type=brotli"], "zstd"),
         ("load", ["rows.parquet"], "say so with --format"),
         ("load", ["--avro-schema", "a.avsc"], "belong to --value-format avro"),

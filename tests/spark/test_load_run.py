@@ -20,6 +20,7 @@ from aioproducer.spark.avro_shape import AvroShape
 from aioproducer.spark.load import LoadFailed, LoadPlan, run_load
 from aioproducer.spark.load_errors import spark_errors
 from aioproducer.spark.load_files import FilesRefused, RecordShape, SourceFiles, ValueShape
+from aioproducer.spark.load_state import LoadRefused
 from aioproducer.spark.schema_registry import SchemaRegistry
 from aioproducer.testing import FakeBroker
 from tests.spark.registry import Registry
@@ -199,6 +200,74 @@ def in_utc(spark: SparkSession) -> Generator[None, None, None]:
         yield
     finally:
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+
+def test_a_slice_that_was_committed_and_not_noted_is_not_written_again_nor_counted(
+    spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
+) -> None:
+    plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load", max_files=3)
+    run_load(spark, plan, nobody)
+    forget(tmp_path / "load", b'{"committed": 0}')
+
+    again = run_load(spark, plan, nobody)
+
+    assert (again.rows, again.size, again.transactions, again.is_resumed) == (0, 0, 0, True)
+    assert len(topic_broker.records("loaded")) == ROWS
+
+
+def forget(checkpoint: Path, line: bytes) -> None:
+    """As if the load had been killed before it wrote that line."""
+    log = checkpoint / "slices.jsonl"
+    before, found, _ = log.read_bytes().partition(line)
+    assert found
+    log.write_bytes(before)
+
+
+def test_a_load_that_has_committed_elsewhere_is_not_begun_again_unless_that_is_said(
+    spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
+) -> None:
+    plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "here", max_files=3)
+    run_load(spark, plan, nobody)
+    elsewhere = replace(plan, checkpoint=tmp_path / "elsewhere")
+
+    with pytest.raises(LoadRefused, match=r"--id 'load' has committed .* knows nothing of it.*--checkpoint.*--again"):
+        run_load(spark, elsewhere, nobody)
+    assert len(topic_broker.records("loaded")) == ROWS
+    again = run_load(spark, replace(elsewhere, is_again=True), nobody)
+    once_more = run_load(spark, elsewhere, nobody)
+
+    assert (again.rows, once_more.rows) == (ROWS, 0)
+    assert len(topic_broker.records("loaded")) == 2 * ROWS
+
+
+def test_a_checkpoint_that_was_rolled_back_is_refused(
+    spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
+) -> None:
+    plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load")
+    run_load(spark, plan, nobody)
+    forget(tmp_path / "load", b'{"committed": 0}')
+
+    with pytest.raises(LoadRefused, match="knows nothing of it"):
+        run_load(spark, plan, nobody)
+
+    assert len(topic_broker.records("loaded")) == ROWS
+
+
+def test_where_the_marker_is_gone_nobody_can_tell_of_a_slice_that_was_begun(
+    spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
+) -> None:
+    plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load")
+    run_load(spark, plan, nobody)
+    with FakeBroker(topics={"loaded": 3}) as without:
+        moved = replace(plan, producer={"bootstrap.servers": without.bootstrap_servers})
+        complete = run_load(spark, moved, nobody)
+        forget(tmp_path / "load", b'{"committed": 2}')
+        with pytest.raises(LoadRefused, match=r"nobody can tell .*--again"):
+            run_load(spark, moved, nobody)
+        run_load(spark, replace(moved, is_again=True), nobody)
+
+        assert complete.rows == 0
+        assert len(without.records("loaded")) == 1000
 
 
 def test_an_exception_of_java_without_a_name_in_pyspark_is_one_of_sparks_errors(spark: SparkSession) -> None:

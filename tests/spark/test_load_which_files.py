@@ -236,3 +236,14 @@ def test_text_that_is_compressed_is_loaded(load: Load, topic_broker: FakeBroker,
     load([tmp_path / "a.txt.GZ"])
 
     assert values(topic_broker) == ["1", "2"]
+
+
+@pytest.mark.parametrize("load", ["exactly once"], indirect=True)
+def test_a_file_without_a_row_is_no_end_of_the_load(load: Load, topic_broker: FakeBroker, tmp_path: Path) -> None:
+    files = [*written(tmp_path, {"1.jsonl": '{"n":1}\n'}), *written(tmp_path, {"2.jsonl": "\n"}, at=1_700_000_001)]
+
+    first = load(files, RecordShape())
+    again = load(files, RecordShape())
+
+    assert (first.rows, first.transactions, again.transactions) == (1, 2, 0)
+    assert values(topic_broker) == ['{"n":1}']
