@@ -27,7 +27,7 @@ from aioproducer.spark.kafka_partitions import partition_for_kafka, slots
 from aioproducer.spark.load_errors import cause_of
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import DeliveryGuarantee, SinkOptions
-from aioproducer.spark.task_attempt import TaskAttempt
+from aioproducer.spark.task_attempt import TaskAttempt, job_query
 from aioproducer.spark.task_run import TaskRun
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.spark.topic_rules_reader import TopicRulesReader
@@ -53,7 +53,7 @@ def write_exactly_once(df: DataFrame, options: Mapping[str, OptionValue]) -> Tas
     nothing becomes visible. Raises `CommitUnknown` where nobody has answered the commit: the rows are visible or not.
     """
     write = BarrierWrite(options, is_stream=False)
-    return write.run(df, f"job {write.options.job_id or ''}", 0)
+    return write.run(df, job_query(write.options.job_id), 0)
 
 
 def foreach_batch(options: Mapping[str, OptionValue]) -> Callable[[DataFrame, int], None]:

@@ -38,7 +38,8 @@ class JobTransaction:
         if attempt.batch > 0 and self.missing_marker is MissingMarker.FAIL:
             raise self._missing(attempt)
         if marker is not None:
-            logger.warning(
+            logger.log(  # one job comes after the other; a stream's query changes where its checkpoint was deleted
+                logging.INFO if attempt.is_of_job else logging.WARNING,
                 "The marker of transactional_id %r tells of %s; query %s begins at batch %d and sends all of it.",
                 self.handle.transactional_id, marker, attempt.query, attempt.batch,
             )  # fmt: skip

@@ -13,6 +13,7 @@ from aioproducer.spark.commit_marker import CommitMarker
 from aioproducer.spark.load_log import LoadLog
 from aioproducer.spark.load_state import LoadRefused
 from aioproducer.spark.marker_reset import MarkerReset
+from aioproducer.spark.task_attempt import job_query
 
 __all__ = ["check_marker", "job_of", "last_commit"]
 
@@ -43,7 +44,7 @@ def check_marker(marker: CommitMarker | None, log: LoadLog, load_id: str, load_n
                 "committed. Look at the topic; --again writes it."
             )
         return
-    known = {f"job {job_of(load_id, number)}" for number in (committed[-1:] + begun[:1])}
+    known = {job_query(job_of(load_id, number)) for number in (committed[-1:] + begun[:1])}
     if marker.query not in known:
         raise LoadRefused(
             f"A load of --id {load_name!r} has committed rows to this topic already ({marker}), and the checkpoint "

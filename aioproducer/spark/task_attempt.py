@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["TaskAttempt"]
+__all__ = ["TaskAttempt", "job_query"]
+
+_JOB = "job "
+
+
+def job_query(job_id: str | None) -> str:
+    """What stands in the place of a query's id where a batch job writes, with its option ``job.id``."""
+    return _JOB + (job_id or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +26,8 @@ class TaskAttempt:
     number: int = 0
     query: str = ""
     batch: int = 0
+
+    @property
+    def is_of_job(self) -> bool:
+        """Whether it is a batch job, not a stream."""
+        return self.query.startswith(_JOB)

@@ -15,7 +15,7 @@ from aioproducer.spark.job_coordinator import JobCoordinator
 from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.task_attempt import TaskAttempt
+from aioproducer.spark.task_attempt import TaskAttempt, job_query
 from aioproducer.spark.task_run import TaskRun
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.spark.topic_rules_reader import TopicRulesReader
@@ -73,7 +73,7 @@ class _Writer:
     def _attempt(self) -> TaskAttempt:
         task = TaskContext.get()
         assert task is not None  # write() runs in tasks
-        query, batch = _job_query(self._options), 0
+        query, batch = job_query(self._options.job_id), 0
         if self.is_stream:
             query = str(task.getLocalProperty("sql.streaming.queryId"))
             batch = int(str(task.getLocalProperty("streaming.sql.batchId")))
@@ -90,7 +90,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Every task has succeeded."""
-        self._committed(messages, _job_query(self._options), 0)
+        self._committed(messages, job_query(self._options.job_id), 0)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task, or the commit, has failed."""
@@ -129,8 +129,3 @@ StreamWriter: Any = type("StreamWriter", (_StreamMethods, *_STREAM_WRITERS), {"_
 
 def _summaries(messages: Sequence[WriterCommitMessage | None]) -> Sequence[TaskSummary | None]:
     return [each.summary if isinstance(each, _CommitMessage) else None for each in messages]
-
-
-def _job_query(options: SinkOptions) -> str:
-    """What stands for the query in a batch job; no id of a stream's query is like it."""
-    return f"job {options.job_id or ''}"

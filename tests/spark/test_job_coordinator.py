@@ -12,6 +12,7 @@ from aioproducer import TopicPartition, TransactionCoordinatorClient
 from aioproducer.errors import KafkaError, ProducerFenced, SharedPartition, TransactionAbortable
 from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, marker_group
 from aioproducer.spark.job_coordinator import JobCoordinator
+from aioproducer.spark.task_attempt import job_query
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.testing import FakeBroker
 from aioproducer.types import OffsetAndMetadata
@@ -227,6 +228,17 @@ def test_a_new_checkpoint_begins_anew(broker: FakeBroker, caplog: pytest.LogCapt
 
     assert visible(broker) == sorted(rows_of(0, 0))
     assert "tells of batch 0 of query q1 (20 rows" in caplog.text
+
+
+def test_a_job_after_another_one_is_nothing_to_warn_of(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    query_on(broker, job_query("monday")).run(0)
+
+    query_on(broker, job_query("tuesday")).run(0)
+
+    assert visible(broker) == sorted(rows_of(0, 0))
+    told = [each for each in caplog.records if "tells of batch 0 of query job monday" in each.getMessage()]
+    assert {each.levelname for each in told} == {"INFO"}
 
 
 def test_another_querys_marker_tells_nothing_of_a_query_that_goes_on(broker: FakeBroker) -> None:
