@@ -59,6 +59,10 @@ SAYS_ON_KAFKA: Mapping[str, tuple[str, ...]] = {
 TOPICS = {"consume_transform_produce.py": ("numbers", "squares")}
 
 
+#: What tests of the sink run as well, step by step.
+_MARKS = {"spark_foreach_batch.py": pytest.mark.soak}
+
+
 def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("[!_]*.py")} == {*SAYS, *SAYS_ON_KAFKA}
 
@@ -66,7 +70,9 @@ def test_every_example_is_run_here() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow, pytest.mark.timeout(600)]) if name.startswith("spark_") else name
+        pytest.param(name, marks=[_MARKS.get(name, pytest.mark.slow), pytest.mark.timeout(600)])
+        if name.startswith("spark_")
+        else name
         for name in SAYS
     ],
 )

@@ -101,7 +101,7 @@ def test_files_of_one_micro_batch_name_different_partitions_and_have_their_order
     assert all(not partitions[at] & partitions[at + 1] for at in range(0, len(files), TASKS))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_one_command_compares_all_ways_and_counts_what_they_wrote(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -528,7 +528,7 @@ TestTransactions = Transactions.TestCase
 TestTransactions.settings = settings(max_examples=30, stateful_step_count=30)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_thousands_of_histories() -> None:
     run_state_machine_as_test(Transactions, settings=settings(max_examples=2_000, stateful_step_count=50))

@@ -15,7 +15,7 @@ from aioproducer.testing.plugin import KafkaFactory, TopicFactory
 from tests.spark.load_program import kill_when_committed, told_by
 from tests.spark.local_spark import need
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 FLIGHTS = 336_776
 FILES = 6
@@ -24,7 +24,7 @@ FILES = 6
 JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-@pytest.fixture(params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.soak)])
+@pytest.fixture(params=["4.3.1", "3.9.2"])
 def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
     """One broker."""
     return kafka_factory(request.param)
