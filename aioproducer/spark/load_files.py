@@ -182,7 +182,8 @@ class SourceFiles:
 
         data = _data_columns(schema, files)
         text = StructType([StructField(e.name, StringType()) if e.name in data else e for e in schema.fields])
-        types = {each.name: each.dataType.simpleString() for each in schema.fields if each.name in data}
+        kinds = {each.name: each.dataType.simpleString() for each in schema.fields if each.name in data}
+        types = {name: kind for name, kind in kinds.items() if kind != "string"}  # as which all values stay as they are
         with _refusing_headers():
             found = unfaithful_columns(self._load(spark, files, text), types)
         if found:
