@@ -381,7 +381,9 @@ def test_a_lazy_table_is_refused_with_what_to_do() -> None:
         columns.open_table(pl.LazyFrame({"v": ["a"]}))
 
 
-@pytest.mark.parametrize("what", [pa.array(["a"]), pa.chunked_array([["a"]]), pl.Series(["a"])], ids=repr)
+@pytest.mark.parametrize(
+    "what", [pa.array(["a"]), pa.chunked_array([["a"]]), pl.Series(["a"])], ids=["array", "chunked", "series"]
+)
 def test_a_single_column_is_no_table(twin: ModuleType, what: object) -> None:
     with pytest.raises(InvalidRecord, match="A table with columns is expected; this is one column, of type"):
         twin.ArrowSource(what)
