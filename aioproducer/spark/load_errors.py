@@ -25,10 +25,10 @@ _ANY: Final = re.compile(
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What PySpark raises: its own exceptions, and those of Java's that it knows no names for, a dead JVM included."""
+    """What PySpark raises: its own exceptions, those of Java's that it knows no names for, and what it is of a dead JVM."""
     from pyspark.errors import PySparkException
 
-    return PySparkException, import_module("py4j.protocol").Py4JError
+    return PySparkException, import_module("py4j.protocol").Py4JError, ConnectionError
 
 
 def is_of_headers(error: BaseException) -> bool:

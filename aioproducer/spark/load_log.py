@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -34,9 +35,15 @@ class Slice:
 class LoadLog:
     """All slices of one load, oldest first; a file with a line for each thing that has happened."""
 
-    def __init__(self, file: IO[bytes], slices: list[Slice]) -> None:
+    def __init__(self, file: IO[bytes], slices: list[Slice], written: float) -> None:
         self._file = file
+        self._written = written
         self.slices = slices
+
+    @property
+    def age(self) -> float:
+        """Seconds since the process before this one has noted something."""
+        return time.time() - self._written
 
     @classmethod
     @contextmanager
@@ -49,7 +56,8 @@ class LoadLog:
             raise LoadRefused(f"{path} cannot be used: {error}.") from error
         with file:
             _lock(file, directory)
-            yield cls(file, _read(file, path))
+            written = os.fstat(file.fileno()).st_mtime
+            yield cls(file, _read(file, path), written)
 
     @staticmethod
     def committed(directory: Path) -> int:
@@ -99,7 +107,8 @@ def _read(file: IO[bytes], path: Path) -> list[Slice]:
     file.seek(0)
     text = file.read()
     whole = text.rfind(b"\n") + 1
-    file.truncate(whole)  # what was being written when the load was killed
+    if whole < len(text):
+        file.truncate(whole)  # what was being written when the load was killed
     slices: list[Slice] = []
     try:
         for line in text[:whole].splitlines():

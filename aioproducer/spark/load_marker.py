@@ -6,6 +6,7 @@ The checkpoint is a directory on some machine, and may be another one each time;
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from aioproducer.config import ProducerConfig
 from aioproducer.coordinator_client import TransactionCoordinatorClient
@@ -16,6 +17,9 @@ from aioproducer.spark.marker_reset import MarkerReset
 from aioproducer.spark.task_attempt import job_query
 
 __all__ = ["check_marker", "job_of", "last_commit"]
+
+#: Seconds for which brokers are taken to keep a marker; offsets.retention.minutes is seven days, if nobody has made it less.
+_MARKER_KEPT: Final = 24 * 3600.0
 
 
 def job_of(load_id: str, slice_: int) -> str:
@@ -37,7 +41,7 @@ def check_marker(marker: CommitMarker | None, log: LoadLog, load_id: str, load_n
     begun = [slice_.number for slice_ in log.slices if not slice_.is_committed]
     committed = [slice_.number for slice_ in log.slices if slice_.is_committed]
     if marker is None:
-        if begun and committed:
+        if begun and (committed or log.age > _MARKER_KEPT):
             raise LoadRefused(
                 f"The load of --id {load_name!r} was stopped while it wrote slice {begun[0]}, and Kafka's marker of it is "
                 "gone (deleted, or expired by the brokers' offsets.retention.minutes): nobody can tell whether it was "

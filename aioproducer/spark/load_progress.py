@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aioproducer.spark.load_errors import spark_errors
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -27,12 +29,18 @@ def told(spark: SparkSession, progress: Progress) -> Generator[None, None, None]
     began = time.monotonic()
     seen: dict[int, tuple[int, int]] = {}
 
+    def look() -> None:
+        for stage in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage)
+            if info is not None:
+                seen[stage] = (info.numCompletedTasks, info.numTasks)
+
     def tell() -> None:
         while not done.wait(_POLL):
-            for stage in tracker.getActiveStageIds():
-                info = tracker.getStageInfo(stage)
-                if info is not None:
-                    seen[stage] = (info.numCompletedTasks, info.numTasks)
+            try:
+                look()
+            except spark_errors():  # the JVM has ended, of which the job tells
+                return
             if seen:
                 finished = sum(each[0] for each in seen.values())
                 progress(finished, sum(each[1] for each in seen.values()), f"{time.monotonic() - began:.0f} s")

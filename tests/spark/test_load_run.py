@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -268,6 +269,25 @@ def test_where_the_marker_is_gone_nobody_can_tell_of_a_slice_that_was_begun(
 
         assert complete.rows == 0
         assert len(without.records("loaded")) == 1000
+
+
+def test_so_it_is_with_the_first_slice_when_it_was_begun_long_ago(
+    spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
+) -> None:
+    plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load")
+    run_load(spark, plan, nobody)
+    forget(tmp_path / "load", b'{"committed": 0}')
+    two_days_ago = time.time() - 2 * 86_400
+    os.utime(tmp_path / "load" / "slices.jsonl", (two_days_ago, two_days_ago))
+
+    with FakeBroker(topics={"loaded": 3}) as without:
+        moved = replace(plan, producer={"bootstrap.servers": without.bootstrap_servers})
+        with pytest.raises(LoadRefused, match=r"nobody can tell .*--again"):
+            run_load(spark, moved, nobody)
+        os.utime(tmp_path / "load" / "slices.jsonl")
+        run_load(spark, moved, nobody)
+
+        assert len(without.records("loaded")) == ROWS
 
 
 def test_an_exception_of_java_without_a_name_in_pyspark_is_one_of_sparks_errors(spark: SparkSession) -> None:
