@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +16,21 @@ from hypothesis import HealthCheck, settings
 
 from aioproducer import Producer
 from aioproducer.testing import FakeBroker
+from tests.spark.class_archive import QUICK_START, archive_in, begin, java_options
 
 # Hypothesis takes what lasts long for a fault; on a busy machine anything may. (In a CI it draws the same data each time.)
 settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let every Spark start quickly, whoever starts it: most of the time of these tests is that of Java's start."""
+    archive = archive_in(config.cache.mkdir("java") if config.cache else Path("nowhere"))
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options(archive))
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_START)
+    is_worker_of_xdist = hasattr(config, "workerinput")
+    if not is_worker_of_xdist and "not slow" not in config.option.markexpr:
+        begin(archive)
 
 
 def pytest_collection_finish() -> None:
