@@ -77,8 +77,7 @@ class ProduceResult(Outcome):
         """Hand all records over to ``parts``, of which part i begins with record ``starts[i]`` of this one."""
         self._parts, self._starts = parts, starts
         self.is_split = True
-        waiters, self.waiters = self.waiters, None
-        for waiter, index in waiters.items() if waiters else ():
+        for index, waiter in self.take_waiters():
             part, index_there = self.locate(index)
             part.wait(index_there, waiter)
         callbacks, self._callbacks = self._callbacks, None
@@ -99,14 +98,7 @@ class ProduceResult(Outcome):
     def wait(self, index: int, waiter: asyncio.Future[None]) -> None:
         """Wake a future when the outcome is known. Raises `WrongEventLoop` for one of another loop than the producer's."""
         self._sink.check_waiter(waiter.get_loop())
-        if self.waiters is None:
-            self.waiters = {}
-        self.waiters[waiter] = index
-
-    def forget(self, waiter: asyncio.Future[None]) -> None:
-        """Wake a future no more: who waited was cancelled."""
-        if self.waiters is not None:
-            self.waiters.pop(waiter, None)
+        self.keep(index, waiter)
 
     def listen(self, delivery: Delivery, callback: DeliveryCallback) -> None:
         """Call back soon after the outcome is known, and as often as was asked for."""

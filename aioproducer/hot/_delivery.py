@@ -36,6 +36,7 @@ class Outcome:
     __slots__ = (
         "_number",
         "_topic",
+        "_waiters",
         "abandoned",
         "base_offset",
         "failure",
@@ -43,11 +44,10 @@ class Outcome:
         "log_append_time_ms",
         "partition",
         "succeeded",
-        "waiters",
     )
 
     #: Who waits, and for which record. Keyed by the future, so that ten thousand that are cancelled are forgotten quickly.
-    waiters: dict[asyncio.Future[None], int] | None
+    _waiters: dict[asyncio.Future[None], int] | None
     #: Whether the records belong to other outcomes by now.
     is_split: bool
     #: -1 where the broker did not tell it.
@@ -61,7 +61,7 @@ class Outcome:
         self.succeeded = False
         self.failure: Any = None  # a BatchFailure, which has more to say
         self.is_split = False
-        self.waiters = None
+        self._waiters = None
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.abandoned: array[int] | None = None
@@ -73,10 +73,26 @@ class Outcome:
 
     def wake(self) -> None:
         """Wake those who wait; each looks for themselves what became of their record."""
-        waiters, self.waiters = self.waiters, None
+        waiters, self._waiters = self._waiters, None
         for waiter in waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
+
+    def keep(self, index: int, waiter: asyncio.Future[None]) -> None:
+        """Wake this one when the outcome of that record is known."""
+        if self._waiters is None:
+            self._waiters = {}
+        self._waiters[waiter] = index
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        """Wake it no more."""
+        if self._waiters is not None:
+            self._waiters.pop(waiter, None)
+
+    def take_waiters(self) -> list[tuple[int, asyncio.Future[None]]]:
+        """Those who wait, each with the record that it waits for; they are the caller's from here on."""
+        waiters, self._waiters = self._waiters, None
+        return [(index, waiter) for waiter, index in (waiters or {}).items()]
 
     def note_abandoned(self, index: int) -> None:
         """Remember that nobody will look at this record's outcome."""
@@ -100,11 +116,7 @@ class Outcome:
         raise NotImplementedError  # ProduceResult does it, above this layer
 
     def wait(self, index: int, waiter: asyncio.Future[None]) -> None:
-        """Wake a future when the outcome of a record is known."""
-        raise NotImplementedError  # ProduceResult does it, above this layer
-
-    def forget(self, waiter: asyncio.Future[None]) -> None:
-        """Wake a future no more."""
+        """Wake a future when the outcome of a record is known, if it may be awaited where the future is."""
         raise NotImplementedError  # ProduceResult does it, above this layer
 
     def listen(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
@@ -225,6 +237,8 @@ class Delivery:
         if not result.succeeded and not (result := self.located()).done:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             result.wait(self._index, waiter)
+            if self.located().done:  # meanwhile: all of this makes objects, and so the collector may have had its turn
+                self.located().wake()
             try:
                 yield from waiter
             except BaseException:

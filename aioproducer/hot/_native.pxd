@@ -8,7 +8,9 @@ cdef class Outcome:
     cdef readonly object partition
     cdef object _topic, _number
     cdef public object failure
-    cdef public dict waiters
+    cdef list _waiters  # those of this module
+    cdef Py_ssize_t _forgotten  # of them, about
+    cdef dict _futures  # others, and their indexes
     cdef object _loop  # in which it is known that outcomes may be awaited
     cdef unsigned int _forks
     cdef public bint succeeded
@@ -19,6 +21,7 @@ cdef class Outcome:
     cdef Py_ssize_t _abandoned_count, _abandoned_room
 
     cdef int note(self, int index) except -1
+    cdef int keep_native(self, object waiter) except -1
 
 
 cdef class Delivery:

@@ -12,7 +12,8 @@ new value is in place, for Cython drops it before.
 
 import asyncio
 import time
-from asyncio import InvalidStateError, _get_running_loop
+from asyncio import CancelledError, Future, InvalidStateError, _get_running_loop
+from contextvars import copy_context
 from weakref import ref
 
 from aioproducer.arguments import is_timeout
@@ -28,7 +29,7 @@ from cpython.long cimport PyLong_CheckExact
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_SET_ITEM
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_SET_ITEM
 
 from aioproducer.record._native cimport RecordBatchBuilder, murmur2_bytes, upper_bound
 
@@ -60,6 +61,9 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     PyObject* PyErr_Occurred()
+    void PyErr_Clear()
+    int PyContext_Enter(object context)
+    int PyContext_Exit(object context) except -1
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -125,12 +129,57 @@ cdef class Outcome:
 
     def wake(self):
         """Wake those who wait; each looks for themselves what became of their record."""
-        cdef dict waiters = self.waiters
-        self.waiters = None
+        cdef list waiters = self._waiters
+        cdef dict futures = self._futures
+        self._waiters = self._futures = None
         if waiters is not None:
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            due = [waiter for waiter in waiters if set_waiter(waiter)]
+            if due:
+                call_back_soon(due)
+        if futures is not None:
+            for future in futures:
+                if not future.done():
+                    future.set_result(None)
+
+    def keep(self, int index, waiter):
+        """Wake this one when the outcome of that record is known."""
+        if type(waiter) is Waiter:
+            (<Waiter>waiter).index = index
+            (<Waiter>waiter).is_forgotten = False
+            self.keep_native(waiter)
+        elif self._futures is None:
+            self._futures = {waiter: index}
+        else:
+            self._futures[waiter] = index
+
+    cdef int keep_native(self, object waiter) except -1:
+        if self._waiters is None:
+            self._waiters, self._forgotten = [], 0
+        self._waiters.append(waiter)
+        return 0
+
+    def forget(self, waiter):
+        """Wake it no more."""
+        cdef list waiters
+        if type(waiter) is not Waiter:
+            if self._futures is not None:
+                self._futures.pop(waiter, None)
+            return
+        (<Waiter>waiter).is_forgotten = True
+        waiters = self._waiters
+        if waiters is None:
+            return
+        self._forgotten += 1
+        if 2 * self._forgotten > len(waiters):
+            self._forgotten = 0
+            waiters[:] = [each for each in waiters if is_waiting(each)]
+
+    def take_waiters(self):
+        """Those who wait, each with the record that it waits for; they are the caller's from here on."""
+        waiters, futures = self._waiters, self._futures
+        self._waiters = self._futures = None
+        taken = [((<Waiter>each).index, each) for each in waiters or () if is_waiting(each)]
+        return taken + [(index, future) for future, index in (futures or {}).items()]
 
     def note_abandoned(self, int index):
         """Remember that nobody will look at this record's outcome."""
@@ -339,25 +388,191 @@ cdef object running_loop():
     return loop
 
 
-cdef object waiter_for(Delivery delivery):
-    """A future that is set when the outcome is known. Raises where nobody would set it."""
+cdef enum WaiterState:
+    PENDING
+    SET
+    CANCELLED
+
+
+@cython.final
+@cython.freelist(1024)
+cdef class Waiter:
+    """What a task waits for until an outcome is known: as much of a future as tasks and timeouts ask of one.
+
+    It costs a third of a future, and all of a batch are woken by one callback of the event loop: at once in their turn, each
+    in its own context, as if there had been a callback for each.
+    """
+
+    cdef public bint _asyncio_future_blocking
+    cdef WaiterState state
+    cdef int index  # of the record, for the outcome that keeps it
+    cdef bint is_forgotten  # by that outcome; a task may still wait for it, to be cancelled
+    cdef object loop, callback, context, message, __weakref__
+    cdef list others  # nobody but one task waits for it, but a tool may want to know
+
+    @property
+    def __class__(self):
+        """For those who ask by isinstance() what a task waits for: anyio does not cancel one whose future is done."""
+        return Future
+
+    def get_loop(self):
+        """As of a future."""
+        return self.loop
+
+    def done(self):
+        """As of a future."""
+        return self.state != PENDING
+
+    def cancelled(self):
+        """As of a future."""
+        return self.state == CANCELLED
+
+    def result(self):
+        """As of a future; there is nothing to tell but that it is set."""
+        if self.state == PENDING:
+            raise InvalidStateError("Result is not set.")
+        if self.state == CANCELLED:
+            raise CancelledError() if self.message is None else CancelledError(self.message)
+
+    def exception(self):
+        """As of a future."""
+        self.result()
+
+    def set_result(self, result):
+        """As of a future."""
+        if self.state != PENDING:
+            raise InvalidStateError("invalid state")
+        self.state = SET
+        call_back_soon([self])
+
+    def cancel(self, msg=None):
+        """As of a future."""
+        if self.state != PENDING:
+            return False
+        self.state = CANCELLED
+        self.message = msg
+        call_back_soon([self])
+        return True
+
+    def add_done_callback(self, callback, *, context=None):
+        """As of a future."""
+        if context is None:
+            context = copy_context()
+        if self.state != PENDING:
+            self.loop.call_soon(callback, self, context=context)
+        elif self.callback is None:
+            self.callback, self.context = callback, context
+        else:
+            self.others = [*(self.others or ()), (callback, context)]
+
+    def remove_done_callback(self, callback):
+        """As of a future."""
+        before = [] if self.callback is None else [(self.callback, self.context), *(self.others or ())]
+        after = [each for each in before if each[0] != callback]
+        self.callback, self.context = after[0] if after else (None, None)
+        self.others = after[1:]
+        return len(before) - len(after)
+
+    def __await__(self):
+        if self.state == PENDING:
+            self._asyncio_future_blocking = True
+            yield self
+        self.result()
+
+    __iter__ = __await__
+
+    cdef int call_back(self) except -1:
+        """Raises what the callback does, as tasks do on SystemExit and KeyboardInterrupt."""
+        callback, context, others = self.callback, self.context, self.others
+        self.callback = self.context = self.others = None
+        if others is not None:
+            for each, context_of_it in others:
+                self.loop.call_soon(each, self, context=context_of_it)
+        if callback is None:
+            return 0
+        if PyContext_Enter(context) != 0:  # somebody is in it already
+            PyErr_Clear()
+            self.loop.call_soon(callback, self, context=context)
+            return 0
+        try:
+            callback(self)
+        finally:
+            PyContext_Exit(context)
+        return 0
+
+    def __repr__(self):
+        state = "pending" if self.state == PENDING else "cancelled" if self.state == CANCELLED else "finished"
+        return f"<Waiter for a delivery [{state}]>"
+
+
+cdef bint is_waiting(Waiter waiter) noexcept:
+    return waiter.state == PENDING and not waiter.is_forgotten
+
+
+cdef bint set_waiter(Waiter waiter) noexcept:
+    """Answers whether it has to be called back now."""
+    if not is_waiting(waiter):
+        return False
+    waiter.state = SET
+    return True
+
+
+@cython.final
+cdef class Burst:
+    """Calls back whoever waits for these, one after the other, in one turn of the event loop.
+
+    The loop has a second turn for the rest before the first of them is called: one that ends the loop, or lets it run within
+    its own turn, does not cost the others theirs.
+    """
+
+    cdef list due
+    cdef Py_ssize_t at
+
+    def __call__(self):
+        cdef Waiter waiter
+        if self.at + 1 < len(self.due):
+            (<Waiter>self.due[self.at]).loop.call_soon(self)
+        while self.at < len(self.due):
+            waiter = <Waiter>self.due[self.at]
+            self.at += 1
+            waiter.call_back()
+
+
+cdef int call_back_soon(list due) except -1:
+    cdef Burst burst = Burst.__new__(Burst)
+    burst.due = due
+    (<Waiter>due[0]).loop.call_soon(burst)
+    return 0
+
+
+cdef Waiter waiter_for(Delivery delivery):
+    """Is set when the outcome is known. Raises where nobody would set it."""
     cdef Outcome result = delivery.find()
-    loop = running_loop()
-    waiter = loop.create_future()
-    if result._loop is loop and result._forks == forks and result.waiters is not None:
-        result.waiters[waiter] = delivery._index
+    cdef Waiter waiter = Waiter.__new__(Waiter)
+    waiter.loop = loop = running_loop()
+    if result._loop is loop and result._forks == forks:
+        waiter.index = delivery._index
+        result.keep_native(waiter)
     else:
         result.wait(delivery._index, waiter)
         result._loop, result._forks = loop, forks
+    if delivery.find() is not result:  # meanwhile: all of this makes objects, and so the collector may have had its turn
+        result.forget(waiter)
+        delivery._result.wait(delivery._index, waiter)
+    if delivery.done():
+        delivery._result.wake()
+    waiter._asyncio_future_blocking = True  # as its own __await__ says to the task
     return waiter
 
 
 def wait(Delivery delivery):
     """Waits for an outcome that is not known yet."""
+    cdef Waiter waiter
     if not delivery.done():
         waiter = waiter_for(delivery)
         try:
-            yield from waiter
+            yield waiter
+            waiter.result()  # raises where this is no step of a task that waited for it
         except BaseException:
             delivery.find().forget(waiter)
             raise
@@ -830,14 +1045,7 @@ cdef class ShortWay:
     ):
         cdef Send call = Send.__new__(Send)
         call.appender = self.appender
-        call.topic = topic
-        call.value = value
-        call.key = key
-        call.headers = headers
-        call.partition = partition
-        call.timestamp_ms = timestamp_ms
-        call.on_delivery = on_delivery
-        call.timeout = timeout
+        call.given = (topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
         return call
 
     @cython.binding(True)
@@ -855,14 +1063,7 @@ cdef class ShortWay:
     ):
         cdef Enqueue call = Enqueue.__new__(Enqueue)
         call.appender = self.appender
-        call.topic = topic
-        call.value = value
-        call.key = key
-        call.headers = headers
-        call.partition = partition
-        call.timestamp_ms = timestamp_ms
-        call.on_delivery = on_delivery
-        call.timeout = timeout
+        call.given = (topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
         return call
 
     @cython.binding(True)
@@ -891,13 +1092,35 @@ cdef object SEND_CODE = _append.ShortWay.send.__code__
 cdef object ENQUEUE_CODE = _append.ShortWay.enqueue.__code__
 
 
+cdef enum Given:
+    TOPIC
+    VALUE
+    KEY
+    HEADERS
+    PARTITION
+    TIMESTAMP_MS
+    ON_DELIVERY
+    TIMEOUT
+
+
+cdef inline object given_as(tuple given, Given what):
+    if given is None:  # made by hand, of the type of another one
+        raise RuntimeError(REUSED)
+    return <object>PyTuple_GET_ITEM(given, what)
+
+
+@cython.freelist(1024)  # for all of this size: so what only `Send` needs is here as well
 cdef class Call:
     """One call of a producer's method, which is a coroutine: it mostly goes the short way, or else another one goes for it."""
 
     cdef Appender appender
-    cdef object topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout
+    cdef tuple given  # what it was called with, all of `Given`
     cdef object long_way
+    cdef Delivery delivery
+    cdef Waiter waiter
     cdef bint has_begun, is_running
+
+    # What `Enqueue` and `Send` say of themselves; Cython knows no abstract methods.
 
     cdef object make_long_way(self):
         raise NotImplementedError
@@ -975,12 +1198,8 @@ cdef class Call:
 
     cdef int forget(self) except -1:
         """Let go of the producer and of what the call was given: a task keeps its coroutine, and may be kept for long."""
-        kept = (
-            self.topic, self.value, self.key, self.headers, self.partition, self.timestamp_ms, self.on_delivery, self.timeout,
-            self.appender,
-        )
-        self.topic = self.value = self.key = self.headers = self.partition = self.timestamp_ms = None
-        self.on_delivery = self.timeout = self.appender = None
+        appender, given = self.appender, self.given
+        self.appender = self.given = None
         return 0
 
     cdef int take_long_way(self) except -1:
@@ -991,15 +1210,22 @@ cdef class Call:
     cdef Delivery put(self):
         """The delivery, or None where the record must take the long way."""
         cdef Delivery delivery = None
+        cdef tuple given = self.given
+        cdef object on_delivery = given_as(given, ON_DELIVERY)
         self.has_begun = True
-        if self.on_delivery is None or callable(self.on_delivery):
+        if on_delivery is None or callable(on_delivery):
             delivery = self.appender.put(
-                self.topic, self.value, self.key, self.headers, self.partition, self.timestamp_ms
+                given_as(given, TOPIC),
+                given_as(given, VALUE),
+                given_as(given, KEY),
+                given_as(given, HEADERS),
+                given_as(given, PARTITION),
+                given_as(given, TIMESTAMP_MS),
             )
         if delivery is None:
             return None
-        if self.on_delivery is not None:
-            delivery.add_done_callback(self.on_delivery)
+        if on_delivery is not None:
+            delivery.add_done_callback(on_delivery)
         self.forget()
         return delivery
 
@@ -1041,7 +1267,6 @@ cdef class Call:
 
 
 @cython.final
-@cython.freelist(64)
 cdef class Enqueue(Call):
     """One call of ``Producer.enqueue``: a coroutine that mostly ends at its first step."""
 
@@ -1053,19 +1278,10 @@ cdef class Enqueue(Call):
         return b"coroutine 'Producer.enqueue' was never awaited"
 
     cdef object make_long_way(self):
-        return self.appender.enqueue(
-            self.topic,
-            self.value,
-            self.key,
-            self.headers,
-            self.partition,
-            self.timestamp_ms,
-            self.on_delivery,
-            self.timeout,
-        )
+        return self.appender.enqueue(*self.given)
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
-        cdef Delivery delivery = self.put() if may_be_timeout(self.timeout) else None
+        cdef Delivery delivery = self.put() if may_be_timeout(given_as(self.given, TIMEOUT)) else None
         if delivery is None:
             return PYGEN_ERROR
         Py_INCREF(delivery)
@@ -1079,12 +1295,8 @@ cdef class Enqueue(Call):
 
 
 @cython.final
-@cython.freelist(1024)
 cdef class Send(Call):
     """One call of ``Producer.send``: a coroutine that mostly puts the record in, and waits once for its outcome."""
-
-    cdef Delivery delivery
-    cdef object waiter
 
     @property
     def __name__(self):
@@ -1094,19 +1306,10 @@ cdef class Send(Call):
         return b"coroutine 'Producer.send' was never awaited"
 
     cdef object make_long_way(self):
-        return self.appender.send(
-            self.topic,
-            self.value,
-            self.key,
-            self.headers,
-            self.partition,
-            self.timestamp_ms,
-            self.on_delivery,
-            self.timeout,
-        )
+        return self.appender.send(*self.given)
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
-        cdef Delivery delivery = self.put() if self.timeout is None else None
+        cdef Delivery delivery = self.put() if given_as(self.given, TIMEOUT) is None else None
         if delivery is None:
             return PYGEN_ERROR
         if delivery.done():  # what was told of a full batch has decided it
@@ -1115,7 +1318,6 @@ cdef class Send(Call):
             result[0] = <PyObject*>answer
             return PYGEN_RETURN
         waiter = waiter_for(delivery)
-        waiter._asyncio_future_blocking = True  # as its own __await__ says to the task
         self.delivery = delivery
         self.waiter = waiter
         Py_INCREF(waiter)
@@ -1124,15 +1326,15 @@ cdef class Send(Call):
 
     cdef PySendResult go_on(self, PyObject* value, PyObject** result) except? PYGEN_ERROR:
         cdef Delivery delivery = self.delivery
-        waiter = self.waiter
+        cdef Waiter waiter = self.waiter
         if waiter is None:
             raise RuntimeError(REUSED)
         self.waiter = self.delivery = None
-        try:
-            waiter.result()  # raises where it was cancelled, and where this is no step of a task that waited for it
-        except BaseException:
-            delivery.find().forget(waiter)
-            raise
+        if waiter.state != SET:
+            try:
+                waiter.result()  # raises: it was cancelled, or this is no step of a task that waited for it
+            finally:
+                delivery.find().forget(waiter)
         answer = delivery.result()
         Py_INCREF(answer)
         result[0] = <PyObject*>answer
@@ -1140,7 +1342,7 @@ cdef class Send(Call):
 
     cdef bint give_up(self) except -1:
         cdef Delivery delivery = self.delivery
-        waiter = self.waiter
+        cdef Waiter waiter = self.waiter
         if waiter is None:
             return False
         self.waiter = self.delivery = None

@@ -161,12 +161,13 @@ async def test_the_error_of_a_failed_record_goes_with_who_looked_at_it(twin: Twi
     tasks = [asyncio.ensure_future(send()) for _ in range(3)]
     await asyncio.sleep(0)
     result.failure = Failure()
-    for waiter in result.waiters:
+    waiters = [waiter for _, waiter in result.take_waiters()]
+    for waiter in waiters:
         waiter.set_result(None)
     assert [type(each) for each in await asyncio.gather(*tasks, return_exceptions=True)] == [NotWritten] * 3
     del tasks
     await asyncio.sleep(0)
-    result.waiters.clear()
+    del waiters[:], waiter
     gc.collect()
 
     assert [frame() for frame in frames] == [None] * 3

@@ -17,7 +17,7 @@ import pytest
 from aioproducer import Producer
 from aioproducer.testing import FakeBroker
 from tests.hot.calls import Waiting, each_way, pause
-from tests.hot.twins import Twin, each_twin
+from tests.hot.twins import TWINS, Twin, each_twin, needs_native
 
 
 class Refused(Exception):
@@ -75,8 +75,9 @@ async def test_it_waits_on_where_the_batch_was_split(twin: Twin) -> None:
     waiting = asyncio.ensure_future(world.sent())
     await pause()
     whole, part = world.results[0], type(world.results[0])(world.results[0].partition)
-    whole.parts, part.waiters = [part], whole.waiters
-    whole.is_split, whole.waiters = True, None
+    whole.parts, whole.is_split = [part], True
+    for _, waiter in whole.take_waiters():
+        part.keep(0, waiter)
 
     part.succeed(7)
 
@@ -180,7 +181,7 @@ async def test_cancelled_while_it_waits_it_leaves_the_record_and_nobody_looks_at
     gc.collect()
 
     assert isinstance(cancelled, asyncio.CancelledError)
-    assert (world.count, world.results[0].waiters) == (1, {})
+    assert (world.count, world.results[0].take_waiters()) == (1, [])
     del cancelled
     await pause()  # the event loop has hold of the error, and so of the delivery, a little longer
     gc.collect()
@@ -207,7 +208,7 @@ async def test_a_timeout_ends_the_wait(twin: Twin) -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(world.sent(), 0.001)
 
-    assert (world.count, world.results[0].waiters) == (1, {})
+    assert (world.count, world.results[0].take_waiters()) == (1, [])
 
 
 @each_twin
@@ -332,7 +333,7 @@ async def test_a_step_before_the_outcome_is_known_is_refused_and_ends_it(twin: T
     with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
         call.send(None)
 
-    assert (world.count, world.results[0].waiters) == (1, {})
+    assert (world.count, world.results[0].take_waiters()) == (1, [])
 
 
 @each_twin
@@ -352,7 +353,7 @@ async def test_what_is_thrown_in_comes_out_and_ends_it(twin: Twin, begun: bool) 
             call.send(None)
 
     assert world.count == (5 if begun else 0)
-    assert all(not result.waiters for result in world.results)
+    assert all(not result.take_waiters() for result in world.results)
 
 
 @each_twin
@@ -416,7 +417,7 @@ async def test_closed_it_waits_no_more_and_warns_of_nothing(twin: Twin, begun: b
     gc.collect()
 
     assert world.count == begun
-    assert all(not result.waiters for result in world.results)
+    assert all(not result.take_waiters() for result in world.results)
 
 
 @each_twin
@@ -443,6 +444,19 @@ async def test_never_awaited_it_warns_and_buffers_nothing(twin: Twin) -> None:
 
     assert [each.filename for each in warned] == [__file__]
     assert world.count == 0
+
+
+@needs_native
+@pytest.mark.parametrize("what", ["sent", "shortly"])
+async def test_one_that_was_made_of_the_type_of_another_does_nothing(what: str) -> None:
+    call = getattr(Waiting(TWINS["native"]), what)()
+    made = type(call)()
+    call.close()
+
+    with pytest.raises(RuntimeError):
+        made.send(None)
+    with pytest.raises(RuntimeError):
+        made.send(None)
 
 
 # -- to look at --------------------------------------------------------------------------------------------------------

@@ -68,7 +68,6 @@ def result_class(twin: Twin) -> Any:
     class Result(base):  # type: ignore[misc]  # any class at all
         def __init__(self, partition: TopicPartition) -> None:
             super().__init__(partition)
-            self.waiters: dict[Any, int] | None = None
             self.gone: list[int] = []
             self.callbacks: list[Any] = []
             self.parts: list[Any] = []
@@ -84,12 +83,7 @@ def result_class(twin: Twin) -> Any:
                 self.gone.append(index)
 
         def wait(self, index: int, waiter: Any) -> None:
-            known: dict[Any, int] = self.waiters or {}
-            self.waiters = {**known, waiter: index}
-
-        def forget(self, waiter: Any) -> None:
-            if self.waiters is not None:
-                self.waiters.pop(waiter)
+            self.keep(index, waiter)
 
         def listen(self, delivery: Any, callback: Any) -> None:
             self.callbacks.append((delivery, callback))
