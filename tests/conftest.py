@@ -7,7 +7,6 @@ import gc
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,10 @@ settings.load_profile("any machine")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let every Spark start quickly, whoever starts it: most of the time of these tests is that of Java's start."""
-    archive = archive_in(config.cache.mkdir("java") if config.cache else Path("nowhere"))
+    cache: pytest.Cache | None = getattr(config, "cache", None)  # there is none with -p no:cacheprovider
+    if cache is None:
+        return
+    archive = archive_in(cache.mkdir("java"))
     os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options(archive))
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_START)
     is_worker_of_xdist = hasattr(config, "workerinput")
