@@ -1,4 +1,8 @@
-"""The data source ``aioproducer``, as PySpark sees it; what it does is told in classes that know nothing of Spark."""
+"""The data source ``aioproducer``, as PySpark sees it; what it does is told in classes that know nothing of Spark.
+
+Spark imports it in one process after the other, whether anything is written there or not - in the first query of each
+session even where nobody asks for it -, so all else is imported only when there is something to write.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 
-from aioproducer.errors import ConfigError
-from aioproducer.spark.sink_columns import SinkColumns
-from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.topic_split import load_pyarrow
-from aioproducer.spark.writers import BatchWriter, StreamWriter
-
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from aioproducer.spark.sink_columns import SinkColumns
+    from aioproducer.spark.sink_options import SinkOptions
 
 __all__ = ["AioProducerSource"]
 
@@ -25,9 +26,9 @@ class AioProducerSource(DataSource):
     Columns and options are those of Spark's own sink for Kafka; README.md beside this file tells the rest.
     """
 
-    #: Who writes.
-    batch_writer: ClassVar[Any] = BatchWriter
-    stream_writer: ClassVar[Any] = StreamWriter
+    #: Who writes, where that is not one of `aioproducer.spark.writers`.
+    batch_writer: ClassVar[Any] = None
+    stream_writer: ClassVar[Any] = None
 
     @classmethod
     def name(cls) -> str:
@@ -36,16 +37,27 @@ class AioProducerSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of a batch job; raises `ConfigError` for options and columns that do not fit."""
-        writer: DataSourceWriter = self.batch_writer(*_checked(self.options, schema, overwrite))
+        from aioproducer.spark.writers import BatchWriter
+
+        writer: DataSourceWriter = (self.batch_writer or BatchWriter)(*_checked(self.options, schema, overwrite))
         return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """The writer of one micro-batch; Spark asks for another one when it commits."""
-        writer: DataSourceStreamWriter = self.stream_writer(*_checked(self.options, schema, overwrite))
+        from aioproducer.spark.writers import StreamWriter
+
+        writer: DataSourceStreamWriter = (self.stream_writer or StreamWriter)(
+            *_checked(self.options, schema, overwrite)
+        )
         return writer
 
 
 def _checked(options: Any, schema: StructType, overwrite: bool) -> tuple[SinkOptions, SinkColumns]:
+    from aioproducer.errors import ConfigError
+    from aioproducer.spark.sink_columns import SinkColumns
+    from aioproducer.spark.sink_options import SinkOptions
+    from aioproducer.spark.topic_split import load_pyarrow
+
     load_pyarrow()
     if overwrite:
         raise ConfigError(

@@ -55,3 +55,15 @@ def test_importing_the_package_brings_neither_spark_nor_arrow() -> None:
     code = "import aioproducer.spark; print(sorted({'pyspark', 'pyarrow'} & set(sys.modules)))"
 
     assert run(code) == "[]"
+
+
+def test_finding_the_source_costs_sessions_that_write_nothing_next_to_nothing() -> None:
+    code = (
+        "import pyspark.sql.datasource; before = set(sys.modules)\n"
+        "import pyspark_aioproducer as p; p.DefaultSource({})\n"
+        "print(len(set(sys.modules) - before), {'asyncio', 'aioproducer.producer'} & (set(sys.modules) - before))"
+    )
+
+    count, others = run(code).split(" ", 1)
+
+    assert (int(count) < 10, others) == (True, "set()")
