@@ -33,7 +33,7 @@ def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaC
     return kafka_factory(request.param)
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.soak)])
 def three(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaCluster:
     """Three brokers."""
     return kafka_factory(request.param, brokers=3)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -61,12 +62,19 @@ class Runs:
         return read_committed(self.kafka.bootstrap_servers, self.topic, PARTITIONS)
 
 
-def run_killed(kafka: KafkaCluster, directory: Path, topic: str, batches: range, last: int) -> None:
+def run_killed(
+    kafka: KafkaCluster,
+    directory: Path,
+    topic: str,
+    batches: range,
+    last: int,
+    points: Collection[str] = killed_query.POINTS,
+) -> None:
     kafka.create_topic(topic, PARTITIONS)
     write_files(directory / "files", batches=last + 1, rows=BATCH)
     runs = Runs(kafka, topic, directory)
     for batch in batches:
-        for point in killed_query.POINTS:
+        for point in points:
             if point == "after EndTxn":
                 continue  # it ends this batch, so it comes last
             assert runs.start(point, str(batch)) == KILLED, runs.told
@@ -81,11 +89,16 @@ def run_killed(kafka: KafkaCluster, directory: Path, topic: str, batches: range,
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_driver_that_is_killed_anywhere_loses_and_repeats_nothing(kafka: KafkaCluster, tmp_path: Path) -> None:
-    run_killed(kafka, tmp_path, f"killed-{tmp_path.name}"[:200], range(1, 2), last=2)
+def test_a_driver_that_is_killed_around_its_commit_loses_and_repeats_nothing(
+    kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    points = ("mid-write", "before EndTxn", "after EndTxn")
+    run_killed(kafka, tmp_path, f"killed-{tmp_path.name}"[:200], range(1, 2), last=2, points=points)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_three_batches_in_a_row_lose_and_repeat_nothing(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_anywhere_in_three_batches_loses_and_repeats_nothing(
+    kafka: KafkaCluster, tmp_path: Path
+) -> None:
     run_killed(kafka, tmp_path, f"soaked-{tmp_path.name}"[:200], range(3), last=3)
