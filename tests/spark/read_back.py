@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from tests.real.open_transactions import ending_transactions
+
 
 def committed(bootstrap_servers: str, topic: str, partitions: int) -> Iterator[Message]:
-    """The messages of all partitions, each in its order, up to the first record of a transaction that is open."""
+    """The messages of all partitions, each in its order, up to the first record of a transaction that is open.
+
+    With transaction.version 2 a commit is confirmed before its markers are written (KIP-890); those are waited for.
+    """
+    deadline = time.monotonic() + 60
+    while ending := ending_transactions(bootstrap_servers):
+        assert time.monotonic() < deadline, ending
+        time.sleep(0.01)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
