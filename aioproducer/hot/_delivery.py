@@ -237,8 +237,11 @@ class Delivery:
         if not result.succeeded and not (result := self.located()).done:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             result.wait(self._index, waiter)
-            if self.located().done:  # meanwhile: all of this makes objects, and so the collector may have had its turn
-                self.located().wake()
+            # Meanwhile: all of this makes objects, and so the collector may have had its turn.
+            if (now := self.located()) is not result:
+                now.wait(self._index, waiter)
+            if now.done:
+                now.wake()
             try:
                 yield from waiter
             except BaseException:

@@ -399,8 +399,8 @@ cdef enum WaiterState:
 cdef class Waiter:
     """What a task waits for until an outcome is known: as much of a future as tasks and timeouts ask of one.
 
-    It costs a third of a future, and all of a batch are woken by one callback of the event loop: at once in their turn, each
-    in its own context, as if there had been a callback for each.
+    All of a batch are woken by one callback of the event loop, one after the other, each in its own context, as if there had
+    been a callback for each.
     """
 
     cdef public bint _asyncio_future_blocking
@@ -1120,14 +1120,12 @@ cdef class Call:
     cdef Waiter waiter
     cdef bint has_begun, is_running
 
-    # What `Enqueue` and `Send` say of themselves; Cython knows no abstract methods.
-
     cdef object make_long_way(self):
-        raise NotImplementedError
+        raise NotImplementedError  # `Enqueue` and `Send` have their own; Cython knows no abstract methods
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
         """The first step; `PYGEN_ERROR` without an exception where it is to be the long way's."""
-        raise NotImplementedError
+        raise NotImplementedError  # `Enqueue` and `Send` have their own; Cython knows no abstract methods
 
     cdef PySendResult go_on(self, PyObject* value, PyObject** result) except? PYGEN_ERROR:
         """A later step of the short way."""
