@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,8 +27,8 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 def archive_in(directory: Path) -> Path:
     """The archive for the PySpark that is installed; no PySpark, no such file."""
     spec = find_spec("pyspark")
-    where = "" if spec is None or spec.origin is None else spec.origin
-    return directory / f"spark-{hashlib.sha256(where.encode()).hexdigest()[:12]}.jsa"
+    which = "" if spec is None else f"{spec.origin} {version('pyspark')}"
+    return directory / f"spark-{hashlib.sha256(which.encode()).hexdigest()[:12]}.jsa"
 
 
 def java_options(archive: Path) -> str:
