@@ -32,6 +32,8 @@ cdef class Delivery:
     cdef bint _observed
 
     cdef Outcome find(self)
+    cdef bint is_known(self) except -1
+    cdef int abandon(self) except -1
     cdef object metadata(self)
     cdef object outcome(self)
 
@@ -70,6 +72,7 @@ cdef class Appender:
     cdef dict _lanes
     cdef Budget _budget
     cdef long long _max_burst, _max_size
+    cdef unsigned long long _threads_version
     cdef unsigned int _forks
     cdef bint _is_attached, _decides, _keys_choose
 

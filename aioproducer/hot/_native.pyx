@@ -39,11 +39,15 @@ cdef extern from "Python.h":
         PYGEN_ERROR
         PYGEN_NEXT
     ctypedef PySendResult (*sendfunc)(PyObject*, PyObject*, PyObject**) noexcept
+    ctypedef PyObject* (*unaryfunc)(PyObject*) noexcept
+    ctypedef void (*destructor)(PyObject*) noexcept
     ctypedef struct PyAsyncMethods:
         sendfunc am_send
+        unaryfunc am_await
     ctypedef struct CTypeObject "PyTypeObject":
         PyAsyncMethods* tp_as_async
-        PyObject* (*tp_alloc)(PyTypeObject*, Py_ssize_t) except NULL
+        destructor tp_dealloc
+        unaryfunc tp_iternext
     PySendResult PyIter_Send(PyObject* iter, PyObject* arg, PyObject** result) noexcept
     PyObject* PyObject_CallNoArgs(PyObject* callable) except NULL
     PyObject* PyDict_GetItemWithError(PyObject* mapping, PyObject* key)
@@ -52,6 +56,10 @@ cdef extern from "Python.h":
     int PyCFunction_CheckExact(PyObject*)
     PyCFunction PyCFunction_GET_FUNCTION(PyObject*)
     void Py_DECREF(PyObject*)
+    Py_ssize_t Py_REFCNT(PyObject*)
+    void Py_SET_REFCNT(PyObject*, Py_ssize_t)
+    void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback)
+    void PyErr_Restore(PyObject* kind, PyObject* value, PyObject* traceback)
     void Py_XDECREF(PyObject*)
     int PyBytes_CheckExact(object)
     char* PyBytes_AS_STRING(object)
@@ -64,6 +72,30 @@ cdef extern from "Python.h":
     void PyErr_Clear()
     int PyContext_Enter(object context)
     int PyContext_Exit(object context) except -1
+
+cdef extern from *:
+    """
+    /* Another number after each change of a dictionary, and for each dictionary; 0: that is not known here. */
+    #if PY_VERSION_HEX < 0x030E0000
+    #pragma GCC diagnostic push
+    #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    static inline unsigned long long aioproducer_version(PyObject *mapping) {
+        return ((PyDictObject *)mapping)->ma_version_tag;
+    }
+    #pragma GCC diagnostic pop
+    #else
+    #define aioproducer_version(mapping) 0ULL
+    #endif
+    """
+    unsigned long long version_of "aioproducer_version"(PyObject* mapping) noexcept
+
+cdef extern from *:
+    """
+    static inline PyObject *aioproducer_new_tuple(PyTypeObject *kind, Py_ssize_t size) {
+        return (PyObject *)PyObject_GC_NewVar(PyTupleObject, kind, size);
+    }
+    """
+    PyObject* aioproducer_new_tuple(PyTypeObject* kind, Py_ssize_t size) except NULL
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -87,6 +119,7 @@ cdef object RUNNING_LOOP = "__asyncio_running_event_loop__"
 cdef dict CLOCKS = time.__dict__
 cdef str TIME_NS = "time_ns"
 cdef PyCFunction system_clock = NULL
+cdef unsigned long long clocks_version = 0  # of `CLOCKS` when the system's clock was last found there
 if PyCFunction_CheckExact(<PyObject*>time.time_ns):
     system_clock = PyCFunction_GET_FUNCTION(<PyObject*>time.time_ns)
 
@@ -94,11 +127,20 @@ if PyCFunction_CheckExact(<PyObject*>time.time_ns):
 cdef inline long long now_ms() except? -1:
     """Milliseconds since 1970, by the clock that ``time.time_ns`` tells, too: tests freeze that one, or move it."""
     cdef timespec now
+    cdef unsigned long long version = version_of(<PyObject*>CLOCKS)
+    if not version or version != clocks_version:
+        if not is_system_clock():
+            return time.time_ns() // 1_000_000
+        global clocks_version
+        clocks_version = version
+    timespec_get(&now, TIME_UTC)
+    return now.tv_sec * 1000 + now.tv_nsec // 1_000_000
+
+
+cdef bint is_system_clock() except -1:
+    """Whether ``time.time_ns`` is what Python comes with."""
     cdef PyObject* clock = PyDict_GetItemWithError(<PyObject*>CLOCKS, <PyObject*>TIME_NS)
-    if clock is not NULL and PyCFunction_CheckExact(clock) and PyCFunction_GET_FUNCTION(clock) == system_clock:
-        timespec_get(&now, TIME_UTC)
-        return now.tv_sec * 1000 + now.tv_nsec // 1_000_000
-    return time.time_ns() // 1_000_000
+    return clock is not NULL and PyCFunction_CheckExact(clock) and PyCFunction_GET_FUNCTION(clock) == system_clock
 
 
 def count_fork():
@@ -238,25 +280,25 @@ cdef class Delivery:
 
     cdef object metadata(self):
         cdef Outcome result = self._result
-        cdef object offset, timestamp, kind, size
-        cdef PyObject* made = (<CTypeObject*>METADATA).tp_alloc(<PyTypeObject*>METADATA, 7)
-        cdef object metadata = <object>made
-        Py_DECREF(made)
-        # The tuple is garbage-collected from its making on, and must be whole before anything else is made.
+        cdef object metadata, offset, timestamp, kind, key_size, value_size
+        cdef PyObject* made
         # Unsigned: whatever a broker tells for an offset, it stays a number.
         offset = <unsigned long long>result.base_offset + <unsigned int>self._index if result.base_offset >= 0 else -1
         if result.log_append_time_ms >= 0:
             timestamp, kind = result.log_append_time_ms, LOG_APPEND_TIME
         else:
-            timestamp, kind = self._timestamp_ms, CREATE_TIME
+            timestamp, kind = milliseconds(self._timestamp_ms), CREATE_TIME
+        key_size, value_size = self._key_size, self._value_size
+        # Filled before anything else is made. It leads nowhere, and so the collector need not know of it.
+        made = aioproducer_new_tuple(<PyTypeObject*>METADATA, 7)
+        metadata = <object>made
+        Py_DECREF(made)
         put_item(metadata, 0, result._topic)
         put_item(metadata, 1, result._number)
         put_item(metadata, 2, offset)
         put_item(metadata, 3, timestamp)
-        size = self._key_size
-        put_item(metadata, 4, size)
-        size = self._value_size
-        put_item(metadata, 5, size)
+        put_item(metadata, 4, key_size)
+        put_item(metadata, 5, value_size)
         put_item(metadata, 6, kind)
         return metadata
 
@@ -280,10 +322,13 @@ cdef class Delivery:
         """The bytes of key and value."""
         return max(0, self._key_size) + max(0, self._value_size)
 
-    def done(self):
-        """Whether the outcome is known."""
+    cdef bint is_known(self) except -1:
         cdef Outcome result = self.find()
         return result.succeeded or result.failure is not None
+
+    def done(self):
+        """Whether the outcome is known."""
+        return self.is_known()
 
     def result(self):
         """The metadata of the acknowledged record.
@@ -340,9 +385,8 @@ cdef class Delivery:
         self.find().listen(self, callback)
 
     def __await__(self):
-        cdef Outcome result = self.find()
         cdef Known known
-        if result.succeeded or result.failure is not None:
+        if self.is_known():
             known = Known.__new__(Known)
             known.delivery = self
             return known
@@ -352,18 +396,62 @@ cdef class Delivery:
         """The result that holds this record now, after any splits."""
         return self.find()
 
-    def __dealloc__(self):
-        if self._observed or self._result is None or self._result.succeeded:
-            return
+    cdef int abandon(self) except -1:
+        """Tell that nobody will look at it any more, although it failed, or may fail yet."""
         if self._result.is_split or self._result.failure is not None:
             self.find().abandon(self._index)
         else:
             self._result.note(self._index)
+        return 0
 
     def __repr__(self):
         cdef Outcome result = self.find()
         state = "delivered" if result.succeeded else "failed" if result.failure is not None else "pending"
         return f"<Delivery to {result.partition} [{state}]>"
+
+
+cdef long long last_number = 0
+cdef object last_milliseconds = 0
+
+
+cdef inline object milliseconds(long long number):
+    """The number as an object, which the records of a millisecond share."""
+    global last_number, last_milliseconds
+    if number == last_number:
+        return last_milliseconds
+    made = number
+    before = last_milliseconds
+    last_milliseconds, last_number = made, number
+    return made
+
+
+ctypedef void (*LastWords)(PyObject*) noexcept
+
+
+cdef void say(LastWords words, PyObject* dying) noexcept:
+    """Call Python code from the end of an object, as Cython's ``__dealloc__`` does - which would do it for each of them."""
+    cdef PyObject* kind = NULL
+    cdef PyObject* value = NULL
+    cdef PyObject* traceback = NULL
+    PyErr_Fetch(&kind, &value, &traceback)
+    Py_SET_REFCNT(dying, Py_REFCNT(dying) + 1)
+    words(dying)
+    Py_SET_REFCNT(dying, Py_REFCNT(dying) - 1)
+    PyErr_Restore(kind, value, traceback)
+
+
+cdef void abandon(PyObject* delivery) noexcept:
+    (<Delivery>delivery).abandon()
+
+
+cdef destructor free_delivery = (<CTypeObject*>Delivery).tp_dealloc
+
+
+cdef void end_delivery(PyObject* delivery) noexcept:
+    if not (<Delivery>delivery)._observed and <PyObject*>(<Delivery>delivery)._result is not <PyObject*>None:
+        if not (<Delivery>delivery)._result.succeeded:
+            say(abandon, delivery)
+    free_delivery(delivery)
 
 
 cdef inline void put_item(object made, Py_ssize_t at, object item):
@@ -559,7 +647,7 @@ cdef Waiter waiter_for(Delivery delivery):
     if delivery.find() is not result:  # meanwhile: all of this makes objects, and so the collector may have had its turn
         result.forget(waiter)
         delivery._result.wait(delivery._index, waiter)
-    if delivery.done():
+    if delivery.is_known():
         delivery._result.wake()
     waiter._asyncio_future_blocking = True  # as its own __await__ says to the task
     return waiter
@@ -568,7 +656,7 @@ cdef Waiter waiter_for(Delivery delivery):
 def wait(Delivery delivery):
     """Waits for an outcome that is not known yet."""
     cdef Waiter waiter
-    if not delivery.done():
+    if not delivery.is_known():
         waiter = waiter_for(delivery)
         try:
             yield waiter
@@ -576,7 +664,7 @@ def wait(Delivery delivery):
         except BaseException:
             delivery.find().forget(waiter)
             raise
-    return delivery.result()
+    return delivery.outcome()
 
 
 @cython.final
@@ -597,8 +685,34 @@ cdef class Known:
 
 
 cdef PySendResult send_known(PyObject* self, PyObject* ignored, PyObject** result) noexcept:
+    return send_delivery(<PyObject*>(<Known>self).delivery, ignored, result)
+
+
+# The interpreter's ``await`` asks these slots. `Delivery` has no ``__next__`` and no ``send``, and is no iterator for anybody else.
+
+
+cdef PyObject* await_delivery(PyObject* delivery) noexcept:
+    cdef object awaited
     try:
-        answer = (<Known>self).delivery.outcome()
+        awaited = <object>delivery if (<Delivery>delivery).is_known() else wait(<Delivery>delivery)
+        Py_INCREF(awaited)
+        return <PyObject*>awaited
+    except BaseException as error:
+        restore(error)
+        return NULL
+
+
+cdef PyObject* next_of_delivery(PyObject* delivery) noexcept:
+    try:
+        raise StopIteration((<Delivery>delivery).outcome())
+    except BaseException as error:
+        restore(error)
+        return NULL
+
+
+cdef PySendResult send_delivery(PyObject* delivery, PyObject* ignored, PyObject** result) noexcept:
+    try:
+        answer = (<Delivery>delivery).outcome()
         Py_INCREF(answer)
         result[0] = <PyObject*>answer
         return PYGEN_RETURN
@@ -752,6 +866,7 @@ cdef class Appender:
         if loop_of_thread is self._loop:  # else the last loop of a program would be there to its end
             loop_of_thread = kept_of_thread = None
         self._is_attached = False
+        self._threads_version = 0
         self._loop = self._kept = self._topic = self._lane = None
 
     def append(self, topic, value, key, headers, partition, timestamp_ms):
@@ -763,10 +878,15 @@ cdef class Appender:
 
         Up to Python 3.11 asyncio makes a system call to answer that. What it keeps for a thread is another object whenever
         another loop begins to run there, so that the same one need not be asked about twice. (Later it may also be None.)
+        And as long as nothing of what is kept for the thread has changed, that is still there.
         """
         cdef PyObject* threads = PyThreadState_GetDict()
+        cdef unsigned long long version = 0 if threads is NULL else version_of(threads)
+        if version and version == self._threads_version:
+            return True
         cdef PyObject* kept = NULL if threads is NULL else PyDict_GetItemWithError(threads, <PyObject*>RUNNING_LOOP)
         if kept is <PyObject*>self._kept and self._kept is not None:
+            self._threads_version = version
             return True
         cdef PyObject* running = PyObject_CallNoArgs(get_running_loop)
         Py_DECREF(running)  # whoever runs it has it
@@ -1044,8 +1164,9 @@ cdef class ShortWay:
         timeout=None,
     ):
         cdef Send call = Send.__new__(Send)
-        call.appender = self.appender
-        call.given = (topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
+        call.give(self.appender, topic, value, key, partition)
+        if headers is not None or timestamp_ms is not None or on_delivery is not None or timeout is not None:
+            call.rest = (headers, timestamp_ms, on_delivery, timeout)
         return call
 
     @cython.binding(True)
@@ -1062,8 +1183,9 @@ cdef class ShortWay:
         timeout=None,
     ):
         cdef Enqueue call = Enqueue.__new__(Enqueue)
-        call.appender = self.appender
-        call.given = (topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
+        call.give(self.appender, topic, value, key, partition)
+        if headers is not None or timestamp_ms is not None or on_delivery is not None or timeout is not None:
+            call.rest = (headers, timestamp_ms, on_delivery, timeout)
         return call
 
     @cython.binding(True)
@@ -1092,21 +1214,11 @@ cdef object SEND_CODE = _append.ShortWay.send.__code__
 cdef object ENQUEUE_CODE = _append.ShortWay.enqueue.__code__
 
 
-cdef enum Given:
-    TOPIC
-    VALUE
-    KEY
+cdef enum Rest:
     HEADERS
-    PARTITION
     TIMESTAMP_MS
     ON_DELIVERY
     TIMEOUT
-
-
-cdef inline object given_as(tuple given, Given what):
-    if given is None:  # made by hand, of the type of another one
-        raise RuntimeError(REUSED)
-    return <object>PyTuple_GET_ITEM(given, what)
 
 
 @cython.freelist(1024)  # for all of this size: so what only `Send` needs is here as well
@@ -1114,13 +1226,36 @@ cdef class Call:
     """One call of a producer's method, which is a coroutine: it mostly goes the short way, or else another one goes for it."""
 
     cdef Appender appender
-    cdef tuple given  # what it was called with, all of `Given`
+    cdef object topic, value, key, partition  # what it was called with
+    cdef tuple rest  # headers, timestamp_ms, on_delivery, timeout; most often there is none
     cdef object long_way
     cdef Delivery delivery
     cdef Waiter waiter
     cdef bint has_begun, is_running
 
+    cdef inline void give(self, Appender appender, object topic, object value, object key, object partition) noexcept:
+        self.appender = appender
+        self.topic, self.value, self.key, self.partition = topic, value, key, partition
+
+    cdef inline object of_rest(self, Rest what):
+        return None if self.rest is None else <object>PyTuple_GET_ITEM(self.rest, what)
+
     cdef object make_long_way(self):
+        """The coroutine of the method that goes the long way."""
+        if self.appender is None and self.topic is None:  # made by hand, of the type of another one
+            raise RuntimeError(REUSED)
+        return self.long_method()(
+            self.topic,
+            self.value,
+            self.key,
+            self.of_rest(HEADERS),
+            self.partition,
+            self.of_rest(TIMESTAMP_MS),
+            self.of_rest(ON_DELIVERY),
+            self.of_rest(TIMEOUT),
+        )
+
+    cdef object long_method(self):
         raise NotImplementedError  # `Enqueue` and `Send` have their own; Cython knows no abstract methods
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
@@ -1196,8 +1331,9 @@ cdef class Call:
 
     cdef int forget(self) except -1:
         """Let go of the producer and of what the call was given: a task keeps its coroutine, and may be kept for long."""
-        appender, given = self.appender, self.given
-        self.appender = self.given = None
+        appender, topic, value, key, rest = self.appender, self.topic, self.value, self.key, self.rest
+        self.appender = self.rest = None
+        self.topic = self.value = self.key = None  # the partition is a number
         return 0
 
     cdef int take_long_way(self) except -1:
@@ -1208,17 +1344,11 @@ cdef class Call:
     cdef Delivery put(self):
         """The delivery, or None where the record must take the long way."""
         cdef Delivery delivery = None
-        cdef tuple given = self.given
-        cdef object on_delivery = given_as(given, ON_DELIVERY)
+        cdef object on_delivery = self.of_rest(ON_DELIVERY)
         self.has_begun = True
-        if on_delivery is None or callable(on_delivery):
+        if self.appender is not None and (on_delivery is None or callable(on_delivery)):
             delivery = self.appender.put(
-                given_as(given, TOPIC),
-                given_as(given, VALUE),
-                given_as(given, KEY),
-                given_as(given, HEADERS),
-                given_as(given, PARTITION),
-                given_as(given, TIMESTAMP_MS),
+                self.topic, self.value, self.key, self.of_rest(HEADERS), self.partition, self.of_rest(TIMESTAMP_MS)
             )
         if delivery is None:
             return None
@@ -1256,10 +1386,6 @@ cdef class Call:
     def __qualname__(self):
         return f"Producer.{self.__name__}"
 
-    def __dealloc__(self):
-        if not self.has_begun:
-            PyErr_WarnEx(RuntimeWarning, self.complaint(), 1)
-
     def __repr__(self):
         return f"<coroutine object {self.__qualname__} at {<size_t><PyObject*>self:#x}>"
 
@@ -1275,11 +1401,11 @@ cdef class Enqueue(Call):
     cdef const char* complaint(self) noexcept:
         return b"coroutine 'Producer.enqueue' was never awaited"
 
-    cdef object make_long_way(self):
-        return self.appender.enqueue(*self.given)
+    cdef object long_method(self):
+        return self.appender.enqueue
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
-        cdef Delivery delivery = self.put() if may_be_timeout(given_as(self.given, TIMEOUT)) else None
+        cdef Delivery delivery = self.put() if may_be_timeout(self.of_rest(TIMEOUT)) else None
         if delivery is None:
             return PYGEN_ERROR
         Py_INCREF(delivery)
@@ -1303,15 +1429,15 @@ cdef class Send(Call):
     cdef const char* complaint(self) noexcept:
         return b"coroutine 'Producer.send' was never awaited"
 
-    cdef object make_long_way(self):
-        return self.appender.send(*self.given)
+    cdef object long_method(self):
+        return self.appender.send
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
-        cdef Delivery delivery = self.put() if given_as(self.given, TIMEOUT) is None else None
+        cdef Delivery delivery = self.put() if self.of_rest(TIMEOUT) is None else None
         if delivery is None:
             return PYGEN_ERROR
-        if delivery.done():  # what was told of a full batch has decided it
-            answer = delivery.result()
+        if delivery.is_known():  # what was told of a full batch has decided it
+            answer = delivery.outcome()
             Py_INCREF(answer)
             result[0] = <PyObject*>answer
             return PYGEN_RETURN
@@ -1333,7 +1459,7 @@ cdef class Send(Call):
                 waiter.result()  # raises: it was cancelled, or this is no step of a task that waited for it
             finally:
                 delivery.find().forget(waiter)
-        answer = delivery.result()
+        answer = delivery.outcome()
         Py_INCREF(answer)
         result[0] = <PyObject*>answer
         return PYGEN_RETURN
@@ -1400,8 +1526,34 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
     return PyIter_Send(<PyObject*>self.long_way, value, result)
 
 
-# Cython has no name for this slot, by which the interpreter (up to 3.11) and the tasks of asyncio take an answer without an
-# exception made to carry it.
+cdef void complain(PyObject* call) noexcept:
+    PyErr_WarnEx(RuntimeWarning, (<Call>call).complaint(), 1)
+
+
+cdef destructor free_enqueue = (<CTypeObject*>Enqueue).tp_dealloc
+cdef destructor free_send = (<CTypeObject*>Send).tp_dealloc
+
+
+cdef void end_enqueue(PyObject* call) noexcept:
+    if not (<Call>call).has_begun:
+        say(complain, call)
+    free_enqueue(call)
+
+
+cdef void end_send(PyObject* call) noexcept:
+    if not (<Call>call).has_begun:
+        say(complain, call)
+    free_send(call)
+
+
+# Cython has no name for the slot ``am_send``, by which the interpreter (up to 3.11) and the tasks of asyncio take an answer
+# without an exception made to carry it.
 (<CTypeObject*>Enqueue).tp_as_async.am_send = send_call
 (<CTypeObject*>Send).tp_as_async.am_send = send_call
 (<CTypeObject*>Known).tp_as_async.am_send = send_known
+(<CTypeObject*>Delivery).tp_as_async.am_send = send_delivery
+(<CTypeObject*>Delivery).tp_as_async.am_await = await_delivery
+(<CTypeObject*>Delivery).tp_iternext = next_of_delivery
+(<CTypeObject*>Delivery).tp_dealloc = end_delivery
+(<CTypeObject*>Enqueue).tp_dealloc = end_enqueue
+(<CTypeObject*>Send).tp_dealloc = end_send

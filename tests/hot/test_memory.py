@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aioproducer.errors import NotWritten
-from aioproducer.types import TopicPartition
+from aioproducer.types import ProducerRecord, TopicPartition
 from tests.hot.twins import TWINS, Twin, World, each_twin, needs_native, result_class
 
 ORDERS = TopicPartition("orders", 0)
@@ -137,7 +138,12 @@ async def test_a_task_that_is_over_does_not_keep_the_value(twin: Twin) -> None:
     value = b"x" * 100
     before = counts(value)
 
-    tasks = [asyncio.create_task(world.short_way.enqueue(topic, value)) for topic in ("orders", "unknown")]
+    topics = ["orders", "unknown", ProducerRecord("orders", value)]
+    tasks = [
+        asyncio.create_task(world.short_way.enqueue(topic, value if isinstance(topic, str) else None))
+        for topic in topics
+    ]
+    del topics
     await asyncio.gather(*tasks)
     world.told.clear()
 
@@ -256,6 +262,24 @@ async def test_an_outcome_that_is_told_between_asking_and_waiting_is_not_missed(
     with pytest.raises(StopIteration) as done:
         next(waiting)
     assert done.value.value.offset == 5
+
+
+@each_twin
+async def test_what_is_awaited_is_no_iterator(twin: Twin) -> None:
+    result = result_class(twin)(ORDERS)
+    delivery = twin.delivery(result, 1, 5, -1, 3)
+    result.succeed(7)
+
+    def from_python() -> Generator[Any, None, Any]:
+        return (yield from delivery.__await__())
+
+    for _ in range(2):
+        assert (await delivery).offset == 8
+        with pytest.raises(StopIteration) as stopped:
+            next(from_python())
+        assert stopped.value.value == delivery.result()
+    with pytest.raises(TypeError):
+        iter(delivery)
 
 
 @each_twin
