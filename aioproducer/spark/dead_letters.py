@@ -12,6 +12,7 @@ from aioproducer.errors import InvalidRecord
 from aioproducer.spark.row_faults import RowFaults
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.timestamps import told
 from aioproducer.spark.topic_rules import TopicRules
 
 __all__ = ["DeadLetters"]
@@ -78,20 +79,12 @@ class DeadLetters:
         pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
         refused = self._faults.of_timestamps(rows, self._rules(self.topic), _now_ms())
         for row in refused:
-            stamp = _told(rows.column("timestamp")[row])
+            stamp = told(rows.column("timestamp")[row])
             errors[row] += f" The topic of dead letters does not take its timestamp either: {stamp}."
         at = rows.schema.get_field_index("timestamp")
         mask = pa.array([row in refused for row in range(rows.num_rows)])
         stamps = compute.if_else(mask, pa.scalar(None, rows.schema.field(at).type), rows.column(at))
         return rows.set_column(at, "timestamp", stamps)
-
-
-def _told(stamp: Any) -> str:
-    """A timestamp as a date, or as its number where Python has no such date."""
-    try:
-        return str(stamp)
-    except (OverflowError, ValueError):
-        return f"{stamp.value} {stamp.type.unit} since 1970"
 
 
 def _now_ms() -> int:

@@ -13,6 +13,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.spark.row_sizes import RowSizes
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.timestamps import LARGEST_SECOND, are_no_times, milliseconds, told
 from aioproducer.spark.topic_rules import TimestampLimit, TopicRules
 
 __all__ = ["RowFaults"]
@@ -21,7 +22,6 @@ __all__ = ["RowFaults"]
 #: this is refused as well.
 _MARGIN_MS: Final = 10_000
 
-_PER_MILLISECOND: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _INT64: Final = (-(2**63), 2**63 - 1)
 
 
@@ -42,13 +42,14 @@ class RowFaults:
         return _found(_RULES_OF_TIMESTAMPS, self._rows(table, rules, now_ms))
 
     def _rows(self, table: Any, rules: TopicRules, now_ms: int) -> _Rows:
-        timestamps = _milliseconds(table.column("timestamp")) if self._columns.has("timestamp") else None
+        timestamps = milliseconds(table.column("timestamp")) if self._columns.has("timestamp") else None
         keys = table.column("key") if self._columns.has("key") else None
         return _Rows(table, keys, timestamps, self._measure.at_most(table), self._measure, self._config, rules, now_ms)
 
 
 class _Rows(NamedTuple):
-    """Rows, and what they are measured by: timestamps in milliseconds, null where the producer stamps; sizes at most."""
+    """Rows, and what they are measured by: sizes at most; timestamps in milliseconds, null where the producer stamps, or
+    where there is no such time."""
 
     table: Any
     keys: Any | None
@@ -101,6 +102,17 @@ def _without_a_key(rows: _Rows) -> Iterator[tuple[int, str]]:
         yield row, "The record has no key, and the topic's cleanup.policy is compact."
 
 
+def _no_time(rows: _Rows) -> Iterator[tuple[int, str]]:
+    if rows.timestamps is None:
+        return
+    column = rows.table.column("timestamp")
+    for row in _numbers(are_no_times(column)):
+        yield (
+            row,
+            f"The timestamp {told(column[row])} is no time of Kafka's, seconds since 1970 up to {LARGEST_SECOND}.",
+        )
+
+
 def _before_1970(rows: _Rows) -> Iterator[tuple[int, str]]:
     for row, stamp in rows.stamped("less", 0):
         yield row, f"The timestamp {stamp} is before 1970."
@@ -130,7 +142,7 @@ def _with_margin(limit: TimestampLimit) -> int:
 
 _Rule: TypeAlias = Callable[[_Rows], Iterable[tuple[int, str]]]
 
-_RULES_OF_TIMESTAMPS: Final[tuple[_Rule, ...]] = (_before_1970, _too_old, _too_far_ahead)
+_RULES_OF_TIMESTAMPS: Final[tuple[_Rule, ...]] = (_no_time, _before_1970, _too_old, _too_far_ahead)
 _RULES: Final[tuple[_Rule, ...]] = (
     _larger_than_a_request,
     _larger_than_the_topic_takes,
@@ -158,16 +170,3 @@ def _numbers(mask: Any) -> list[int]:
     compute = import_module("pyarrow.compute")
     numbers: list[int] = compute.indices_nonzero(mask).to_pylist()
     return numbers
-
-
-def _milliseconds(column: Any) -> Any:
-    """Rounded down, which Arrow's own cast does not do before 1970."""
-    pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
-    numbers = column.cast("int64")
-    unit = column.type.unit if pa.types.is_timestamp(column.type) else "ms"
-    if unit == "s":
-        return compute.multiply(numbers, 1000)
-    divisor = _PER_MILLISECOND[unit]
-    towards_zero = compute.divide(numbers, divisor)
-    is_above = compute.greater(compute.multiply(towards_zero, divisor), numbers)
-    return compute.subtract(towards_zero, is_above.cast("int64"))

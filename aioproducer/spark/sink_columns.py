@@ -28,7 +28,7 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """The columns that become parts of records, in the DataFrame's order; ``seconds`` says that timestamps are such.
+    """The columns that become parts of records, in the DataFrame's order.
 
     ``payload``: the columns that the value is made of, where it is made. With JSON these are among ``names``; with Avro the
     column ``value`` is, which takes their place.
@@ -36,7 +36,6 @@ class SinkColumns:
 
     names: tuple[str, ...]
     is_json: bool = False
-    seconds: bool = False
     payload: tuple[str, ...] = ()
     avro: AvroSchema | None = None
 
@@ -84,7 +83,7 @@ class SinkColumns:
             found = (*used, "value")
         else:
             found = tuple(name for name in names if name in used or name in payload)
-        return cls(found, is_json, dict(schema).get("timestamp") == "double", payload)
+        return cls(found, is_json, payload)
 
     def has(self, name: str) -> bool:
         """Whether there is such a column for a part of the record."""

@@ -23,6 +23,7 @@ from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt
 from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.timestamps import in_milliseconds
 from aioproducer.spark.topic_rules_reader import TopicRulesReader
 from aioproducer.spark.topic_split import load_pyarrow, split_by_topic
 from aioproducer.types import SendManyResult, TopicPartition, Written
@@ -167,8 +168,12 @@ class TaskRun:
     def _split(self, batch: Any) -> Iterator[tuple[str, Any]]:
         """Runs in the thread that reads, so that encoding does not hold up the event loop."""
         whole = batch if self._avro is None else self._avro.with_value(batch)
-        tables = split_by_topic(whole, self._columns, self._options.topic)
-        return tables if self._dead_letters is None else self._dead_letters.divide(tables)
+        letters, has_times = self._dead_letters, self._columns.has("timestamp")
+        if letters is None:
+            fit = in_milliseconds(whole) if has_times else whole
+            return split_by_topic(fit, self._columns, self._options.topic)
+        divided = letters.divide(split_by_topic(whole, self._columns, self._options.topic))
+        return ((topic, in_milliseconds(table)) for topic, table in divided) if has_times else divided
 
     def _headers(self) -> list[Any] | None:
         constant = dict(self._options.headers)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 from aioproducer.errors import ConfigError, InvalidRecord
 from aioproducer.spark.sink_columns import SinkColumns
 
 __all__ = ["load_pyarrow", "split_by_topic"]
-
-_MS_PER_SECOND: Final = 1000.0
 
 
 def load_pyarrow() -> Any:
@@ -32,13 +30,12 @@ def split_by_topic(batch: Any, columns: SinkColumns, topic: str | None) -> Itera
     """
     if not batch.num_rows:
         return
-    table = _with_milliseconds(batch, columns) if columns.seconds else batch
     if topic is not None:
-        yield topic, table.select(list(columns.names))
+        yield topic, batch.select(list(columns.names))
         return
     compute = import_module("pyarrow.compute")
-    named = table.column("topic")
-    kept = table.select([name for name in columns.names if name != "topic"])
+    named = batch.column("topic")
+    kept = batch.select([name for name in columns.names if name != "topic"])
     names: list[str | None] = compute.unique(named).to_pylist()
     if None in names:
         raise InvalidRecord(
@@ -47,11 +44,3 @@ def split_by_topic(batch: Any, columns: SinkColumns, topic: str | None) -> Itera
     for name in names:
         assert name is not None
         yield name, kept if len(names) == 1 else kept.filter(compute.equal(named, name))
-
-
-def _with_milliseconds(batch: Any, columns: SinkColumns) -> Any:
-    """Spark takes a double as seconds since 1970; Kafka counts whole milliseconds."""
-    compute = import_module("pyarrow.compute")
-    at = batch.schema.get_field_index("timestamp")
-    milliseconds = compute.cast(compute.floor(compute.multiply(batch.column(at), _MS_PER_SECOND)), "int64")
-    return batch.set_column(at, "timestamp", milliseconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from random import Random
@@ -59,7 +60,7 @@ def run(broker: FakeBroker, batches: list[Any], **more: str) -> TaskSummary:
     if "topic" not in batches[0].schema.names:
         given |= {"topic": "orders"}
     options = SinkOptions.from_spark(given)
-    kinds = {"string": "string", "binary": "binary", "int64": "bigint", "int32": "int"}
+    kinds = {"string": "string", "binary": "binary", "int64": "bigint", "int32": "int", "double": "double"}
     columns = SinkColumns.of([(each.name, kinds[str(each.type)]) for each in batches[0].schema], options)
     if not options.is_exactly_once:
         return TaskRun(options, columns).run(batches)
@@ -210,6 +211,27 @@ def test_what_is_less_than_a_millisecond_before_1970_is_before_it(unit: str, las
         assert values(broker, "letters") == [b"b", b"c"]
         told = dict(broker.records("letters")[0].headers)["aioproducer.error"] or b""
     assert b"is before 1970." in told
+
+
+@pytest.mark.parametrize("stamp", [math.nan, math.inf, -math.inf, 1e300, 9.3e15, -0.5])
+def test_seconds_that_are_no_time_are_dead_letters_and_say_what_they_were(
+    guarantee: dict[str, str], stamp: float
+) -> None:
+    seconds = pa.array([now() / 1000, stamp, None, 1e300], pa.float64())
+    partitions = pa.array([0] * 4, pa.int32())
+    batch = pa.record_batch({"value": [b"a", b"b", b"c", b"d"], "timestamp": seconds, "partition": partitions})
+    began = now()
+
+    with FakeBroker(topics={"orders": 1, "letters": 1}) as broker:
+        summary = run(broker, [batch], **guarantee)
+
+        assert (values(broker, "orders"), values(broker, "letters")) == ([b"a", b"c"], [b"b", b"d"])
+        letter, _ = broker.records("letters")
+    assert (summary.rows, summary.dead_letters) == (2, 2)
+    assert letter.timestamp_ms >= began
+    told = (dict(letter.headers)["aioproducer.error"] or b"").decode()
+    assert ("is before 1970." if stamp == -0.5 else f"The timestamp {stamp} is no time of Kafka's") in told
+    assert told.endswith(f"The topic of dead letters does not take its timestamp either: {stamp}.")
 
 
 @pytest.mark.parametrize("unit", ["us", "ms"])

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import math
+import re
 import threading
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.testing import FakeBroker
 
 _SPARK_TYPES = {pa.string(): "string", pa.binary(): "binary", pa.int32(): "int", pa.float64(): "double"}
+_SPARK_TYPES |= {pa.int64(): "bigint", pa.timestamp("us", "UTC"): "timestamp"}
 
 
 @pytest.fixture
@@ -137,6 +139,50 @@ def test_seconds_become_milliseconds(broker: FakeBroker) -> None:
     run(broker, [batch(value=["v"], timestamp=[1_700_000_000.25])], topic="orders")
 
     assert [record.timestamp_ms for record in broker.records()] == [1_700_000_000_250]
+
+
+@pytest.mark.parametrize(
+    ("stamp", "told"),
+    [
+        (math.nan, "nan"),
+        (math.inf, "inf"),
+        (-math.inf, "-inf"),
+        (1e300, "1e+300"),
+        (2.0**63 / 1000, "9223372036854776.0"),
+        (-0.5, "-0.5"),
+    ],
+)
+def test_a_number_that_is_no_time_is_refused_before_anything_of_its_batch_is_sent(
+    broker: FakeBroker, stamp: float, told: str
+) -> None:
+    rows = batch(topic=["orders", "returns"], value=["a", "b"], timestamp=[1.0, stamp])
+
+    with pytest.raises(
+        InvalidRecord, match=rf"^A row has {re.escape(told)} in the column 'timestamp', .* make it null"
+    ):
+        run(broker, [rows])
+
+    assert broker.records() == []
+
+
+def test_the_last_seconds_that_are_a_time_are_taken(broker: FakeBroker) -> None:
+    last = math.nextafter(2.0**63 / 1000, 0)
+
+    [(_, table)] = task(
+        broker, pa.schema([("value", pa.string()), ("timestamp", pa.float64())]), topic="orders"
+    )._split(batch(value=["a", "b", "c"], timestamp=[last, 0.0, None]))
+
+    assert table.column("timestamp").to_pylist() == [math.floor(last * 1000), 0, None]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("us", "UTC")])
+def test_times_before_1970_are_refused_whatever_they_are_counted_in(broker: FakeBroker, kind: Any) -> None:
+    stamps = pa.array([None, -1], kind)
+
+    with pytest.raises(InvalidRecord, match=r"^A row has (-1|1969-12-31 23:59:59.999999\S*) in the column 'timestamp'"):
+        run(broker, [pa.record_batch({"value": ["a", "b"], "timestamp": stamps})], topic="orders")
+
+    assert broker.records() == []
 
 
 def test_what_upstream_raises_comes_out_as_it_is(broker: FakeBroker) -> None:
