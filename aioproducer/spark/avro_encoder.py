@@ -14,7 +14,7 @@ from aioproducer.spark.avro_fit import attributes, branch
 from aioproducer.spark.avro_nulls import misplaced_null
 from aioproducer.spark.avro_schema import AvroSchema, load_fastavro
 
-__all__ = ["AvroEncoder"]
+__all__ = ["AvroEncoder", "id_prefix"]
 
 #: Python objects for so many rows at a time: other threads run between, and memory holds no more of them.
 _ROWS: Final = 1000
@@ -35,7 +35,7 @@ class AvroEncoder:
         fastavro = load_fastavro()
         whole = json.loads(schema.text)
         self._columns = list(schema.columns)
-        self._prefix = b"" if schema.schema_id is None else _MAGIC + schema.schema_id.to_bytes(4, "big")
+        self._prefix = b"" if schema.schema_id is None else id_prefix(schema.schema_id)
         self._write = fastavro.schemaless_writer
         self._schema = fastavro.parse_schema(whole)
         self._resolved = fastavro.parse_schema(whole, expand=True)
@@ -70,6 +70,11 @@ class AvroEncoder:
                 ends.append(out.tell())
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(out.getvalue())]
         return pa.Array.from_buffers(pa.binary(), len(numbers), buffers)
+
+
+def id_prefix(schema_id: int) -> bytes:
+    """What stands before each value whose schema a registry knows by this id."""
+    return _MAGIC + schema_id.to_bytes(4, "big")
 
 
 def _with_numbers(pa: Any, kind: Any) -> Any:

@@ -34,7 +34,7 @@ _KNOWN: Final[dict[tuple[str, str, str], int]] = {}
 
 
 class SchemaRegistryError(KafkaError):
-    """The registry gave no id for a schema; the message says why. Nothing was sent to Kafka."""
+    """The registry gave no id for a schema; the message says why."""
 
 
 class _Away(SchemaRegistryError):
@@ -122,11 +122,11 @@ class SchemaRegistry:
         except (UnicodeError, InvalidURL) as error:
             raise SchemaRegistryError(
                 f"The schema registry at {self.url} cannot be reached: that is no address, or characters of it have to be "
-                f"escaped ({error}). Nothing was sent."
+                f"escaped ({error})."
             ) from error
         except (URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            raise _Away(f"The schema registry at {self.url} cannot be reached: {reason}. Nothing was sent.") from error
+            raise _Away(f"The schema registry at {self.url} cannot be reached: {reason}.") from error
         try:
             found: Any = json.loads(content)
         except ValueError as error:
@@ -135,10 +135,10 @@ class SchemaRegistry:
 
     def _why(self, error: HTTPError, subject: str, code: object, said: str) -> str:
         if error.code == _NO_SUCH and code not in _NO_SUCH_SCHEMA:
-            return f"There is no schema registry at {self.url}: {said} Is that its address, with its path? Nothing was sent."
+            return f"There is no schema registry at {self.url}: {said} Is that its address, with its path?"
         sentence = _MEANINGS.get(error.code, "answered with HTTP status {code} for subject {subject!r}: {told}")
         told = sentence.format(code=error.code, subject=subject, told=said)
-        return f"The schema registry at {self.url} {told} Nothing was sent."
+        return f"The schema registry at {self.url} {told}"
 
 
 _PARTS: Final = re.compile(r"[^/?#]*//(?P<authority>[^/?#]*)(?P<rest>.*)", re.DOTALL)

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from aioproducer.errors import ConfigError
 from aioproducer.spark.avro_schema import AvroSchema
 from aioproducer.spark.json_types import check_json
-from aioproducer.spark.schema_registry import value_subject
+from aioproducer.spark.schema_registry import SchemaRegistryError, value_subject
 from aioproducer.spark.sink_options import SinkOptions, ValueFormat
 
 __all__ = ["SinkColumns"]
@@ -92,12 +92,16 @@ class SinkColumns:
     def registered(self, options: SinkOptions) -> Self:
         """The columns as tasks are given them: where there is a registry, the schema of Avro values has an id of it.
 
-        Asks the registry; raises `SchemaRegistryError`.
+        It has none where rows name their topics, which only the tasks see: it is theirs to register it under each. Asks the
+        registry; raises `SchemaRegistryError`.
         """
         avro, registry = self.avro, options.registry
         if avro is None or registry is None or options.topic is None:
             return self
-        known = registry.register(value_subject(options.topic), avro.text)
+        try:
+            known = registry.register(value_subject(options.topic), avro.text)
+        except SchemaRegistryError as error:
+            raise SchemaRegistryError(f"{error} Nothing was sent.") from error
         return replace(self, avro=replace(avro, schema_id=known))
 
 

@@ -146,11 +146,7 @@ class SinkOptions:
             raise ConfigError(f"The option {extra!r} belongs to .option('value.format', 'avro'), which is not set.")
         if extra is not None and self.registry_url is None and self.registry_user_info is not None:
             raise ConfigError("schema.registry.basic.auth.user.info is a login, and schema.registry.url is not set.")
-        if self.registry is not None and self.topic is None:
-            raise ConfigError(
-                "The rows name their topics themselves, and a schema is registered under the name of one: set "
-                ".option('topic', ...), or leave out schema.registry.url."
-            )
+        _ = self.registry  # what is wrong with its URL is said now
 
     def _check_dead_letters(self) -> None:
         if self.dead_letter_topic is None:

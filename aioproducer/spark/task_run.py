@@ -25,6 +25,7 @@ from aioproducer.spark.task_attempt import TaskAttempt
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.spark.timestamps import in_milliseconds
 from aioproducer.spark.topic_rules_reader import TopicRulesReader
+from aioproducer.spark.topic_schema_ids import TopicSchemaIds
 from aioproducer.spark.topic_split import load_pyarrow, split_by_topic
 from aioproducer.types import SendManyResult, TopicPartition, Written
 
@@ -65,6 +66,7 @@ class TaskRun:
         self._attempt = attempt
         self._pyarrow = load_pyarrow()
         self._avro = None if columns.avro is None else AvroEncoder(columns.avro)
+        self._schema_ids = _schema_ids(options, columns)
         self._rules = TopicRulesReader(options) if rules is None else rules
         topic = options.dead_letter_topic
         self._dead_letters = None if topic is None else DeadLetters(topic, columns, options, self._rules.of)
@@ -169,15 +171,26 @@ class TaskRun:
         """Runs in the thread that reads, so that encoding does not hold up the event loop."""
         whole = batch if self._avro is None else self._avro.with_value(batch)
         letters, has_times = self._dead_letters, self._columns.has("timestamp")
+        fit = in_milliseconds(whole) if has_times and letters is None else whole
+        tables = split_by_topic(fit, self._columns, self._options.topic)
+        if self._schema_ids is not None:
+            tables = iter(self._schema_ids.prefixed(tables))
         if letters is None:
-            fit = in_milliseconds(whole) if has_times else whole
-            return split_by_topic(fit, self._columns, self._options.topic)
-        divided = letters.divide(split_by_topic(whole, self._columns, self._options.topic))
+            return tables
+        divided = letters.divide(tables)
         return ((topic, in_milliseconds(table)) for topic, table in divided) if has_times else divided
 
     def _headers(self) -> list[Any] | None:
         constant = dict(self._options.headers)
         return [*(["headers"] if self._columns.has("headers") else []), *([constant] if constant else [])] or None
+
+
+def _schema_ids(options: SinkOptions, columns: SinkColumns) -> TopicSchemaIds | None:
+    """None where the driver knows the one topic, and has the id of it; or where there is no registry."""
+    avro, registry = columns.avro, options.registry
+    if avro is None or registry is None or avro.schema_id is not None:
+        return None
+    return TopicSchemaIds(registry, avro.text)
 
 
 @contextmanager

@@ -31,8 +31,8 @@ def in_milliseconds(table: Any) -> Any:
     first = compute.index(bad, True).as_py()
     if first >= 0:
         raise InvalidRecord(
-            f"A row has {told(column[first])} in the column 'timestamp', and Kafka's times are from 1970 on, in 63 bits of "
-            "milliseconds; a double counts seconds, a bigint milliseconds. Correct it, or make it null, which is the time of "
+            f"A row has {told(column[first])} in the column 'timestamp', and Kafka's times are from 1970 on, in 63 bits "
+            "of milliseconds (a double counts seconds). Correct it, or make it null, which is the time of "
             "writing; or let such rows go to a topic of their own: .option('on.record.error', 'dead-letter:<topic>')."
         )
     return table.set_column(at, "timestamp", stamps) if pa.types.is_float64(column.type) else table

@@ -19,6 +19,7 @@ class Registry:
         self.is_compatible = compatible
         self.schemas: dict[int, str] = {}
         self.subjects: dict[str, list[int]] = {}
+        self.ids_of: dict[str, int] = {}  # what a subject's next schema is known by there
         self.requests: list[str] = []
         self.status: int | None = None  # of every answer
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -63,7 +64,7 @@ class Registry:
 
     def _register(self, subject: str, schema: str) -> tuple[int, Any]:
         known = self.subjects.setdefault(subject, [])
-        found = next((each for each, text in self.schemas.items() if text == schema), None)
+        found = self.ids_of.get(subject, next((each for each, text in self.schemas.items() if text == schema), None))
         if known and found not in known and not self.is_compatible:
             return 409, {"error_code": 409, "message": "Schema being registered is incompatible with an earlier schema"}
         if found is None:

@@ -185,6 +185,25 @@ def test_what_the_registry_refuses_stops_the_job_before_anything_is_sent(rows: D
     assert broker.requests == []
 
 
+@pytest.mark.parametrize("guarantee", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
+def test_rows_name_their_topics_and_each_has_a_subject(
+    rows: DataFrame, broker: FakeBroker, registry: Registry, guarantee: dict[str, str]
+) -> None:
+    broker.create_topic("returns", 1)
+    named = rows.selectExpr("*", "if(key = 'k1', 'orders', 'returns') AS topic")
+    target = {"kafka.bootstrap.servers": broker.bootstrap_servers, **guarantee}
+    marker = {"commit.marker.topic": "orders"} if guarantee else {}
+
+    named.coalesce(1).write.format("aioproducer").mode("append").options(
+        **target, **marker, **with_registry(registry)
+    ).save()
+
+    assert registry.subjects == {"orders-value": [100], "returns-value": [100]}
+    for topic, row in (("orders", FULL), ("returns", EMPTY)):
+        [record] = broker.records(topic, committed=True)
+        assert decoded(registry.schemas[100], (record.value or b"")[5:]) == row
+
+
 def test_micro_batches_have_one_schema(
     spark: SparkSession, broker: FakeBroker, registry: Registry, tmp_path: Path
 ) -> None:

@@ -82,6 +82,20 @@ def test_a_schema_has_the_id_of_the_registry_that_the_options_name() -> None:
     assert registry.schemas[100] == found.avro.text
 
 
+def test_where_rows_name_their_topics_the_driver_registers_nothing() -> None:
+    types = pytest.importorskip("pyspark.sql.types")
+    frame = types.StructType().add("n", "integer").add("topic", "string")
+    with Registry() as registry:
+        avro = {"value.format": "avro", "schema.registry.url": registry.url}
+        options = SinkOptions.from_spark({"kafka.bootstrap.servers": "a", **avro})
+
+        columns = SinkColumns.of_frame(frame, options)
+
+        assert columns.registered(options) == columns
+        assert registry.requests == []
+    assert (columns.names, columns.payload) == (("topic", "value"), ("n",))
+
+
 @pytest.mark.parametrize(
     ("schema", "options", "sentence"),
     [

@@ -98,7 +98,7 @@ def test_options_travel_to_the_tasks() -> None:
         ({**SERVERS, "schema.registry.url": "http://a"}, "'schema.registry.url' belongs to"),
         ({**AVRO, "schema.registry.basic.auth.user.info": "u:p"}, "schema.registry.url is not set"),
         ({**AVRO, "schema.registry.url": "a:8081"}, "http://host:8081 or https://"),
-        ({**SERVERS, "value.format": "avro", "schema.registry.url": "http://a"}, "under the name of one"),
+        ({**SERVERS, "value.format": "avro", "schema.registry.url": "a:8081"}, "http://host:8081 or https://"),
         ({**EXACTLY_ONCE, "kafka.acks": "1", "kafka.enable.idempotence": "false"}, "needs acks=all"),
     ],
 )

@@ -20,11 +20,13 @@ import pytest
 
 from aioproducer.errors import InvalidRecord, SendManyError
 from aioproducer.spark.avro_schema import AvroSchema
+from aioproducer.spark.schema_registry import SchemaRegistryError
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_run import TaskRun
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.testing import FakeBroker
+from tests.spark.registry import Registry
 
 _SPARK_TYPES = {pa.string(): "string", pa.binary(): "binary", pa.int32(): "int", pa.float64(): "double"}
 _SPARK_TYPES |= {pa.int64(): "bigint", pa.timestamp("us", "UTC"): "timestamp"}
@@ -102,6 +104,55 @@ def test_of_avro_values_the_size_is_known_beforehand(broker: FakeBroker) -> None
     assert [from_avro(record.value)["id"] for record in broker.records("orders")] == [1, 3]
     assert [from_avro(record.value) for record in broker.records("returns")] == [{"id": 2, "note": "y" * 1000}]
     assert (summary.rows, summary.dead_letters) == (2, 1)
+
+
+def by_topic(broker: FakeBroker, registry: Registry, **options: str) -> TaskRun:
+    given = {"value.format": "avro", "schema.registry.url": registry.url, **options}
+    checked = SinkOptions.from_spark({"kafka.bootstrap.servers": broker.bootstrap_servers, **given})
+    columns = SinkColumns.of([("id", "bigint"), ("topic", "string"), ("note", "string")], checked)
+    return TaskRun(checked, replace(columns, avro=AVRO).registered(checked))
+
+
+def test_each_topic_that_rows_name_has_a_subject_and_values_begin_with_its_id(broker: FakeBroker) -> None:
+    ids = range(200)
+    topics = [("orders", "returns")[each % 2] for each in ids]
+    whole = batch(id=list(ids), topic=topics, note=[None] * 200)
+
+    with Registry() as registry:
+        registry.ids_of["returns-value"] = 7  # the same schema
+
+        summary = by_topic(broker, registry).run([whole.slice(0, 99), whole.slice(99)])
+
+        assert sorted(registry.requests) == ["/subjects/orders-value/versions", "/subjects/returns-value/versions"]
+    assert summary.rows == 200
+    for topic, first, schema_id in (("orders", 0, 100), ("returns", 1, 7)):
+        values = [record.value or b"" for record in broker.records(topic)]
+        assert {value[:5] for value in values} == {b"\0" + schema_id.to_bytes(4, "big")}
+        assert [from_avro(value[5:]) for value in values] == [{"id": each, "note": None} for each in ids[first::2]]
+
+
+def test_what_the_registry_refuses_for_one_topic_keeps_its_whole_batch_from_being_sent(broker: FakeBroker) -> None:
+    with Registry(compatible=False) as registry:
+        registry.subjects["returns-value"] = [7]
+
+        with pytest.raises(
+            SchemaRegistryError, match="incompatible with the versions that subject 'returns-value' has"
+        ):
+            by_topic(broker, registry).run([batch(id=[1, 2], topic=["orders", "returns"], note=["a", "b"])])
+
+    assert broker.records() == []
+
+
+def test_a_dead_letter_has_the_id_of_the_topic_that_it_was_going_to(broker: FakeBroker) -> None:
+    letters = {"on.record.error": "dead-letter:letters", "kafka.max.request.size": "500"}
+    broker.create_topic("letters", 1)
+
+    with Registry() as registry:
+        by_topic(broker, registry, **letters).run([batch(id=[1], topic=["orders"], note=["y" * 1000])])
+
+        assert list(registry.subjects) == ["orders-value"]
+    [letter] = broker.records("letters")
+    assert (letter.value or b"")[:5] == b"\0" + (100).to_bytes(4, "big")
 
 
 def test_a_task_without_rows_sends_nothing(broker: FakeBroker) -> None:
