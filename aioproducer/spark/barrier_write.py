@@ -57,7 +57,15 @@ def write_exactly_once(df: DataFrame, options: Mapping[str, OptionValue]) -> Tas
 
 
 def foreach_batch(options: Mapping[str, OptionValue]) -> Callable[[DataFrame, int], None]:
-    """What ``writeStream.foreachBatch()`` takes to write each micro-batch as `write_exactly_once` does, marker included."""
+    """What ``writeStream.foreachBatch()`` takes to write each micro-batch as `write_exactly_once` does, marker included.
+
+    Raises `ConfigError` for options that do not fit, and in a client of Spark Connect. There neither the number of slots nor
+    the id of the query can be told.
+    """
+    from pyspark.sql import is_remote
+
+    if is_remote():
+        raise _with_spark_connect()
     write = BarrierWrite(options, is_stream=True)
 
     def write_batch(df: DataFrame, batch: int) -> None:
@@ -182,7 +190,11 @@ def _in_barrier_stage(task: _Task) -> Callable[[Iterable[Any]], Iterator[Any]]:
 def _check_slots(df: DataFrame) -> None:
     # A barrier stage with more tasks than slots ends the whole Spark application (PySpark 4.3.0).
     if slots(df) is None:
-        raise ConfigError(
-            "Barrier stages need as many free slots as tasks, and Spark Connect does not tell how many there are. Write "
-            "partition_for_kafka(df, topic, servers) with format('aioproducer') and delivery.guarantee=exactly-once instead."
-        )
+        raise _with_spark_connect()
+
+
+def _with_spark_connect() -> ConfigError:
+    return ConfigError(
+        "Barrier stages need as many free slots as tasks, and Spark Connect does not tell how many there are. Write "
+        "partition_for_kafka(df, topic, servers) with format('aioproducer') and delivery.guarantee=exactly-once instead."
+    )

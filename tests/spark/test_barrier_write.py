@@ -14,6 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioproducer import Producer, TransactionCoordinatorClient
+from aioproducer.errors import ConfigError
 from aioproducer.record import partition_for_key
 from aioproducer.spark import WriteFailed, foreach_batch, partition_for_kafka, write_exactly_once
 from aioproducer.spark.barrier_failure import name_transaction, named_transactions
@@ -48,6 +49,13 @@ def test_partitions_are_chosen_as_every_kafka_producer_does() -> None:
     [batch] = choose_partitions(7)([pa.record_batch({"key": keys})])
 
     assert batch.column("partition").to_pylist() == [partition_for_key(key.encode(), 7) for key in keys]
+
+
+def test_a_client_of_spark_connect_is_refused_before_it_has_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as PySpark does where there is such a session
+
+    with pytest.raises(ConfigError, match=r"Spark Connect does not tell .* with format\('aioproducer'\)"):
+        foreach_batch({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "orders", "transactional.id": "t"})
 
 
 def test_rows_without_a_key_take_turns_and_a_partition_that_is_given_stays() -> None:
