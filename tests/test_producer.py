@@ -177,6 +177,19 @@ async def test_the_partitions_of_a_topic_can_be_asked_for(broker: FakeBroker) ->
     assert [(each.partition, each.leader) for each in partitions] == [(0, 1), (1, 1), (2, 1)]
 
 
+async def test_a_topic_that_stays_unknown_is_told_with_the_reason() -> None:
+    with FakeBroker(auto_create_topics=False) as broker:
+        async with opened(broker) as producer:
+            await producer.ready(timeout=30)
+            with pytest.raises(KafkaTimeoutError, match=r"'nope' were not known in time: UNKNOWN_TOPIC_OR_PARTITION"):
+                await producer.partitions_for("nope", timeout=0.1)
+    async with opened("127.0.0.1:1") as producer:
+        with pytest.raises(
+            KafkaTimeoutError, match=r"no broker of 127\.0\.0\.1:1 is connected: .* could not be connected"
+        ):
+            await producer.partitions_for("orders", timeout=0.2)
+
+
 async def test_ready_returns_when_a_broker_has_answered(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         await producer.ready(timeout=30)

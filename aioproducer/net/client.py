@@ -265,11 +265,18 @@ class NetworkClient:
                 if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     until = min(deadline, give_up_unknown_at)
             if self._loop.time() >= until:
-                raise KafkaTimeoutError(f"Nobody told the partitions of topic {name!r} in time.") from (
-                    self.last_error if error is None else self.topic_error(name)
-                )
+                raise self._topic_unknown(name)
             self.request_update(name)
             await self._news.wait(until)
+
+    def _topic_unknown(self, name: str) -> KafkaTimeoutError:
+        cause = self.topic_error(name) or self.last_error
+        servers = ", ".join(self._config.bootstrap_servers)
+        where = "" if self.connected_nodes() else f", and no broker of {servers} is connected"
+        why = "." if cause is None else f": {cause}"
+        late = KafkaTimeoutError(f"The partitions of topic {name!r} were not known in time{where}{why}")
+        late.__cause__ = cause
+        return late
 
     async def wait_ready(self, deadline: float) -> None:
         """Wait until a broker of the cluster is connected and has told the metadata.
