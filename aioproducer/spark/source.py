@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from aioproducer.errors import ConfigError
     from aioproducer.spark.sink_columns import SinkColumns
     from aioproducer.spark.sink_options import SinkOptions
 
@@ -35,6 +42,18 @@ class AioProducerSource(DataSource):
         """The name that ``format()`` takes."""
         return "aioproducer"
 
+    def schema(self) -> StructType:
+        """Asked for where somebody reads; raises `ConfigError`."""
+        raise _is_a_sink()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Raises `ConfigError`."""
+        raise _is_a_sink()
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Raises `ConfigError`."""
+        raise _is_a_sink()
+
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of a batch job; raises `ConfigError` for options and columns that do not fit."""
         from aioproducer.spark.writers import BatchWriter
@@ -50,6 +69,14 @@ class AioProducerSource(DataSource):
             *_checked(self.options, schema, overwrite)
         )
         return writer
+
+
+def _is_a_sink() -> ConfigError:
+    from aioproducer.errors import ConfigError
+
+    return ConfigError(
+        "The data source 'aioproducer' writes to Kafka and does not read: Spark's own format('kafka') does."
+    )
 
 
 def _checked(options: Any, schema: StructType, overwrite: bool) -> tuple[SinkOptions, SinkColumns]:

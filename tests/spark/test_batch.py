@@ -167,3 +167,9 @@ def test_what_upstream_raises_is_what_the_job_fails_with(spark: SparkSession, br
 
     with pytest.raises(Exception, match="the upstream is dry"):
         writer(df, broker, topic="orders").save()
+
+
+def test_who_reads_is_told_that_this_is_a_sink(spark: SparkSession) -> None:
+    for load in (spark.read.format("aioproducer").load, spark.readStream.format("aioproducer").load):
+        with pytest.raises(Exception, match=r"'aioproducer' writes to Kafka and does not read: .* format\('kafka'\)"):
+            load()
