@@ -112,15 +112,17 @@ OWN: Final[Mapping[str, OwnOption]] = {
     "on.record.error": OwnOption("dead_letter_topic", _dead_letter_topic),
 }
 
-#: What Spark itself adds to the options, or reads from them.
-OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
+#: What Spark itself adds to the options, or reads from them; and what its own sink is told of headers, and takes anyhow.
+OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "path", "includeheaders"})
 
 _AS_BYTES: Final = (
     "keys and values are written as the bytes of their columns; cast those with DataFrame operations instead."
 )
 _OF_A_CONSUMER: Final = "it belongs to a consumer, and this is a sink."
 
-#: What Spark's own sink for Kafka refuses, and why.
+_OF_A_SOURCE: Final = "it belongs to Spark's source for Kafka, and this is a sink."
+
+#: What Spark's own sink for Kafka refuses or passes over, and why.
 REFUSED: Final[Mapping[str, str]] = {
     "key.serializer": _AS_BYTES,
     "value.serializer": _AS_BYTES,
@@ -131,4 +133,19 @@ REFUSED: Final[Mapping[str, str]] = {
     "enable.auto.commit": _OF_A_CONSUMER,
     "interceptor.classes": "it names Java classes, and there is no JVM in this producer.",
     "partitioner.class": "it names a Java class; add the column 'partition' to choose partitions yourself.",
+    **dict.fromkeys(
+        (
+            "assign",
+            "subscribe",
+            "subscribepattern",
+            "startingoffsets",
+            "startingtimestamp",
+            "endingoffsets",
+            "endingtimestamp",
+            "failondataloss",
+            "maxoffsetspertrigger",
+            "minpartitions",
+        ),
+        _OF_A_SOURCE,
+    ),
 }

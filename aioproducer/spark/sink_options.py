@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Final
 
-from aioproducer.config import ProducerConfig
+from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.producer import Producer
 from aioproducer.spark.given_options import HEADERS, OptionValue, given_options
@@ -171,8 +172,17 @@ class SinkOptions:
 _BATCH_SIZE: Final = 262_144
 
 
+def _check_spelling(properties: Mapping[str, object]) -> None:
+    """A producer, who refuses what it does not know, would name only the nearest one of its own options."""
+    for name in properties:
+        near = get_close_matches(name, [*OWN, *(each.replace("_", ".") for each in OPTIONS)], n=1)
+        if near and near[0] in OWN:
+            raise ConfigError(f"{name!r} is not an option. Did you mean {near[0]!r}?")
+
+
 def _producer_config(properties: Mapping[str, object]) -> ProducerConfig:
     try:
+        _check_spelling(properties)
         config = ProducerConfig.from_properties(properties)
     except ConfigError as error:
         own = ", ".join(OWN)

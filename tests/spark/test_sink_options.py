@@ -83,6 +83,9 @@ def test_options_travel_to_the_tasks() -> None:
         ({**SERVERS, "kafka.group.id": "g"}, "belongs to a consumer"),
         ({**SERVERS, "kafka.interceptor.classes": "x"}, "no JVM"),
         ({**SERVERS, "kafka.linger.millis": "1"}, "Options of the sink are topic"),
+        ({**SERVERS, "delivery.garantee": "exactly-once"}, "Did you mean 'delivery.guarantee'?"),
+        ({**SERVERS, "failondataloss": "false"}, "belongs to Spark's source for Kafka"),
+        ({**SERVERS, "startingOffsets": "earliest"}, "belongs to Spark's source for Kafka"),
         ({**SERVERS, "delivery.guarantee": "exactly-onec"}, "Did you mean 'exactly-once'?"),
         ({**SERVERS, "report": "hdfs://nn/report"}, "not a URL"),
         ({**SERVERS, "report": ""}, "'report' is empty"),
@@ -107,6 +110,10 @@ def test_what_is_wrong_is_said_with_the_way_out(given: dict[str, str], sentence:
         SinkOptions.from_spark(given)
 
     assert sentence in str(caught.value)
+
+
+def test_what_sparks_own_sink_is_told_of_headers_is_taken() -> None:
+    assert SinkOptions.from_spark({**SERVERS, "includeHeaders": "true"}) == SinkOptions.from_spark(SERVERS)
 
 
 def test_avro_has_a_schema_and_a_registry_whose_login_is_not_told() -> None:
