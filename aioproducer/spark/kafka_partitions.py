@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigError, InvalidRecord
 from aioproducer.producer import Producer
 from aioproducer.record import partition_for_key
+from aioproducer.spark.sink_columns import check_case, check_type
 from aioproducer.spark.topic_split import load_pyarrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["one_task_each", "partition_for_kafka", "slots"]
+
+#: Kafka has 31 bits for the number of a partition.
+_LAST: Final = 2**31 - 1
 
 
 def partition_for_kafka(
@@ -28,13 +33,25 @@ def partition_for_kafka(
     ``tasks`` is how many tasks share the partitions; None: as many as there are partitions, but no more than run at once
     (with Spark Connect: than ``spark.sql.shuffle.partitions``).
 
-    Asks Kafka for the topic; raises what `Producer.partitions_for` does. The rows of a partition keep no order over the
+    Asks Kafka for the topic; raises what `Producer.partitions_for` does, and `ConfigError` for a key or partition of a type
+    that is none, and for fewer tasks than one. The rows of a partition keep no order over the
     shuffle unless they are sorted behind it.
     """
     load_pyarrow()
+    _check(df, tasks)
     count = asyncio.run(_count_partitions(topic, bootstrap_servers))
     chosen = cast("Any", df).mapInArrow(choose_partitions(count), _with_partition(df))
     return one_task_each(chosen, min(count, _parallelism(df)) if tasks is None else tasks)
+
+
+def _check(df: DataFrame, tasks: int | None) -> None:
+    if tasks is not None and tasks < 1:
+        raise ConfigError(f"tasks={tasks}: at least one task has to write.")
+    for field in df.schema.fields:
+        if field.name in ("key", "partition"):
+            check_type(field.name, field.dataType.simpleString())
+        elif field.name.lower() in ("key", "partition"):
+            check_case(field.name, df.columns)
 
 
 def one_task_each(df: DataFrame, tasks: int) -> DataFrame:
@@ -67,6 +84,10 @@ def _chosen(batch: Any, count: int, turn: int) -> tuple[Any, int]:
     chosen: list[int] = []
     for key, partition in zip(keys, given, strict=True):
         if partition is not None:
+            if not 0 <= partition <= _LAST:
+                raise InvalidRecord(
+                    f"A row has {partition} in the column 'partition', where whole numbers from 0 to 2**31 - 1 are expected."
+                )
             chosen.append(partition)
         elif key is not None:
             chosen.append(partition_for_key(key, count))

@@ -13,7 +13,7 @@ from aioproducer.spark.json_types import check_json
 from aioproducer.spark.schema_registry import SchemaRegistryError, value_subject
 from aioproducer.spark.sink_options import SinkOptions, ValueFormat
 
-__all__ = ["SinkColumns"]
+__all__ = ["SinkColumns", "check_case", "check_type"]
 
 #: Names and types of the columns that mean something to Kafka, as Spark's own sink takes them; types as Spark spells them.
 _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -58,7 +58,9 @@ class SinkColumns:
         is_made = options.value_format is not ValueFormat.RAW
         for name, kind in schema:
             if name in _TYPES:
-                _check_type(name, kind)
+                check_type(name, kind)
+            elif not is_made and (name.lower() != "topic" or options.topic is None):
+                check_case(name, names)
             if names.count(name) > 1 and (is_made or name in _TYPES):
                 raise ConfigError(f"The DataFrame has more than one column {name!r}; rename or drop the others.")
         if is_made:
@@ -105,7 +107,8 @@ class SinkColumns:
         return replace(self, avro=replace(avro, schema_id=known))
 
 
-def _check_type(name: str, kind: str) -> None:
+def check_type(name: str, kind: str) -> None:
+    """Raise `ConfigError` unless that part of a record can be of this type, in Spark's short spelling."""
     if (name, kind) == ("timestamp", "timestamp_ntz"):
         raise ConfigError(
             "The column 'timestamp' is of type timestamp_ntz: without a time zone it names no moment. "
@@ -116,6 +119,16 @@ def _check_type(name: str, kind: str) -> None:
         raise ConfigError(
             f"The column {name!r} is of type {kind}; it must be {' or '.join(_TYPES[name])}. Cast it, as in "
             f"df.withColumn({name!r}, col({name!r}).cast({_TYPES[name][0]!r})), or give it another name."
+        )
+
+
+def check_case(name: str, names: Sequence[str]) -> None:
+    """Raise `ConfigError` for a column that is none of a record only because of its capitals, which Spark itself ignores."""
+    meant = name.lower()
+    if name != meant and meant in _TYPES and meant not in names:
+        raise ConfigError(
+            f"The column {name!r} would not be written, as the part of a record is called {meant!r}, in lower case: "
+            f"df.withColumnRenamed({name!r}, {meant!r}). If it is something else, drop it."
         )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioproducer import Producer, TransactionCoordinatorClient
-from aioproducer.errors import ConfigError
+from aioproducer.errors import ConfigError, InvalidRecord
 from aioproducer.record import partition_for_key
 from aioproducer.spark import WriteFailed, foreach_batch, partition_for_kafka, write_exactly_once
 from aioproducer.spark.barrier_failure import name_transaction, named_transactions
@@ -49,6 +49,36 @@ def test_partitions_are_chosen_as_every_kafka_producer_does() -> None:
     [batch] = choose_partitions(7)([pa.record_batch({"key": keys})])
 
     assert batch.column("partition").to_pylist() == [partition_for_key(key.encode(), 7) for key in keys]
+
+
+@pytest.mark.parametrize("partition", [-1, 5_000_000_000])
+def test_a_partition_that_is_none_is_told_as_the_rows(partition: int) -> None:
+    table = pa.record_batch({"partition": pa.array([0, partition], pa.int64())})
+
+    with pytest.raises(InvalidRecord, match=rf"^A row has {partition} in the column 'partition'"):
+        list(choose_partitions(2)([table]))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("columns", "tasks", "sentence"),
+    [
+        ("1 AS key", None, "The column 'key' is of type int; it must be string or binary"),
+        ("'1' AS partition", None, "The column 'partition' is of type string; it must be int"),
+        ("'k' AS Key", None, "df.withColumnRenamed('Key', 'key')"),
+        ("'k' AS key", 0, "tasks=0: at least one"),
+    ],
+)
+def test_rows_that_cannot_be_placed_are_refused_before_kafka_is_asked(
+    spark: SparkSession, columns: str, tasks: int | None, sentence: str
+) -> None:
+    df = spark.sql(f"SELECT {columns}, 'v' AS value")
+
+    with pytest.raises(ConfigError) as caught:
+        partition_for_kafka(df, "orders", "127.0.0.1:1", tasks)
+
+    assert sentence in str(caught.value)
 
 
 def test_a_client_of_spark_connect_is_refused_before_it_has_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,13 @@ def test_columns_that_mean_nothing_to_kafka_are_left_out() -> None:
     assert not found.has("topic"), "the option wins"
 
 
+def test_capitals_matter_only_where_the_column_would_be_lost() -> None:
+    both = [("key", "string"), ("Key", "string"), ("value", "string"), ("Topic", "string")]
+
+    assert columns(both, **TOPIC).names == ("key", "value")
+    assert columns([("Key", "string")], **TOPIC, **{"value.format": "json"}).payload == ("Key",)
+
+
 @pytest.mark.parametrize("kind", ["array<struct<key:string,value:binary>>", "map<string,binary>"])
 def test_headers_are_pairs_or_a_map(kind: str) -> None:
     assert columns([("value", "varchar(20)"), ("headers", kind)], **TOPIC).has("headers")
@@ -108,6 +115,9 @@ def test_where_rows_name_their_topics_the_driver_registers_nothing() -> None:
         ([("value", "string"), ("headers", "string")], TOPIC, "'headers' is of type string"),
         ([("value", "string"), ("value", "string")], TOPIC, "more than one column 'value'"),
         ([("value", "string")], {}, "No topic is named"),
+        ([("value", "string"), ("Key", "string")], TOPIC, "df.withColumnRenamed('Key', 'key')"),
+        ([("VALUE", "string")], TOPIC, "df.withColumnRenamed('VALUE', 'value')"),
+        ([("value", "string"), ("Topic", "string")], {}, "df.withColumnRenamed('Topic', 'topic')"),
         ([("value", "string"), ("n", "int")], {**TOPIC, "value.format": "json"}, "a column 'value' as well"),
         ([("key", "string")], {**TOPIC, "value.format": "json"}, "no column is left"),
         (
