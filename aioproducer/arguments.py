@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from math import inf
 from numbers import Real
 from sys import float_info
-from typing import cast, overload
+from typing import Final, cast, overload
 
 from aioproducer.errors import ConfigError, InvalidRecord, KafkaError
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -19,9 +20,23 @@ __all__ = [
     "checked_name",
     "checked_offsets",
     "checked_partition",
+    "checked_topic",
     "is_async",
     "is_timeout",
 ]
+
+#: Kafka's rule for the names of topics (org.apache.kafka.common.internals.Topic).
+_LEGAL_TOPIC: Final = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}\Z")
+
+
+def checked_topic(topic: object, refusal: Callable[[str], KafkaError]) -> str:
+    """The topic, whose name is possible; raises what ``refusal`` makes of the reason."""
+    if isinstance(topic, str) and _LEGAL_TOPIC.match(topic):
+        return topic
+    raise refusal(
+        f"topic={topic!r}: a topic's name is 1 to 249 of the characters a-z, A-Z, 0-9, '.', "
+        "'_' and '-', and neither '.' nor '..'."
+    )
 
 
 def is_timeout(timeout: object) -> bool:

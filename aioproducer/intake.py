@@ -10,12 +10,12 @@ There is no await after the memory was granted: a record is buffered entirely or
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 from aioproducer.accumulator import PoolClosed
+from aioproducer.arguments import checked_topic
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import TopicMetadata
 from aioproducer.core.partitioner import PartitionIds, RoundRobinPartitioner
@@ -40,10 +40,6 @@ from aioproducer.types import Header, HeadersInput, ProducerRecord, RecordMetada
 __all__ = ["Intake", "SerializedRecord", "run_now", "whole_record"]
 
 _T = TypeVar("_T")
-
-#: Kafka's rule for the names of topics (org.apache.kafka.common.internals.Topic).
-_LEGAL_TOPIC = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}\Z")
-
 
 #: Of so many topics it is remembered what was found out, so that it need not be done for each record.
 _MAX_KEPT = 10_000
@@ -158,13 +154,9 @@ class Intake:
         return SerializedRecord(topic, partition, timestamp_ms, key, value, headers, size)
 
     def check_topic(self, topic: object) -> None:
-        if not isinstance(topic, str) or not _LEGAL_TOPIC.match(topic):
-            raise InvalidRecord(
-                f"topic={topic!r}: a topic's name is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
-                "and neither '.' nor '..'."
-            )
+        name = checked_topic(topic, InvalidRecord)
         if len(self._legal_topics) < _MAX_KEPT:
-            self._legal_topics.add(topic)
+            self._legal_topics.add(name)
 
     def _too_large(self, topic: str, size: int) -> RecordTooLarge:
         by_memory = self.config.buffer_memory <= self.config.max_request_size  # which cannot be raised alone then

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
+from aioproducer.arguments import checked_topic
 from aioproducer.errors import ConfigError
 
 __all__ = ["OF_SPARK", "OWN", "REFUSED", "DeliveryGuarantee", "MissingMarker", "OwnOption", "ValueFormat"]
@@ -54,6 +55,10 @@ def _text(name: str, text: str) -> str:
     return text
 
 
+def _topic(name: str, text: str) -> str:
+    return checked_topic(_text(name, text), lambda why: ConfigError(f"The option {name!r} names no topic: {why}"))
+
+
 def _positive(name: str, text: str) -> int:
     try:
         number = int(text)
@@ -76,7 +81,7 @@ def _dead_letter_topic(name: str, text: str) -> str | None:
         return None
     if kind.lower() != "dead-letter" or not topic.strip():
         raise ConfigError(f"{name}={text!r}: there is 'fail' and 'dead-letter:<topic>'.")
-    return topic.strip()
+    return _topic(name, topic.strip())
 
 
 def _one_of(choices: type[_E]) -> Callable[[str, str], _E]:
@@ -94,11 +99,11 @@ def _one_of(choices: type[_E]) -> Callable[[str, str], _E]:
 
 
 OWN: Final[Mapping[str, OwnOption]] = {
-    "topic": OwnOption("topic", _text),
+    "topic": OwnOption("topic", _topic),
     "delivery.guarantee": OwnOption("guarantee", _one_of(DeliveryGuarantee)),
     "transactional.id": OwnOption("transactional_id", _text),
     "transaction.timeout.ms": OwnOption("transaction_timeout_ms", _positive),
-    "commit.marker.topic": OwnOption("marker_topic", _text),
+    "commit.marker.topic": OwnOption("marker_topic", _topic),
     "commit.marker.missing": OwnOption("missing_marker", _one_of(MissingMarker)),
     "job.id": OwnOption("job_id", _text),
     "value.format": OwnOption("value_format", _one_of(ValueFormat)),
