@@ -80,8 +80,8 @@ VERB: Final = Verb(
 
 
 def _plan(options: argparse.Namespace) -> LoadPlan:
-    from aioproducer.config import ProducerConfig
     from aioproducer.spark.load import LoadPlan
+    from aioproducer.spark.sink_options import SinkOptions
 
     if options.exactly_once and options.id is None:
         raise Trouble(
@@ -90,9 +90,8 @@ def _plan(options: argparse.Namespace) -> LoadPlan:
     if not options.exactly_once and (options.id is not None or options.checkpoint is not None or options.again):
         raise Trouble("--id, --checkpoint and --again belong to --exactly-once; add that, or leave them out.")
     producer = {"bootstrap.servers": options.bootstrap_servers, **dict(options.options)}
-    ProducerConfig.from_properties(dict(producer))  # what is wrong with the options is said before Spark is started
     directory = options.checkpoint or Path(".aioproducer-load", options.id or "")
-    return LoadPlan(
+    plan = LoadPlan(
         files=files_of(options, options.files),
         topic=options.topic,
         producer=producer,
@@ -102,6 +101,8 @@ def _plan(options: argparse.Namespace) -> LoadPlan:
         max_files=options.max_files,
         is_again=options.again,
     )
+    SinkOptions.from_spark(plan.sink_options())  # what is wrong with them is said before Spark is started
+    return plan
 
 
 def _load(spark: Any, plan: LoadPlan, out: Console) -> LoadResult:
