@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.spark.load_errors import cause_of
@@ -82,7 +85,8 @@ def spark_session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        with _interrupted_afterwards():
+            session = builder.getOrCreate()
     except Exception as error:  # of PySpark, of Py4J or of its own code, for whatever the settings do to it
         raise SparkNotStarted(cause_of(error)) from error
     context: Any = session.sparkContext
@@ -93,6 +97,33 @@ def spark_session(
     finally:
         if exit_status(session, seconds=0) is None:
             session.stop()
+
+
+@contextmanager
+def _interrupted_afterwards() -> Generator[None, None, None]:
+    """Let Ctrl-C wait until the block is left; a second one does not.
+
+    PySpark forgets a JVM that it was starting, which prints a stack trace then and runs on for ever. Once it has started, it
+    ends with this process; PySpark minds the signal itself by then.
+    """
+    if current_thread() is not main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    pressed: list[int] = []
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is wait:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def exit_status(session: SparkSession, seconds: float = _TO_END) -> int | None:

@@ -1,9 +1,11 @@
-"""The command ``aioproducer load`` where Spark dies on the way; what it loads is tested beside `aioproducer.spark`."""
+"""The command ``aioproducer load`` where Spark dies or is interrupted; what it loads is tested beside the sink."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,43 @@ def test_of_a_spark_that_dies_while_it_writes_it_is_said_that_rows_may_be_there(
     assert running.returncode == 1, errors
     assert "Some of the rows may be in the topic already" in errors.splitlines()[-1]
     assert "Traceback" not in errors
+
+
+#: A shell that has put pytest in the background has told it, and its children, to mind no Ctrl-C.
+_MINDING_CTRL_C = """
+import signal, sys
+from aioproducer.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind(broker: FakeBroker, tmp_path: Path) -> None:
+    need()
+    lines = tmp_path / "lines.txt"
+    lines.write_text("one\n")
+    what = ["load", str(lines), "--topic", "orders", "--bootstrap-servers", broker.bootstrap_servers]
+    with subprocess.Popen(
+        [sys.executable, "-c", _MINDING_CTRL_C, *what], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        java = _java_of(running)
+        running.send_signal(signal.SIGINT)
+        try:
+            _, errors = running.communicate(timeout=100)  # as long as the JVM has its standard error open
+        finally:
+            kill(java)
+
+    assert running.returncode == 130
+    assert errors.splitlines()[-1] == "aioproducer load: interrupted."
+    assert "Exception" not in errors
+
+
+def _java_of(running: subprocess.Popen[str]) -> int:
+    while True:
+        assert running.poll() is None
+        for pid in processes():
+            if parent_of(pid) == running.pid and "SparkSubmit" in command_of(pid):
+                return pid
+        time.sleep(0.05)
