@@ -86,7 +86,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> ExitCode:
     require("The audit", ["confluent_kafka", "numpy", "pandas", "pyarrow"], "audit")
-    require_spark("The audit")
+    require_spark("The audit", options)
     plan = _plan(options)
     for name, path in _files_to_write(options):
         _check_file(name, path)

@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     from aioproducer.spark.load import LoadFailed
 
     require("A load", ["pyarrow", "pandas"], "load")
-    require_spark("A load")
+    require_spark("A load", options)
     plan = _plan(options)
     out = console(as_json=options.json)
     how = f"exactly once as {plan.load_name!r}, checkpoint {plan.checkpoint}" if plan.load_name else "at least once"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import threading
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.cli.console import Advance
 from aioproducer.cli.verb import Trouble
@@ -22,15 +23,36 @@ if TYPE_CHECKING:
 
 __all__ = ["in_percent", "require_spark", "session_for"]
 
+#: Where one of these is set, every session of PySpark's is a client of Spark Connect.
+_CONNECT_VARIABLES: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
-def require_spark(purpose: str) -> None:
-    """Raise Trouble where ``purpose`` (the beginning of a sentence) cannot be, for want of PySpark or Java."""
+
+def require_spark(purpose: str, options: argparse.Namespace) -> None:
+    """Raise Trouble where ``purpose`` (the beginning of a sentence) cannot be: without PySpark or Java, and with Connect."""
     from aioproducer.spark.load_session import SparkMissing, check_spark
 
+    asks = _asks_for_connect(options)
+    if asks is not None:
+        raise Trouble(
+            f"{purpose} needs the JVM of a Spark of its own, and {asks} asks for Spark Connect, which has none to show. Do "
+            "without that, and let --master be local[*], spark://host:7077 or any other master."
+        )
     try:
         check_spark(purpose)
     except SparkMissing as error:
         raise Trouble(str(error)) from error
+
+
+def _asks_for_connect(options: argparse.Namespace) -> str | None:
+    """What does, without the address: there may be a token in it."""
+    settings = dict(options.settings)
+    if options.master.startswith("sc://"):
+        return "--master sc://..."
+    if "spark.remote" in settings:
+        return "--conf spark.remote=..."
+    if settings.get("spark.api.mode", "").lower() == "connect":
+        return "--conf spark.api.mode=connect"
+    return next((f"the variable {name}" for name in _CONNECT_VARIABLES if name in os.environ), None)
 
 
 @contextmanager

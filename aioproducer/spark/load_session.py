@@ -33,6 +33,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.log.level": "OFF",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.session.timeZone": "UTC",
+    "spark.api.mode": "classic",  # in some distributions of PySpark, and with SPARK_CONNECT_MODE=1, it is Spark Connect
 }
 #: On one machine nobody else is to reach it, and the command may run where no name of the machine can be resolved.
 _LOCAL_SETTINGS: Final[Mapping[str, str]] = {

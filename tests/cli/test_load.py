@@ -1,7 +1,8 @@
-"""The command ``aioproducer load`` where Spark dies or is interrupted; what it loads is tested beside the sink."""
+"""The command ``aioproducer load`` and its Spark, which dies, or is interrupted; what it loads is tested beside the sink."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -78,3 +79,20 @@ def _java_of(running: subprocess.Popen[str]) -> int:
             if parent_of(pid) == running.pid and "SparkSubmit" in command_of(pid):
                 return pid
         time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_it_is_no_client_of_spark_connect_where_all_others_are(broker: FakeBroker, tmp_path: Path) -> None:
+    need()
+    lines = tmp_path / "lines.txt"
+    lines.write_text("one\ntwo\n")
+    what = [str(lines), "--format", "text", "--value-format", "raw", "--topic", "orders"]
+    command = [sys.executable, "-m", "aioproducer", "load", *what, "--bootstrap-servers", broker.bootstrap_servers]
+
+    done = subprocess.run(
+        command, env={**os.environ, "SPARK_CONNECT_MODE": "1"}, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert [record.value for record in broker.records("orders")] == [b"one", b"two"]

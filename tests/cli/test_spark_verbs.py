@@ -97,6 +97,37 @@ def test_without_java_it_says_which_one_to_install(
     assert "needs Java 17 or later, and Java was not found" in refused(verb, capsys=capsys)
 
 
+@pytest.mark.parametrize("verb", COMMANDS)
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--master", "sc://spark:15002/;token=secret"], "--master sc://... asks for Spark Connect"),
+        (["--conf", "spark.remote=sc://spark:15002/;token=secret"], "--conf spark.remote=... asks for Spark Connect"),
+        (["--conf", "spark.api.mode=Connect"], "--conf spark.api.mode=connect asks for Spark Connect"),
+    ],
+)
+def test_spark_connect_is_refused(
+    verb: str, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = refused(verb, *arguments, capsys=capsys)
+
+    assert complaint in error
+    assert "secret" not in error
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+@pytest.mark.parametrize("variable", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
+def test_a_variable_that_makes_every_session_one_of_spark_connect_is_named(
+    verb: str, variable: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "sc://spark:15002/;token=secret")
+
+    error = refused(verb, capsys=capsys)
+
+    assert f"the variable {variable} asks for Spark Connect" in error
+    assert "secret" not in error
+
+
 @pytest.mark.parametrize(
     ("url", "login"), [("http://registry:8081", "me:secret"), ("http://you:other@registry:8081", "you:other")]
 )
