@@ -6,9 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import aioproducer.spark
 
 HOME = Path(aioproducer.spark.__file__).parent
+
+#: Makes PySpark say that it is this version.
+_VERSION = "import pyspark; pyspark.__version__ = {version!r}\n"
+LATER = _VERSION.format(version="4.1.0")
 
 #: Makes the modules look as if they were not installed.
 _HIDE = "import sys; sys.path.insert(0, {home!r}); sys.modules.update(dict.fromkeys({hidden!r}))\n"
@@ -27,12 +33,21 @@ def test_spark_finds_the_source_where_it_looks() -> None:
         "print(importlib.import_module(name).DefaultSource.name())"
     )
 
-    assert run(code) == "aioproducer"
+    assert run(LATER + code) == "aioproducer"
+
+
+@pytest.mark.parametrize(("version", "is_found"), [("4.0.5", "False"), ("4.1.0.dev0", "True"), ("4.10.0", "True")])
+def test_it_is_not_found_where_register_would_be_refused_then(version: str, is_found: str) -> None:
+    code = "import pyspark_aioproducer as p; print(hasattr(p, 'DefaultSource'))"
+
+    assert run(_VERSION.format(version=version) + code) == is_found
 
 
 def test_the_package_that_spark_imports_never_raises() -> None:
-    assert run("import pyspark_aioproducer as p; print(hasattr(p, 'DefaultSource'))", "pyspark") == "False"
-    assert run("import pyspark_aioproducer as p; print(hasattr(p, 'DefaultSource'))", "pyarrow") == "True"
+    code = "import pyspark_aioproducer as p; print(hasattr(p, 'DefaultSource'))"
+
+    assert run(code, "pyspark") == "False"
+    assert run(LATER + code, "pyarrow") == "True"
 
 
 def test_without_pyarrow_the_writer_says_what_to_install() -> None:
@@ -64,6 +79,6 @@ def test_finding_the_source_costs_sessions_that_write_nothing_next_to_nothing() 
         "print(len(set(sys.modules) - before), {'asyncio', 'aioproducer.producer'} & (set(sys.modules) - before))"
     )
 
-    count, others = run(code).split(" ", 1)
+    count, others = run(LATER + code).split(" ", 1)
 
     assert (int(count) < 10, others) == (True, "set()")

@@ -10,6 +10,10 @@ from contextlib import suppress
 __all__: list[str] = []
 
 with suppress(Exception):
-    from aioproducer.spark import AioProducerSource as DefaultSource
+    from pyspark import __version__ as _version
 
-    __all__ += ["DefaultSource"]
+    # PySpark 4.0 refuses to register() what it has found by itself (SPARK-51919), so there it is not to be found.
+    if not _version.startswith("4.0."):
+        from aioproducer.spark import AioProducerSource as DefaultSource
+
+        __all__ += ["DefaultSource"]
