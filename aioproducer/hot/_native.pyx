@@ -70,6 +70,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     PyObject* PyErr_Occurred()
     void PyErr_Clear()
+    void PyObject_GC_UnTrack(PyObject*)
     int PyContext_Enter(object context)
     int PyContext_Exit(object context) except -1
 
@@ -118,17 +119,19 @@ cdef object RUNNING_LOOP = "__asyncio_running_event_loop__"
 
 cdef dict CLOCKS = time.__dict__
 cdef str TIME_NS = "time_ns"
+cdef object clock_itself = time.time_ns  # into which time-machine writes another function, where others replace the attribute
 cdef PyCFunction system_clock = NULL
 cdef unsigned long long clocks_version = 0  # of `CLOCKS` when the system's clock was last found there
-if PyCFunction_CheckExact(<PyObject*>time.time_ns):
-    system_clock = PyCFunction_GET_FUNCTION(<PyObject*>time.time_ns)
+if PyCFunction_CheckExact(<PyObject*>clock_itself):
+    system_clock = PyCFunction_GET_FUNCTION(<PyObject*>clock_itself)
 
 
 cdef inline long long now_ms() except? -1:
     """Milliseconds since 1970, by the clock that ``time.time_ns`` tells, too: tests freeze that one, or move it."""
     cdef timespec now
     cdef unsigned long long version = version_of(<PyObject*>CLOCKS)
-    if not version or version != clocks_version:
+    # A version is noted only where `clock_itself` was found there, a function of C.
+    if not version or version != clocks_version or PyCFunction_GET_FUNCTION(<PyObject*>clock_itself) != system_clock:
         if not is_system_clock():
             return time.time_ns() // 1_000_000
         global clocks_version
@@ -140,7 +143,9 @@ cdef inline long long now_ms() except? -1:
 cdef bint is_system_clock() except -1:
     """Whether ``time.time_ns`` is what Python comes with."""
     cdef PyObject* clock = PyDict_GetItemWithError(<PyObject*>CLOCKS, <PyObject*>TIME_NS)
-    return clock is not NULL and PyCFunction_CheckExact(clock) and PyCFunction_GET_FUNCTION(clock) == system_clock
+    if clock is not <PyObject*>clock_itself or not PyCFunction_CheckExact(clock):
+        return False
+    return PyCFunction_GET_FUNCTION(clock) == system_clock
 
 
 def count_fork():
@@ -454,7 +459,7 @@ cdef void end_delivery(PyObject* delivery) noexcept:
     free_delivery(delivery)
 
 
-cdef inline void put_item(object made, Py_ssize_t at, object item):
+cdef inline void put_item(object made, Py_ssize_t at, object item) noexcept:
     Py_INCREF(item)
     PyTuple_SET_ITEM(made, at, item)
 
@@ -468,7 +473,8 @@ cdef object running_loop():
     global loop_of_thread, kept_of_thread
     cdef PyObject* threads = PyThreadState_GetDict()
     cdef PyObject* kept = NULL if threads is NULL else PyDict_GetItemWithError(threads, <PyObject*>RUNNING_LOOP)
-    if kept is not NULL and kept is <PyObject*>kept_of_thread:
+    # From Python 3.12 on, None is kept where no loop runs any more.
+    if kept is not NULL and kept is <PyObject*>kept_of_thread and kept_of_thread is not None:
         return loop_of_thread
     loop = asyncio.get_running_loop()
     if kept is not NULL:
@@ -688,7 +694,8 @@ cdef PySendResult send_known(PyObject* self, PyObject* ignored, PyObject** resul
     return send_delivery(<PyObject*>(<Known>self).delivery, ignored, result)
 
 
-# The interpreter's ``await`` asks these slots. `Delivery` has no ``__next__`` and no ``send``, and is no iterator for anybody else.
+# The interpreter's ``await`` asks these slots. There is no ``__next__``, no ``send`` and no ``__iter__``: nothing but ``next()``
+# would take a `Delivery` for an iterator.
 
 
 cdef PyObject* await_delivery(PyObject* delivery) noexcept:
@@ -877,8 +884,8 @@ cdef class Appender:
         """Whether the attached event loop is running in this thread.
 
         Up to Python 3.11 asyncio makes a system call to answer that. What it keeps for a thread is another object whenever
-        another loop begins to run there, so that the same one need not be asked about twice. (Later it may also be None.)
-        And as long as nothing of what is kept for the thread has changed, that is still there.
+        another loop begins to run there, so that the same one need not be asked about twice. (In 3.12 it may also be None, and
+        later there is nothing.) And as long as nothing of what is kept for the thread has changed, that is still there.
         """
         cdef PyObject* threads = PyThreadState_GetDict()
         cdef unsigned long long version = 0 if threads is NULL else version_of(threads)
@@ -1331,9 +1338,10 @@ cdef class Call:
 
     cdef int forget(self) except -1:
         """Let go of the producer and of what the call was given: a task keeps its coroutine, and may be kept for long."""
-        appender, topic, value, key, rest = self.appender, self.topic, self.value, self.key, self.rest
+        appender, topic, value, key = self.appender, self.topic, self.value, self.key
+        partition, rest = self.partition, self.rest
         self.appender = self.rest = None
-        self.topic = self.value = self.key = None  # the partition is a number
+        self.topic = self.value = self.key = self.partition = None
         return 0
 
     cdef int take_long_way(self) except -1:
@@ -1536,12 +1544,14 @@ cdef destructor free_send = (<CTypeObject*>Send).tp_dealloc
 
 cdef void end_enqueue(PyObject* call) noexcept:
     if not (<Call>call).has_begun:
+        PyObject_GC_UnTrack(call)  # so that nobody finds it meanwhile
         say(complain, call)
     free_enqueue(call)
 
 
 cdef void end_send(PyObject* call) noexcept:
     if not (<Call>call).has_begun:
+        PyObject_GC_UnTrack(call)  # so that nobody finds it meanwhile
         say(complain, call)
     free_send(call)
 

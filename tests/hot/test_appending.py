@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from decimal import Decimal
 from fractions import Fraction
 from math import inf, nan
@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+import time_machine
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -403,17 +404,30 @@ def test_the_bytes_of_a_record_without_a_timestamp_say_when_that_was(twin: Twin,
     assert [before <= record.timestamp_ms <= after for record in batch.builder.read_records()] == [True, True]
 
 
+@contextmanager
+def replaced() -> Iterator[None]:
+    """As freezegun does it."""
+    with pytest.MonkeyPatch.context() as frozen:
+        frozen.setattr(time, "time_ns", lambda: 1_234_567_890)
+        yield
+
+
+def written_into() -> AbstractContextManager[object]:
+    """Another function of C within the same object."""
+    return time_machine.travel(1.234_567_890, tick=False)
+
+
 @each_twin
+@pytest.mark.parametrize("frozen", [replaced, written_into])
 def test_a_clock_that_a_test_froze_is_the_one_that_is_asked(
-    twin: Twin, loop: object, monkeypatch: pytest.MonkeyPatch
+    twin: Twin, loop: object, frozen: Callable[[], AbstractContextManager[object]]
 ) -> None:
     world = World(twin)
     world.attach(loop)
 
     with running(loop):
         world.appender.append("orders", b"x", None, None, 0, None)  # by the true one
-        with monkeypatch.context() as frozen:
-            frozen.setattr(time, "time_ns", lambda: 1_234_567_890)
+        with frozen():
             world.appender.append("orders", b"x", None, None, 0, None)
             world.appender.append_run("orders", [b"x"], 0, None, 0)
         world.appender.append("orders", b"x", None, None, 0, None)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Generator
 from pathlib import Path
@@ -148,6 +149,58 @@ async def test_a_task_that_is_over_does_not_keep_the_value(twin: Twin) -> None:
     world.told.clear()
 
     assert counts(value) == before
+
+
+@each_twin
+async def test_a_task_that_is_over_keeps_nothing_of_a_call_that_was_refused(twin: Twin) -> None:
+    class Odd:
+        pass
+
+    world = World(twin)
+    world.attach(asyncio.get_running_loop())
+    odd = Odd()
+    gone = weakref.ref(odd)
+    arguments: dict[str, Any] = dict.fromkeys(("value", "key", "headers", "partition", "timestamp_ms"), odd)
+
+    task = asyncio.create_task(world.short_way.enqueue(odd, **arguments))
+    await asyncio.gather(task, return_exceptions=True)
+    world.told.clear()
+    arguments.clear()
+    del odd
+    gc.collect()
+
+    assert gone() is None
+
+
+@needs_native
+@pytest.mark.parametrize("what", ["enqueue", "send"])
+def test_nobody_finds_a_coroutine_that_complains_of_its_end(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(TWINS["native"])
+    found: list[object] = []
+
+    def look(*_: object) -> None:
+        found.extend(each for each in gc.get_objects() if type(each).__name__ in ("Enqueue", "Send"))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", look)
+        call = getattr(world.short_way, what)("orders", b"x")
+        assert gc.is_tracked(call)
+        del call
+
+    assert found == []
+
+
+@each_twin
+def test_without_an_event_loop_nobody_waits(twin: Twin) -> None:
+    result = result_class(twin)(ORDERS)
+    delivery = twin.delivery(result, 0, 5, -1, 3)
+    asyncio.run(asyncio.sleep(0))
+
+    with pytest.raises(RuntimeError):
+        next(delivery.__await__())
+
+    assert result.take_waiters() == []
 
 
 @each_twin
