@@ -75,12 +75,17 @@ class Results:
         """These results, with the cases that ``newer`` has as they are there; ``about`` tells where they were measured."""
         cases = {(run.broker, run.case) for run in newer.runs}
         kept = [run for run in self.runs if (run.broker, run.case) not in cases]
-        names = ", ".join(dict.fromkeys(f"{run.case} ({run.broker})" for run in newer.runs))
+        names = list(dict.fromkeys(f"{run.case} ({run.broker})" for run in newer.runs))
+        before = {
+            ", ".join(each for each in name.split(", ") if each not in names): told for name, told in self.about.items()
+        }
+        before.pop("", None)  # all of them were measured again
         about = {name: value for name, value in newer.about.items() if value != self.about.get(name)}
+        where = "; ".join(f"{name} {value}" for name, value in about.items()) or "measured later"
         return type(self)(
             kept + newer.runs,
             [each for each in self.missing if each[:2] not in cases] + newer.missing,
-            {**self.about, names: "; ".join(f"{name} {value}" for name, value in about.items()) or "measured later"},
+            before | {", ".join(names): where},
         )
 
     def save(self, path: Path) -> None:

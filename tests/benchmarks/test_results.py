@@ -49,6 +49,21 @@ def test_cases_that_were_measured_again_replace_the_old_ones_and_say_where() -> 
     assert found.about == {"machine": "old", "Python": "3.13", "pipelined-100b (mock)": "machine new"}
 
 
+def test_where_a_case_was_measured_is_told_of_the_last_time_alone() -> None:
+    others = Results([Run("mock", "lone", OURS, 0, {"p50_us": 7}), *results(aioproducer=(3,)).runs])
+    others.about = {"machine": "new"}
+    again, once_more = results(aioproducer=(4,)), results(aioproducer=(5,))
+    again.about, once_more.about = {"machine": "newer"}, {"machine": "newest"}
+
+    found = Results(about={"machine": "old"}).renewed(others).renewed(again).renewed(once_more)
+
+    assert found.about == {
+        "machine": "old",
+        "lone (mock)": "machine new",
+        "pipelined-100b (mock)": "machine newest",
+    }
+
+
 def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
     found = results(aioproducer=(100, 10, 100), confluent=(50, 5, 10))
 
