@@ -1538,22 +1538,14 @@ cdef void complain(PyObject* call) noexcept:
     PyErr_WarnEx(RuntimeWarning, (<Call>call).complaint(), 1)
 
 
-cdef destructor free_enqueue = (<CTypeObject*>Enqueue).tp_dealloc
-cdef destructor free_send = (<CTypeObject*>Send).tp_dealloc
+cdef destructor free_call = (<CTypeObject*>Call).tp_dealloc  # of `Enqueue` and `Send`, too, which have nothing of their own
 
 
-cdef void end_enqueue(PyObject* call) noexcept:
+cdef void end_call(PyObject* call) noexcept:
     if not (<Call>call).has_begun:
         PyObject_GC_UnTrack(call)  # so that nobody finds it meanwhile
         say(complain, call)
-    free_enqueue(call)
-
-
-cdef void end_send(PyObject* call) noexcept:
-    if not (<Call>call).has_begun:
-        PyObject_GC_UnTrack(call)  # so that nobody finds it meanwhile
-        say(complain, call)
-    free_send(call)
+    free_call(call)
 
 
 # Cython has no name for the slot ``am_send``, by which the interpreter (up to 3.11) and the tasks of asyncio take an answer
@@ -1565,5 +1557,5 @@ cdef void end_send(PyObject* call) noexcept:
 (<CTypeObject*>Delivery).tp_as_async.am_await = await_delivery
 (<CTypeObject*>Delivery).tp_iternext = next_of_delivery
 (<CTypeObject*>Delivery).tp_dealloc = end_delivery
-(<CTypeObject*>Enqueue).tp_dealloc = end_enqueue
-(<CTypeObject*>Send).tp_dealloc = end_send
+(<CTypeObject*>Enqueue).tp_dealloc = end_call
+(<CTypeObject*>Send).tp_dealloc = end_call
