@@ -13,9 +13,9 @@ import pytest
 from aioproducer import SyncProducer
 from aioproducer.cli.main import main
 from aioproducer.testing import FakeBroker
+from tests.cli.dying_spark import run_until_java_dies
 from tests.conftest import opened
 from tests.spark.kafka_source import kafka_source_jars
-from tests.spark.processes import command_of, kill, parent_of, processes
 
 #: Starts sooner, and is fast enough for a hundred records.
 JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -102,19 +102,12 @@ def test_of_a_spark_that_dies_meanwhile_a_sentence_tells(broker: FakeBroker) -> 
     with SyncProducer(broker.bootstrap_servers) as producer:
         producer.send("orders", "0")
     command = [sys.executable, "-m", "aioproducer", "audit", *options_for(broker), "--sequence", "value"]
-    held = broker.hold("Fetch")
-    try:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-            broker.wait_for(lambda broker: broker.count("Fetch") > 0, 120)
-            [java] = [pid for pid in processes() if parent_of(pid) == running.pid and "java" in command_of(pid)]
-            kill(java)
-            _, errors = running.communicate(timeout=100)
-    finally:
-        held.release()
 
-    assert running.returncode == 2, errors
-    assert errors.splitlines()[-1].startswith("aioproducer audit: Spark's Java process has ended")
-    assert "Traceback" not in errors
+    done = run_until_java_dies(command, broker, "Fetch")
+
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("aioproducer audit: Spark's Java process has ended")
+    assert "Traceback" not in done.stderr
 
 
 def options_for(broker: FakeBroker) -> list[str]:

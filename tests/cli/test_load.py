@@ -12,8 +12,19 @@ from pathlib import Path
 import pytest
 
 from aioproducer.testing import FakeBroker
+from tests.cli.dying_spark import run_until_java_dies
 from tests.spark.local_spark import need
-from tests.spark.processes import command_of, kill, parent_of, processes
+from tests.spark.processes import java_of, kill
+
+AIOPRODUCER = (sys.executable, "-m", "aioproducer")
+
+
+def load_of(broker: FakeBroker, directory: Path) -> list[str]:
+    """What comes behind ``aioproducer`` to load a file of two lines into the topic ``orders``."""
+    lines = directory / "lines.txt"
+    lines.write_text("one\ntwo\n")
+    what = [str(lines), "--format", "text", "--value-format", "raw", "--topic", "orders"]
+    return ["load", *what, "--bootstrap-servers", broker.bootstrap_servers]
 
 
 @pytest.mark.slow
@@ -22,23 +33,12 @@ def test_of_a_spark_that_dies_while_it_writes_it_is_said_that_rows_may_be_there(
     broker: FakeBroker, tmp_path: Path
 ) -> None:
     need()
-    lines = tmp_path / "lines.txt"
-    lines.write_text("one\ntwo\n")
-    what = [str(lines), "--format", "text", "--value-format", "raw", "--topic", "orders"]
-    command = [sys.executable, "-m", "aioproducer", "load", *what, "--bootstrap-servers", broker.bootstrap_servers]
-    held = broker.hold("Produce")
-    try:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-            broker.wait_for(lambda broker: broker.count("Produce") > 0, 120)
-            [java] = [pid for pid in processes() if parent_of(pid) == running.pid and "java" in command_of(pid)]
-            kill(java)
-            _, errors = running.communicate(timeout=100)
-    finally:
-        held.release()
 
-    assert running.returncode == 1, errors
-    assert "Some of the rows may be in the topic already" in errors.splitlines()[-1]
-    assert "Traceback" not in errors
+    done = run_until_java_dies([*AIOPRODUCER, *load_of(broker, tmp_path)], broker, "Produce")
+
+    assert done.returncode == 1, done.stderr
+    assert "Some of the rows may be in the topic already" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
 
 
 #: A shell that has put pytest in the background has told it, and its children, to mind no Ctrl-C.
@@ -54,13 +54,9 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.timeout(300)
 def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind(broker: FakeBroker, tmp_path: Path) -> None:
     need()
-    lines = tmp_path / "lines.txt"
-    lines.write_text("one\n")
-    what = ["load", str(lines), "--topic", "orders", "--bootstrap-servers", broker.bootstrap_servers]
-    with subprocess.Popen(
-        [sys.executable, "-c", _MINDING_CTRL_C, *what], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as running:
-        java = _java_of(running)
+    command = [sys.executable, "-c", _MINDING_CTRL_C, *load_of(broker, tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        java = _java_once_started(running)
         running.send_signal(signal.SIGINT)
         try:
             _, errors = running.communicate(timeout=100)  # as long as the JVM has its standard error open
@@ -72,26 +68,24 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind(broker: FakeBroker, tmp_
     assert "Exception" not in errors
 
 
-def _java_of(running: subprocess.Popen[str]) -> int:
-    while True:
+def _java_once_started(running: subprocess.Popen[str]) -> int:
+    while (java := java_of(running.pid)) is None:
         assert running.poll() is None
-        for pid in processes():
-            if parent_of(pid) == running.pid and "SparkSubmit" in command_of(pid):
-                return pid
         time.sleep(0.05)
+    return java
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_it_is_no_client_of_spark_connect_where_all_others_are(broker: FakeBroker, tmp_path: Path) -> None:
     need()
-    lines = tmp_path / "lines.txt"
-    lines.write_text("one\ntwo\n")
-    what = [str(lines), "--format", "text", "--value-format", "raw", "--topic", "orders"]
-    command = [sys.executable, "-m", "aioproducer", "load", *what, "--bootstrap-servers", broker.bootstrap_servers]
 
     done = subprocess.run(
-        command, env={**os.environ, "SPARK_CONNECT_MODE": "1"}, capture_output=True, text=True, check=False
+        [*AIOPRODUCER, *load_of(broker, tmp_path)],
+        env={**os.environ, "SPARK_CONNECT_MODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["command_of", "environment_of", "kill", "parent_of", "processes", "python_workers_of"]
+__all__ = ["command_of", "environment_of", "java_of", "kill", "parent_of", "processes", "python_workers_of"]
 
 
 def processes() -> Iterator[int]:
@@ -29,6 +29,11 @@ def command_of(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
+
+
+def java_of(pid: int) -> int | None:
+    """The JVM that this process has started for PySpark, once it has."""
+    return next((each for each in processes() if parent_of(each) == pid and "SparkSubmit" in command_of(each)), None)
 
 
 def python_workers_of(jvm: int) -> Sequence[int]:
