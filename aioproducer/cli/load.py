@@ -59,6 +59,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     require("A load", ["pyarrow", "pandas"], "load")
     require_spark("A load", options)
     plan = _plan(options)
+    _check_topic(plan)
     out = console(as_json=options.json)
     how = f"exactly once as {plan.load_name!r}, checkpoint {plan.checkpoint}" if plan.load_name else "at least once"
     out.say(
@@ -103,6 +104,17 @@ def _plan(options: argparse.Namespace) -> LoadPlan:
     )
     SinkOptions.from_spark(plan.sink_options())  # what is wrong with them is said before Spark is started
     return plan
+
+
+def _check_topic(plan: LoadPlan) -> None:
+    """Say now, and not when Spark has started, that there is no such topic or cluster."""
+    from aioproducer.spark.load_state import LoadRefused
+    from aioproducer.spark.load_topic import check_topic
+
+    try:
+        check_topic(plan.producer, plan.topic)
+    except LoadRefused as error:
+        raise Trouble(str(error)) from error
 
 
 def _load(spark: Any, plan: LoadPlan, out: Console) -> LoadResult:

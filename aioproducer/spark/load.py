@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config import ProducerConfig
-from aioproducer.producer import Producer
 from aioproducer.spark.load_errors import cause_of, spark_errors
 from aioproducer.spark.load_files import ORDER, RecordShape, SourceFiles
 from aioproducer.spark.load_listing import FoundFile
@@ -90,11 +89,10 @@ def run_load(spark: SparkSession, plan: LoadPlan, progress: Progress) -> LoadRes
     """Write the files, or what is left of them; blocks until that is done.
 
     Records of one key keep the order of the files' rows, the older file first. Raises FilesRefused and LoadRefused where
-    nothing was begun, what `Producer.partitions_for` does where the topic cannot be asked for, and LoadFailed where it was.
+    nothing was begun, and LoadFailed where it was.
     """
     from aioproducer.spark import AioProducerSource
 
-    asyncio.run(_count_partitions(ProducerConfig.from_properties(dict(plan.producer)), plan.topic))
     spark.dataSource.register(AioProducerSource)
     began = time.monotonic()
     result = LoadResult()
@@ -118,11 +116,6 @@ def _load_once_or_more(spark: SparkSession, plan: LoadPlan, progress: Progress, 
             f"The load stopped: {cause_of(error)} Some of the rows may be in the topic already, and the "
             "same command would write them once more. (--exactly-once goes on where it was, without a duplicate.)"
         ) from error
-
-
-async def _count_partitions(config: ProducerConfig, topic: str) -> int:
-    async with Producer(config) as producer:
-        return len(await producer.partitions_for(topic))
 
 
 def _write(records: DataFrame, plan: LoadPlan, result: LoadResult, options: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer.cli.main import main
 from aioproducer.testing import FakeBroker
 from tests.cli.dying_spark import run_until_java_dies
 from tests.spark.local_spark import need
@@ -25,6 +26,36 @@ def load_of(broker: FakeBroker, directory: Path) -> list[str]:
     lines.write_text("one\ntwo\n")
     what = [str(lines), "--format", "text", "--value-format", "raw", "--topic", "orders"]
     return ["load", *what, "--bootstrap-servers", broker.bootstrap_servers]
+
+
+def test_a_topic_that_is_not_there_is_told_before_spark_is_started_and_is_not_made(
+    broker: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need()
+    options = ["--topic", "nothing", "-X", "unknown.topic.timeout.ms=500"]
+
+    assert main([*load_of(broker, tmp_path), *options]) == 2
+
+    told = capsys.readouterr()
+    assert told.err.endswith(
+        f"aioproducer load: There is no topic 'nothing' at {broker.bootstrap_servers}. Create it, or name another one with "
+        "--topic.\n"
+    )
+    assert "starting Spark" not in told.out
+
+
+def test_so_is_a_cluster_that_does_not_answer(
+    broker: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need()
+    nowhere = ["--bootstrap-servers", "127.0.0.1:1", "-X", "max.block.ms=500"]
+
+    assert main([*load_of(broker, tmp_path), *nowhere]) == 2
+
+    told = capsys.readouterr()
+    assert "no broker of 127.0.0.1:1 is connected" in told.err
+    assert told.err.endswith("Is --bootstrap-servers right, and does Kafka run there?\n")
+    assert "starting Spark" not in told.out
 
 
 @pytest.mark.slow
