@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config import ProducerConfig
-from aioproducer.spark.load_errors import cause_of, spark_errors
+from aioproducer.spark.load_errors import is_of_bad_row, spark_errors
 from aioproducer.spark.load_files import ORDER, RecordShape, SourceFiles
 from aioproducer.spark.load_listing import FoundFile
 from aioproducer.spark.load_log import LoadLog, Slice
@@ -107,14 +107,16 @@ def run_load(spark: SparkSession, plan: LoadPlan, progress: Progress) -> LoadRes
 
 
 def _load_once_or_more(spark: SparkSession, plan: LoadPlan, progress: Progress, result: LoadResult) -> None:
-    records = plan.shape.of(plan.files.read(spark))
+    files = plan.files.find(spark)
+    schema = plan.files.schema_of(spark, files)
+    records = plan.shape.of(plan.files.rows(spark, schema, files))
     try:
         with told(spark, progress):
             _write(records, plan, result, {})
     except spark_errors() as error:
         raise LoadFailed(
-            f"The load stopped: {cause_of(error)} Some of the rows may be in the topic already, and the "
-            "same command would write them once more. (--exactly-once goes on where it was, without a duplicate.)"
+            f"The load stopped: {plan.files.why(spark, error, files, schema)} Some of the rows may be in the topic already, "
+            "and the same command would write them once more. (--exactly-once goes on where it was, without a duplicate.)"
         ) from error
 
 
@@ -205,9 +207,9 @@ class _Slices:
                 _write(self._plan.shape.of(rows), self._plan, self._result, job)
                 break
             except Exception as error:  # of Spark, Java, Kafka or the file system; the transaction is aborted
-                why = cause_of(error)
+                why = self._plan.files.why(self._spark, error, slice_.files, self._schema)
                 logger.warning("Slice %d of the load, attempt %d of %d: %s", slice_.number, attempt, _ATTEMPTS, why)
-                if attempt == _ATTEMPTS:
+                if attempt == _ATTEMPTS or is_of_bad_row(error):
                     raise LoadFailed(
                         f"The load stopped: {why} This run has committed {self._result.transactions} transactions with "
                         f"{self._result.rows:,} rows, and nothing by halves. Run the same command again to go on."

@@ -6,7 +6,15 @@ import re
 from importlib import import_module
 from typing import Final
 
-__all__ = ["HEADERS_DIFFER", "cause_of", "is_of_headers", "spark_errors"]
+__all__ = [
+    "HEADERS_DIFFER",
+    "cause_of",
+    "failed_file",
+    "innermost_cause",
+    "is_of_bad_row",
+    "is_of_headers",
+    "spark_errors",
+]
 
 #: What there is to say of Spark's "CSV header does not conform to the schema".
 HEADERS_DIFFER: Final = (
@@ -23,6 +31,10 @@ _ANY: Final = re.compile(
     re.MULTILINE,
 )
 
+_FILE: Final = re.compile(
+    r"Encountered error while reading file (.+?)\.(?=\s+(?:SQLSTATE|Could not)|\s*$)", re.MULTILINE
+)
+
 
 def spark_errors() -> tuple[type[Exception], ...]:
     """What PySpark raises: its own exceptions, those of Java's that it knows no names for, and what it is of a dead JVM."""
@@ -36,14 +48,32 @@ def is_of_headers(error: BaseException) -> bool:
     return "CSV header does not conform to the schema" in str(error)
 
 
+def is_of_bad_row(error: BaseException) -> bool:
+    """Whether Spark has stopped at a row of CSV or JSON that is none, or does not fit the columns."""
+    return "[MALFORMED_RECORD_IN_PARSING" in str(error)
+
+
+def failed_file(error: BaseException) -> str | None:
+    """The file that Spark was reading, where it says so."""
+    found = _FILE.findall(str(error))
+    return str(found[-1]) if found else None
+
+
 def cause_of(error: BaseException) -> str:
-    """The last exception of ours that the text names, else the last of anybody's, else its first line."""
+    """The last exception of ours that the text names, else the last of anybody's, with the file that was being read."""
     text = str(error).strip()
     if is_of_headers(error):
         return HEADERS_DIFFER
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1])
+    cause, file = innermost_cause(error), failed_file(error)
+    return cause if file is None or file in cause else f"{file} cannot be read: {cause}"
+
+
+def innermost_cause(error: BaseException) -> str:
+    """The last exception that the text names, else its first line."""
+    text = str(error).strip()
     theirs = _ANY.findall(text)
     if theirs:
         return ": ".join(filter(None, theirs[-1]))

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.spark.avro_shape import AvroShape
+from aioproducer.spark.load_bad_rows import check_mode, tell_bad_row
 from aioproducer.spark.load_columns import (
     column_paths,
     faithful_types,
     unfaithful_columns,
     with_faithful_directories,
 )
-from aioproducer.spark.load_errors import HEADERS_DIFFER, is_of_headers, spark_errors
+from aioproducer.spark.load_errors import cause_of, is_of_bad_row, is_of_headers, spark_errors
 from aioproducer.spark.load_listing import (
     FilesRefused,
     FoundFile,
@@ -112,6 +113,9 @@ class SourceFiles:
     ) -> SourceFiles:
         """The files, of the format that their names tell where it is None; raises FilesRefused where they do not."""
         chosen = FileFormat(kind) if kind is not None else _told_by(paths)
+        wrong_mode = check_mode(options)
+        if wrong_mode is not None:
+            raise FilesRefused(wrong_mode)
         given = {name.lower() for name in options}  # Spark does not mind how its options are written
         defaults = {name: value for name, value in _DEFAULTS[chosen].items() if name.lower() not in given}
         return cls(tuple(paths), chosen, {**defaults, **options}, schema)
@@ -138,7 +142,8 @@ class SourceFiles:
         """
         if not files:
             raise FilesRefused(f"There is no file with something in it: {', '.join(self.paths)}.")
-        schema = self._load(spark, files, self.schema).schema
+        with self._refusing(spark, files, None):
+            schema = self._load(spark, files, self.schema).schema
         if not schema.names:
             raise FilesRefused(f"There is no column in {', '.join(self.paths)}.")
         if self.schema is not None:
@@ -171,7 +176,7 @@ class SourceFiles:
         from pyspark.sql.types import StructField, StructType
 
         text = _text_columns(schema, files)
-        with _refusing_headers():
+        with self._refusing(spark, files, schema):
             types = faithful_types(self._load(spark, files, schema), text)
         return StructType(
             [StructField(each.name, _type(types[each.name])) if each.name in types else each for each in schema.fields]
@@ -184,7 +189,7 @@ class SourceFiles:
         text = StructType([StructField(e.name, StringType()) if e.name in data else e for e in schema.fields])
         kinds = {each.name: each.dataType.simpleString() for each in schema.fields if each.name in data}
         types = {name: kind for name, kind in kinds.items() if kind != "string"}  # as which all values stay as they are
-        with _refusing_headers():
+        with self._refusing(spark, files, text):
             found = unfaithful_columns(self._load(spark, files, text), types)
         if found:
             raise FilesRefused(
@@ -203,6 +208,26 @@ class SourceFiles:
         if differing:
             raise FilesRefused(f"Spark would not read the files that were found; they differ by {min(differing)}.")
         return with_order(rows)
+
+    def why(
+        self, spark: SparkSession, error: BaseException, files: Sequence[FoundFile], schema: StructType | None
+    ) -> str:
+        """The cause of an error that Spark has raised while it had these files to read, which may be a row of them."""
+        if is_of_bad_row(error):
+            return tell_bad_row(spark, error, self.format is FileFormat.JSON, self.options, schema, files)
+        return cause_of(error)
+
+    @contextmanager
+    def _refusing(
+        self, spark: SparkSession, files: Sequence[FoundFile], schema: StructType | None
+    ) -> Generator[None, None, None]:
+        """Raise FilesRefused where Spark stops in the block for what is in the files."""
+        try:
+            yield
+        except spark_errors() as error:
+            if is_of_headers(error) or is_of_bad_row(error):
+                raise FilesRefused(self.why(spark, error, files, schema)) from error
+            raise
 
     def _load(self, spark: SparkSession, files: Sequence[FoundFile], schema: StructType | str | None) -> DataFrame:
         reader = spark.read.format(self.format).options(**self.options)
@@ -234,16 +259,6 @@ def _type(name: str) -> DataType:
         "boolean": BooleanType(),
         "date": DateType(),
     }[name]
-
-
-@contextmanager
-def _refusing_headers() -> Generator[None, None, None]:
-    try:
-        yield
-    except spark_errors() as error:
-        if is_of_headers(error):
-            raise FilesRefused(HEADERS_DIFFER) from error
-        raise
 
 
 def with_order(rows: DataFrame) -> DataFrame:
