@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Sequence
 from math import inf
@@ -22,9 +21,9 @@ from uuid import UUID
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 
 from aioproducer.accumulator import RecordAccumulator
+from aioproducer.compressor import Compressor
 from aioproducer.config import ProducerConfig
 from aioproducer.core.answers import match_answers
 from aioproducer.core.backoff import ExponentialBackoff
@@ -53,7 +52,7 @@ from aioproducer.protocol.messages import (
     TopicProduceData,
 )
 from aioproducer.protocol.wire import ZERO_UUID
-from aioproducer.record import Codec, RecordBatchBuilder, encode_batch
+from aioproducer.record import Codec, RecordBatchBuilder
 from aioproducer.shared_acknowledgements import SharedAcknowledgements
 from aioproducer.transactions import Transactions
 
@@ -102,9 +101,7 @@ class Sender:
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._loop = asyncio.get_running_loop()
-        # Not the application's: where its threads wait for their deliveries, there would be none left to compress in.
-        # More than there are processors, as each of them waits for the GIL now and then, for milliseconds.
-        self._workers = anyio.CapacityLimiter(max(4, os.cpu_count() or 1))
+        self._compressor = Compressor(codec, config.compression_level)
         self._wakeup: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._rings_at = inf
@@ -147,6 +144,7 @@ class Sender:
                         await self._sleep(self._accumulator.next_deadline())
         finally:
             self._stop_alarm()
+            self._compressor.close()
 
     def _work(self, helpers: anyio.abc.TaskGroup) -> None:
         now, began = self._loop.time(), time.perf_counter()
@@ -221,9 +219,7 @@ class Sender:
         self._accumulator.give_up(batch, cause, now, timed_out=True)
 
     async def _seal(self, batch: ProducerBatch, builder: RecordBatchBuilder) -> None:
-        encoded = await anyio.to_thread.run_sync(
-            encode_batch, builder, self._codec, self._config.compression_level, limiter=self._workers
-        )
+        encoded = await self._compressor.encode(builder)
         self._accumulator.sealed(batch, encoded, self._loop.time())
         self.wake()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, EncodedBatch, encode_batch
-from .compression import LEVELS, Codec, LevelRange, compress, decompress, require
+from .c_functions import find_c_functions
+from .compression import LEVELS, Codec, LevelRange, c_level, compress, decompress, require
 from .encoder import BATCH_OVERHEAD, RecordBatchBuilder, murmur2, partition_for_key, record_size_upper_bound
 from .reader import DEFAULT_MAX_SIZE, Record, RecordBatch, parse_records, read_batches
 
@@ -20,9 +21,11 @@ __all__ = [
     "Record",
     "RecordBatch",
     "RecordBatchBuilder",
+    "c_level",
     "compress",
     "decompress",
     "encode_batch",
+    "find_c_functions",
     "murmur2",
     "parse_records",
     "partition_for_key",

@@ -128,18 +128,24 @@ class EncodedBatch:
         return _BEFORE_CRC_END.pack(0, self.size - _LENGTH_COUNTS_FROM, _NO_LEADER_EPOCH, _MAGIC, crc) + checked
 
 
-def encode_batch(builder: RecordBatchBuilder, codec: Codec = Codec.NONE, level: int | None = None) -> EncodedBatch:
+def encode_batch(
+    builder: RecordBatchBuilder,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    *,
+    compressed: bytes | None = None,
+) -> EncodedBatch:
     """Close the builder and make its records ready to send, compressed with ``codec``.
 
     Needs no event loop and touches nothing but the builder, so a large batch may be compressed in a worker thread.
-    ``level`` is as for ``compress``.
+    ``level`` is as for ``compress``. ``compressed`` is what somebody else has compressed with this codec already.
 
     Raises ``ValueError`` for a batch without records (a broker refuses it), ``ConfigError`` where the codec's library
     is missing, ``RecordTooLarge`` where compression made more than 2 GiB of it.
     """
     if not builder.count:
         raise ValueError("A record batch without records cannot be sent.")
-    batch = EncodedBatch(builder, codec, compress(codec, builder.close(), level))
+    batch = EncodedBatch(builder, codec, compress(codec, builder.close(), level) if compressed is None else compressed)
     if batch.size > _MAX_BATCH:
         raise RecordTooLarge(
             f"The batch of {batch.count} records takes {batch.size} bytes with {codec.name.lower()}, more than the "

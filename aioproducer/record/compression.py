@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aioproducer.types import BytesLike
 
-__all__ = ["LEVELS", "Codec", "LevelRange", "compress", "decompress", "require"]
+__all__ = ["LEVELS", "Codec", "LevelRange", "c_level", "compress", "decompress", "require"]
 
 
 class Codec(IntEnum):
@@ -84,6 +84,13 @@ def require(codec: Codec) -> None:
     """
     if codec in _LIBRARIES:
         _library(codec)
+
+
+def c_level(codec: Codec, level: int | None) -> int:
+    """The level by which the C library of the codec knows what is ``level`` here; for lz4 and zstd."""
+    if codec is Codec.LZ4:
+        return _lz4_level(level)
+    return LEVELS[codec].default if level is None else level
 
 
 def _check_level(codec: Codec, level: int) -> None:
@@ -274,7 +281,7 @@ _zstd_contexts: Final = _ZstdContexts()
 
 
 def _compress_zstd(data: BytesLike, level: int | None) -> bytes:
-    level = LEVELS[Codec.ZSTD].default if level is None else level
+    level = c_level(Codec.ZSTD, level)
     compressors = _zstd_contexts.compressors
     compressor = compressors.get(level)
     if compressor is None:

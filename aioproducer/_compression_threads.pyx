@@ -1,0 +1,292 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
+"""Threads that compress without the GIL, from the moment they are given something until it is done.
+
+A thread that calls the libraries through Python asks for the GIL twice for each batch, and waits up to five milliseconds
+(``sys.getswitchinterval``) each time, as long as the event loop's thread has work. Here nobody waits for it: what is to be
+done stands in a queue of C, and a byte in a pipe tells the event loop that something is.
+"""
+
+import threading
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t*, void*)
+    int pthread_mutex_destroy(pthread_mutex_t*)
+    int pthread_mutex_lock(pthread_mutex_t*)
+    int pthread_mutex_unlock(pthread_mutex_t*)
+    int pthread_cond_init(pthread_cond_t*, void*)
+    int pthread_cond_destroy(pthread_cond_t*)
+    int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
+    int pthread_cond_signal(pthread_cond_t*)
+    int pthread_cond_broadcast(pthread_cond_t*)
+
+cdef extern from "<unistd.h>" nogil:
+    Py_ssize_t write(int fd, const void* data, size_t size)
+
+cdef extern from *:
+    """
+    #ifdef __linux__
+    #include <sys/resource.h>
+    /* Linux takes this for the calling thread alone; elsewhere it would be the whole process. */
+    static void aioproducer_stand_back(int by) {
+        if (by) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + by);
+    }
+    #else
+    static void aioproducer_stand_back(int by) { (void)by; }
+    #endif
+
+    /* LZ4F_preferences_t of lz4frame.h, which has had this shape since 1.8. */
+    typedef struct {
+        int block_size_id, block_mode, content_checksum, frame_type;
+        unsigned long long content_size;
+        unsigned dictionary_id;
+        int block_checksum;
+        int level;
+        unsigned auto_flush, favor_decompression, reserved[3];
+    } aioproducer_lz4;
+    """
+    ctypedef struct Lz4Preferences "aioproducer_lz4":
+        int block_size_id
+        int block_mode
+        int level
+    void stand_back "aioproducer_stand_back"(int by) nogil
+
+ctypedef size_t (*Lz4Bound)(size_t, const Lz4Preferences*) noexcept nogil
+ctypedef size_t (*Lz4Compress)(void*, size_t, const void*, size_t, const Lz4Preferences*) noexcept nogil
+ctypedef size_t (*ZstdBound)(size_t) noexcept nogil
+ctypedef void* (*ZstdCreate)() noexcept nogil
+ctypedef size_t (*ZstdCompress)(void*, void*, size_t, const void*, size_t, int) noexcept nogil
+ctypedef size_t (*ZstdFree)(void*) noexcept nogil
+
+cdef enum:
+    BLOCKS_OF_64_KIB = 4
+    INDEPENDENT_BLOCKS = 1
+
+cdef struct Job:
+    PyObject* token
+    PyObject* source  # bytes
+    const void* data  # what is in them
+    size_t size
+    void* compressed  # NULL: that went wrong
+    size_t compressed_size
+    Job* next
+
+
+cdef struct Queue:
+    Job* first
+    Job* last
+
+
+cdef void put(Queue* queue, Job* job) noexcept nogil:
+    job.next = NULL
+    if queue.last is NULL:
+        queue.first = job
+    else:
+        queue.last.next = job
+    queue.last = job
+
+
+cdef Job* take(Queue* queue) noexcept nogil:
+    cdef Job* job = queue.first
+    if job is not NULL:
+        queue.first = job.next
+        if queue.first is NULL:
+            queue.last = NULL
+    return job
+
+
+cdef void drop(Job* job):
+    Py_DECREF(<object>job.token)
+    Py_DECREF(<object>job.source)
+    free(job.compressed)
+    free(job)
+
+
+cdef void drop_all(Queue* queue):
+    cdef Job* job = take(queue)
+    while job is not NULL:
+        drop(job)
+        job = take(queue)
+
+
+cdef struct Bench:  # what a thread keeps from one job to the next
+    void* room
+    size_t capacity
+    void* context
+
+
+cdef bint make_room(Bench* bench, size_t size) noexcept nogil:
+    if size > bench.capacity:
+        free(bench.room)
+        bench.room = malloc(size)
+        bench.capacity = size if bench.room is not NULL else 0
+    return bench.room is not NULL
+
+
+cdef class CompressionThreads:
+    """Threads that compress bytes with one codec and level, beginning in the order in which they are given.
+
+    ``functions``: the addresses of the functions of the codec's library, by name. Up to ``most`` threads are started, one
+    after the other as there is work for them. Whenever there is something to take, a byte is written to ``fd``, which must
+    not block. ``nice``: by how much the threads stand back behind others; only on Linux.
+    """
+
+    cdef pthread_mutex_t lock
+    cdef pthread_cond_t work
+    cdef Queue waiting, done
+    cdef int queued, idle, started, most, fd, nice, level
+    cdef bint is_closed
+    cdef Lz4Preferences lz4
+    cdef Lz4Bound lz4_bound
+    cdef Lz4Compress lz4_compress
+    cdef ZstdBound zstd_bound
+    cdef ZstdCreate zstd_create
+    cdef ZstdCompress zstd_compress
+    cdef ZstdFree zstd_free
+
+    def __cinit__(self, dict functions not None, int level, int most, int fd, int nice=0):
+        pthread_mutex_init(&self.lock, NULL)
+        pthread_cond_init(&self.work, NULL)
+        self.level, self.most, self.fd, self.nice = level, most, fd, nice
+        if "LZ4F_compressFrame" in functions:
+            self.lz4.block_size_id, self.lz4.block_mode, self.lz4.level = BLOCKS_OF_64_KIB, INDEPENDENT_BLOCKS, level
+            self.lz4_bound = <Lz4Bound><size_t>functions["LZ4F_compressFrameBound"]
+            self.lz4_compress = <Lz4Compress><size_t>functions["LZ4F_compressFrame"]
+        else:
+            self.zstd_bound = <ZstdBound><size_t>functions["ZSTD_compressBound"]
+            self.zstd_create = <ZstdCreate><size_t>functions["ZSTD_createCCtx"]
+            self.zstd_compress = <ZstdCompress><size_t>functions["ZSTD_compressCCtx"]
+            self.zstd_free = <ZstdFree><size_t>functions["ZSTD_freeCCtx"]
+
+    def __dealloc__(self):
+        # There is no thread any more: each holds a reference to this.
+        drop_all(&self.waiting)
+        drop_all(&self.done)
+        pthread_cond_destroy(&self.work)
+        pthread_mutex_destroy(&self.lock)
+
+    def submit(self, bytes data not None, token):
+        """Have this compressed; `take_done` will answer it with the token.
+
+        Raises RuntimeError where no thread can be started, and then nothing was taken.
+        """
+        cdef Job* job
+        cdef bint wants_thread
+        pthread_mutex_lock(&self.lock)
+        wants_thread = self.queued >= self.idle and self.started < self.most
+        pthread_mutex_unlock(&self.lock)
+        if wants_thread:
+            self.start()
+        job = <Job*>calloc(1, sizeof(Job))
+        if job is NULL:
+            raise MemoryError
+        Py_INCREF(token)
+        Py_INCREF(data)
+        job.token, job.source = <PyObject*>token, <PyObject*>data
+        job.data, job.size = PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
+        pthread_mutex_lock(&self.lock)
+        put(&self.waiting, job)
+        self.queued += 1
+        pthread_cond_signal(&self.work)
+        pthread_mutex_unlock(&self.lock)
+
+    cdef int start(self) except -1:
+        thread = threading.Thread(target=self.run, name="aioproducer compression", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self.started:
+                raise
+            self.most = self.started  # the system gives no more
+            return 0
+        self.started += 1
+        return 0
+
+    def take_done(self):
+        """What is done: a list of each token and its compressed bytes, which are None where that went wrong."""
+        cdef Queue done
+        cdef Job* job
+        pthread_mutex_lock(&self.lock)
+        done = self.done
+        self.done.first = self.done.last = NULL
+        pthread_mutex_unlock(&self.lock)
+        taken = []
+        try:
+            job = take(&done)
+            while job is not NULL:
+                compressed = None
+                if job.compressed is not NULL:
+                    compressed = PyBytes_FromStringAndSize(<char*>job.compressed, job.compressed_size)
+                taken.append((<object>job.token, compressed))
+                drop(job)
+                job = take(&done)
+        finally:
+            drop_all(&done)
+        return taken
+
+    def close(self):
+        """Begin nothing more and end the threads, each when it is done with what it compresses just now.
+
+        Afterwards nothing is written to ``fd`` any more.
+        """
+        pthread_mutex_lock(&self.lock)
+        self.is_closed = True
+        pthread_cond_broadcast(&self.work)
+        pthread_mutex_unlock(&self.lock)
+
+    def run(self):
+        """What each of the threads does."""
+        with nogil:
+            self.work_off()
+
+    cdef void work_off(self) noexcept nogil:
+        cdef Bench bench
+        cdef Job* job
+        bench.room, bench.capacity, bench.context = NULL, 0, NULL
+        stand_back(self.nice)
+        pthread_mutex_lock(&self.lock)
+        while not self.is_closed:
+            job = take(&self.waiting)
+            if job is NULL:
+                self.idle += 1
+                pthread_cond_wait(&self.work, &self.lock)
+                self.idle -= 1
+                continue
+            self.queued -= 1
+            pthread_mutex_unlock(&self.lock)
+            self.compress(job, &bench)
+            pthread_mutex_lock(&self.lock)
+            if self.done.first is NULL and not self.is_closed:  # else the descriptor may be somebody else's by now
+                write(self.fd, "", 1)
+            put(&self.done, job)
+        pthread_mutex_unlock(&self.lock)
+        if bench.context is not NULL:
+            self.zstd_free(bench.context)
+        free(bench.room)
+
+    cdef void compress(self, Job* job, Bench* bench) noexcept nogil:
+        cdef size_t size
+        if self.lz4_compress is not NULL:
+            if not make_room(bench, self.lz4_bound(job.size, &self.lz4)):
+                return
+            size = self.lz4_compress(bench.room, bench.capacity, job.data, job.size, &self.lz4)
+        else:
+            if bench.context is NULL:
+                bench.context = self.zstd_create()
+            if bench.context is NULL or not make_room(bench, self.zstd_bound(job.size)):
+                return
+            size = self.zstd_compress(bench.context, bench.room, bench.capacity, job.data, job.size, self.level)
+        if size > bench.capacity:  # both libraries tell an error as one of the largest numbers
+            return
+        job.compressed = malloc(size)
+        if job.compressed is not NULL:
+            memcpy(job.compressed, bench.room, size)
+            job.compressed_size = size

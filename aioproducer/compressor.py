@@ -1,0 +1,113 @@
+"""Compresses the large batches of a Sender beside the event loop: without the GIL where that can be had.
+
+That is in native threads (``_compression_threads.pyx``), with lz4 and zstd. Any other codec, and any installation that lacks
+something for it, has anyio's worker threads, in which Python calls the libraries. The bytes are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from aioproducer._twin import use_native
+from aioproducer.record import Codec, EncodedBatch, RecordBatchBuilder, c_level, encode_batch, find_c_functions
+
+if TYPE_CHECKING:
+    from aioproducer._compression_threads import CompressionThreads
+
+__all__ = ["Compressor"]
+
+#: How far the native threads stand back behind the event loop's (Linux: nice). They would take the processor away from it
+#: for milliseconds at a time, and it is what everything waits for.
+_NICE: Final = 5
+
+
+class Compressor:
+    """Closes batches and compresses their records, several at a time.
+
+    It belongs to the event loop in which it is made. Nothing is started before the first batch comes.
+    """
+
+    def __init__(self, codec: Codec, level: int | None) -> None:
+        self._codec = codec
+        self._level = level
+        self._processors = os.cpu_count() or 1
+        # Not the application's: where its threads wait for their deliveries, there would be none left to compress in.
+        # More than there are processors, as each of them waits for the GIL now and then, for milliseconds.
+        self._workers = anyio.CapacityLimiter(max(4, self._processors))
+        self._has_native = use_native("aioproducer._compression_threads")
+        self._native: _NativeThreads | None = None
+
+    async def encode(self, builder: RecordBatchBuilder) -> EncodedBatch:
+        """The batch, closed and compressed; raises as `encode_batch` does.
+
+        Cancellation: ends at once; what is being compressed is thrown away when it is done.
+        """
+        native = self._start() if self._native is None and self._has_native else self._native
+        compressed = None if native is None else await native.compress(bytes(builder.close()))
+        if compressed is not None:
+            return encode_batch(builder, self._codec, compressed=compressed)
+        return await anyio.to_thread.run_sync(encode_batch, builder, self._codec, self._level, limiter=self._workers)
+
+    def close(self) -> None:
+        """End the threads; whoever waits in `encode` must have been cancelled."""
+        native, self._native, self._has_native = self._native, None, False
+        if native is not None:
+            native.close()
+
+    def _start(self) -> _NativeThreads | None:
+        functions = find_c_functions(self._codec)
+        if functions is not None:
+            with suppress(OSError, NotImplementedError):  # no descriptors left, or a loop that cannot watch a pipe
+                self._native = _NativeThreads(functions, c_level(self._codec, self._level), self._processors)
+        self._has_native = self._native is not None
+        return self._native
+
+
+class _NativeThreads:
+    """Native threads, and the pipe by which they call the event loop."""
+
+    def __init__(self, functions: dict[str, int], level: int, most: int) -> None:
+        from aioproducer._compression_threads import CompressionThreads
+
+        self._loop = asyncio.get_running_loop()
+        self._heard, self._calling = os.pipe()
+        try:
+            os.set_blocking(self._heard, False)
+            os.set_blocking(self._calling, False)
+            self._threads: CompressionThreads[asyncio.Future[bytes | None]] = CompressionThreads(
+                functions, level, most, self._calling, _NICE
+            )
+            self._loop.add_reader(self._heard, self._take)
+        except BaseException:
+            self._close_pipe()
+            raise
+
+    async def compress(self, data: bytes) -> bytes | None:
+        """None where it has to be done in another way."""
+        future: asyncio.Future[bytes | None] = self._loop.create_future()
+        try:
+            self._threads.submit(data, future)
+        except RuntimeError:  # there is no thread to be had
+            return None
+        return await future
+
+    def _take(self) -> None:
+        os.read(self._heard, 64)
+        for future, compressed in self._threads.take_done():
+            if not future.done():  # it may have been cancelled
+                future.set_result(compressed)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._heard)
+        self._threads.close()
+        self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        os.close(self._heard)
+        os.close(self._calling)

@@ -1,0 +1,297 @@
+"""What compresses beside the event loop: the same bytes as Python's way, without the GIL, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from aioproducer._twin import use_native
+from aioproducer.compressor import Compressor
+from aioproducer.record import Codec, RecordBatchBuilder, c_level, compress, decompress, encode_batch, find_c_functions
+from aioproducer.testing import FakeBroker
+from tests.conftest import opened, until
+from tests.needs import not_here
+
+LEVELS = [
+    *((Codec.LZ4, level) for level in (None, 1, 3, 9, 12, 17)),
+    *((Codec.ZSTD, level) for level in (None, -5, 1, 3, 19)),
+]
+TEXT = b'{"flight": "UA1545", "origin": "EWR", "dest": "IAH", "delay": 2}\n'
+
+
+def builder_of(records: int) -> RecordBatchBuilder:
+    builder = RecordBatchBuilder()
+    for number in range(records):
+        builder.append(1_700_000_000_000 + number, b"%d" % number, b"%d %s" % (number, TEXT * 3))
+    return builder
+
+
+def threads_there() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("aioproducer compression")]
+
+
+def descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays() -> Iterator[None]:
+    yield
+    give_up_at = time.monotonic() + 30
+    while threads_there() and time.monotonic() < give_up_at:
+        time.sleep(0.001)
+    assert not threads_there()
+
+
+@pytest.fixture
+def native() -> None:
+    if not use_native("aioproducer._compression_threads"):
+        not_here("the native extension was not built here")
+
+
+@contextmanager
+def compressor(codec: Codec, level: int | None = None) -> Iterator[Compressor]:
+    made = Compressor(codec, level)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def native_threads(codec: Codec, most: int = 2, level: int | None = None) -> Iterator[Any]:
+    """The threads by themselves, and the end of the pipe on which they call."""
+    from aioproducer._compression_threads import CompressionThreads
+
+    functions = find_c_functions(codec)
+    assert functions is not None
+    heard, calling = os.pipe()
+    threads: CompressionThreads[object] = CompressionThreads(functions, c_level(codec, level), most, calling)
+    try:
+        yield threads, heard
+    finally:
+        threads.close()
+        os.close(heard)
+        os.close(calling)
+
+
+def take(threads: Any, heard: int, count: int) -> list[tuple[Any, bytes | None]]:
+    taken: list[tuple[Any, bytes | None]] = []
+    while len(taken) < count:
+        os.read(heard, 64)
+        taken += threads.take_done()
+    return taken
+
+
+# -- what comes out ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("codec", "level"), [*LEVELS, (Codec.GZIP, None), (Codec.SNAPPY, None)])
+@pytest.mark.parametrize("records", [1, 50, 8000])
+async def test_the_bytes_are_those_that_python_makes(codec: Codec, level: int | None, records: int) -> None:
+    with compressor(codec, level) as made:
+        batch = await made.encode(builder_of(records))
+
+    expected = encode_batch(builder_of(records), codec, level)
+    assert batch.pieces == expected.pieces
+    assert (batch.size, batch.uncompressed_size, batch.codec) == (expected.size, expected.uncompressed_size, codec)
+    assert batch.read_records() == expected.read_records()
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize("data", [b"", b"x", os.urandom(300_000), TEXT * 100_000], ids=["none", "one", "noise", "text"])
+def test_anything_comes_back(codec: Codec, data: bytes) -> None:
+    with native_threads(codec) as (threads, heard):
+        threads.submit(data, "token")
+        [(token, compressed)] = take(threads, heard, 1)
+
+    assert token == "token"
+    assert compressed == compress(codec, data)
+    assert decompress(codec, compressed, max_size=len(data)) == data
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_each_token_comes_back_once_with_its_own(codec: Codec) -> None:
+    blocks = {number: b"%d " % number * (1 + number * 37 % 5000) for number in range(500)}
+    with native_threads(codec, most=4) as (threads, heard):
+        for number, block in blocks.items():
+            threads.submit(block, number)
+        taken = take(threads, heard, len(blocks))
+        assert threads.take_done() == []
+
+    assert sorted(number for number, _ in taken) == list(blocks)
+    for number, compressed in taken:
+        assert decompress(codec, compressed or b"", max_size=30_000) == blocks[number]
+
+
+async def test_an_empty_batch_is_refused_as_everywhere() -> None:
+    with compressor(Codec.LZ4) as made, pytest.raises(ValueError, match="without records"):
+        await made.encode(RecordBatchBuilder())
+
+
+# -- by whom -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_they_need_no_gil(codec: Codec) -> None:
+    with native_threads(codec) as (threads, heard):
+        threads.submit(TEXT, "first")  # a thread needs the GIL to begin
+        take(threads, heard, 1)
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1000)  # nobody else has a turn from here on
+        try:
+            for number in range(3):
+                threads.submit(TEXT * 10_000, number)
+            until_at = time.perf_counter() + 5
+            taken: list[tuple[int, bytes | None]] = []
+            while len(taken) < 3 and time.perf_counter() < until_at:
+                taken += threads.take_done()
+        finally:
+            sys.setswitchinterval(interval)
+
+    assert sorted(token for token, _ in taken) == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+async def test_a_producer_uses_them_for_large_batches(broker: FakeBroker, codec: str) -> None:
+    async with opened(broker, compression_type=codec, compression_threshold_bytes=4000) as producer:
+        await producer.send("orders", TEXT, partition=0)
+        assert not threads_there(), "a small batch is compressed at once"
+        await producer.send_many("orders", [TEXT] * 1000, partition=0)
+        assert threads_there()
+
+    assert [record.value for record in broker.records("orders", 0)] == [TEXT] * 1001
+
+
+@pytest.mark.usefixtures("native")
+def test_there_are_no_more_threads_than_work_and_never_more_than_allowed() -> None:
+    with native_threads(Codec.ZSTD, most=3) as (threads, heard):
+        for _ in range(5):
+            threads.submit(TEXT, None)
+            take(threads, heard, 1)
+            time.sleep(0.01)  # until it waits for more
+        assert len(threads_there()) <= 2
+        for _ in range(50):
+            threads.submit(TEXT * 10_000, None)
+            assert len(threads_there()) <= 3
+        take(threads, heard, 50)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY])
+def test_other_codecs_have_no_such_functions(codec: Codec) -> None:
+    assert find_c_functions(codec) is None
+
+
+class WithoutPipes(asyncio.SelectorEventLoop):
+    """As the loop of Windows is, or one of somebody else's."""
+
+    def add_reader(self, *_: object) -> None:
+        raise NotImplementedError
+
+
+def test_a_loop_that_cannot_watch_a_pipe_has_pythons_threads() -> None:
+    async def main() -> None:
+        with compressor(Codec.ZSTD) as made:
+            before = descriptors()
+            for _ in range(3):
+                batch = await made.encode(builder_of(100))
+                assert batch.pieces == encode_batch(builder_of(100), Codec.ZSTD).pieces
+            assert not threads_there()
+            assert descriptors() == before, "the pipe was closed again"
+
+    with asyncio.Runner(loop_factory=WithoutPipes) as runner:
+        runner.run(main())
+
+
+@pytest.mark.usefixtures("native")
+def test_where_no_thread_can_be_started_nothing_is_taken_and_nothing_is_lost() -> None:
+    class Token:
+        pass
+
+    token = Token()
+    gone = weakref.ref(token)
+    with native_threads(Codec.LZ4) as (threads, heard):
+        before = threading.stack_size(1 << 46)  # as the system has not got
+        try:
+            with pytest.raises(RuntimeError):
+                threads.submit(TEXT, token)
+        finally:
+            threading.stack_size(before)
+        del token
+        gc.collect()
+        assert gone() is None
+        threads.submit(TEXT, "now")
+        assert take(threads, heard, 1) == [("now", compress(Codec.LZ4, TEXT))]
+
+
+# -- the end -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD, Codec.GZIP])
+async def test_who_is_cancelled_ends_and_the_others_get_theirs(codec: Codec) -> None:
+    with compressor(codec) as made:
+        tasks = [asyncio.ensure_future(made.encode(builder_of(3000))) for _ in range(6)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+
+    expected = encode_batch(builder_of(3000), codec).pieces
+    for number, result in enumerate(results):
+        if number % 2:
+            assert not isinstance(result, BaseException)
+            assert result.pieces == expected
+        else:
+            assert isinstance(result, asyncio.CancelledError)
+
+
+@pytest.mark.usefixtures("native")
+def test_after_the_end_nothing_is_begun_nothing_called_and_everything_let_go() -> None:
+    class Token:
+        pass
+
+    tokens = [Token() for _ in range(40)]
+    gone = [weakref.ref(token) for token in tokens]
+    with native_threads(Codec.ZSTD, most=1, level=19) as (threads, heard):
+        for token in tokens:
+            threads.submit(os.urandom(100_000), token)
+        threads.close()
+        os.set_blocking(heard, False)
+        while threads_there():
+            time.sleep(0.001)
+        called = b""
+        with suppress(BlockingIOError):
+            called = os.read(heard, 64)
+        assert len(called) <= 1
+        assert len(threads.take_done()) < len(tokens)
+    del threads, tokens, token
+    gc.collect()
+    assert all(ref() is None for ref in gone)
+
+
+@pytest.mark.usefixtures("native")
+async def test_a_producer_that_is_closed_in_the_middle_leaves_no_thread_and_no_descriptor(broker: FakeBroker) -> None:
+    async with opened(broker, compression_type="zstd", compression_level=19, batch_size=200_000) as producer:
+        await producer.partitions_for("orders")
+    before = descriptors()
+    async with opened(broker, compression_type="zstd", compression_level=19, batch_size=200_000) as producer:
+        deliveries = [await producer.enqueue("orders", os.urandom(1000)) for _ in range(2000)]
+        await until(lambda: bool(threads_there()))
+        await producer.close(timeout=0)
+        assert all(delivery.done() for delivery in deliveries)
+    await until(lambda: not threads_there())
+    await until(lambda: descriptors() <= before)
