@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Final
 
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.errors import KafkaError, SharedPartition, TransactionAbortable
@@ -11,9 +12,11 @@ from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, C
 from aioproducer.spark.sink_options import MissingMarker
 from aioproducer.spark.task_attempt import TaskAttempt
 
-__all__ = ["JobTransaction", "shared_by_tasks"]
+__all__ = ["JobTransaction", "is_of_refused_attempt", "shared_by_tasks"]
 
 logger = logging.getLogger("aioproducer.spark")
+
+_REFUSED: Final = "is not possible inside a transaction that all tasks share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +62,9 @@ class JobTransaction:
         """
         if attempt.number > 0:
             raise TransactionAbortable(
-                f"Attempt {attempt.number} at a task is not possible inside a transaction that all tasks share: an earlier "
-                "one has failed, or runs at the same time. The batch is aborted and runs again as a whole; the first "
-                "attempt's error says why. (Set spark.speculation=false; aioproducer.spark.write_exactly_once() lets Spark "
-                "retry by itself.)"
+                f"Attempt {attempt.number} at a task {_REFUSED}: an earlier one has failed, or runs at the same time. The "
+                "batch is aborted and runs again as a whole; the first attempt's error says why. (Set "
+                "spark.speculation=false; aioproducer.spark.write_exactly_once() lets Spark retry by itself.)"
             )
 
     def _set_back(self, attempt: TaskAttempt, marker: CommitMarker) -> CommitMarkerSetBack:
@@ -92,6 +94,11 @@ class JobTransaction:
             f"{group!r}, {there}. So nobody can tell whether this batch was committed before the query stopped. Look at the "
             "topic; then set .option('commit.marker.missing', 'trust-checkpoint') for one run, which sends the batch."
         )
+
+
+def is_of_refused_attempt(error: str) -> bool:
+    """Whether this is what `JobTransaction.check_attempt` has said, so that an earlier attempt's error says why."""
+    return _REFUSED in error
 
 
 def shared_by_tasks(error: KafkaError) -> SharedPartition:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.config import ProducerConfig
 from aioproducer.spark.load_errors import is_of_bad_row, spark_errors
 from aioproducer.spark.load_files import ORDER, RecordShape, SourceFiles
+from aioproducer.spark.load_first_failure import first_failure
 from aioproducer.spark.load_listing import FoundFile
 from aioproducer.spark.load_log import LoadLog, Slice
 from aioproducer.spark.load_marker import check_marker, job_of, last_commit
@@ -207,9 +208,10 @@ class _Slices:
                 _write(self._plan.shape.of(rows), self._plan, self._result, job)
                 break
             except Exception as error:  # of Spark, Java, Kafka or the file system; the transaction is aborted
-                why = self._plan.files.why(self._spark, error, slice_.files, self._schema)
+                failure = first_failure(self._spark, error)
+                why = self._plan.files.why(self._spark, failure, slice_.files, self._schema)
                 logger.warning("Slice %d of the load, attempt %d of %d: %s", slice_.number, attempt, _ATTEMPTS, why)
-                if attempt == _ATTEMPTS or is_of_bad_row(error):
+                if attempt == _ATTEMPTS or is_of_bad_row(failure):
                     raise LoadFailed(
                         f"The load stopped: {why} This run has committed {self._result.transactions} transactions with "
                         f"{self._result.rows:,} rows, and nothing by halves. Run the same command again to go on."

@@ -297,3 +297,17 @@ def test_an_exception_of_java_without_a_name_in_pyspark_is_one_of_sparks_errors(
         jvm.java.util.Optional.empty().get()
 
     assert raised.type.__module__ == "py4j.protocol"
+
+
+def test_where_spark_runs_a_task_again_its_first_error_is_told_and_not_that_this_was_refused(
+    spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path
+) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text("x" * 2_000_000)
+    servers = {"bootstrap.servers": topic_broker.bootstrap_servers}
+    files = SourceFiles.of([str(path)], None, {})
+    shape = RecordShape(ValueShape.RAW)
+    plan = LoadPlan(files, "loaded", servers, shape, load_name="load", checkpoint=tmp_path / "load")
+
+    with pytest.raises(LoadFailed, match=r"The load stopped: .*max_request_size.*Run the same command again"):
+        run_load(spark, plan, nobody)
