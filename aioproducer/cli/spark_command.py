@@ -26,6 +26,9 @@ __all__ = ["in_percent", "require_spark", "session_for"]
 #: Where one of these is set, every session of PySpark's is a client of Spark Connect.
 _CONNECT_VARIABLES: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
+#: By these PySpark logs each exception of its own that knows a place in a query, when it is made.
+_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
 
 def require_spark(purpose: str, options: argparse.Namespace) -> None:
     """Raise Trouble where ``purpose`` (the beginning of a sentence) cannot be: without PySpark or Java, and with Connect."""
@@ -70,7 +73,7 @@ def session_for(verb: str, options: argparse.Namespace, cannot: str) -> Generato
     name, settings = f"aioproducer {verb}", dict(options.settings)
     try:
         with (
-            _without_traces_of_py4j(),
+            _without_traces(),
             spark_session(name, options.master, options.driver_memory, settings) as spark,
             _minding_its_end(spark),
         ):
@@ -105,9 +108,12 @@ def _minding_its_end(spark: SparkSession) -> Generator[None, None, None]:
 
 
 @contextmanager
-def _without_traces_of_py4j() -> Generator[None, None, None]:
-    """Py4J prints stack traces of what it raises as well, and so do threads that ask a JVM that has ended."""
+def _without_traces() -> Generator[None, None, None]:
+    """What is raised is told in a sentence; Py4J and PySpark log it as well, with stack traces, and threads print theirs."""
     py4j_error: type[Exception] = import_module("py4j.protocol").Py4JError
+    get_logger = import_module("pyspark.logger").PySparkLogger.getLogger
+    loggers: list[logging.Logger] = [get_logger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
     root, print_trace = logging.getLogger(), threading.excepthook
 
     def is_of_others(record: logging.LogRecord) -> bool:
@@ -119,11 +125,15 @@ def _without_traces_of_py4j() -> Generator[None, None, None]:
 
     root.addFilter(is_of_others)
     threading.excepthook = print_trace_of_others
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
         threading.excepthook = print_trace
         root.removeFilter(is_of_others)
+        for logger, was_disabled in zip(loggers, before, strict=True):
+            logger.disabled = was_disabled
 
 
 def in_percent(advance: Advance) -> Progress:

@@ -121,3 +121,23 @@ def test_it_is_no_client_of_spark_connect_where_all_others_are(broker: FakeBroke
 
     assert done.returncode == 0, done.stderr
     assert [record.value for record in broker.records("orders")] == [b"one", b"two"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_pyspark_logs_of_its_exceptions_is_not_printed_beside_the_sentence(
+    broker: FakeBroker, tmp_path: Path
+) -> None:
+    need()
+    rows = tmp_path / "rows.json"
+    rows.write_text('{"a":1}\n')
+    schema = ["--schema", "a MAP<STRUCT<x: INT>, INT>"]  # which from_json() does not know, and the reader of files does
+    target = ["--topic", "orders", "--bootstrap-servers", broker.bootstrap_servers, "--master", "local[1]"]
+
+    done = subprocess.run(
+        [*AIOPRODUCER, "load", str(rows), *schema, *target], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("aioproducer load: The load stopped: A line of file:")
+    assert "QueryContextLogger" not in done.stderr
