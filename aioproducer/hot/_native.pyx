@@ -29,7 +29,7 @@ from cpython.long cimport PyLong_CheckExact
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_SET_ITEM
+from cpython.tuple cimport PyTuple_GET_ITEM
 
 from aioproducer.record._native cimport RecordBatchBuilder, murmur2_bytes, upper_bound
 
@@ -47,6 +47,7 @@ cdef extern from "Python.h":
     ctypedef struct CTypeObject "PyTypeObject":
         PyAsyncMethods* tp_as_async
         destructor tp_dealloc
+        destructor tp_finalize
         unaryfunc tp_iternext
     PySendResult PyIter_Send(PyObject* iter, PyObject* arg, PyObject** result) noexcept
     PyObject* PyObject_CallNoArgs(PyObject* callable) except NULL
@@ -71,6 +72,13 @@ cdef extern from "Python.h":
     PyObject* PyErr_Occurred()
     void PyErr_Clear()
     void PyObject_GC_UnTrack(PyObject*)
+    int PyObject_GC_IsTracked(PyObject*)
+    void PyObject_GC_Del(void*)
+    void _Py_NewReference(PyObject*)
+    PyTypeObject* Py_TYPE(PyObject*)
+    Py_ssize_t Py_SIZE(PyObject*)
+    PyObject* tuple_item "PyTuple_GET_ITEM"(PyObject*, Py_ssize_t)
+    void set_tuple_item "PyTuple_SET_ITEM"(PyObject*, Py_ssize_t, PyObject*)
     int PyContext_Enter(object context)
     int PyContext_Exit(object context) except -1
 
@@ -95,8 +103,35 @@ cdef extern from *:
     static inline PyObject *aioproducer_new_tuple(PyTypeObject *kind, Py_ssize_t size) {
         return (PyObject *)PyObject_GC_NewVar(PyTupleObject, kind, size);
     }
+
+    #if PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
+    #define AIOPRODUCER_ENDS_TUPLES 1
+    /* The end of a tuple whose class, made in Python and without a dictionary, has `end` for its end; or the rest of the end
+       of one whose class is derived from that. It does what Python does, which cannot be asked to: it looks for the end of a
+       class above that is not its own, and would find this one. Which lets go of the class, as Python leaves that to it. */
+    static void aioproducer_end_tuple(PyObject *dying, destructor end) {
+        PyTypeObject *kind = Py_TYPE(dying);
+        int is_kept = 0;
+        PyObject_GC_UnTrack(dying);
+        Py_TRASHCAN_BEGIN(dying, end)
+        if (kind->tp_dealloc == end && kind->tp_finalize) {
+            PyObject_GC_Track(dying);
+            is_kept = PyObject_CallFinalizerFromDealloc(dying) < 0;
+        }
+        if (!is_kept) {
+            PyTuple_Type.tp_dealloc(dying);
+            Py_DECREF(kind);
+        }
+        Py_TRASHCAN_END
+    }
+    #else
+    #define AIOPRODUCER_ENDS_TUPLES 0
+    #define aioproducer_end_tuple(dying, end) PyTuple_Type.tp_dealloc(dying)
+    #endif
     """
     PyObject* aioproducer_new_tuple(PyTypeObject* kind, Py_ssize_t size) except NULL
+    void aioproducer_end_tuple(PyObject* dying, destructor end) noexcept
+    const bint AIOPRODUCER_ENDS_TUPLES
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -290,21 +325,21 @@ cdef class Delivery:
         # Unsigned: whatever a broker tells for an offset, it stays a number.
         offset = <unsigned long long>result.base_offset + <unsigned int>self._index if result.base_offset >= 0 else -1
         if result.log_append_time_ms >= 0:
-            timestamp, kind = result.log_append_time_ms, LOG_APPEND_TIME
+            timestamp, kind = milliseconds(result.log_append_time_ms), LOG_APPEND_TIME
         else:
             timestamp, kind = milliseconds(self._timestamp_ms), CREATE_TIME
         key_size, value_size = self._key_size, self._value_size
         # Filled before anything else is made. It leads nowhere, and so the collector need not know of it.
-        made = aioproducer_new_tuple(<PyTypeObject*>METADATA, 7)
+        made = new_metadata()
+        put_item(made, 0, result._topic)
+        put_item(made, 1, result._number)
+        put_item(made, 2, offset)
+        put_item(made, 3, timestamp)
+        put_item(made, 4, key_size)
+        put_item(made, 5, value_size)
+        put_item(made, 6, kind)
         metadata = <object>made
         Py_DECREF(made)
-        put_item(metadata, 0, result._topic)
-        put_item(metadata, 1, result._number)
-        put_item(metadata, 2, offset)
-        put_item(metadata, 3, timestamp)
-        put_item(metadata, 4, key_size)
-        put_item(metadata, 5, value_size)
-        put_item(metadata, 6, kind)
         return metadata
 
     cdef object outcome(self):
@@ -459,9 +494,54 @@ cdef void end_delivery(PyObject* delivery) noexcept:
     free_delivery(delivery)
 
 
-cdef inline void put_item(object made, Py_ssize_t at, object item) noexcept:
+cdef enum:
+    FIELDS = 7  # of a RecordMetadata
+    SPARE = 256
+
+# The memory of metadata that are gone. Most live for one line of their reader's, and to get and to give back memory costs as
+# much as all else about them.
+cdef PyObject* spare_metadata[SPARE]
+cdef int spare_count = 0
+
+
+cdef inline PyObject* new_metadata() except NULL:
+    """A RecordMetadata that is to be filled before anything else happens."""
+    global spare_count
+    cdef PyObject* made
+    if not spare_count:
+        return aioproducer_new_tuple(<PyTypeObject*>METADATA, FIELDS)
+    spare_count -= 1
+    made = spare_metadata[spare_count]
+    _Py_NewReference(made)
+    Py_INCREF(METADATA)
+    return made
+
+
+cdef inline void put_item(PyObject* made, Py_ssize_t at, object item) noexcept:
     Py_INCREF(item)
-    PyTuple_SET_ITEM(made, at, item)
+    set_tuple_item(made, at, <PyObject*>item)
+
+
+cdef void end_metadata(PyObject* metadata) noexcept:
+    """The end of any RecordMetadata. Those that were made here are the ones that the collector does not know of."""
+    global spare_count
+    cdef Py_ssize_t at
+    if (
+        Py_TYPE(metadata) is not <PyTypeObject*>METADATA
+        or Py_SIZE(metadata) != FIELDS
+        or PyObject_GC_IsTracked(metadata)
+        or (<CTypeObject*>METADATA).tp_finalize is not NULL
+    ):
+        aioproducer_end_tuple(metadata, end_metadata)
+        return
+    for at in range(FIELDS):
+        Py_DECREF(tuple_item(metadata, at))
+    Py_DECREF(<PyObject*>METADATA)
+    if spare_count < SPARE:
+        spare_metadata[spare_count] = metadata
+        spare_count += 1
+    else:
+        PyObject_GC_Del(metadata)
 
 
 cdef object loop_of_thread = None
@@ -1559,3 +1639,5 @@ cdef void end_call(PyObject* call) noexcept:
 (<CTypeObject*>Delivery).tp_dealloc = end_delivery
 (<CTypeObject*>Enqueue).tp_dealloc = end_call
 (<CTypeObject*>Send).tp_dealloc = end_call
+if AIOPRODUCER_ENDS_TUPLES:
+    (<CTypeObject*>METADATA).tp_dealloc = end_metadata
