@@ -1,6 +1,8 @@
 # cython: language_level=3
 """The hot path for other native modules."""
 
+from cpython.object cimport PyObject
+
 from aioproducer.record._native cimport RecordBatchBuilder
 
 
@@ -77,8 +79,8 @@ cdef class Appender:
     cdef bint _is_attached, _decides, _keys_choose
 
     cdef bint is_in_its_loop(self) except -1
-    cdef Lane lane_of(self, object topic)
-    cdef OpenBatch find_room(self, object topic, Lane lane, Py_ssize_t number, bint is_sticky, Py_ssize_t size)
+    cdef Lane lane_of(self, PyObject* topic)
+    cdef OpenBatch find_room(self, PyObject* topic, Lane lane, Py_ssize_t number, bint is_sticky, Py_ssize_t size)
     cdef Py_ssize_t put_first(
         self,
         OpenBatch batch,
@@ -89,4 +91,12 @@ cdef class Appender:
         Py_ssize_t value_length,
         object headers,
     ) except -1
-    cdef Delivery put(self, object topic, object value, object key, object headers, object partition, object timestamp_ms)
+    cdef Delivery put(
+        self,
+        PyObject* topic,
+        PyObject* value,
+        PyObject* key,
+        PyObject* given_headers,
+        PyObject* partition,
+        PyObject* timestamp_ms,
+    )

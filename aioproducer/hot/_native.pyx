@@ -25,7 +25,6 @@ cimport cython
 from cpython.exc cimport PyErr_WarnEx
 from cpython.float cimport PyFloat_CheckExact
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.long cimport PyLong_CheckExact
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
@@ -41,6 +40,9 @@ cdef extern from "Python.h":
     ctypedef PySendResult (*sendfunc)(PyObject*, PyObject*, PyObject**) noexcept
     ctypedef PyObject* (*unaryfunc)(PyObject*) noexcept
     ctypedef void (*destructor)(PyObject*) noexcept
+    ctypedef int (*visitproc)(PyObject*, void*) noexcept
+    ctypedef int (*traverseproc)(PyObject*, visitproc, void*) noexcept
+    ctypedef int (*inquiry)(PyObject*) noexcept
     ctypedef struct PyAsyncMethods:
         sendfunc am_send
         unaryfunc am_await
@@ -48,6 +50,8 @@ cdef extern from "Python.h":
         PyAsyncMethods* tp_as_async
         destructor tp_dealloc
         destructor tp_finalize
+        traverseproc tp_traverse
+        inquiry tp_clear
         unaryfunc tp_iternext
     PySendResult PyIter_Send(PyObject* iter, PyObject* arg, PyObject** result) noexcept
     PyObject* PyObject_CallNoArgs(PyObject* callable) except NULL
@@ -62,13 +66,14 @@ cdef extern from "Python.h":
     void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback)
     void PyErr_Restore(PyObject* kind, PyObject* value, PyObject* traceback)
     void Py_XDECREF(PyObject*)
-    int PyBytes_CheckExact(object)
-    char* PyBytes_AS_STRING(object)
-    Py_ssize_t PyBytes_GET_SIZE(object)
-    int PyUnicode_CheckExact(object)
-    int PyUnicode_IS_COMPACT_ASCII(object)
-    void* PyUnicode_DATA(object)
-    Py_ssize_t PyUnicode_GET_LENGTH(object)
+    int PyLong_CheckExact(PyObject*)
+    int PyBytes_CheckExact(PyObject*)
+    char* PyBytes_AS_STRING(PyObject*)
+    Py_ssize_t PyBytes_GET_SIZE(PyObject*)
+    int PyUnicode_CheckExact(PyObject*)
+    int PyUnicode_IS_COMPACT_ASCII(PyObject*)
+    void* PyUnicode_DATA(PyObject*)
+    Py_ssize_t PyUnicode_GET_LENGTH(PyObject*)
     PyObject* PyErr_Occurred()
     void PyErr_Clear()
     void PyObject_GC_UnTrack(PyObject*)
@@ -314,8 +319,9 @@ cdef class Delivery:
 
     cdef Outcome find(self):
         cdef Outcome whole = self._result
-        if whole.is_split:
-            self._result, self._index = whole.locate(self._index)
+        if not whole.is_split:
+            return whole
+        self._result, self._index = whole.locate(self._index)
         return self._result
 
     cdef object metadata(self):
@@ -770,7 +776,7 @@ cdef class Known:
         raise StopIteration(self.delivery.outcome())
 
 
-cdef PySendResult send_known(PyObject* self, PyObject* ignored, PyObject** result) noexcept:
+cdef PySendResult send_known(PyObject* self, PyObject* ignored, PyObject** result) except PYGEN_ERROR:
     return send_delivery(<PyObject*>(<Known>self).delivery, ignored, result)
 
 
@@ -778,49 +784,22 @@ cdef PySendResult send_known(PyObject* self, PyObject* ignored, PyObject** resul
 # would take a `Delivery` for an iterator.
 
 
-cdef PyObject* await_delivery(PyObject* delivery) noexcept:
-    cdef object awaited
-    try:
-        awaited = <object>delivery if (<Delivery>delivery).is_known() else wait(<Delivery>delivery)
-        Py_INCREF(awaited)
-        return <PyObject*>awaited
-    except BaseException as error:
-        restore(error)
-        return NULL
+cdef PyObject* await_delivery(PyObject* delivery) except NULL:
+    awaited = <object>delivery if (<Delivery>delivery).is_known() else wait(<Delivery>delivery)
+    Py_INCREF(awaited)
+    return <PyObject*>awaited
 
 
-cdef PyObject* next_of_delivery(PyObject* delivery) noexcept:
-    try:
-        raise StopIteration((<Delivery>delivery).outcome())
-    except BaseException as error:
-        restore(error)
-        return NULL
+cdef PyObject* next_of_delivery(PyObject* delivery) except NULL:
+    raise StopIteration((<Delivery>delivery).outcome())
 
 
-cdef PySendResult send_delivery(PyObject* delivery, PyObject* ignored, PyObject** result) noexcept:
-    try:
-        answer = (<Delivery>delivery).outcome()
-        Py_INCREF(answer)
-        result[0] = <PyObject*>answer
-        return PYGEN_RETURN
-    except BaseException as error:
-        return raised(error, result)
-
-
-cdef extern from *:
-    """
-    static void aioproducer_restore(PyObject *error) {
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    }
-    """
-    void restore "aioproducer_restore"(object error)
-
-
-cdef PySendResult raised(object error, PyObject** result) noexcept:
-    """Leave the exception to whoever asked, as C code does."""
+cdef PySendResult send_delivery(PyObject* delivery, PyObject* ignored, PyObject** result) except PYGEN_ERROR:
     result[0] = NULL
-    restore(error)
-    return PYGEN_ERROR
+    answer = (<Delivery>delivery).outcome()
+    Py_INCREF(answer)
+    result[0] = <PyObject*>answer
+    return PYGEN_RETURN
 
 
 # -- where records go ------------------------------------------------------------------------------------------------------
@@ -958,7 +937,14 @@ cdef class Appender:
 
     def append(self, topic, value, key, headers, partition, timestamp_ms):
         """Put the record in, or answer None where it must take the long way; nothing was done then, and nothing raised."""
-        return self.put(topic, value, key, headers, partition, timestamp_ms)
+        return self.put(
+            <PyObject*>topic,
+            <PyObject*>value,
+            <PyObject*>key,
+            <PyObject*>headers,
+            <PyObject*>partition,
+            <PyObject*>timestamp_ms,
+        )
 
     cdef bint is_in_its_loop(self) except -1:
         """Whether the attached event loop is running in this thread.
@@ -983,7 +969,7 @@ cdef class Appender:
         self._kept = <object>kept if kept is not NULL else None
         return True
 
-    cdef Lane lane_of(self, object topic):
+    cdef Lane lane_of(self, PyObject* topic):
         """The lane of the topic, or None where nothing may be appended now."""
         cdef Lane lane
         cdef PyObject* found
@@ -992,8 +978,9 @@ cdef class Appender:
         if not PyUnicode_CheckExact(topic):
             return None
         lane = self._lane
-        if topic is not self._topic or not lane.partition_count:  # most often it is the very same object as last time
-            found = PyDict_GetItemWithError(<PyObject*>self._lanes, <PyObject*>topic)
+        # Most often it is the very same object as last time.
+        if topic is not <PyObject*>self._topic or not lane.partition_count:
+            found = PyDict_GetItemWithError(<PyObject*>self._lanes, topic)
             if found is NULL:
                 return None
             lane = <object>found
@@ -1001,10 +988,19 @@ cdef class Appender:
                 return None
             before = self._lane, self._topic
             self._lane = lane
-            self._topic = topic
+            self._topic = <object>topic
         return lane if self.is_in_its_loop() else None
 
-    cdef Delivery put(self, object topic, object value, object key, object headers, object partition, object timestamp_ms):
+    cdef Delivery put(
+        self,
+        PyObject* topic,
+        PyObject* value,
+        PyObject* key,
+        PyObject* given_headers,
+        PyObject* partition,
+        PyObject* timestamp_ms,
+    ):
+        """The delivery, or None where the record must take the long way. The caller keeps alive what it gives."""
         cdef Budget budget
         cdef Lane lane
         cdef StickyPartition sticky = None
@@ -1017,8 +1013,9 @@ cdef class Appender:
         cdef long long timestamp
         cdef bint is_full
 
-        if headers is not None:
-            headers = plain_headers(headers)
+        headers = None
+        if given_headers is not <PyObject*>None:
+            headers = plain_headers(<object>given_headers)
             if headers is None:
                 return None
         lane = self.lane_of(topic)
@@ -1026,24 +1023,10 @@ cdef class Appender:
             return None
         budget = self._budget
 
-        if PyBytes_CheckExact(value):
-            value_data, value_length = PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
-        elif value is None:
-            value_length = -1
-        elif PyUnicode_CheckExact(value) and PyUnicode_IS_COMPACT_ASCII(value):
-            value_data, value_length = <const char*>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value)
-        else:
-            return None
-        if key is None:
-            key_length = -1
-        elif PyBytes_CheckExact(key):
-            key_data, key_length = PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
-        elif PyUnicode_CheckExact(key) and PyUnicode_IS_COMPACT_ASCII(key):
-            key_data, key_length = <const char*>PyUnicode_DATA(key), PyUnicode_GET_LENGTH(key)
-        else:
+        if not read_plain(value, &value_data, &value_length) or not read_plain(key, &key_data, &key_length):
             return None
 
-        if partition is None:
+        if partition is <PyObject*>None:
             if not self._decides:
                 return None
             if key_length >= 0 and self._keys_choose:
@@ -1053,7 +1036,7 @@ cdef class Appender:
                 number = sticky.partition
         elif PyLong_CheckExact(partition):
             try:
-                number = partition
+                number = <object>partition
             except OverflowError:
                 return None
         else:
@@ -1063,11 +1046,11 @@ cdef class Appender:
         size = upper_bound(key_length, value_length, headers if headers is not None else ())
         if size > budget.free or size > self._max_size:
             return None
-        if timestamp_ms is None:
+        if timestamp_ms is <PyObject*>None:
             timestamp = now_ms()
         elif PyLong_CheckExact(timestamp_ms):
             try:
-                timestamp = timestamp_ms
+                timestamp = <object>timestamp_ms
             except OverflowError:
                 return None
             if timestamp < 0:
@@ -1098,7 +1081,7 @@ cdef class Appender:
             self._filled(batch)
         return delivery
 
-    cdef OpenBatch find_room(self, object topic, Lane lane, Py_ssize_t number, bint is_sticky, Py_ssize_t size):
+    cdef OpenBatch find_room(self, PyObject* topic, Lane lane, Py_ssize_t number, bint is_sticky, Py_ssize_t size):
         """The open batch of the partition (-1: of the one to stick to next), or a new one, or None."""
         cdef OpenBatch batch
         cdef RecordBatchBuilder builder
@@ -1109,7 +1092,7 @@ cdef class Appender:
                 builder = batch.builder
                 if builder is not None and builder.count and builder.size + size <= batch.limit:
                     return batch
-        batch = self._begin(topic, lane, -1 if is_sticky else number, size)
+        batch = self._begin(<object>topic, lane, -1 if is_sticky else number, size)
         return batch if batch is not None and batch.builder is not None else None
 
     cdef Py_ssize_t put_first(
@@ -1155,7 +1138,7 @@ cdef class Appender:
             headers = plain_headers(headers)
             if headers is None:
                 return None
-        lane = self.lane_of(topic)
+        lane = self.lane_of(<PyObject*>topic)
         if lane is None:
             return None
         budget = self._budget
@@ -1165,7 +1148,7 @@ cdef class Appender:
                 return None
             sticky = lane.sticky
             number = sticky.partition
-        elif PyLong_CheckExact(partition) and 0 <= partition < lane.partition_count:
+        elif PyLong_CheckExact(<PyObject*>partition) and 0 <= partition < lane.partition_count:
             number = partition
         else:
             return None
@@ -1175,19 +1158,13 @@ cdef class Appender:
         timestamp = now_ms()
         while at < end and self.burst < self._max_burst:
             value = values[at]
-            if PyBytes_CheckExact(value):
-                data, length = PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
-            elif value is None:
-                length = -1
-            elif PyUnicode_CheckExact(value) and PyUnicode_IS_COMPACT_ASCII(value):
-                data, length = <const char*>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value)
-            else:
+            if not read_plain(<PyObject*>value, &data, &length):
                 break
             size = upper_bound(-1, length, headers if headers is not None else ())
             if size > budget.free or size > self._max_size:
                 break
             if batch is None:
-                batch = self.find_room(topic, lane, number, sticky is not None, size)
+                batch = self.find_room(<PyObject*>topic, lane, number, sticky is not None, size)
                 if batch is None:
                     break
                 builder = batch.builder
@@ -1216,6 +1193,19 @@ cdef class Appender:
         return at - began, result, first, content
 
 
+cdef inline bint read_plain(PyObject* content, const char** data, Py_ssize_t* length) noexcept:
+    """Whether a key or a value is None, bytes or plain text; else the long way must look at it."""
+    if PyBytes_CheckExact(content):
+        data[0], length[0] = PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content)
+    elif content is <PyObject*>None:
+        length[0] = -1
+    elif PyUnicode_CheckExact(content) and PyUnicode_IS_COMPACT_ASCII(content):
+        data[0], length[0] = <const char*>PyUnicode_DATA(content), PyUnicode_GET_LENGTH(content)
+    else:
+        return False
+    return True
+
+
 cdef object plain_headers(object headers):
     """The headers as the encoder takes them, or None where the long way must look at them."""
     if not isinstance(headers, (dict, tuple, list)):
@@ -1225,7 +1215,7 @@ cdef object plain_headers(object headers):
             return ()
         plain = normalize_headers(headers)
         for name, _ in plain:
-            if not PyUnicode_IS_COMPACT_ASCII(name):
+            if not PyUnicode_IS_COMPACT_ASCII(<PyObject*>name):
                 name.encode()  # a lone surrogate would not do
     except Exception:  # the long way says what is wrong
         return None
@@ -1251,9 +1241,7 @@ cdef class ShortWay:
         timeout=None,
     ):
         cdef Send call = Send.__new__(Send)
-        call.give(self.appender, topic, value, key, partition)
-        if headers is not None or timestamp_ms is not None or on_delivery is not None or timeout is not None:
-            call.rest = (headers, timestamp_ms, on_delivery, timeout)
+        call.give(self.appender, topic, value, key, partition, headers, timestamp_ms, on_delivery, timeout)
         return call
 
     @cython.binding(True)
@@ -1270,9 +1258,7 @@ cdef class ShortWay:
         timeout=None,
     ):
         cdef Enqueue call = Enqueue.__new__(Enqueue)
-        call.give(self.appender, topic, value, key, partition)
-        if headers is not None or timestamp_ms is not None or on_delivery is not None or timeout is not None:
-            call.rest = (headers, timestamp_ms, on_delivery, timeout)
+        call.give(self.appender, topic, value, key, partition, headers, timestamp_ms, on_delivery, timeout)
         return call
 
     @cython.binding(True)
@@ -1282,7 +1268,14 @@ cdef class ShortWay:
         cdef Appender appender = self.appender
         cdef Delivery delivery
         if on_delivery is None or callable(on_delivery):
-            delivery = appender.put(topic, value, key, headers, partition, timestamp_ms)
+            delivery = appender.put(
+                <PyObject*>topic,
+                <PyObject*>value,
+                <PyObject*>key,
+                <PyObject*>headers,
+                <PyObject*>partition,
+                <PyObject*>timestamp_ms,
+            )
             if delivery is not None:
                 if on_delivery is not None:
                     delivery.add_done_callback(on_delivery)
@@ -1290,15 +1283,30 @@ cdef class ShortWay:
         return appender.enqueue_nowait(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
 
-cdef inline bint may_be_timeout(object timeout) except -1:
-    if PyFloat_CheckExact(timeout):
-        return <double>timeout >= 0.0
-    return timeout is None or is_timeout(timeout)
+cdef bint may_be_timeout(PyObject* timeout) except -1:
+    if PyFloat_CheckExact(<object>timeout):
+        return <double><object>timeout >= 0.0
+    return timeout is <PyObject*>None or is_timeout(<object>timeout)
+
+
+cdef inline PyObject* own(object given) noexcept:
+    Py_INCREF(given)
+    return <PyObject*>given
 
 
 cdef str REUSED = "cannot reuse already awaited coroutine"
 cdef object SEND_CODE = _append.ShortWay.send.__code__
 cdef object ENQUEUE_CODE = _append.ShortWay.enqueue.__code__
+
+
+cdef enum:  # what a call was given
+    APPENDER
+    TOPIC
+    VALUE
+    KEY
+    PARTITION
+    REST  # a tuple, or most often NULL
+    ALL_GIVEN
 
 
 cdef enum Rest:
@@ -1312,34 +1320,49 @@ cdef enum Rest:
 cdef class Call:
     """One call of a producer's method, which is a coroutine: it mostly goes the short way, or else another one goes for it."""
 
-    cdef Appender appender
-    cdef object topic, value, key, partition  # what it was called with
-    cdef tuple rest  # headers, timestamp_ms, on_delivery, timeout; most often there is none
+    # What it was called with, as long as it needs it: all or nothing. Into attributes of the usual kind Cython puts None first
+    # and last, and counts that.
+    cdef PyObject* given[ALL_GIVEN]
     cdef object long_way
     cdef Delivery delivery
     cdef Waiter waiter
     cdef bint has_begun, is_running
 
-    cdef inline void give(self, Appender appender, object topic, object value, object key, object partition) noexcept:
-        self.appender = appender
-        self.topic, self.value, self.key, self.partition = topic, value, key, partition
+    cdef inline int give(
+        self,
+        Appender appender,
+        object topic,
+        object value,
+        object key,
+        object partition,
+        object headers,
+        object timestamp_ms,
+        object on_delivery,
+        object timeout,
+    ) except -1:
+        if headers is not None or timestamp_ms is not None or on_delivery is not None or timeout is not None:
+            rest = (headers, timestamp_ms, on_delivery, timeout)
+            self.given[REST] = own(rest)
+        self.given[APPENDER], self.given[TOPIC], self.given[VALUE] = own(appender), own(topic), own(value)
+        self.given[KEY], self.given[PARTITION] = own(key), own(partition)
+        return 0
 
-    cdef inline object of_rest(self, Rest what):
-        return None if self.rest is None else <object>PyTuple_GET_ITEM(self.rest, what)
+    cdef inline PyObject* of_rest(self, Rest what) noexcept:
+        return <PyObject*>None if self.given[REST] is NULL else tuple_item(self.given[REST], what)
 
     cdef object make_long_way(self):
         """The coroutine of the method that goes the long way."""
-        if self.appender is None and self.topic is None:  # made by hand, of the type of another one
+        if self.given[APPENDER] is NULL:  # made by hand, of the type of another one
             raise RuntimeError(REUSED)
         return self.long_method()(
-            self.topic,
-            self.value,
-            self.key,
-            self.of_rest(HEADERS),
-            self.partition,
-            self.of_rest(TIMESTAMP_MS),
-            self.of_rest(ON_DELIVERY),
-            self.of_rest(TIMEOUT),
+            <object>self.given[TOPIC],
+            <object>self.given[VALUE],
+            <object>self.given[KEY],
+            <object>self.of_rest(HEADERS),
+            <object>self.given[PARTITION],
+            <object>self.of_rest(TIMESTAMP_MS),
+            <object>self.of_rest(ON_DELIVERY),
+            <object>self.of_rest(TIMEOUT),
         )
 
     cdef object long_method(self):
@@ -1380,8 +1403,6 @@ cdef class Call:
         """As of a coroutine."""
         cdef PyObject* answer = NULL
         cdef PySendResult state = send_call(<PyObject*>self, <PyObject*>value, &answer)
-        if state == PYGEN_ERROR:
-            reraise()
         result = <object>answer
         Py_DECREF(answer)
         if state == PYGEN_RETURN:
@@ -1416,32 +1437,40 @@ cdef class Call:
             raise ValueError("coroutine already executing")
         return 0
 
-    cdef int forget(self) except -1:
+    cdef inline void forget(self) noexcept:
         """Let go of the producer and of what the call was given: a task keeps its coroutine, and may be kept for long."""
-        appender, topic, value, key = self.appender, self.topic, self.value, self.key
-        partition, rest = self.partition, self.rest
-        self.appender = self.rest = None
-        self.topic = self.value = self.key = self.partition = None
-        return 0
+        cdef PyObject* given[ALL_GIVEN]
+        cdef int what
+        for what in range(ALL_GIVEN):
+            given[what] = self.given[what]
+            self.given[what] = NULL
+        for what in range(ALL_GIVEN):
+            Py_XDECREF(given[what])
 
     cdef int take_long_way(self) except -1:
         self.has_begun = True
         self.long_way = self.make_long_way()
-        return self.forget()
+        self.forget()
+        return 0
 
-    cdef Delivery put(self):
+    cdef inline Delivery put(self):
         """The delivery, or None where the record must take the long way."""
-        cdef Delivery delivery = None
-        cdef object on_delivery = self.of_rest(ON_DELIVERY)
-        self.has_begun = True
-        if self.appender is not None and (on_delivery is None or callable(on_delivery)):
-            delivery = self.appender.put(
-                self.topic, self.value, self.key, self.of_rest(HEADERS), self.partition, self.of_rest(TIMESTAMP_MS)
-            )
+        cdef Delivery delivery
+        cdef PyObject* on_delivery = self.of_rest(ON_DELIVERY)
+        if self.given[APPENDER] is NULL or (on_delivery is not <PyObject*>None and not callable(<object>on_delivery)):
+            return None
+        delivery = (<Appender>self.given[APPENDER]).put(
+            self.given[TOPIC],
+            self.given[VALUE],
+            self.given[KEY],
+            self.of_rest(HEADERS),
+            self.given[PARTITION],
+            self.of_rest(TIMESTAMP_MS),
+        )
         if delivery is None:
             return None
-        if on_delivery is not None:
-            delivery.add_done_callback(on_delivery)
+        if on_delivery is not <PyObject*>None:
+            delivery.add_done_callback(<object>on_delivery)
         self.forget()
         return delivery
 
@@ -1490,10 +1519,10 @@ cdef class Enqueue(Call):
         return b"coroutine 'Producer.enqueue' was never awaited"
 
     cdef object long_method(self):
-        return self.appender.enqueue
+        return (<Appender>self.given[APPENDER]).enqueue
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
-        cdef Delivery delivery = self.put() if may_be_timeout(self.of_rest(TIMEOUT)) else None
+        cdef Delivery delivery = self.put() if self.given[REST] is NULL or may_be_timeout(self.of_rest(TIMEOUT)) else None
         if delivery is None:
             return PYGEN_ERROR
         Py_INCREF(delivery)
@@ -1518,10 +1547,10 @@ cdef class Send(Call):
         return b"coroutine 'Producer.send' was never awaited"
 
     cdef object long_method(self):
-        return self.appender.send
+        return (<Appender>self.given[APPENDER]).send
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
-        cdef Delivery delivery = self.put() if self.of_rest(TIMEOUT) is None else None
+        cdef Delivery delivery = self.put() if self.of_rest(TIMEOUT) is <PyObject*>None else None
         if delivery is None:
             return PYGEN_ERROR
         if delivery.is_known():  # what was told of a full batch has decided it
@@ -1570,13 +1599,6 @@ cdef class Send(Call):
         return SEND_CODE
 
 
-cdef extern from *:
-    """
-    static int aioproducer_reraise(void) { return -1; }
-    """
-    int reraise "aioproducer_reraise"() except -1
-
-
 cdef int raise_from_outside(object kind, object value, object traceback) except -1:
     """Raise what somebody threw into a coroutine, in either of the ways in which that is said."""
     if isinstance(kind, type):
@@ -1590,12 +1612,11 @@ cdef int raise_from_outside(object kind, object value, object traceback) except 
     raise error
 
 
-cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result) noexcept:
+cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result) except PYGEN_ERROR:
     cdef Call self = <Call>itself
     cdef PySendResult state
-    if self.long_way is not None:
-        return PyIter_Send(<PyObject*>self.long_way, value, result)
-    try:
+    result[0] = NULL
+    if self.long_way is None:
         self.check_not_running()
         if self.has_begun:
             return self.go_on(value, result)
@@ -1609,8 +1630,6 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
             self.take_long_way()
         finally:
             self.is_running = False
-    except BaseException as error:
-        return raised(error, result)
     return PyIter_Send(<PyObject*>self.long_way, value, result)
 
 
@@ -1618,26 +1637,51 @@ cdef void complain(PyObject* call) noexcept:
     PyErr_WarnEx(RuntimeWarning, (<Call>call).complaint(), 1)
 
 
-cdef destructor free_call = (<CTypeObject*>Call).tp_dealloc  # of `Enqueue` and `Send`, too, which have nothing of their own
+# Those of `Enqueue` and `Send`, too, which have nothing of their own.
+cdef destructor free_call = (<CTypeObject*>Call).tp_dealloc
+cdef traverseproc traverse_attributes = (<CTypeObject*>Call).tp_traverse
+cdef inquiry clear_attributes = (<CTypeObject*>Call).tp_clear
 
 
 cdef void end_call(PyObject* call) noexcept:
     if not (<Call>call).has_begun:
         PyObject_GC_UnTrack(call)  # so that nobody finds it meanwhile
         say(complain, call)
+    if (<Call>call).given[APPENDER] is not NULL:
+        PyObject_GC_UnTrack(call)
+        (<Call>call).forget()
     free_call(call)
 
 
+cdef int traverse_call(PyObject* call, visitproc visit, void* visitor) noexcept:
+    cdef int what, answer
+    for what in range(ALL_GIVEN):
+        if (<Call>call).given[what] is not NULL:
+            answer = visit((<Call>call).given[what], visitor)
+            if answer:
+                return answer
+    return traverse_attributes(call, visit, visitor)
+
+
+cdef int clear_call(PyObject* call) noexcept:
+    (<Call>call).forget()
+    return clear_attributes(call)
+
+
 # Cython has no name for the slot ``am_send``, by which the interpreter (up to 3.11) and the tasks of asyncio take an answer
-# without an exception made to carry it.
-(<CTypeObject*>Enqueue).tp_as_async.am_send = send_call
-(<CTypeObject*>Send).tp_as_async.am_send = send_call
-(<CTypeObject*>Known).tp_as_async.am_send = send_known
-(<CTypeObject*>Delivery).tp_as_async.am_send = send_delivery
-(<CTypeObject*>Delivery).tp_as_async.am_await = await_delivery
-(<CTypeObject*>Delivery).tp_iternext = next_of_delivery
+# without an exception made to carry it. And none for a function that is called from C and may raise.
+(<CTypeObject*>Enqueue).tp_as_async.am_send = <sendfunc>send_call
+(<CTypeObject*>Send).tp_as_async.am_send = <sendfunc>send_call
+(<CTypeObject*>Known).tp_as_async.am_send = <sendfunc>send_known
+(<CTypeObject*>Delivery).tp_as_async.am_send = <sendfunc>send_delivery
+(<CTypeObject*>Delivery).tp_as_async.am_await = <unaryfunc>await_delivery
+(<CTypeObject*>Delivery).tp_iternext = <unaryfunc>next_of_delivery
 (<CTypeObject*>Delivery).tp_dealloc = end_delivery
 (<CTypeObject*>Enqueue).tp_dealloc = end_call
+(<CTypeObject*>Enqueue).tp_traverse = traverse_call
+(<CTypeObject*>Enqueue).tp_clear = clear_call
 (<CTypeObject*>Send).tp_dealloc = end_call
+(<CTypeObject*>Send).tp_traverse = traverse_call
+(<CTypeObject*>Send).tp_clear = clear_call
 if AIOPRODUCER_ENDS_TUPLES:
     (<CTypeObject*>METADATA).tp_dealloc = end_metadata

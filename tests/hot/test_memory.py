@@ -172,6 +172,63 @@ async def test_a_task_that_is_over_keeps_nothing_of_a_call_that_was_refused(twin
     assert gone() is None
 
 
+@each_twin
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("what", ["enqueue", "send"])
+@pytest.mark.parametrize(
+    "name", ["topic", "value", "key", "partition", "headers", "timestamp_ms", "on_delivery", "timeout"]
+)
+def test_the_collector_finds_a_call_that_was_given_what_leads_to_it(twin: Twin, what: str, name: str) -> None:
+    class Odd:
+        call: Any
+
+    world = World(twin)
+    odd = Odd()
+    odd.call = getattr(world.short_way, what)(**{"topic": "orders", name: odd})
+    gone = weakref.ref(odd)
+
+    del odd
+    gc.collect()
+
+    assert gone() is None
+
+
+@each_twin
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("what", ["enqueue", "send"])
+@pytest.mark.parametrize("end", ["dropped", "closed", "thrown into", "awaited"])
+async def test_what_a_call_was_given_goes_once_and_nobody_finds_the_call_then(twin: Twin, what: str, end: str) -> None:
+    class Text(str):
+        def __del__(self) -> None:
+            ends.append(str(self))
+            gc.collect()
+            found.extend(
+                each for each in gc.get_objects() if end == "dropped" and type(each).__name__ in ("Enqueue", "Send")
+            )
+
+    world = World(twin)
+    world.attach(asyncio.get_running_loop())
+    ends: list[str] = []
+    found: list[object] = []
+    method = getattr(world.short_way, what)
+    call = method(
+        "orders", b"x", key=Text("key"), headers=[("h", Text("header"))], partition=0, timeout=Text("timeout")
+    )
+
+    if end == "closed":
+        call.close()
+    elif end == "thrown into":
+        with pytest.raises(KeyError):
+            call.throw(KeyError())
+    elif end == "awaited":
+        assert await call == "long way"
+        world.told.clear()
+    del call
+
+    assert sorted(ends) == ["header", "key", "timeout"]
+    assert found == []
+
+
 @needs_native
 @pytest.mark.parametrize("what", ["enqueue", "send"])
 def test_nobody_finds_a_coroutine_that_complains_of_its_end(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
