@@ -571,6 +571,13 @@ cdef struct Batch:
     PyObject* body
 
 
+cdef inline char* put_head(char* at, int64_t content, uint64_t timestamp_delta) noexcept nogil:
+    """Write what stands before a record's offset; ``content`` is the length of what follows the length."""
+    at = put_varint(at, <uint64_t>content << 1)
+    at[0] = 0
+    return put_varint(at + 1, timestamp_delta)
+
+
 cdef inline char* put_record(
     char* at, const Row* row, uint64_t offset_delta, uint64_t timestamp_delta, const char* headers, int64_t headers_length
 ) noexcept nogil:
@@ -583,9 +590,7 @@ cdef inline char* put_record(
         + field_size(row.value_length)
         + headers_length
     )
-    at = put_varint(at, <uint64_t>content << 1)
-    at[0] = 0
-    at = put_varint(at + 1, timestamp_delta)
+    at = put_head(at, content, timestamp_delta)
     at = put_varint(at, offset_delta)
     at = put_field(at, row.key, row.key_length)
     at = put_field(at, row.value, row.value_length)
@@ -612,6 +617,90 @@ cdef inline int64_t append(Batch* batch, const Row* row, const char* headers, in
     batch.used += length
     batch.payload += max(row.key_length, 0) + max(row.value_length, 0)
     return length
+
+
+# -- records that are a value only ----------------------------------------------------------------------------------------
+#
+# The commonest table by far: values one behind the other, none of them null, and nothing else that makes a difference. For
+# these, every row costs what must be done for a row.
+
+
+ctypedef fused offset_t:
+    int32_t
+    int64_t
+
+
+cdef int64_t skim_values(const offset_t* offsets, int64_t rows, int64_t most, int64_t limit, int64_t* size) noexcept nogil:
+    """How many of the next values certainly are records of ``most`` bytes each and ``limit`` together, at most.
+
+    ``size`` becomes the most bytes that these can take.
+    """
+    cdef int64_t row = 0
+    cdef int64_t left = limit
+    cdef int64_t begin = offsets[0]
+    cdef int64_t end, bound
+    if begin < 0:
+        rows = 0
+    while row < rows:
+        end = offsets[row + 1]
+        bound = MAX_RECORD_OVERHEAD + end - begin
+        if end < begin or bound > most or bound > left:
+            break
+        left -= bound
+        begin = end
+        row += 1
+    size[0] = limit - left
+    return row
+
+
+cdef int64_t append_values(
+    Batch* batch, const offset_t* offsets, const char* data, int64_t rows, const char* end, uint64_t timestamp_delta
+) noexcept nogil:
+    """Write the next values as ``put_record`` does, up to the first that might not fit before ``end``; answers how many.
+
+    What stands before a value is the same as in the row before, if that was as long, but for the offset. It is moved in
+    pieces of fixed sizes, beyond their ends: no further than the most that a record can take.
+    """
+    cdef char[16] head  # length, attributes and timestamp: at most 5 + 1 + 10 bytes
+    cdef char[8] middle  # no key, and the value's length: at most 1 + 5
+    cdef int64_t head_size = 0
+    cdef int64_t middle_size = 0
+    cdef int64_t length, content, offset_size
+    cdef int64_t known_length = -1
+    cdef int64_t known_to = 0  # the first offset that takes more bytes than the ones before
+    cdef int64_t count = batch.count
+    cdef int64_t row = 0
+    cdef int64_t begin = offsets[0]
+    cdef char* at = batch.data + batch.used
+    middle[0] = 1
+    if begin < 0:
+        rows = 0
+    while row < rows:
+        length = offsets[row + 1] - begin
+        if length < 0 or length > end - at - MAX_RECORD_OVERHEAD:
+            break
+        if length != known_length or count >= known_to:
+            known_length = length
+            offset_size = varint_size(<uint64_t>count << 1)
+            known_to = <int64_t>1 << (7 * offset_size - 1)
+            content = 1 + varint_size(timestamp_delta) + offset_size + 1 + field_size(length) + 1
+            head_size = put_head(head, content, timestamp_delta) - head
+            middle_size = 1 + put_varint(middle + 1, <uint64_t>length << 1) - (middle + 1)
+        memcpy(at, head, 16)
+        at = put_varint(at + head_size, <uint64_t>count << 1)
+        memcpy(at, middle, 8)
+        at += middle_size
+        memcpy(at, data + begin, length)
+        at += length
+        at[0] = 0  # no headers
+        at += 1
+        begin += length
+        count += 1
+        row += 1
+    batch.count = count
+    batch.used = at - batch.data
+    batch.payload += begin - offsets[0]
+    return row
 
 
 # -- the encoder -------------------------------------------------------------------------------------------------------
@@ -685,6 +774,7 @@ cdef class ColumnEncoder:
     cdef ArrowChunk chunk
     cdef const uint8_t* validity
     cdef bint is_simple  # a row is a key and a value, and nothing else
+    cdef bint is_plain  # a row is a value, and nothing else; values lie one behind the other, and none is null
     cdef int64_t offset
     cdef int64_t rows
     cdef int64_t position
@@ -804,6 +894,12 @@ cdef class ColumnEncoder:
         for index in range(self.header_count):
             self.attach(self.headers[index].column)
         self.rows = array.length
+        self.is_plain = (
+            self.is_simple
+            and self.key == NULL
+            and self.value.validity == NULL
+            and (self.value.kind == OFFSETS_32 or self.value.kind == OFFSETS_64)
+        )
 
     cdef int attach(self, Column* column) except -1:
         cdef ArrowArray* child
@@ -850,6 +946,8 @@ cdef class ColumnEncoder:
         cdef int64_t value_length, key_length
         cdef int64_t bound
         cdef const char* data
+        if self.is_plain:
+            return at + self.skim_plain(most, limit, size)
         while at < self.rows:
             value_length = fetch(self.value, at, &data)
             key_length = NULL_FIELD if self.key == NULL else fetch(self.key, at, &data)
@@ -860,6 +958,13 @@ cdef class ColumnEncoder:
             at += 1
         size[0] = taken
         return at
+
+    cdef int64_t skim_plain(self, int64_t most, int64_t limit, int64_t* size) noexcept nogil:
+        cdef int64_t at = self.position + self.value.offset
+        cdef int64_t rows = self.rows - self.position
+        if self.value.kind == OFFSETS_32:
+            return skim_values(<const int32_t*>self.value.numbers + at, rows, most, limit, size)
+        return skim_values(<const int64_t*>self.value.numbers + at, rows, most, limit, size)
 
     cdef Problem read(self, int64_t at, Row* row) noexcept nogil:
         """Find the fields of a row, and what is wrong with them."""
@@ -1098,12 +1203,14 @@ cdef class ColumnEncoder:
         Each is a key and a value. What all of them have in common is done once; answers how many bytes they are.
         """
         cdef Row row
-        cdef char* begin = batch.data + batch.used
-        cdef char* at = begin
-        cdef char* end = begin + min(left, min(goal.limit - BATCH_OVERHEAD, batch.capacity) - batch.used)
+        cdef int64_t before = batch.used
+        cdef char* end = batch.data + before + min(left, min(goal.limit - BATCH_OVERHEAD, batch.capacity) - before)
         cdef uint64_t timestamp_delta = zigzag(goal.now_ms - batch.base_timestamp)
+        if self.is_plain:
+            self.position += self.append_plain(batch, end, timestamp_delta)
+        cdef char* at = batch.data + batch.used
         cdef int64_t count = batch.count
-        cdef int64_t payload = 0
+        cdef int64_t payload = batch.payload
         cdef int64_t content
         while self.position < self.checked_to:
             row.value_length = fetch(self.value, self.position, &row.value)
@@ -1116,9 +1223,17 @@ cdef class ColumnEncoder:
             count += 1
             self.position += 1
         batch.count = count
-        batch.used += at - begin
-        batch.payload += payload
-        return at - begin
+        batch.used = at - batch.data
+        batch.payload = payload
+        return batch.used - before
+
+    cdef int64_t append_plain(self, Batch* batch, const char* end, uint64_t timestamp_delta) noexcept nogil:
+        cdef const char* data = self.value.data
+        cdef int64_t at = self.position + self.value.offset
+        cdef int64_t rows = self.checked_to - self.position
+        if self.value.kind == OFFSETS_32:
+            return append_values(batch, <const int32_t*>self.value.numbers + at, data, rows, end, timestamp_delta)
+        return append_values(batch, <const int64_t*>self.value.numbers + at, data, rows, end, timestamp_delta)
 
     cdef inline bint may_stay(self, int64_t bound, const Goal* goal) noexcept nogil:
         """Whether a row that may go anywhere goes to where the last one went."""

@@ -74,8 +74,9 @@ def encoded(
     budget: int = 10**9,
     largest: int = 1 << 20,
     ignore_keys: bool = False,
+    ticks_ms: int = 0,
 ) -> list[Batch]:
-    """The batches that a table makes, in the order in which they were full."""
+    """The batches that a table makes, in the order in which they were full; the clock goes on by ``ticks_ms`` a slice."""
     source = twin.ArrowSource(table)
     encoder = twin.ColumnEncoder(
         source.fields,
@@ -85,13 +86,14 @@ def encoded(
         ignore_keys=ignore_keys,
     )
     choose = turns(partitions)
+    clock = itertools.count(NOW, ticks_ms)
     full: list[Any] = []
     while (chunk := source.read()) is not None:
         encoder.load(chunk)
         while encoder.remaining:
             size, _ = encoder.check(slice_size)
             allowed = max(budget, size + BATCH_OVERHEAD) if encoder.remaining == 1 else budget
-            used = encoder.encode(allowed, batch_size, partitions, NOW, choose)
+            used = encoder.encode(allowed, batch_size, partitions, next(clock), choose)
             assert used <= allowed
             full += encoder.take_full()
     full += encoder.take_all()
@@ -623,6 +625,82 @@ def test_every_encoder_makes_the_batches_that_records_one_by_one_would(
         )
 
         assert [(batch.partition, batch.body) for batch in made] == expected, name
+
+
+#: Types whose values lie one behind the other, which have a loop of their own in the native encoder, and one whose do not.
+VALUE_TYPES = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.string_view()]
+#: Where lengths begin to take another byte: of values, and of records.
+LENGTHS = [0, 1, 15, 56, 57, 63, 64, 100, 8183, 8184, 8191, 8192]
+
+
+@settings(max_examples=80)
+@given(
+    kind=st.sampled_from(VALUE_TYPES),
+    runs=st.lists(st.tuples(st.none() | st.sampled_from(LENGTHS), st.integers(1, 40)), max_size=6),
+    cuts=st.lists(st.integers(0, 200), max_size=2),
+    skipped=st.integers(0, 50),
+    batch_size=st.integers(0, 20_000),
+    slice_size=st.integers(0, 20_000),
+    budget=st.integers(9_000, 20_000),
+    ticks_ms=st.sampled_from([-70, -1, 0, 1, 70, 10_000, 2**40]),
+)
+def test_values_alone_make_the_same_batches_in_every_encoder(
+    kind: pa.DataType,
+    runs: list[tuple[int | None, int]],
+    cuts: list[int],
+    skipped: int,
+    batch_size: int,
+    slice_size: int,
+    budget: int,
+    ticks_ms: int,
+) -> None:
+    lengths = [length for length, count in runs for _ in range(count)]
+    contents = [None if length is None else f"{row}".zfill(length)[:length] for row, length in enumerate(lengths)]
+    column = pa.array(contents, pa.string()).cast(kind)
+    borders = [0, *sorted(min(cut, len(contents)) for cut in cuts), len(contents)]
+    table = pa.table({"v": pa.chunked_array([column[a:b] for a, b in itertools.pairwise(borders)])}).slice(skipped)
+
+    made = [
+        encoded(
+            import_module(name),
+            table,
+            ColumnNames(value="v"),
+            batch_size=batch_size,
+            slice_size=slice_size,
+            budget=budget,
+            ticks_ms=ticks_ms,
+        )
+        for name in TWINS
+    ]
+
+    told = [record.value for batch in made[0] for record in batch.records]
+    assert sorted(each or b"" for each in told) == sorted((each or "").encode() for each in contents[skipped:])
+    for other in made[1:]:
+        assert [batch[:4] for batch in other] == [batch[:4] for batch in made[0]]
+
+
+@pytest.mark.parametrize("kind", VALUE_TYPES, ids=str)
+def test_the_records_of_a_long_batch_have_offsets_of_every_length(kind: pa.DataType) -> None:
+    contents = [f"{row}" for row in range(8_200)]
+    table = pa.table({"v": pa.array(contents, pa.string()).cast(kind)})
+
+    for name in TWINS:
+        (batch,) = encoded(
+            import_module(name), table, ColumnNames(value="v"), batch_size=10**6, slice_size=10**6, ticks_ms=1
+        )
+
+        assert [(each.offset, each.value) for each in batch.records] == [
+            (row, value.encode()) for row, value in enumerate(contents)
+        ]
+
+
+@pytest.mark.parametrize("kind", VALUE_TYPES, ids=str)
+def test_a_value_that_is_longer_than_it_may_be_is_found_among_others(twin: ModuleType, kind: pa.DataType) -> None:
+    table = pa.table({"v": pa.array(["x" * 100] * 70 + ["x" * 504] + ["x" * 100], pa.string()).cast(kind)})
+
+    with pytest.raises(InvalidRecord, match="Row 70 of the table"):
+        encoded(twin, table, ColumnNames(value="v"), largest=600)
+    assert len(values(twin, table, largest=601)) == 72
 
 
 def test_a_row_for_which_no_budget_is_left_keeps_the_partition_that_was_chosen_for_it(twin: ModuleType) -> None:
