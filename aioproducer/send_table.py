@@ -5,7 +5,7 @@
     worker thread: source.read() -> chunk
     event loop:    check a slice - memory? await - metadata? await - encode into a batch a partition - hand full ones over
 
-There is no object of Python's for a row. The event loop runs after every slice, which takes about a millisecond.
+There is no object of Python's for a row. The event loop runs after every slice, which takes less than a millisecond.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ _PROGRESS_INTERVAL: Final = 0.1
 #: How long a batch may keep those behind it from being encoded, in seconds.
 _PATIENCE: Final = 0.05
 
-#: The bytes that are encoded before the event loop runs again.
-_SLICE: Final = 1 << 20
+#: The bytes that are encoded before the event loop runs again, at least and at most, where there is so much memory.
+_LEAST_SLICE: Final = 1 << 17
+_MOST_SLICE: Final = 1 << 20
 
 #: How many rows may wait for the event loop before the worker thread reads no further.
 _READ_AHEAD: Final = 65_536
@@ -173,6 +174,14 @@ def _open_json(table: object, names: ColumnNames, value: Any) -> _Opened:
         raise
 
 
+def _slice_for(send_buffer: int) -> int:
+    """How many bytes to encode at a time: what a socket takes at a time, as nobody fills it again meanwhile.
+
+    Linux takes twice what it was asked for, and some MiB where it decides itself.
+    """
+    return _MOST_SLICE if send_buffer < 0 else min(max(2 * send_buffer, _LEAST_SLICE), _MOST_SLICE)
+
+
 class SendTable:
     """One table on its way."""
 
@@ -194,7 +203,7 @@ class SendTable:
             largest_option="buffer_memory" if by_memory else "max_request_size",
             ignore_keys=config.partitioner_ignore_keys,
         )
-        self._slice = min(_SLICE, config.buffer_memory // 4)
+        self._slice = min(_slice_for(config.send_buffer_bytes), config.buffer_memory // 4)
         self._timeout = timeout
         self._outcomes = _Outcomes(topic, engine.loop, on_progress)
         self._pace = _Pace(engine.loop)

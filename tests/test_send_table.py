@@ -38,7 +38,7 @@ from aioproducer import (
 from aioproducer.delivery import ProduceResult
 from aioproducer.foreign import ForeignTasks
 from aioproducer.record import _columns_pure, columns
-from aioproducer.send_table import SentBatch, _Chunks, _Pace
+from aioproducer.send_table import SentBatch, _Chunks, _Pace, _slice_for
 from aioproducer.testing import FakeBroker
 from aioproducer.unobserved import UnobservedFailures
 from tests.conftest import Clock, opened, until
@@ -635,6 +635,13 @@ async def test_json_without_its_libraries_says_what_to_install(
     async with opened(broker) as producer:
         with pytest.raises(ConfigError, match=r"orjson is missing: pip install 'aioproducer\[arrow\]'"):
             await send(producer, "orders", numbers(1), value_format="json")
+
+
+@pytest.mark.parametrize(
+    ("send_buffer_bytes", "size"), [(131_072, 262_144), (4_096, 131_072), (1 << 30, 1 << 20), (-1, 1 << 20)]
+)
+def test_as_much_is_encoded_at_a_time_as_a_socket_takes_at_a_time(send_buffer_bytes: int, size: int) -> None:
+    assert _slice_for(send_buffer_bytes) == size
 
 
 @pytest.mark.usefixtures("twin")
