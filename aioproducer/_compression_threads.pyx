@@ -4,8 +4,12 @@
 A thread that calls the libraries through Python asks for the GIL twice for each batch, and waits up to five milliseconds
 (``sys.getswitchinterval``) each time, as long as the event loop's thread has work. Here nobody waits for it: what is to be
 done stands in a queue of C, and a byte in a pipe tells the event loop that something is.
+
+Nor does anybody who has the GIL wait for these threads, which may be of a lower priority: they hold the lock of the queues
+for some assignments at a time, and call nobody meanwhile.
 """
 
+import os
 import threading
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -29,6 +33,9 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_broadcast(pthread_cond_t*)
 
 cdef extern from "<unistd.h>" nogil:
+    int close_descriptor "close"(int fd)
+    int getpid()
+    Py_ssize_t read(int fd, void* data, size_t size)
     Py_ssize_t write(int fd, const void* data, size_t size)
 
 cdef extern from *:
@@ -117,6 +124,15 @@ cdef void drop_all(Queue* queue):
         job = take(queue)
 
 
+cdef object compressed_by(Job* job):
+    if job.compressed is NULL:
+        return None
+    try:
+        return PyBytes_FromStringAndSize(<char*>job.compressed, job.compressed_size)
+    except MemoryError:  # of one batch, and not the others'
+        return None
+
+
 cdef struct Bench:  # what a thread keeps from one job to the next
     void* room
     size_t capacity
@@ -135,14 +151,16 @@ cdef class CompressionThreads:
     """Threads that compress bytes with one codec and level, beginning in the order in which they are given.
 
     ``functions``: the addresses of the functions of the codec's library, by name. Up to ``most`` threads are started, one
-    after the other as there is work for them. Whenever there is something to take, a byte is written to ``fd``, which must
-    not block. ``nice``: by how much the threads stand back behind others; only on Linux.
+    after the other as there is work for them. ``nice``: by how much they stand back behind others; only on Linux.
+
+    Raises OSError where there are no descriptors to be had.
     """
 
     cdef pthread_mutex_t lock
     cdef pthread_cond_t work
     cdef Queue waiting, done
-    cdef int queued, idle, started, most, fd, nice, level
+    cdef int queued, idle, started, most, nice, level, process
+    cdef int heard, calling  # the ends of the pipe: ours until no thread is left that might write to it
     cdef bint is_closed
     cdef Lz4Preferences lz4
     cdef Lz4Bound lz4_bound
@@ -152,10 +170,12 @@ cdef class CompressionThreads:
     cdef ZstdCompress zstd_compress
     cdef ZstdFree zstd_free
 
-    def __cinit__(self, dict functions not None, int level, int most, int fd, int nice=0):
+    def __cinit__(self, dict functions not None, int level, int most, int nice=0):
         pthread_mutex_init(&self.lock, NULL)
         pthread_cond_init(&self.work, NULL)
-        self.level, self.most, self.fd, self.nice = level, most, fd, nice
+        self.heard = self.calling = -1
+        self.process = getpid()
+        self.level, self.most, self.nice = level, most, nice
         if "LZ4F_compressFrame" in functions:
             self.lz4.block_size_id, self.lz4.block_mode, self.lz4.level = BLOCKS_OF_64_KIB, INDEPENDENT_BLOCKS, level
             self.lz4_bound = <Lz4Bound><size_t>functions["LZ4F_compressFrameBound"]
@@ -165,21 +185,34 @@ cdef class CompressionThreads:
             self.zstd_create = <ZstdCreate><size_t>functions["ZSTD_createCCtx"]
             self.zstd_compress = <ZstdCompress><size_t>functions["ZSTD_compressCCtx"]
             self.zstd_free = <ZstdFree><size_t>functions["ZSTD_freeCCtx"]
+        self.heard, self.calling = os.pipe()
+        os.set_blocking(self.heard, False)
+        os.set_blocking(self.calling, False)
 
     def __dealloc__(self):
         # There is no thread any more: each holds a reference to this.
         drop_all(&self.waiting)
         drop_all(&self.done)
+        if self.heard >= 0:
+            close_descriptor(self.heard)
+            close_descriptor(self.calling)
         pthread_cond_destroy(&self.work)
         pthread_mutex_destroy(&self.lock)
+
+    def fileno(self):
+        """What becomes readable whenever there is something to take."""
+        return self.heard
 
     def submit(self, bytes data not None, token):
         """Have this compressed; `take_done` will answer it with the token.
 
-        Raises RuntimeError where no thread can be started, and then nothing was taken.
+        Raises RuntimeError where no thread can be started, after `close`, and in a copy of the process, in which no thread
+        is; nothing was taken then.
         """
         cdef Job* job
         cdef bint wants_thread
+        if self.is_closed or self.process != getpid():
+            raise RuntimeError("These threads compress nothing any more.")
         pthread_mutex_lock(&self.lock)
         wants_thread = self.queued >= self.idle and self.started < self.most
         pthread_mutex_unlock(&self.lock)
@@ -202,10 +235,9 @@ cdef class CompressionThreads:
         thread = threading.Thread(target=self.run, name="aioproducer compression", daemon=True)
         try:
             thread.start()
-        except RuntimeError:
+        except RuntimeError:  # the system gives no more
             if not self.started:
                 raise
-            self.most = self.started  # the system gives no more
             return 0
         self.started += 1
         return 0
@@ -214,33 +246,34 @@ cdef class CompressionThreads:
         """What is done: a list of each token and its compressed bytes, which are None where that went wrong."""
         cdef Queue done
         cdef Job* job
+        cdef char[64] calls
+        read(self.heard, calls, sizeof(calls))  # before the queue is looked at: what is put there later calls again
         pthread_mutex_lock(&self.lock)
         done = self.done
         self.done.first = self.done.last = NULL
         pthread_mutex_unlock(&self.lock)
         taken = []
-        try:
-            job = take(&done)
-            while job is not NULL:
-                compressed = None
-                if job.compressed is not NULL:
-                    compressed = PyBytes_FromStringAndSize(<char*>job.compressed, job.compressed_size)
-                taken.append((<object>job.token, compressed))
+        job = take(&done)
+        while job is not NULL:
+            try:
+                taken.append((<object>job.token, compressed_by(job)))
+            finally:
                 drop(job)
-                job = take(&done)
-        finally:
-            drop_all(&done)
+            job = take(&done)
         return taken
 
     def close(self):
-        """Begin nothing more and end the threads, each when it is done with what it compresses just now.
-
-        Afterwards nothing is written to ``fd`` any more.
-        """
+        """Begin nothing more and end the threads, each when it is done with what it compresses just now."""
+        cdef Queue waiting
+        if self.process != getpid():  # the lock may have been held when the process was copied
+            return
         pthread_mutex_lock(&self.lock)
         self.is_closed = True
+        waiting = self.waiting
+        self.waiting.first = self.waiting.last = NULL
         pthread_cond_broadcast(&self.work)
         pthread_mutex_unlock(&self.lock)
+        drop_all(&waiting)
 
     def run(self):
         """What each of the threads does."""
@@ -250,6 +283,7 @@ cdef class CompressionThreads:
     cdef void work_off(self) noexcept nogil:
         cdef Bench bench
         cdef Job* job
+        cdef bint calls
         bench.room, bench.capacity, bench.context = NULL, 0, NULL
         stand_back(self.nice)
         pthread_mutex_lock(&self.lock)
@@ -264,9 +298,14 @@ cdef class CompressionThreads:
             pthread_mutex_unlock(&self.lock)
             self.compress(job, &bench)
             pthread_mutex_lock(&self.lock)
-            if self.done.first is NULL and not self.is_closed:  # else the descriptor may be somebody else's by now
-                write(self.fd, "", 1)
+            calls = self.done.first is NULL and not self.is_closed
             put(&self.done, job)
+            if calls:
+                # Not under the lock: it wakes the event loop, which would find the lock taken, by a thread that it may
+                # have taken the processor from.
+                pthread_mutex_unlock(&self.lock)
+                write(self.calling, "", 1)
+                pthread_mutex_lock(&self.lock)
         pthread_mutex_unlock(&self.lock)
         if bench.context is not NULL:
             self.zstd_free(bench.context)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -36,7 +37,7 @@ class Compressor:
     def __init__(self, codec: Codec, level: int | None) -> None:
         self._codec = codec
         self._level = level
-        self._processors = os.cpu_count() or 1
+        self._processors = _processors()
         # Not the application's: where its threads wait for their deliveries, there would be none left to compress in.
         # More than there are processors, as each of them waits for the GIL now and then, for milliseconds.
         self._workers = anyio.CapacityLimiter(max(4, self._processors))
@@ -70,23 +71,17 @@ class Compressor:
 
 
 class _NativeThreads:
-    """Native threads, and the pipe by which they call the event loop."""
+    """Native threads, and the event loop that they call."""
 
     def __init__(self, functions: dict[str, int], level: int, most: int) -> None:
         from aioproducer._compression_threads import CompressionThreads
 
         self._loop = asyncio.get_running_loop()
-        self._heard, self._calling = os.pipe()
-        try:
-            os.set_blocking(self._heard, False)
-            os.set_blocking(self._calling, False)
-            self._threads: CompressionThreads[asyncio.Future[bytes | None]] = CompressionThreads(
-                functions, level, most, self._calling, _NICE
-            )
-            self._loop.add_reader(self._heard, self._take)
-        except BaseException:
-            self._close_pipe()
-            raise
+        nice = _NICE if _may_be_nice() else 0
+        self._threads: CompressionThreads[asyncio.Future[bytes | None]] = CompressionThreads(
+            functions, level, most, nice
+        )
+        self._loop.add_reader(self._threads.fileno(), self._take)
 
     async def compress(self, data: bytes) -> bytes | None:
         """None where it has to be done in another way."""
@@ -98,16 +93,26 @@ class _NativeThreads:
         return await future
 
     def _take(self) -> None:
-        os.read(self._heard, 64)
         for future, compressed in self._threads.take_done():
             if not future.done():  # it may have been cancelled
                 future.set_result(compressed)
 
     def close(self) -> None:
-        self._loop.remove_reader(self._heard)
+        self._loop.remove_reader(self._threads.fileno())
         self._threads.close()
-        self._close_pipe()
 
-    def _close_pipe(self) -> None:
-        os.close(self._heard)
-        os.close(self._calling)
+
+def _processors() -> int:
+    """How many this process may use, as far as the system says it."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+def _may_be_nice() -> bool:
+    """Whether a lower priority may be asked for: a filter of system calls may end the process that does."""
+    try:
+        return "Seccomp:\t0\n" in Path("/proc/self/status").read_text()
+    except OSError:
+        return False

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
+import importlib
 import os
+import select
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
 from aioproducer._twin import use_native
@@ -69,26 +75,29 @@ def compressor(codec: Codec, level: int | None = None) -> Iterator[Compressor]:
 
 
 @contextmanager
-def native_threads(codec: Codec, most: int = 2, level: int | None = None) -> Iterator[Any]:
-    """The threads by themselves, and the end of the pipe on which they call."""
+def native_threads(
+    codec: Codec, most: int = 2, level: int | None = None, *, nice: int = 0, **functions: int
+) -> Iterator[Any]:
+    """The threads by themselves, with these functions in the place of their own."""
     from aioproducer._compression_threads import CompressionThreads
 
-    functions = find_c_functions(codec)
-    assert functions is not None
-    heard, calling = os.pipe()
-    threads: CompressionThreads[object] = CompressionThreads(functions, c_level(codec, level), most, calling)
+    found = find_c_functions(codec)
+    assert found is not None
+    threads: CompressionThreads[object] = CompressionThreads(found | functions, c_level(codec, level), most, nice)
     try:
-        yield threads, heard
+        yield threads
     finally:
         threads.close()
-        os.close(heard)
-        os.close(calling)
 
 
-def take(threads: Any, heard: int, count: int) -> list[tuple[Any, bytes | None]]:
+def calls(threads: Any, timeout: float = 30) -> bool:
+    return bool(select.select([threads], [], [], timeout)[0])
+
+
+def take(threads: Any, count: int) -> list[tuple[Any, bytes | None]]:
     taken: list[tuple[Any, bytes | None]] = []
     while len(taken) < count:
-        os.read(heard, 64)
+        assert calls(threads)
         taken += threads.take_done()
     return taken
 
@@ -112,9 +121,9 @@ async def test_the_bytes_are_those_that_python_makes(codec: Codec, level: int | 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
 @pytest.mark.parametrize("data", [b"", b"x", os.urandom(300_000), TEXT * 100_000], ids=["none", "one", "noise", "text"])
 def test_anything_comes_back(codec: Codec, data: bytes) -> None:
-    with native_threads(codec) as (threads, heard):
+    with native_threads(codec) as threads:
         threads.submit(data, "token")
-        [(token, compressed)] = take(threads, heard, 1)
+        [(token, compressed)] = take(threads, 1)
 
     assert token == "token"
     assert compressed == compress(codec, data)
@@ -125,15 +134,58 @@ def test_anything_comes_back(codec: Codec, data: bytes) -> None:
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
 def test_each_token_comes_back_once_with_its_own(codec: Codec) -> None:
     blocks = {number: b"%d " % number * (1 + number * 37 % 5000) for number in range(500)}
-    with native_threads(codec, most=4) as (threads, heard):
+    with native_threads(codec, most=4) as threads:
         for number, block in blocks.items():
             threads.submit(block, number)
-        taken = take(threads, heard, len(blocks))
+        taken = take(threads, len(blocks))
         assert threads.take_done() == []
 
     assert sorted(number for number, _ in taken) == list(blocks)
     for number, compressed in taken:
         assert decompress(codec, compressed or b"", max_size=30_000) == blocks[number]
+
+
+@pytest.mark.usefixtures("native")
+def test_what_came_first_is_begun_first() -> None:
+    with native_threads(Codec.LZ4, most=1) as threads:
+        for number in range(20):
+            threads.submit(TEXT * 50_000, number)  # so much that they wait
+        assert [number for number, _ in take(threads, 20)] == list(range(20))
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_what_a_library_refuses_is_told_as_none(codec: Codec) -> None:
+    """It has less room than it said that it needs: 100 bytes, as the function in place of that one always answers."""
+    lz4: Any = importlib.import_module("lz4.frame._frame")
+    version = ctypes.cast(ctypes.CDLL(lz4.__file__).LZ4F_getVersion, ctypes.c_void_p).value or 0
+    bound = "LZ4F_compressFrameBound" if codec is Codec.LZ4 else "ZSTD_compressBound"
+    with native_threads(codec, **{bound: version}) as threads:
+        threads.submit(os.urandom(1_000_000), "too large")
+        threads.submit(b"small", "as ever")
+        assert dict(take(threads, 2)) == {"too large": None, "as ever": compress(codec, b"small")}
+
+
+async def test_what_the_native_threads_cannot_do_python_does() -> None:
+    await anyio.to_thread.run_sync(lambda: None)  # so that there is a worker thread
+    with compressor(Codec.ZSTD) as made:
+        before = threading.stack_size(1 << 46)  # as the system has not got
+        try:
+            batch = await made.encode(builder_of(100))
+        finally:
+            threading.stack_size(before)
+        assert batch.pieces == encode_batch(builder_of(100), Codec.ZSTD).pieces
+        assert not threads_there()
+        assert (await made.encode(builder_of(100))).pieces == batch.pieces
+
+
+def test_a_package_that_is_not_what_it_seems_has_no_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = ModuleType("zstandard.backend_c")
+    stub.__spec__ = None
+    for name in ("zstandard.backend_c", "zstandard._cffi"):
+        monkeypatch.setitem(sys.modules, name, stub)
+
+    assert find_c_functions(Codec.ZSTD) is None
 
 
 async def test_an_empty_batch_is_refused_as_everywhere() -> None:
@@ -147,9 +199,9 @@ async def test_an_empty_batch_is_refused_as_everywhere() -> None:
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
 def test_they_need_no_gil(codec: Codec) -> None:
-    with native_threads(codec) as (threads, heard):
+    with native_threads(codec) as threads:
         threads.submit(TEXT, "first")  # a thread needs the GIL to begin
-        take(threads, heard, 1)
+        take(threads, 1)
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1000)  # nobody else has a turn from here on
         try:
@@ -179,16 +231,16 @@ async def test_a_producer_uses_them_for_large_batches(broker: FakeBroker, codec:
 
 @pytest.mark.usefixtures("native")
 def test_there_are_no_more_threads_than_work_and_never_more_than_allowed() -> None:
-    with native_threads(Codec.ZSTD, most=3) as (threads, heard):
+    with native_threads(Codec.ZSTD, most=3) as threads:
         for _ in range(5):
             threads.submit(TEXT, None)
-            take(threads, heard, 1)
+            take(threads, 1)
             time.sleep(0.01)  # until it waits for more
         assert len(threads_there()) <= 2
         for _ in range(50):
             threads.submit(TEXT * 10_000, None)
             assert len(threads_there()) <= 3
-        take(threads, heard, 50)
+        take(threads, 50)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY])
@@ -224,7 +276,7 @@ def test_where_no_thread_can_be_started_nothing_is_taken_and_nothing_is_lost() -
 
     token = Token()
     gone = weakref.ref(token)
-    with native_threads(Codec.LZ4) as (threads, heard):
+    with native_threads(Codec.LZ4) as threads:
         before = threading.stack_size(1 << 46)  # as the system has not got
         try:
             with pytest.raises(RuntimeError):
@@ -235,7 +287,70 @@ def test_where_no_thread_can_be_started_nothing_is_taken_and_nothing_is_lost() -
         gc.collect()
         assert gone() is None
         threads.submit(TEXT, "now")
-        assert take(threads, heard, 1) == [("now", compress(Codec.LZ4, TEXT))]
+        assert take(threads, 1) == [("now", compress(Codec.LZ4, TEXT))]
+
+
+@pytest.mark.usefixtures("native")
+def test_they_stand_back_behind_the_event_loops_thread() -> None:
+    if not sys.platform.startswith("linux") or "Seccomp:\t0" not in Path("/proc/self/status").read_text():
+        pytest.skip("it is not asked for here")
+
+    async def main() -> int:
+        with compressor(Codec.LZ4) as made:
+            await made.encode(builder_of(100))
+            [thread] = threads_there()
+            return os.getpriority(os.PRIO_PROCESS, thread.native_id or 0)
+
+    assert asyncio.run(main()) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5)
+
+
+# -- what stays ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_nothing_is_kept_of_what_was_taken_or_thrown_away(codec: Codec) -> None:
+    data, token = os.urandom(1000), object()
+    before = sys.getrefcount(data), sys.getrefcount(token)
+    with native_threads(codec) as threads:
+        for _ in range(10):
+            threads.submit(data, token)
+        taken = take(threads, 10)
+        assert (sys.getrefcount(data), sys.getrefcount(token)) == (before[0], before[1] + 10)
+        del taken
+        for _ in range(10):
+            threads.submit(data, token)
+    del threads
+    give_up_at = time.monotonic() + 30
+    while (sys.getrefcount(data), sys.getrefcount(token)) != before:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.001)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_memory_does_not_grow_with_batches_or_with_producers(codec: Codec) -> None:
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("only Linux tells it so")
+    noise = os.urandom(200_000)
+
+    def work(jobs: int) -> None:
+        with native_threads(codec, most=1) as threads:
+            for _ in range(jobs):
+                threads.submit(noise, None)
+                take(threads, 1)
+
+    work(100)
+    before = resident_bytes()
+    work(1000)  # 200 MB
+    for _ in range(400):  # a context of zstd takes 1.5 MB
+        work(1)
+
+    assert resident_bytes() - before < 50_000_000
 
 
 # -- the end -------------------------------------------------------------------------------------------------------------
@@ -264,23 +379,43 @@ def test_after_the_end_nothing_is_begun_nothing_called_and_everything_let_go() -
     class Token:
         pass
 
-    tokens = [Token() for _ in range(40)]
+    tokens = [Token() for _ in range(20)]
     gone = [weakref.ref(token) for token in tokens]
-    with native_threads(Codec.ZSTD, most=1, level=19) as (threads, heard):
+    with native_threads(Codec.ZSTD, most=1, level=19) as threads:
         for token in tokens:
-            threads.submit(os.urandom(100_000), token)
+            threads.submit(TEXT * 40_000, token)
         threads.close()
-        os.set_blocking(heard, False)
+        del token
+        tokens.clear()
+        gc.collect()
+        assert sum(ref() is not None for ref in gone) <= 1, "what waited is let go at once"
+        with pytest.raises(RuntimeError):
+            threads.submit(TEXT, None)
         while threads_there():
             time.sleep(0.001)
-        called = b""
-        with suppress(BlockingIOError):
-            called = os.read(heard, 64)
-        assert len(called) <= 1
-        assert len(threads.take_done()) < len(tokens)
-    del threads, tokens, token
+        assert not calls(threads, timeout=0)
+    del threads
     gc.collect()
     assert all(ref() is None for ref in gone)
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_copy_of_the_process_does_nothing_and_hangs_on_nothing() -> None:
+    with native_threads(Codec.LZ4) as threads:
+        threads.submit(TEXT, None)
+        child = os.fork()
+        if child == 0:
+            with suppress(BaseException):
+                threads.close()
+                try:
+                    threads.submit(TEXT, None)
+                except RuntimeError:
+                    os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        take(threads, 1)
 
 
 @pytest.mark.usefixtures("native")
