@@ -91,20 +91,17 @@ def session_for(verb: str, options: argparse.Namespace, cannot: str) -> Generato
 
 @contextmanager
 def _minding_its_end(spark: SparkSession) -> Generator[None, None, None]:
-    from aioproducer.spark.load_session import exit_status
+    from aioproducer.spark.load_session import told_of_end
 
     try:
         yield
     except (
         Exception
     ) as error:  # of a JVM that is gone anything may be raised, by Py4J, by sockets and by what calls them
-        status = exit_status(spark)
-        if status is None:
+        end = told_of_end(spark)
+        if end is None:
             raise
-        raise Trouble(
-            f"Spark's Java process has ended before its work was done (exit status {status}): it was killed, or its memory "
-            "was not enough (--driver-memory gives it more), or the machine's was not."
-        ) from error
+        raise Trouble(end) from error
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from aioproducer.spark.load_listing import FoundFile
 from aioproducer.spark.load_log import LoadLog, Slice
 from aioproducer.spark.load_marker import check_marker, job_of, last_commit
 from aioproducer.spark.load_progress import Progress, told
+from aioproducer.spark.load_session import told_of_end
 from aioproducer.spark.load_state import LoadRefused, LoadState
 
 if TYPE_CHECKING:
@@ -115,9 +116,10 @@ def _load_once_or_more(spark: SparkSession, plan: LoadPlan, progress: Progress, 
         with told(spark, progress):
             _write(records, plan, result, {})
     except spark_errors() as error:
+        why = told_of_end(spark) or plan.files.why(spark, error, files, schema)
         raise LoadFailed(
-            f"The load stopped: {plan.files.why(spark, error, files, schema)} Some of the rows may be in the topic already, "
-            "and the same command would write them once more. (--exactly-once goes on where it was, without a duplicate.)"
+            f"The load stopped: {why} Some of the rows may be in the topic already, and the same command would write them "
+            "once more. (--exactly-once goes on where it was, without a duplicate.)"
         ) from error
 
 
@@ -208,14 +210,15 @@ class _Slices:
                 _write(self._plan.shape.of(rows), self._plan, self._result, job)
                 break
             except Exception as error:  # of Spark, Java, Kafka or the file system; the transaction is aborted
-                failure = first_failure(self._spark, error)
-                why = self._plan.files.why(self._spark, failure, slice_.files, self._schema)
-                logger.warning("Slice %d of the load, attempt %d of %d: %s", slice_.number, attempt, _ATTEMPTS, why)
-                if attempt == _ATTEMPTS or is_of_bad_row(failure):
+                end = told_of_end(self._spark)
+                failure = error if end else first_failure(self._spark, error)
+                why = end or self._plan.files.why(self._spark, failure, slice_.files, self._schema)
+                if attempt == _ATTEMPTS or end or is_of_bad_row(failure):
                     raise LoadFailed(
                         f"The load stopped: {why} This run has committed {self._result.transactions} transactions with "
                         f"{self._result.rows:,} rows, and nothing by halves. Run the same command again to go on."
                     ) from error
+                logger.warning("Slice %d of the load, attempt %d of %d: %s", slice_.number, attempt, _ATTEMPTS, why)
 
 
 def _what(plan: LoadPlan) -> Mapping[str, Any]:

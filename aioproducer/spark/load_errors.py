@@ -75,6 +75,9 @@ def innermost_cause(error: BaseException) -> str:
     """The last exception that the text names, else its first line."""
     text = str(error).strip()
     theirs = _ANY.findall(text)
+    below = getattr(error, "_cause", None)  # where PySpark keeps Java's cause of an exception that it has names for
+    if not theirs and text.endswith(":") and isinstance(below, BaseException):
+        return innermost_cause(below)
     if theirs:
         return ": ".join(filter(None, theirs[-1]))
     return text.splitlines()[0] if text else type(error).__name__

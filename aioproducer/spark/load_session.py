@@ -21,7 +21,7 @@ from aioproducer.spark.load_errors import cause_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkMissing", "SparkNotStarted", "check_spark", "exit_status", "spark_session"]
+__all__ = ["SparkMissing", "SparkNotStarted", "check_spark", "spark_session", "told_of_end"]
 
 _JAVA: Final = 17
 
@@ -89,15 +89,23 @@ def spark_session(
         with _interrupted_afterwards():
             session = builder.getOrCreate()
     except Exception as error:  # of PySpark, of Py4J or of its own code, for whatever the settings do to it
-        raise SparkNotStarted(cause_of(error)) from error
+        raise SparkNotStarted(_why_not_started(error, master)) from error
     context: Any = session.sparkContext
     # A thread of PySpark's would print a stack trace where the JVM ends; whoever waits for that hears of it.
     context._accumulatorServer.handle_error = _say_nothing
     try:
         yield session
     finally:
-        if exit_status(session, seconds=0) is None:
+        if _exit_status(session, seconds=0) is None:
             session.stop()
+
+
+def _why_not_started(error: BaseException, master: str) -> str:
+    """A master that does not answer stops the context meanwhile, which is all that is told then."""
+    cause = cause_of(error)
+    if "stopped SparkContext" not in cause or not master.startswith("spark://"):
+        return cause
+    return f"No master has answered at {master}. Does it run there, and can it be reached from here?"
 
 
 @contextmanager
@@ -127,7 +135,18 @@ def _interrupted_afterwards() -> Generator[None, None, None]:
         raise KeyboardInterrupt
 
 
-def exit_status(session: SparkSession, seconds: float = _TO_END) -> int | None:
+def told_of_end(session: SparkSession) -> str | None:
+    """What to say of an error where the JVM has ended, which the error itself does not tell; None where it goes on."""
+    status = _exit_status(session)
+    if status is None:
+        return None
+    return (
+        f"Spark's Java process has ended before its work was done (exit status {status}): it was killed, or its memory "
+        "was not enough (--driver-memory gives it more), or the machine's was not."
+    )
+
+
+def _exit_status(session: SparkSession, seconds: float = _TO_END) -> int | None:
     """That of the JVM, which is waited for so long; None where it goes on, or was not started from here."""
     context: Any = session.sparkContext
     process: subprocess.Popen[bytes] | None = context._gateway.proc

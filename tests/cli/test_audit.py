@@ -84,15 +84,22 @@ async def test_spark_s_own_source_reads_where_its_jar_is_and_else_it_is_told_how
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "wrong", [["--driver-memory", "1x"], ["--master", "bogus"], ["--conf", "spark.memory.fraction=a"]]
+    ("wrong", "why"),
+    [
+        (["--driver-memory", "1x"], ""),
+        (["--master", "bogus"], "bogus"),
+        (["--master", "spark://127.0.0.1:1"], "No master has answered at spark://127.0.0.1:1."),
+        (["--conf", "spark.memory.fraction=a"], ""),
+    ],
 )
 async def test_where_spark_cannot_be_started_there_is_no_verdict_and_a_sentence_says_so(
-    wrong: list[str], broker: FakeBroker
+    wrong: list[str], why: str, broker: FakeBroker
 ) -> None:
     told = audit(*options_for(broker), "--sequence", "value", *wrong)
 
     assert told.returncode == 2, told
     assert "aioproducer audit: Spark could not be started" in told.stderr
+    assert why in told.stderr
     assert "Traceback" not in told.stderr
 
 

@@ -68,8 +68,29 @@ def test_of_a_spark_that_dies_while_it_writes_it_is_said_that_rows_may_be_there(
     done = run_until_java_dies([*AIOPRODUCER, *load_of(broker, tmp_path)], broker, "Produce")
 
     assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("aioproducer load: The load stopped: Spark's Java process has ended")
     assert "Some of the rows may be in the topic already" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_so_it_is_said_of_one_that_dies_in_a_transaction_and_that_the_same_command_goes_on(
+    broker: FakeBroker, tmp_path: Path
+) -> None:
+    need()
+    once = ["--exactly-once", "--id", "lines", "--checkpoint", str(tmp_path / "load")]
+
+    done = run_until_java_dies([*AIOPRODUCER, *load_of(broker, tmp_path), *once], broker, "Produce")
+    again = subprocess.run(
+        [*AIOPRODUCER, *load_of(broker, tmp_path), *once], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("has ended before its work was done") == 1, "it is not tried again, nor told of each try"
+    assert done.stderr.endswith("and nothing by halves. Run the same command again to go on.\n")
+    assert again.returncode == 0, again.stderr
+    assert [record.value for record in broker.records("orders", committed=True)] == [b"one", b"two"]
 
 
 #: A shell that has put pytest in the background has told it, and its children, to mind no Ctrl-C.
@@ -141,3 +162,17 @@ def test_what_pyspark_logs_of_its_exceptions_is_not_printed_beside_the_sentence(
     assert done.returncode == 1, done.stderr
     assert done.stderr.splitlines()[-1].startswith("aioproducer load: The load stopped: A line of file:")
     assert "QueryContextLogger" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_of_a_setting_that_spark_refuses_late_the_reason_is_told(broker: FakeBroker, tmp_path: Path) -> None:
+    need()
+    setting = ["--conf", "spark.sql.shuffle.partitions=abc"]
+
+    done = subprocess.run(
+        [*AIOPRODUCER, *load_of(broker, tmp_path), *setting], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 2, done.stderr
+    assert "spark.sql.shuffle.partitions" in done.stderr.splitlines()[-1]
