@@ -39,6 +39,10 @@ class LoadFailed(Exception):
     """The load ended before all was written; the message says what is there, and how to go on."""
 
 
+class _BadRow(LoadFailed):
+    """A task has stopped at a row of the files, so that nothing of their slice can have been committed."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
     """What is loaded, and whereto. ``producer``: options of the producer, by Kafka's names.
@@ -161,11 +165,15 @@ def _load_exactly_once(spark: SparkSession, plan: LoadPlan, progress: Progress, 
         new = [file for file in files if file.path not in known]
         if result.is_resumed:
             plan.files.check_added(spark, schema, new)
-        begun: list[Slice | Sequence[FoundFile]] = [slice_ for slice_ in log.slices if not slice_.is_committed]
+        begun: list[Slice | Sequence[FoundFile]] = [slice_ for slice_ in log.slices if slice_.is_open]
         left = begun + [new[at : at + plan.max_files] for at in range(0, len(new), plan.max_files)]
         for done, each in enumerate(left, 1):
             slice_ = each if isinstance(each, Slice) else log.plan(each)
-            slices.write(slice_)
+            try:
+                slices.write(slice_)
+            except _BadRow:
+                log.give_up(slice_)
+                raise
             log.commit(slice_)
             progress(done, len(left), f"{result.rows:,} rows in {result.transactions} transactions")
 
@@ -213,8 +221,9 @@ class _Slices:
                 end = told_of_end(self._spark)
                 failure = error if end else first_failure(self._spark, error)
                 why = end or self._plan.files.why(self._spark, failure, slice_.files, self._schema)
-                if attempt == _ATTEMPTS or end or is_of_bad_row(failure):
-                    raise LoadFailed(
+                is_bad_row = is_of_bad_row(failure)
+                if attempt == _ATTEMPTS or end or is_bad_row:
+                    raise (_BadRow if is_bad_row else LoadFailed)(
                         f"The load stopped: {why} This run has committed {self._result.transactions} transactions with "
                         f"{self._result.rows:,} rows, and nothing by halves. Run the same command again to go on."
                     ) from error

@@ -25,11 +25,16 @@ _FILE: Final = "slices.jsonl"
 
 @dataclass(slots=True)
 class Slice:
-    """Files that become visible together."""
+    """Files that become visible together; none are left where the slice was given up, and its number is not used again."""
 
     number: int
     files: Sequence[FoundFile]
     is_committed: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is to be written."""
+        return not self.is_committed and bool(self.files)
 
 
 class LoadLog:
@@ -83,6 +88,11 @@ class LoadLog:
         self._add({"committed": slice_.number})
         slice_.is_committed = True
 
+    def give_up(self, slice_: Slice) -> None:
+        """Note that nothing of the slice was committed nor will be: its files may change, and come again in another one."""
+        self._add({"given_up": slice_.number})
+        slice_.files = ()
+
     def _add(self, line: dict[str, Any]) -> None:
         self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
@@ -115,6 +125,8 @@ def _read(file: IO[bytes], path: Path) -> list[Slice]:
             told: Any = json.loads(line)
             if "committed" in told:
                 slices[told["committed"]].is_committed = True
+            elif "given_up" in told:
+                slices[told["given_up"]].files = ()
             else:
                 slices.append(Slice(told["slice"], [FoundFile(*each) for each in told["files"]]))
     except (ValueError, LookupError, TypeError) as error:

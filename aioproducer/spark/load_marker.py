@@ -38,7 +38,7 @@ async def last_commit(config: ProducerConfig, load_name: str, topic: str) -> Com
 
 def check_marker(marker: CommitMarker | None, log: LoadLog, load_id: str, load_name: str, checkpoint: Path) -> None:
     """Raise LoadRefused where rows might be written that are in Kafka already."""
-    begun = [slice_.number for slice_ in log.slices if not slice_.is_committed]
+    begun = [slice_.number for slice_ in log.slices if slice_.is_open]
     committed = [slice_.number for slice_ in log.slices if slice_.is_committed]
     if marker is None:
         if begun and (committed or log.age > _MARKER_KEPT):

@@ -155,6 +155,17 @@ def test_a_load_that_was_killed_has_the_same_files_in_the_same_slices_again(tmp_
     assert LoadLog.committed(tmp_path) == 1
 
 
+def test_the_files_of_a_slice_that_was_given_up_are_new_again(tmp_path: Path) -> None:
+    with LoadLog.open(tmp_path) as log:
+        log.commit(log.plan([found("a")]))
+        log.give_up(log.plan([found("b"), found("c")]))
+
+    with LoadLog.open(tmp_path) as log:
+        assert [each.number for each in log.slices if each.is_open] == []
+        assert set(log.files) == {"a"}
+        assert log.plan([found("c", size=2)]).number == 2
+
+
 def test_two_loads_at_once_do_not_share_a_checkpoint(tmp_path: Path) -> None:
     with LoadLog.open(tmp_path), pytest.raises(LoadRefused, match="Another load is running"), LoadLog.open(tmp_path):
         pass

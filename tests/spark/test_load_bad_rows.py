@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,3 +99,25 @@ def test_the_line_is_counted_in_a_file_that_several_tasks_read(
             run_load(spark, plan_of(topic_broker, tmp_path, schema="a INT"), nobody)
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_file_may_be_mended_whose_row_has_stopped_a_load_exactly_once(
+    spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path
+) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "1.json").write_text('{"a":1}\n')
+    (files / "2.json").write_text('{"a":2}\n{"a":"three"}\n')
+    plan = plan_of(topic_broker, files, schema="a INT")
+    plan = replace(plan, load_name="load", checkpoint=tmp_path / "load")
+
+    with pytest.raises(LoadFailed, match=r"Line 2 of file:.*/2.json .* committed 1 transactions with 1 rows"):
+        run_load(spark, plan, nobody)
+    (files / "2.json").write_text('{"a":2}\n{"a":3}\n')
+    mended = run_load(spark, plan, nobody)
+
+    assert mended.rows == 2
+    values = [record.value or b"" for record in topic_broker.records("loaded", committed=True)]
+    assert sorted(values) == [b'{"a":1}', b'{"a":2}', b'{"a":3}']
