@@ -1,0 +1,113 @@
+"""However ``send()`` and ``enqueue()`` are called, the arguments arrive where they belong, in both twins."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.hot.twins import Twin, World, each_twin
+
+#: As the long way gets them: topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout.
+CALLS: list[tuple[tuple[Any, ...], dict[str, Any], tuple[Any, ...]]] = [
+    (("t",), {}, ("t", None, None, None, None, None, None, None)),
+    (("t", b"v"), {}, ("t", b"v", None, None, None, None, None, None)),
+    (("t", b"v"), {"key": b"k"}, ("t", b"v", b"k", None, None, None, None, None)),
+    (("t", b"v"), {"".join(["k", "ey"]): b"k"}, ("t", b"v", b"k", None, None, None, None, None)),
+    (("t", b"v"), {"key": None}, ("t", b"v", None, None, None, None, None, None)),
+    (("t", b"v"), {"partition": 3}, ("t", b"v", None, None, 3, None, None, None)),
+    (("t", b"v"), {"timeout": 5}, ("t", b"v", None, None, None, None, None, 5)),
+    (("t", b"v"), {"key": b"k", "partition": 3}, ("t", b"v", b"k", None, 3, None, None, None)),
+    (("t", b"v"), {"partition": 3, "key": b"k"}, ("t", b"v", b"k", None, 3, None, None, None)),
+    (("t",), {"value": b"v"}, ("t", b"v", None, None, None, None, None, None)),
+    (("t",), {"key": b"k"}, ("t", None, b"k", None, None, None, None, None)),
+    (("t",), {"key": b"k", "value": b"v"}, ("t", b"v", b"k", None, None, None, None, None)),
+    ((), {"topic": "t", "value": b"v", "headers": [], "timestamp_ms": 1}, ("t", b"v", None, [], None, 1, None, None)),
+    (("t", b"v"), {"on_delivery": 7}, ("t", b"v", None, None, None, None, 7, None)),
+]
+REFUSED: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((), {}),
+    (("t", b"v", b"k"), {}),
+    (("t", b"v", b"k"), {"key": b"k"}),
+    (("t", b"v"), {"value": b"v"}),
+    (("t", b"v"), {"topic": "t"}),
+    (("t", b"v"), {"Key": b"k"}),
+    ((), {"key": b"k"}),
+]
+
+
+async def what_arrived(world: World, call: Any) -> tuple[Any, ...]:
+    """What the long way was given."""
+    arrived: list[tuple[Any, ...]] = []
+
+    async def long_way(*arguments: Any) -> str:
+        arrived.append(arguments)
+        return "long way"
+
+    world.short_way.appender = world.twin.appender(long_way, long_way, None, 5)
+    made = call()
+    with contextlib.suppress(TypeError):  # of a send, which awaits what it got for a Delivery
+        await made
+    [arguments] = arrived
+    return arguments
+
+
+@each_twin
+@pytest.mark.parametrize("what", ["send", "enqueue"])
+@pytest.mark.parametrize(("by_position", "by_name", "expected"), CALLS)
+async def test_arguments_arrive_where_they_belong(
+    twin: Twin, what: str, by_position: tuple[Any, ...], by_name: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    world = World(twin)
+    method = getattr(world.short_way, what)
+    of_class = getattr(type(world.short_way), what)
+
+    for call in (
+        lambda: method(*by_position, **by_name),
+        partial(method, *by_position, **by_name),
+        partial(method, **by_name, **dict(zip(("topic", "value"), by_position, strict=False))),
+        lambda: of_class(world.short_way, *by_position, **by_name),
+    ):
+        assert await what_arrived(world, call) == expected
+
+
+@each_twin
+@pytest.mark.parametrize("what", ["send", "enqueue"])
+@pytest.mark.parametrize(("by_position", "by_name"), REFUSED)
+def test_what_is_no_call_is_refused(
+    twin: Twin, what: str, by_position: tuple[Any, ...], by_name: dict[str, Any]
+) -> None:
+    method = getattr(World(twin).short_way, what)
+
+    with pytest.raises(TypeError):
+        method(*by_position, **by_name)
+
+
+@each_twin
+async def test_a_class_of_the_users_may_hand_a_call_on(twin: Twin) -> None:
+    base: Any = twin.short_way
+
+    class Derived(base):  # type: ignore[misc]  # any class at all
+        def enqueue(self, topic: str, value: bytes) -> Any:
+            return super().enqueue(topic, value, key=b"k")
+
+    world = World(twin)
+    world.short_way = Derived()
+
+    arrived = await what_arrived(world, lambda: world.short_way.enqueue("t", b"v"))
+
+    assert arrived == ("t", b"v", b"k", None, None, None, None, None)
+
+
+@each_twin
+@pytest.mark.parametrize("what", ["send", "enqueue"])
+def test_the_methods_take_no_other_object_for_their_own(twin: Twin, what: str) -> None:
+    if twin.name == "python":
+        pytest.skip("Python looks at it when the coroutine begins")
+    method = getattr(twin.short_way, what)
+
+    for call in (partial(method, object(), "t", b"v"), partial(method, "t", b"v"), partial(method, "t", b"v", b"k")):
+        with pytest.raises(TypeError):
+            call()
