@@ -85,6 +85,7 @@ cdef extern from "Python.h":
     void PyObject_GC_Del(void*)
     void _Py_NewReference(PyObject*)
     PyTypeObject* Py_TYPE(PyObject*)
+    int PyObject_TypeCheck(PyObject*, PyTypeObject*)
     Py_ssize_t Py_SIZE(PyObject*)
     PyObject* tuple_item "PyTuple_GET_ITEM"(PyObject*, Py_ssize_t)
     void set_tuple_item "PyTuple_SET_ITEM"(PyObject*, Py_ssize_t, PyObject*)
@@ -1269,8 +1270,10 @@ cdef class ShortWay:
     def enqueue_nowait(
         self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
     ):
-        cdef Appender appender = self.appender
+        cdef Appender appender
         cdef Delivery delivery
+        check_producer(<PyObject*>self)
+        appender = self.appender
         if on_delivery is None or callable(on_delivery):
             delivery = appender.put(
                 <PyObject*>topic,
@@ -1309,11 +1312,18 @@ cdef PyObject* call_enqueue(PyObject* method, PyObject** arguments, size_t flags
 
 cdef inline bint is_usual(PyObject** arguments, size_t flags, PyObject* names) except -1:
     cdef Py_ssize_t count = PyVectorcall_NARGS(flags)
-    if count and not isinstance(<object>arguments[0], ShortWay):  # Cython would take anything for one
-        raise TypeError(f"This is a method of producers, not of {type(<object>arguments[0]).__name__!r} objects.")
+    if count:
+        check_producer(arguments[0])
     if count != 3:
         return False
     return names is NULL or (Py_SIZE(names) == 1 and tuple_item(names, 0) is <PyObject*>NAME_OF_KEY)
+
+
+cdef inline int check_producer(PyObject* itself) except -1:
+    """Cython would take anything for one: ``Producer.enqueue(object(), ...)`` ended the process."""
+    if not PyObject_TypeCheck(itself, <PyTypeObject*>ShortWay):
+        raise TypeError(f"This is a method of producers, not of {type(<object>itself).__name__!r} objects.")
+    return 0
 
 
 cdef inline PyObject* give_usual(Call call, PyObject** arguments, PyObject* names) noexcept:
