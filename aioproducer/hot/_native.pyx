@@ -127,6 +127,7 @@ cdef extern from *:
         if (kind->tp_dealloc == end && kind->tp_finalize) {
             PyObject_GC_Track(dying);
             is_kept = PyObject_CallFinalizerFromDealloc(dying) < 0;
+            kind = Py_TYPE(dying);  /* which may be another one now, and has been counted for it */
         }
         if (!is_kept) {
             PyTuple_Type.tp_dealloc(dying);
@@ -1507,9 +1508,13 @@ cdef class Call:
             Py_XDECREF(given[what])
 
     cdef int take_long_way(self) except -1:
-        self.has_begun = True
-        self.long_way = self.make_long_way()
-        self.forget()
+        cdef bint was_running = self.is_running
+        self.has_begun = self.is_running = True  # what is given is lent to the long way: nobody may have it forgotten meanwhile
+        try:
+            self.long_way = self.make_long_way()
+        finally:
+            self.is_running = was_running
+            self.forget()
         return 0
 
     cdef inline Delivery put(self):
@@ -1689,6 +1694,8 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
             self.take_long_way()
         finally:
             self.is_running = False
+            if self.given[APPENDER] is not NULL:  # it failed
+                self.forget()
     return PyIter_Send(<PyObject*>self.long_way, value, result)
 
 

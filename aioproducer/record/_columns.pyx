@@ -410,6 +410,10 @@ cdef inline int64_t number(Kind kind, const void* numbers, int64_t at) noexcept 
     return (<const uint8_t*>numbers)[at]
 
 
+#: No buffer reaches so far; with what is added to a length it still is a number of 64 bits.
+cdef int64_t MOST_OFFSET = <int64_t>1 << 61
+
+
 cdef inline int64_t fetch(const Column* column, int64_t row, const char** data) noexcept nogil:
     """Point to the row's bytes and answer how many they are, or NULL_FIELD or UNREADABLE."""
     cdef int64_t at = row + column.offset
@@ -424,7 +428,7 @@ cdef inline int64_t fetch(const Column* column, int64_t row, const char** data) 
         end = (<const int64_t*>column.numbers)[at + 1]
     else:
         return fetch_unusual(column, at, data)
-    if begin < 0 or end < begin:
+    if begin < 0 or end < begin or end > MOST_OFFSET:
         return UNREADABLE
     data[0] = column.data + begin
     return end - begin
@@ -463,6 +467,8 @@ cdef enum:
     FIRST_CAPACITY = 512
     CAPACITIES = 1 << 22  # what the first bodies of all partitions together may take
     MOST_KEPT = 1 << 24  # bytes of bodies that are kept to be used again
+    MOST_BODIES = 256  # and how many, as all of them may have to be looked at
+    LEAST_KEPT = 1 << 12  # smaller ones cost less to make than to find
     NO_PARTITION = -1
 
 
@@ -537,7 +543,9 @@ cdef class Bodies:
 
     cdef int keep(self, RecordBatchBuilder builder) except -1:
         """Have this one back some day, unless ``close`` is going to cut it to size."""
-        if builder._capacity - builder._used <= builder._capacity // 5 and self.size + builder._capacity <= MOST_KEPT:
+        if not LEAST_KEPT <= builder._capacity <= MOST_KEPT - self.size or len(self.kept) >= MOST_BODIES:
+            return 0
+        if builder._capacity - builder._used <= builder._capacity // 5:
             self.kept.append((builder._body, builder._capacity))
             self.size += builder._capacity
         return 0
@@ -643,8 +651,10 @@ cdef int64_t skim_values(const offset_t* offsets, int64_t rows, int64_t most, in
         rows = 0
     while row < rows:
         end = offsets[row + 1]
+        if end < begin or end > MOST_OFFSET:
+            break
         bound = MAX_RECORD_OVERHEAD + end - begin
-        if end < begin or bound > most or bound > left:
+        if bound > most or bound > left:
             break
         left -= bound
         begin = end
@@ -874,6 +884,7 @@ cdef class ColumnEncoder:
         """
         self.rows_before += self.rows
         self.rows = self.position = self.checked_to = 0
+        self.is_plain = False  # until its columns are there
         self.chunk = chunk
         cdef ArrowArray* array = &chunk.array
         self.offset = array.offset

@@ -11,6 +11,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,90 @@ async def test_a_task_that_is_over_keeps_nothing_of_a_call_that_was_refused(twin
     gc.collect()
 
     assert gone() is None
+
+
+class Fails(Exception):
+    pass
+
+
+def fail(*_: object) -> Any:
+    raise Fails
+
+
+class FailingTimeout(float):
+    __ge__ = __le__ = fail
+
+
+class FailingHeaders(dict[str, bytes]):
+    def items(self) -> Any:
+        raise SystemError  # what is an Exception goes the long way
+
+
+@each_twin
+@pytest.mark.parametrize("what", ["batch", "headers", "timeout", "long way"])
+async def test_a_call_that_has_failed_keeps_nothing_of_what_it_was_given(twin: Twin, what: str) -> None:
+    class Callback:
+        def __call__(self, _: object) -> None:
+            pass
+
+    world = World(twin)
+    begin = fail if what == "batch" else world._begin
+    world.appender.attach(
+        asyncio.get_running_loop(),
+        world.budget,
+        world.lanes,
+        world._filled,
+        begin,
+        world._undo,
+        max_size=5000,
+        keys_choose=True,
+    )
+    if what in ("headers", "timeout", "long way"):
+        world.short_way.appender = twin.appender(fail, fail, fail, 5) if what == "long way" else world.appender
+    callback = Callback()
+    gone = weakref.ref(callback)
+    call = world.short_way.enqueue(
+        "orders",
+        b"value",
+        on_delivery=callback,
+        headers=FailingHeaders(a=b"") if what == "headers" else None,
+        timeout=FailingTimeout(3) if what == "timeout" else None,
+    )
+    del callback
+
+    with suppress(Exception):
+        await call
+    world.results.clear()
+    world.told.clear()
+    gc.collect()
+
+    assert gone() is None
+
+
+@each_twin
+async def test_nobody_takes_away_what_is_lent_to_the_long_way(twin: Twin) -> None:
+    refused: list[str] = []
+
+    def long_way(*arguments: object) -> Any:
+        for attack in (call.close, lambda: call.throw(Fails), lambda: call.send(None)):
+            try:
+                attack()
+            except ValueError as error:
+                refused.append(str(error))
+        assert arguments[:3] == ("orders", b"value", b"key")
+        return coroutine()
+
+    async def coroutine() -> None:
+        pass
+
+    world = World(twin)
+    world.short_way.appender = twin.appender(long_way, long_way, long_way, 5)
+    call = world.short_way.enqueue("orders", b"value", key=b"key")
+
+    with pytest.raises(Fails):
+        call.throw(Fails)
+
+    assert refused in ([], ["coroutine already executing"] * 3), "in Python nothing is called for that"
 
 
 @each_twin

@@ -281,3 +281,31 @@ def test_where_memory_is_checked_all_of_this_holds(switch: dict[str, str]) -> No
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+CHANGES_ITS_CLASS = """
+import sys
+from aioproducer.hot import _append
+from aioproducer.types import RecordMetadata, TimestampType
+import aioproducer.hot
+
+class Slim(RecordMetadata):
+    __slots__ = ()
+
+def change(metadata):
+    metadata.__class__ = Slim
+
+RecordMetadata.__del__ = change
+before = sys.getrefcount(RecordMetadata), sys.getrefcount(Slim)
+for number in range(1000):
+    RecordMetadata("orders", 0, number, 5, -1, 3, TimestampType.CREATE_TIME)
+assert (sys.getrefcount(RecordMetadata), sys.getrefcount(Slim)) == before
+"""
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_a_finalizer_may_make_another_class_of_it(pure: str) -> None:
+    """In a process of its own, which that has ended already."""
+    environment = {**os.environ, "AIOPRODUCER_PURE": pure}
+
+    subprocess.run([sys.executable, "-c", CHANGES_ITS_CLASS], env=environment, cwd=ROOT, check=True)

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import itertools
 import json
+import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
@@ -534,6 +535,38 @@ def test_the_body_of_a_batch_that_is_done_is_used_again() -> None:
 
     assert len(places) <= 2
     assert not places & {id(other) for other in others}
+
+
+@pytest.mark.skipif(len(TWINS) == 1, reason="pyarrow reads it there, and believes it")
+@pytest.mark.parametrize("offsets", [[0, 5, 2**63 - 1], [0, 2**63 - 1, 2**63 - 1], [2**62, 2**63 - 1, 2**63 - 1]])
+@pytest.mark.parametrize("column", ["value", "key"])
+def test_what_ends_where_no_buffer_does_is_refused(offsets: list[int], column: str) -> None:
+    written = bytearray(struct.pack("<3q", 0, 5, 10))
+    buffers = [None, pa.py_buffer(written), pa.py_buffer(b"x" * 10)]
+    lying = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2, buffers)
+    table = pa.table({"value": pa.array([b"a", b"b"]), column: lying})
+    written[:] = struct.pack("<3q", *offsets)  # which pyarrow would have refused
+    names = ColumnNames(value="value", key="key" if column == "key" else None)
+
+    with pytest.raises((InvalidRecord, RecordTooLarge)):
+        encoded(import_module(TWINS[1]), table, names)
+
+
+def test_after_an_empty_chunk_nothing_is_read_of_the_one_before(twin: ModuleType) -> None:
+    schema = pa.schema([("value", pa.binary())])
+    chunks = [pa.record_batch([pa.array(values, pa.binary())], schema) for values in ([b"a", b"b"], [], [b"c"])]
+    source = twin.ArrowSource(pa.RecordBatchReader.from_batches(schema, chunks))
+    binding = bind(source.fields, ColumnNames(value="value"))
+    encoder = twin.ColumnEncoder(source.fields, binding, largest=1000, largest_option="max_request_size")
+
+    checked = []
+    while (chunk := source.read()) is not None:
+        encoder.load(chunk)
+        checked.append(encoder.check(1000)[0] > 0)
+        encoder.encode(10_000, 1000, 1, NOW, lambda: 0)
+
+    assert checked in ([True, False, True], [True, True]), "empty chunks may be passed over"
+    assert [builder.count for _, builder, _ in encoder.take_all()] == [3]
 
 
 def test_a_row_that_is_null_as_a_whole_is_named() -> None:
