@@ -26,7 +26,7 @@ NATIVE_MODULES: Final = (
     "aioproducer.record._columns",
     "aioproducer.hot._native",
     "aioproducer.protocol._native",
-    *(("aioproducer._compression_threads",) if os.name == "posix" else ()),  # made of POSIX threads
+    *(("aioproducer.record._compression_threads",) if os.name == "posix" else ()),  # made of POSIX threads
 )
 
 

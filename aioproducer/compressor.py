@@ -1,7 +1,7 @@
 """Compresses the large batches of a Sender beside the event loop: without the GIL where that can be had.
 
-That is in native threads (``_compression_threads.pyx``), with lz4 and zstd. Any other codec, and any installation that lacks
-something for it, has anyio's worker threads, in which Python calls the libraries. The bytes are the same.
+That is in native threads (``record/_compression_threads.pyx``), with lz4 and zstd. Any other codec, and any installation
+that lacks something for it, has anyio's worker threads, in which Python calls the libraries. The bytes are the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aioproducer._twin import use_native
 from aioproducer.record import Codec, EncodedBatch, RecordBatchBuilder, c_level, encode_batch, find_c_functions
 
 if TYPE_CHECKING:
-    from aioproducer._compression_threads import CompressionThreads
+    from aioproducer.record._compression_threads import CompressionThreads
 
 __all__ = ["Compressor"]
 
@@ -41,7 +41,7 @@ class Compressor:
         # Not the application's: where its threads wait for their deliveries, there would be none left to compress in.
         # More than there are processors, as each of them waits for the GIL now and then, for milliseconds.
         self._workers = anyio.CapacityLimiter(max(4, self._processors))
-        self._has_native = use_native("aioproducer._compression_threads")
+        self._has_native = use_native("aioproducer.record._compression_threads")
         self._native: _NativeThreads | None = None
 
     async def encode(self, builder: RecordBatchBuilder) -> EncodedBatch:
@@ -74,7 +74,7 @@ class _NativeThreads:
     """Native threads, and the event loop that they call."""
 
     def __init__(self, functions: dict[str, int], level: int, most: int) -> None:
-        from aioproducer._compression_threads import CompressionThreads
+        from aioproducer.record._compression_threads import CompressionThreads
 
         self._loop = asyncio.get_running_loop()
         nice = _NICE if _may_be_nice() else 0

@@ -61,7 +61,7 @@ def no_thread_stays() -> Iterator[None]:
 
 @pytest.fixture
 def native() -> None:
-    if not use_native("aioproducer._compression_threads"):
+    if not use_native("aioproducer.record._compression_threads"):
         not_here("the native extension was not built here")
 
 
@@ -79,7 +79,7 @@ def native_threads(
     codec: Codec, most: int = 2, level: int | None = None, *, nice: int = 0, **functions: int
 ) -> Iterator[Any]:
     """The threads by themselves, with these functions in the place of their own."""
-    from aioproducer._compression_threads import CompressionThreads
+    from aioproducer.record._compression_threads import CompressionThreads
 
     found = find_c_functions(codec)
     assert found is not None
@@ -235,7 +235,7 @@ def test_there_are_no_more_threads_than_work_and_never_more_than_allowed() -> No
         for _ in range(5):
             threads.submit(TEXT, None)
             take(threads, 1)
-            time.sleep(0.01)  # until it waits for more
+            time.sleep(0.1)  # until it waits for more
         assert len(threads_there()) <= 2
         for _ in range(50):
             threads.submit(TEXT * 10_000, None)
