@@ -1,7 +1,8 @@
-"""Decides, for every module that has a native twin, whether the native or the Python one is used.
+"""Decides, for every native module, whether it or Python is used.
 
 The native modules are optional when the package is built. Where one is missing, or the environment variable
-``AIOPRODUCER_PURE`` is 1, its Python twin does the same, more slowly. The choice is made once, at import::
+``AIOPRODUCER_PURE`` is 1, Python does the same, more slowly: a twin of the module, or, where threads are to compress,
+Python's threads. The choice between twins is made once, at import::
 
     if TYPE_CHECKING or not use_native("aioproducer.record._native"):
         from ._pure import RecordBatchBuilder

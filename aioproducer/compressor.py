@@ -7,8 +7,8 @@ that lacks something for it, has anyio's worker threads, in which Python calls t
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from aioproducer.record._compression_threads import CompressionThreads
 
 __all__ = ["Compressor"]
+
+logger = logging.getLogger("aioproducer")
 
 #: How far the native threads stand back behind the event loop's (Linux: nice). They would take the processor away from it
 #: for milliseconds at a time, and it is what everything waits for.
@@ -64,8 +66,10 @@ class Compressor:
     def _start(self) -> _NativeThreads | None:
         functions = find_c_functions(self._codec)
         if functions is not None:
-            with suppress(OSError, NotImplementedError):  # no descriptors left, or a loop that cannot watch a pipe
+            try:
                 self._native = _NativeThreads(functions, c_level(self._codec, self._level), self._processors)
+            except (OSError, NotImplementedError) as error:  # no descriptors left, or a loop that cannot watch a pipe
+                logger.debug("batches are compressed in Python's threads (%r)", error)
         self._has_native = self._native is not None
         return self._native
 

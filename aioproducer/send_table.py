@@ -5,7 +5,8 @@
     worker thread: source.read() -> chunk
     event loop:    check a slice - memory? await - metadata? await - encode into a batch a partition - hand full ones over
 
-There is no object of Python's for a row. The event loop runs after every slice, which takes less than a millisecond.
+There is no object of Python's for a row. The event loop runs after every slice; with Java's ``send_buffer_bytes``
+that takes less than a millisecond.
 """
 
 from __future__ import annotations

@@ -199,6 +199,15 @@ cdef class CompressionThreads:
         pthread_cond_destroy(&self.work)
         pthread_mutex_destroy(&self.lock)
 
+    @property
+    def waiting_threads(self):
+        """How many of them have nothing to do."""
+        cdef int idle
+        pthread_mutex_lock(&self.lock)
+        idle = self.idle
+        pthread_mutex_unlock(&self.lock)
+        return idle
+
     def fileno(self):
         """What becomes readable whenever there is something to take."""
         return self.heard

@@ -7,6 +7,7 @@ of ``zstd.h``.
 
 from __future__ import annotations
 
+import logging
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ctypes import CDLL
 
 __all__ = ["find_c_functions"]
+
+logger = logging.getLogger("aioproducer")
 
 
 class _Library(NamedTuple):
@@ -52,7 +55,8 @@ def find_c_functions(codec: Codec) -> dict[str, int] | None:
     for module in library.modules:
         try:
             found = _functions_in(module, library)
-        except Exception:  # whatever is strange about them here: there is another way
+        except Exception as error:  # whatever is strange about them here: there is another way
+            logger.debug("%s: its C functions cannot be used (%r)", module, error)
             continue
         if found is not None:
             return found

@@ -87,10 +87,15 @@ def require(codec: Codec) -> None:
 
 
 def c_level(codec: Codec, level: int | None) -> int:
-    """The level by which the C library of the codec knows what is ``level`` here; for lz4 and zstd."""
+    """The level by which the C library of the codec knows what is ``level`` here; for lz4 and zstd.
+
+    Java's 9 of lz4, the default, is the fast compressor (Lz4BlockOutputStream), all others are those of HC: these begin
+    with 3 in the library, and what is above 12 is the same as 12.
+    """
+    default = LEVELS[codec].default
     if codec is Codec.LZ4:
-        return _lz4_level(level)
-    return LEVELS[codec].default if level is None else level
+        return 0 if level is None or level == default else min(max(level, 3), 12)
+    return default if level is None else level
 
 
 def _check_level(codec: Codec, level: int) -> None:
@@ -237,19 +242,12 @@ def _compress_lz4(data: BytesLike, level: int | None) -> bytes:
     return bytes(
         lz4.compress(
             data,
-            compression_level=_lz4_level(level),
+            compression_level=c_level(Codec.LZ4, level),
             block_size=lz4.BLOCKSIZE_MAX64KB,
             block_linked=False,  # Kafka refuses blocks that depend on each other
             store_size=False,  # Java's reader does not expect the size
         )
     )
-
-
-def _lz4_level(level: int | None) -> int:
-    """Java's level for the C library: 9, the default, is the fast compressor (Lz4BlockOutputStream), all others HC."""
-    if level is None or level == LEVELS[Codec.LZ4].default:
-        return 0
-    return min(max(level, 3), 12)  # HC begins with 3 here, and what is above 12 is the same as 12
 
 
 def _decompress_lz4(data: BytesLike, max_size: int) -> bytes:
