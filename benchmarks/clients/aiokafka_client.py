@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
-from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from benchmarks.cases import Workload
+from benchmarks.clients.asynchronous import AsynchronousClient
 from benchmarks.clients.loops import blocking
-from benchmarks.job import BATCH_SIZE, CONCURRENCY, Job
-from benchmarks.measure import Figures, Stopwatch, concurrently, heartbeat, idleness, lone, throughput
+from benchmarks.job import BATCH_SIZE, Job
+from benchmarks.measure import Figures, lone
 from benchmarks.unavailable import optional
 
 __all__ = ["WORKLOADS"]
@@ -28,59 +27,6 @@ async def _producer(job: Job, **more: object) -> AsyncIterator[Any]:
         yield producer
 
 
-async def _buffered(producer: Any, job: Job, count: int) -> list[Any]:
-    topic, values, send = job.topic, job.values(count), producer.send
-    if job.case.keyed:
-        return [await send(topic, value, key=key) for key, value in zip(job.keys(count), values, strict=True)]
-    if job.case.spread:
-        partitions = itertools.cycle(range(job.case.partitions))
-        return [await send(topic, value, partition=next(partitions)) for value in values]
-    return [await send(topic, value) for value in values]
-
-
-async def _burst(producer: Any, job: Job, count: int) -> None:
-    for future in await _buffered(producer, job, count):
-        await future
-
-
-async def _pipelined(job: Job) -> Figures:
-    async with _producer(job) as producer:
-        await _burst(producer, job, job.warm_up)
-        with Stopwatch() as watch:
-            await _burst(producer, job, job.records)
-    return throughput(watch, job)
-
-
-async def _heartbeat(job: Job) -> Figures:
-    async with _producer(job) as producer:
-        await _burst(producer, job, job.warm_up)
-        async with heartbeat() as heart:
-            with Stopwatch() as watch:
-                futures = await _buffered(producer, job, job.records)
-                await producer.flush()
-        for future in futures:
-            await future
-    return throughput(watch, job) | heart.figures()
-
-
-async def _concurrent(job: Job) -> Figures:
-    (value,) = job.values(1)
-    async with _producer(job) as producer:
-        one = partial(producer.send_and_wait, job.topic, value)
-        await concurrently(one, job.warm_up, CONCURRENCY)
-        with Stopwatch() as watch:
-            await concurrently(one, job.records, CONCURRENCY)
-    return throughput(watch, job)
-
-
-async def _lone(job: Job) -> Figures:
-    (value,) = job.values(1)
-    async with _producer(job) as producer:
-        one = partial(producer.send_and_wait, job.topic, value)
-        await lone(one, job.warm_up)
-        return await lone(one, job.records)
-
-
 async def _transactions(job: Job) -> Figures:
     topic, records = job.topic, job.transaction()
     async with _producer(job, transactional_id=topic) as producer:
@@ -94,21 +40,15 @@ async def _transactions(job: Job) -> Figures:
         return await lone(one, job.transactions)
 
 
-async def _idle(job: Job) -> Figures:
-    async with _producer(job) as producer:
-        for value in job.values(job.sent):
-            await producer.send_and_wait(job.topic, value)
-        with Stopwatch() as watch:
-            await asyncio.sleep(job.seconds)
-    return idleness(watch)
-
+_CLIENT: Final = AsynchronousClient(
+    producer=_producer,
+    put=attrgetter("send"),
+    send=attrgetter("send_and_wait"),
+    send_alone=attrgetter("send_and_wait"),
+)
 
 WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
-    Workload.PIPELINED: blocking(_pipelined),
-    Workload.BULK: blocking(_pipelined),
-    Workload.CONCURRENT: blocking(_concurrent),
+    **_CLIENT.workloads(),
+    Workload.BULK: _CLIENT.workloads()[Workload.PIPELINED],
     Workload.TRANSACTIONS: blocking(_transactions),
-    Workload.LONE: blocking(_lone),
-    Workload.IDLE: blocking(_idle),
-    Workload.HEARTBEAT: blocking(_heartbeat),
 }

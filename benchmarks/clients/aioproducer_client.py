@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 from collections.abc import Callable, Mapping
-from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Unpack
 
-from aioproducer import Delivery, Producer
+from aioproducer import Producer
 from aioproducer.config import ProducerOptions
 from benchmarks.cases import Workload
+from benchmarks.clients.asynchronous import AsynchronousClient
 from benchmarks.clients.loops import blocking
-from benchmarks.job import BATCH_SIZE, BUFFER_MEMORY, CONCURRENCY, Job
-from benchmarks.measure import Figures, Stopwatch, concurrently, heartbeat, idleness, lone, throughput
+from benchmarks.job import BATCH_SIZE, BUFFER_MEMORY, Job
+from benchmarks.measure import Figures, Stopwatch, lone, throughput
 from benchmarks.memory import broker_paused, encoded_bytes, growth, resident_bytes
 from benchmarks.unavailable import Unavailable, optional
 
@@ -28,57 +27,9 @@ def _producer(job: Job, **more: Unpack[ProducerOptions]) -> Producer:
     return Producer(job.servers, **options)
 
 
-async def _enqueued(producer: Producer, job: Job, count: int) -> list[Delivery]:
-    topic, values, enqueue = job.topic, job.values(count), producer.enqueue
-    if job.case.keyed:
-        return [await enqueue(topic, value, key=key) for key, value in zip(job.keys(count), values, strict=True)]
-    if job.case.spread:
-        partitions = itertools.cycle(range(job.case.partitions))
-        return [await enqueue(topic, value, partition=next(partitions)) for value in values]
-    return [await enqueue(topic, value) for value in values]
-
-
-async def _burst(producer: Producer, job: Job, count: int) -> None:
-    for delivery in await _enqueued(producer, job, count):
-        await delivery
-
-
-async def _pipelined(job: Job) -> Figures:
-    async with _producer(job) as producer:
-        await _burst(producer, job, job.warm_up)
-        with Stopwatch() as watch:
-            await _burst(producer, job, job.records)
-    return throughput(watch, job)
-
-
-async def _heartbeat(job: Job) -> Figures:
-    async with _producer(job) as producer:
-        await _burst(producer, job, job.warm_up)
-        async with heartbeat() as heart:
-            with Stopwatch() as watch:
-                deliveries = await _enqueued(producer, job, job.records)
-                await producer.flush()
-        for delivery in deliveries:  # not while the heart beats: this loop is the caller's own
-            await delivery
-    return throughput(watch, job) | heart.figures()
-
-
-async def _concurrent(job: Job) -> Figures:
-    (value,) = job.values(1)
-    async with _producer(job) as producer:
-        one = partial(producer.send, job.topic, value)
-        await concurrently(one, job.warm_up, CONCURRENCY)
-        with Stopwatch() as watch:
-            await concurrently(one, job.records, CONCURRENCY)
-    return throughput(watch, job)
-
-
-async def _lone(job: Job) -> Figures:
-    (value,) = job.values(1)
-    async with _producer(job) as producer:
-        one = partial(producer.send, job.topic, value)
-        await lone(one, job.warm_up)
-        return await lone(one, job.records)
+_CLIENT: Final = AsynchronousClient(
+    producer=_producer, put=attrgetter("enqueue"), send=attrgetter("send"), send_alone=attrgetter("send")
+)
 
 
 async def _transactions(job: Job) -> Figures:
@@ -118,19 +69,10 @@ async def _table(job: Job) -> Figures:
     return throughput(watch, job)
 
 
-async def _idle(job: Job) -> Figures:
-    async with _producer(job) as producer:
-        for value in job.values(job.sent):
-            await producer.send(job.topic, value)
-        with Stopwatch() as watch:
-            await asyncio.sleep(job.seconds)
-    return idleness(watch)
-
-
 async def _memory(job: Job) -> Figures:
     values, encoded = job.values(), encoded_bytes(job)
     async with _producer(job) as producer:
-        await _burst(producer, job, job.warm_up)
+        await _CLIENT.burst(producer, job, job.warm_up)
         with broker_paused(job):
             before = resident_bytes()
             kept = []
@@ -144,13 +86,9 @@ async def _memory(job: Job) -> Figures:
 
 
 WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
-    Workload.PIPELINED: blocking(_pipelined),
-    Workload.CONCURRENT: blocking(_concurrent),
-    Workload.LONE: blocking(_lone),
+    **_CLIENT.workloads(),
     Workload.TRANSACTIONS: blocking(_transactions),
     Workload.BULK: blocking(_bulk),
     Workload.TABLE: blocking(_table),
-    Workload.IDLE: blocking(_idle),
     Workload.MEMORY: blocking(_memory),
-    Workload.HEARTBEAT: blocking(_heartbeat),
 }
