@@ -55,7 +55,14 @@ class Compressor:
         compressed = None if native is None else await native.compress(bytes(builder.close()))
         if compressed is not None:
             return encode_batch(builder, self._codec, compressed=compressed)
-        return await anyio.to_thread.run_sync(encode_batch, builder, self._codec, self._level, limiter=self._workers)
+        try:
+            return await anyio.to_thread.run_sync(
+                encode_batch, builder, self._codec, self._level, limiter=self._workers
+            )
+        except RuntimeError:
+            # The system gives no thread (ulimit -u, or the limit of a container), which must not end the producer: it was
+            # asked to send, and can. The event loop is held up meanwhile. An error of the encoding itself comes again.
+            return encode_batch(builder, self._codec, self._level)
 
     def close(self) -> None:
         """End the threads; whoever waits in `encode` must have been cancelled."""

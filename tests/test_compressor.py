@@ -273,6 +273,18 @@ def test_a_loop_that_cannot_watch_a_pipe_has_pythons_threads() -> None:
         runner.run(main())
 
 
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD, Codec.GZIP])
+async def test_where_no_thread_can_be_started_the_batch_is_compressed_all_the_same(codec: Codec) -> None:
+    expected = encode_batch(builder_of(100), codec)
+    before = threading.stack_size(1 << 46)  # as the system has not got
+    try:
+        with compressor(codec) as made:
+            batch = await made.encode(builder_of(100))
+    finally:
+        threading.stack_size(before)
+    assert batch.pieces == expected.pieces
+
+
 @pytest.mark.usefixtures("native")
 def test_where_no_thread_can_be_started_nothing_is_taken_and_nothing_is_lost() -> None:
     class Token:
