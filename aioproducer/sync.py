@@ -7,19 +7,23 @@ called from any thread, at the same time; each waits for its result as the async
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import logging
+import os
 import random
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+import anyio
+from anyio.from_thread import BlockingPortal
 
 from aioproducer.arguments import check_hook, check_timeout, is_async
 from aioproducer.attempts import Attempts, Next
@@ -135,7 +139,7 @@ class SyncProducer:
             metadata = producer.send("orders", b"value")
 
     Takes the options of `Producer`, and behaves like it in everything but the waiting. Serializers, interceptors,
-    partitioners and callbacks run in the producer's thread.
+    partitioners and callbacks run in the producer's thread. One that is still open when the interpreter ends is closed then.
     """
 
     def __init__(
@@ -145,7 +149,7 @@ class SyncProducer:
         self._producer = Producer(bootstrap_servers, **options)
         self._portal: BlockingPortal | None = None
         self._thread: int | None = None  # the portal's
-        self._exit = ExitStack()
+        self._loop_thread: _LoopThread | None = None
         self._closing = threading.Condition()  # of the three above, and of:
         self._closers = 0  # threads that wait in close(); the last of them ends the thread
         self._report: CloseReport | None = None
@@ -205,12 +209,17 @@ class SyncProducer:
         """Start the thread and the tasks; waits for no broker."""
         if self._portal is not None:
             raise ProducerStateError("The producer is started.")
-        with ExitStack() as exit_:
-            portal = exit_.enter_context(start_blocking_portal("asyncio", name="aioproducer"))
-            portal.call(self._producer.start)
-            self._thread = portal.call(threading.get_ident)
-            self._exit = exit_.pop_all()
-        self._portal, self._report = portal, None
+        loop_thread = _LoopThread("aioproducer")
+        try:
+            loop_thread.portal.call(self._producer.start)
+            self._thread = loop_thread.portal.call(threading.get_ident)
+        except BaseException:
+            loop_thread.end(cancel=True)
+            raise
+        self._loop_thread, self._portal, self._report = loop_thread, loop_thread.portal, None
+        self._forgotten = weakref.finalize(self, loop_thread.abandon)
+        self._forgotten.atexit = False  # it is closed then
+        _started.add(self)
         return self
 
     def __enter__(self) -> Self:
@@ -244,7 +253,7 @@ class SyncProducer:
         """
         check_timeout(timeout, ConfigError)  # before the thread is ended, whatever comes of it
         if self._producer.is_forked:  # the thread exists in the parent only; so does everything that is to be closed
-            self._portal = None
+            self._portal = self._loop_thread = None
             return CloseReport()
         self._refuse_own_thread()
         with self._closing:
@@ -269,8 +278,10 @@ class SyncProducer:
 
     def _end_thread(self) -> None:
         """In another thread: the end waits for the user's tasks in the event loop, and one may refuse to end."""
-        self._portal = None
-        ending = threading.Thread(target=self._exit.pop_all().close, name="aioproducer end", daemon=True)
+        assert self._loop_thread is not None
+        loop_thread, self._loop_thread, self._portal = self._loop_thread, None, None
+        self._forgotten.detach()
+        ending = threading.Thread(target=loop_thread.end, name="aioproducer end", daemon=True)
         ending.start()
         ending.join(_TO_END_S)
         if ending.is_alive():
@@ -556,6 +567,60 @@ class SyncProducer:
             )
         self._refuse_own_thread()
         return portal
+
+
+#: Those that are to be closed when the interpreter ends.
+_started: weakref.WeakSet[SyncProducer] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """What was accepted is delivered as with `close`; later the threads would be gone, and nobody could send it."""
+    for producer in list(_started):
+        with suppress(Exception):
+            producer.close()
+
+
+class _LoopThread:
+    """A thread with an event loop in it, and the portal to that.
+
+    anyio's `start_blocking_portal` is the same as a generator, whose end waits for the thread. A generator is ended by the
+    interpreter, too, when nobody has done so: after the threads, or in a fork that never had them. That would never end.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._opened: concurrent.futures.Future[BlockingPortal] = concurrent.futures.Future()
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        self.portal = self._opened.result()
+
+    def end(self, *, cancel: bool = False) -> None:
+        """Wait for what was called through the portal, or cancel it, and for the thread."""
+        with suppress(RuntimeError):  # it has ended
+            self.portal.call(self.portal.stop, cancel)
+        self._thread.join()
+
+    def abandon(self) -> None:
+        """End without waiting; called by the collector, in any thread and process."""
+        if self._pid == os.getpid():
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def _run(self) -> None:
+        try:
+            anyio.run(self._serve)
+        except BaseException as error:
+            if not self._opened.done():
+                self._opened.set_exception(error)
+
+    async def _serve(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._loop, self._task = asyncio.get_running_loop(), task
+        async with BlockingPortal() as portal:
+            self._opened.set_result(portal)
+            await portal.sleep_until_stopped()
 
 
 class SyncTransaction:

@@ -7,6 +7,7 @@ import gc
 import inspect
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -269,6 +270,53 @@ def in_a_fork(check: Callable[[], None]) -> None:
         said = output.read()
     _, status = os.waitpid(child, 0)
     assert status == 0, said
+
+
+def run_script(broker: FakeBroker, lines: str) -> subprocess.CompletedProcess[str]:
+    """A whole interpreter, to its end, which a test process does not come to."""
+    script = (
+        "import os, sys\nfrom aioproducer import SyncProducer\nproducer = SyncProducer(sys.argv[1]).start()\n" + lines
+    )
+    return subprocess.run(
+        [sys.executable, "-X", "dev", "-c", script, broker.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_producer_that_nobody_closed_is_closed_when_the_interpreter_ends(broker: FakeBroker) -> None:
+    ended = run_script(broker, "for number in range(100): producer.enqueue('orders', str(number), partition=0)")
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert [record.value for record in broker.records("orders")] == [b"%d" % number for number in range(100)]
+
+
+def test_a_producer_in_a_cycle_holds_up_no_end(broker: FakeBroker) -> None:
+    ended = run_script(broker, "producer.itself = producer; producer.send('orders', b'value'); del producer")
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("before_the_end", ["pass", "producer.close()", "producer = None"])
+def test_a_fork_with_a_started_producer_comes_to_its_end(broker: FakeBroker, before_the_end: str) -> None:
+    ended = run_script(
+        broker,
+        f"""
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks where there are threads
+child = os.fork()
+if child == 0:
+    {before_the_end}
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+producer.send("orders", b"after")
+""",
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(broker.records("orders")) == 1
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
