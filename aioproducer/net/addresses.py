@@ -68,17 +68,21 @@ class Resolver:
 
     def _begin(self, look_up: Callable[[str, int], _T], host: str, port: int) -> asyncio.Future[_T]:
         pending: asyncio.Future[_T] = self._loop.create_future()
-        self._pending[look_up, host, port] = pending
+        thread = threading.Thread(
+            target=self._run, args=(look_up, host, port, pending), name=f"aioproducer looks up {host}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system gives no more for now
+            raise _unresolved(host, port, error) from error
 
         def ended(done: asyncio.Future[_T]) -> None:
             del self._pending[look_up, host, port]
             if not done.cancelled():
                 done.exception()  # whoever asked may have gone
 
+        self._pending[look_up, host, port] = pending
         pending.add_done_callback(ended)
-        threading.Thread(
-            target=self._run, args=(look_up, host, port, pending), name=f"aioproducer looks up {host}", daemon=True
-        ).start()
         return pending
 
     def _run(self, look_up: Callable[[str, int], _T], host: str, port: int, pending: asyncio.Future[_T]) -> None:
@@ -86,10 +90,15 @@ class Resolver:
         try:
             found: _T | BrokerConnectionError = look_up(host, port)
         except (OSError, ValueError) as error:  # ValueError: a name that cannot even be asked for
-            found = BrokerConnectionError(f"The name of broker {host}:{port} cannot be resolved: {error}")
-            found.__cause__ = error
+            found = _unresolved(host, port, error)
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             self._loop.call_soon_threadsafe(_settle, pending, found)
+
+
+def _unresolved(host: str, port: int, cause: Exception) -> BrokerConnectionError:
+    error = BrokerConnectionError(f"The name of broker {host}:{port} cannot be resolved: {cause}")
+    error.__cause__ = cause
+    return error
 
 
 def _settle(pending: asyncio.Future[_T], found: _T | BrokerConnectionError) -> None:

@@ -444,6 +444,20 @@ async def test_a_name_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch)
         await Resolver().resolve("nowhere.test", 9092)
 
 
+async def test_a_name_is_looked_up_again_after_there_was_no_thread_for_it() -> None:
+    resolver = Resolver()
+    before = threading.stack_size(1 << 46)  # as the system has not got
+    try:
+        with pytest.raises(
+            BrokerConnectionError, match="broker localhost:9092 cannot be resolved: can't start new thread"
+        ):
+            await resolver.resolve("localhost", 9092)
+    finally:
+        threading.stack_size(before)
+    async with asyncio.timeout(10):
+        assert await resolver.resolve("localhost", 9092)
+
+
 async def test_numbers_need_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", None)
 
