@@ -127,6 +127,8 @@ class Brokers:
         """Begin to connect this broker, when the pause after its last failure is over; does not wait."""
         if broker.attempt is not None or broker.is_connected or self._tasks is None:
             return
+        if self._tasks.cancel_scope.cancel_called:  # by an error; anyio does not always cancel who comes later
+            return
         broker.attempt = scope = anyio.CancelScope()
         broker.attempt_at = max(self._loop.time(), broker.retry_at)
         broker.attempts += 1

@@ -18,6 +18,7 @@ from aioproducer import (
     ProducerRecord,
     SerializationError,
 )
+from aioproducer.net.addresses import Resolver
 from aioproducer.testing import FakeBroker
 from tests.conftest import QUICK, until
 from tests.traps.judge import Audit, audited, complaints
@@ -50,6 +51,27 @@ NAMES = [
     "aioproducer metadata",
     "aioproducer new topics",
 ]
+
+
+async def test_a_bug_while_connecting_is_told_at_once_although_others_want_to_connect_as_well(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = 0
+
+    async def resolve(*_: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ZeroDivisionError
+        await asyncio.sleep(60)  # the next attempt, which would hold up the end of the first one
+        return []
+
+    monkeypatch.setattr(Resolver, "resolve", resolve)
+    with caplog.at_level(logging.CRITICAL, "aioproducer"):
+        producer = await Producer(broker.bootstrap_servers, **OPTIONS).start()
+        with pytest.raises(ProducerDied, match="ZeroDivisionError"):
+            await producer.send("orders", b"value", timeout=5)
+        await producer.close()
 
 
 @pytest.mark.parametrize("name", NAMES)
