@@ -83,6 +83,11 @@ def checked_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """The positions, each with everything that belongs to it. Raises `ConfigError` for what is none."""
+    given: object = offsets
+    if not isinstance(given, Mapping):  # other clients take lists
+        raise ConfigError(
+            f"offsets is of type {type(given).__name__}; it must be a mapping such as {{TopicPartition('orders', 0): 42}}."
+        )
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for partition, offset in offsets.items():
         whole = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)

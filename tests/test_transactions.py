@@ -494,6 +494,8 @@ async def test_offsets_that_are_refused_are_told_at_once(broker: FakeBroker) -> 
 @pytest.mark.parametrize(
     ("offsets", "group"),
     [
+        ([(("in", 0), 1)], "g"),
+        (None, "g"),
         ({("in", 0): -1}, "g"),
         ({("in", 0): 1.5}, "g"),
         ({("in", 0): 2**63}, "g"),
