@@ -278,7 +278,7 @@ def run_script(broker: FakeBroker, lines: str) -> subprocess.CompletedProcess[st
         "import os, sys\nfrom aioproducer import SyncProducer\nproducer = SyncProducer(sys.argv[1]).start()\n" + lines
     )
     return subprocess.run(
-        [sys.executable, "-X", "dev", "-c", script, broker.bootstrap_servers],
+        [sys.executable, "-W", "error", "-c", script, broker.bootstrap_servers],
         capture_output=True,
         text=True,
         timeout=30,
