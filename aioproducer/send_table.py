@@ -167,9 +167,16 @@ def _as_it_is(chunk: Any, first_row: int) -> Iterable[Any]:
 def _open_json(table: object, names: ColumnNames, value: Any) -> _Opened:
     from aioproducer.record.json_columns import JsonTable
 
-    source = JsonTable(table, names, (value,) if isinstance(value, str) else value)
+    columns: Iterable[str] | None = (value,) if isinstance(value, str) else value
+    if columns is not None and (isinstance(value, bytes) or not hasattr(value, "__iter__")):
+        raise InvalidRecord(
+            f"value={value!r}: with value_format='json' that is the name of a column or a list of them; None takes all that "
+            "are nothing else."
+        )
+    source = JsonTable(table, names, columns)
     try:
-        return _Opened(source, bind(source.fields, names, source.value), source.parts)
+        fields = source.fields[: source.value]  # which are the table's; no name can mean the one that is made
+        return _Opened(source, bind(fields, names, source.value), source.parts)
     except BaseException:
         source.close()
         raise

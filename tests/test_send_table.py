@@ -590,6 +590,18 @@ async def test_what_fails_while_rows_are_encoded_gives_the_memory_back_once(
         ({"value": "value", "value_format": "avro"}, "value_format='avro': there is 'json'"),
         ({"value_format": "json"}, "'value' is binary, which JSON has no form for"),
         ({"value": "value", "partition": -1}, "partition=-1"),
+        ({"value": "value", "headers": 5}, "headers=5: a mapping from the names of headers"),
+        ({"value": "value", "headers": b"key"}, "headers=b'key': a mapping"),
+        ({"value": "value", "headers": iter(["key"])}, "headers=<list_iterator .*>: a mapping"),
+        ({"value_format": "json", "value": ["key"], "headers": [5]}, r"headers=\[5\]: a mapping"),
+        (
+            {"value_format": "json", "value": 5},
+            "value=5: with value_format='json' that is the name of a column or a list",
+        ),
+        ({"value_format": "json", "value": b"key"}, "value=b'key': with value_format='json'"),
+        ({"value_format": "json", "value": [["key"]]}, r"value=\['key'\]: the name of a column is expected"),
+        ({"value_format": "json", "value": "key", "key": "id"}, "no such column. Its columns are 'value', 'key'.$"),
+        ({"value_format": "json", "value": "key", "key": ""}, "key='': the table has no such column"),
     ],
 )
 async def test_columns_that_do_not_fit_are_refused_before_anything_is_sent(

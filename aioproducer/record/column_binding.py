@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from aioproducer.errors import InvalidRecord, RecordTooLarge
 
@@ -109,11 +109,19 @@ def bind(fields: Sequence[Field], names: ColumnNames, value: int | None = None) 
     )
 
 
-def header_sources(headers: HeaderColumns | None) -> Sequence[str | Mapping[str, str | bytes]]:
-    """The parts of ``headers=``, as a sequence."""
+def header_sources(headers: object) -> Sequence[str | Mapping[str, str | bytes]]:
+    """The parts of ``headers=``, as a sequence. Raises `InvalidRecord` for what is none, such as a generator."""
     if headers is None:
         return ()
-    return (headers,) if isinstance(headers, (str, Mapping)) else headers
+    if isinstance(headers, (str, Mapping)):
+        return (cast("str | Mapping[str, str | bytes]", headers),)
+    parts = cast("Sequence[object]", headers) if isinstance(headers, Sequence) else (None,)
+    if all(isinstance(part, (str, Mapping)) for part in parts):
+        return cast("Sequence[str | Mapping[str, str | bytes]]", parts)
+    raise InvalidRecord(
+        f"headers={headers!r}: a mapping from the names of headers to columns or bytes is expected, the name of a column of "
+        "headers, or a list of these."
+    )
 
 
 def find(fields: Sequence[Field], name: object, role: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from importlib import import_module
@@ -32,7 +32,7 @@ class JsonTable:
     becomes text, and so do dates and times (RFC 3339, to the microsecond).
     """
 
-    def __init__(self, table: object, names: ColumnNames, columns: Sequence[str] | None) -> None:
+    def __init__(self, table: object, names: ColumnNames, columns: Iterable[str] | None) -> None:
         """``columns`` None: all that ``names`` does not use."""
         check_table(table)
         self._dumps = _dumps()
@@ -86,7 +86,7 @@ class _Column(NamedTuple):
     number: int
 
 
-def _chosen(fields: Sequence[Field], names: ColumnNames, columns: Sequence[str] | None) -> list[_Column]:
+def _chosen(fields: Sequence[Field], names: ColumnNames, columns: Iterable[str] | None) -> list[_Column]:
     if columns is None:
         used = names.used
         chosen = [_Column(field.name, index) for index, field in enumerate(fields) if field.name not in used]
@@ -95,7 +95,8 @@ def _chosen(fields: Sequence[Field], names: ColumnNames, columns: Sequence[str] 
                 "Some columns of the table have the same name, which a JSON object cannot hold; rename them."
             )
     else:
-        chosen = [_Column(name, find(fields, name, "value")) for name in dict.fromkeys(columns)]
+        found = [_Column(name, find(fields, name, "value")) for name in columns]
+        chosen = list(dict.fromkeys(found))
     for column in chosen:
         refused = _without_json(fields[column.number])
         if refused is not None:
