@@ -69,7 +69,7 @@ class JsonTable:
 
     def _values(self, part: Any, first_row: int) -> Iterator[bytes]:
         names = [column.name for column in self._columns]
-        lists = [_list_of(part.column(column.number)) for column in self._columns]
+        lists = self._lists(part, first_row)
         dumps = self._dumps
         rows: Iterator[tuple[Any, ...]] = zip(*lists, strict=True) if lists else iter([()] * part.num_rows)
         row = first_row
@@ -79,6 +79,16 @@ class JsonTable:
                 row += 1
         except (TypeError, ValueError) as error:
             raise InvalidRecord(f"Row {row} of the table cannot be written as JSON: {error}") from error
+
+    def _lists(self, part: Any, first_row: int) -> list[list[Any]]:
+        """The columns as Python's values."""
+        try:
+            return [_list_of(part.column(column.number)) for column in self._columns]
+        except Exception:  # pyarrow raises of all kinds, and does not say where
+            for at in range(part.num_rows):
+                for column in self._columns:
+                    _check_cell(part.column(column.number).slice(at, 1), first_row + at, column.name)
+            raise
 
 
 class _Column(NamedTuple):
@@ -119,15 +129,51 @@ def _without_json(field: Field) -> Field | None:
     return next((found for child in field.children if (found := _without_json(child)) is not None), None)
 
 
+def _check_cell(cell: Any, row: int, column: str) -> None:
+    try:
+        _list_of(cell)
+    except Exception as error:  # see above
+        reason = error.args[0] if isinstance(error, KeyError) else error  # which would be quoted
+        raise InvalidRecord(
+            f"Row {row} of the table cannot be written as JSON: column {column!r} ({cell.type}): "
+            f"{str(reason).rstrip('.')}. Mend it, or leave the column out: value=[...] names the columns to write."
+        ) from error
+
+
 def _list_of(array: Any) -> list[Any]:
     array = getattr(array, "storage", array)
-    kind = str(array.type)
-    if kind.startswith("timestamp[ns"):  # Python's datetime ends with microseconds
-        array = array.cast(import_module("pyarrow").timestamp("us", array.type.tz), safe=False)
-    elif kind == "time64[ns]":
-        array = array.cast("time64[us]", safe=False)
-    values: list[Any] = array.to_pylist(maps_as_pydicts="strict") if "map<" in kind else array.to_pylist()
+    kind = _to_microseconds(array.type)
+    if kind != array.type:
+        array = array.cast(kind, safe=False)
+    values: list[Any] = array.to_pylist(maps_as_pydicts="strict") if "map<" in str(kind) else array.to_pylist()
     return values
+
+
+def _to_microseconds(kind: Any) -> Any:
+    """The type with microseconds for nanoseconds, of which Python's own times know nothing."""
+    pyarrow = import_module("pyarrow")
+    types = pyarrow.types
+    if types.is_timestamp(kind):
+        return pyarrow.timestamp("us", kind.tz) if kind.unit == "ns" else kind
+    if types.is_time64(kind):
+        return pyarrow.time64("us")
+    if types.is_dictionary(kind):
+        inner = _to_microseconds(kind.value_type)
+        return kind if inner == kind.value_type else inner
+    if types.is_struct(kind):
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        return pyarrow.struct([field.with_type(_to_microseconds(field.type)) for field in fields])
+    if types.is_map(kind):
+        return pyarrow.map_(
+            kind.key_field, kind.item_field.with_type(_to_microseconds(kind.item_type)), kind.keys_sorted
+        )
+    is_large = types.is_large_list(kind)
+    if not (is_large or types.is_list(kind) or types.is_fixed_size_list(kind)):
+        return kind  # a view of lists among others: pyarrow 26 loses items where it casts one
+    items = kind.value_field.with_type(_to_microseconds(kind.value_type))
+    if types.is_fixed_size_list(kind):
+        return pyarrow.list_(items, kind.list_size)
+    return pyarrow.large_list(items) if is_large else pyarrow.list_(items)
 
 
 def _as_chunk(part: Any, values: list[bytes]) -> Any:
@@ -152,10 +198,10 @@ def _dumps() -> Callable[[Any], bytes]:
     return dumps
 
 
-def _unusual(value: Any) -> str:
+def _unusual(value: Any) -> object:
     """What orjson leaves to its caller."""
     if isinstance(value, Decimal):
         return str(value)
-    if isinstance(value, datetime):  # pandas' own kind, within a list
-        return value.isoformat()
+    if isinstance(value, datetime):  # pandas' own kind, of nanoseconds within a view of lists
+        return datetime.fromisoformat(value.isoformat(timespec="microseconds"))
     raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -994,6 +994,64 @@ def test_json_holds_times_decimals_lists_and_structs() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.timestamp("ns")),
+        pa.large_list(pa.timestamp("ns")),
+        pa.list_(pa.timestamp("ns"), 1),
+        pa.list_view(pa.timestamp("ns")),
+        pa.large_list_view(pa.timestamp("ns")),
+        pa.list_(pa.struct([("t", pa.timestamp("ns"))])),
+        pa.struct([("t", pa.list_(pa.timestamp("ns")))]),
+        pa.map_(pa.string(), pa.timestamp("ns")),
+        pa.dictionary(pa.int8(), pa.timestamp("ns")),
+    ],
+    ids=str,
+)
+def test_json_holds_times_to_the_microsecond_wherever_they_are(kind: pa.DataType) -> None:
+    def content(kind: pa.DataType, moment: Any) -> Any:
+        if pa.types.is_struct(kind):
+            return {"t": content(kind.field("t").type, moment)}
+        if pa.types.is_map(kind):
+            return {"t": moment}
+        return [content(kind.value_type, moment)] if pa.types.is_nested(kind) else moment
+
+    array = (
+        pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([1_001], pa.timestamp("ns")))
+        if pa.types.is_dictionary(kind)
+        else pa.array([content(kind, 1_001)], kind)
+    )
+
+    assert json_values(pa.table({"c": array})) == [{"c": content(kind, "1970-01-01T00:00:00.000001")}]
+
+
+DUPLICATE_KEYS = pa.array([[("k", 1)], [("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64()))
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (
+            pa.array([0, 3_000_000], pa.int32()).cast(pa.date32()),
+            r"\(date32\[day\]\): date value out of range\. Mend it",
+        ),
+        (pa.array([0, 2**60], pa.timestamp("s")), r"\(timestamp\[s\]\): .+"),
+        (
+            pa.array([b"ok", b"\xff"]).view(pa.string()),
+            r"\(string\): 'utf-8' codec can't decode byte 0xff .*\. Mend it",
+        ),
+        (DUPLICATE_KEYS, r"\(map<string, int64>\): .*duplicate key was 'k'\)\. Mend it, or leave"),
+    ],
+    ids=["date", "timestamp", "text", "map"],
+)
+def test_a_row_that_json_cannot_hold_is_named(column: pa.Array, reason: str) -> None:
+    table = pa.table({"a": pa.concat_arrays([column[:1], column[:1], column[1:]]), "b": [1, 2, 3]})
+
+    with pytest.raises(InvalidRecord, match=rf"^Row 2 of the table cannot be written as JSON: column 'a' {reason}"):
+        json_values(table)
+
+
 def test_json_of_a_long_table_comes_in_parts_and_in_order() -> None:
     table = pa.table({"n": range(12_000)})
 
