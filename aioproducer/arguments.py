@@ -15,6 +15,7 @@ from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPar
 
 __all__ = [
     "check_hook",
+    "check_plain_hook",
     "check_timeout",
     "checked_group",
     "checked_name",
@@ -70,6 +71,16 @@ def check_hook(name: str, hook: object, call: str) -> None:
     """Raise `InvalidRecord` where it is neither None nor a callable; ``call`` shows how it would be called."""
     if hook is not None and not callable(hook):
         raise InvalidRecord(f"{name}={hook!r} cannot be called; give a function that takes {call}, or None.")
+
+
+def check_plain_hook(name: str, hook: object, call: str) -> None:
+    """The same, and raise for one that is async as well: what it returns is used at once, or not at all."""
+    check_hook(name, hook, call)
+    if is_async(hook):
+        raise InvalidRecord(
+            f"{name}={hook!r} is async, and nothing would await it; give a plain function that takes {call}. It may start a "
+            "task."
+        )
 
 
 def is_async(function: object) -> bool:

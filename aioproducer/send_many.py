@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from aioproducer.arguments import check_hook, check_timeout
+from aioproducer.arguments import check_plain_hook, check_timeout
 from aioproducer.errors import DeliveryError, InvalidRecord, KafkaError, SendManyError
 from aioproducer.hot import Delivery, Outcome, ShortWay
 from aioproducer.types import HeadersInput, ProducerRecord, SendManyResult, TopicPartition
@@ -88,8 +88,8 @@ class SendMany:
         check: Callable[[], object] | None = None,
     ) -> None:
         """``check`` is called before records are put in, and raises where they may not be any more."""
-        check_hook("key", key, "an item of the values and answers its key")
-        check_hook("on_progress", on_progress, "the SendManyResult so far")
+        check_plain_hook("key", key, "an item of the values and answers its key")
+        check_plain_hook("on_progress", on_progress, "the SendManyResult so far")
         self.result = SendManyResult()
         self._enqueue: Callable[..., Awaitable[Delivery]] = producer.enqueue
         self._append_run = producer.appender.append_run

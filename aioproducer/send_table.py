@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from aioproducer.accumulator import PoolClosed
-from aioproducer.arguments import check_hook
+from aioproducer.arguments import check_plain_hook
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import TopicMetadata
 from aioproducer.delivery import ProduceResult
@@ -89,7 +89,7 @@ async def send_table(
     """What `Producer.send_table` promises; the topic's name and the timeout are checked already."""
     config = engine.config
     _refuse_what_sees_records(config, partition)
-    check_hook("on_progress", on_progress, "the SendManyResult so far")
+    check_plain_hook("on_progress", on_progress, "the SendManyResult so far")
     check_table(table)
     names = ColumnNames(key, value if isinstance(value, str) else None, timestamp, partition, headers)
     opened = await _while_usable(engine, _open_in_thread, engine.loop, table, names, value, value_format)

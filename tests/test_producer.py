@@ -456,6 +456,8 @@ async def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_bu
         ({"values": None}, "type NoneType is none"),
         ({"key": "id"}, "key='id' cannot be called"),
         ({"on_progress": 1}, "on_progress=1 cannot be called"),
+        ({"key": asyncio.sleep}, r"key=<function sleep .*> is async, and nothing would await it"),
+        ({"on_progress": asyncio.sleep}, r"on_progress=<function sleep .*> is async, and nothing would await it"),
     ],
 )
 async def test_what_send_many_cannot_use_is_refused_before_anything_is_read(

@@ -220,6 +220,10 @@ async def test_an_exception_of_on_progress_is_logged_and_changes_nothing(
         assert (await send(producer, "orders", numbers(10), value="value", on_progress=on_progress)).count == 10
         with pytest.raises(InvalidRecord, match="on_progress=1 cannot be called"):
             await send(producer, "orders", numbers(10), value="value", on_progress=1)
+        with pytest.raises(
+            InvalidRecord, match=r"on_progress=<function sleep .*> is async, and nothing would await it"
+        ):
+            await send(producer, "orders", numbers(10), value="value", on_progress=asyncio.sleep)
 
     assert "on_progress raised for send_table to 'orders'" in caplog.text
     assert "a bug" in caplog.text
