@@ -586,7 +586,8 @@ class Producer(ShortWay):
         of integers, where null leaves the choice to the key, or is one number for all. ``headers`` maps the names of
         headers to columns, or to bytes that are the same in every record; or it names a column of maps or of lists of
         (name, value); or it is a sequence of these. With ``value_format="json"`` the value is a JSON object of the columns
-        that ``value`` lists, or of all that are nothing else; that needs ``aioproducer[arrow]``.
+        that ``value`` lists, or of all that are nothing else (but for an index of pandas' without a name); that needs
+        ``aioproducer[arrow]``.
 
         ``on_progress`` gets the result so far, about ten times a second and at the end. ``timeout``, in seconds, bounds
         each wait for metadata and room; None means ``max_block_ms``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -21,6 +22,9 @@ _CELLS: Final = 8192
 
 _JSON: Final = Field("", "Z")
 
+#: What pandas calls the index of a table that was filtered or sorted, where nobody gave it a name: no data.
+_PANDAS_INDEX: Final = re.compile(r"__index_level_\d+__")
+
 #: What JSON has no form for, by the beginning of Arrow's format.
 _NO_JSON: Final = ("z", "Z", "vz", "w:", "tD", "ti", "+u")
 
@@ -33,7 +37,7 @@ class JsonTable:
     """
 
     def __init__(self, table: object, names: ColumnNames, columns: Iterable[str] | None) -> None:
-        """``columns`` None: all that ``names`` does not use."""
+        """``columns`` None: all that ``names`` does not use, but for an index of pandas' that has no name."""
         check_table(table)
         self._dumps = _dumps()
         self._source: TableSource = PyArrowSource(table)
@@ -99,7 +103,11 @@ class _Column(NamedTuple):
 def _chosen(fields: Sequence[Field], names: ColumnNames, columns: Iterable[str] | None) -> list[_Column]:
     if columns is None:
         used = names.used
-        chosen = [_Column(field.name, index) for index, field in enumerate(fields) if field.name not in used]
+        chosen = [
+            _Column(field.name, index)
+            for index, field in enumerate(fields)
+            if field.name not in used and not _PANDAS_INDEX.fullmatch(field.name)
+        ]
         if len({column.name for column in chosen}) < len(chosen):
             raise InvalidRecord(
                 "Some columns of the table have the same name, which a JSON object cannot hold; rename them."

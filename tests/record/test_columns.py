@@ -961,6 +961,15 @@ def test_the_columns_of_a_json_object_can_be_chosen() -> None:
     assert json_values(table, ColumnNames(), ["c", "a"]) == [{"c": 3, "a": 1}]
 
 
+def test_an_index_of_pandas_is_part_of_a_json_object_where_it_has_a_name() -> None:
+    frame = pd.DataFrame({"n": [1, 2, 3, 4]}, index=[7, 8, 9, 10])
+    filtered = frame[frame.n != 2]
+
+    assert json_values(filtered) == [{"n": 1}, {"n": 3}, {"n": 4}]
+    assert json_values(filtered.rename_axis("id")) == [{"n": 1, "id": 7}, {"n": 3, "id": 9}, {"n": 4, "id": 10}]
+    assert json_values(filtered, columns=["__index_level_0__"])[0] == {"__index_level_0__": 7}
+
+
 def test_json_holds_times_decimals_lists_and_structs() -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
     table = pa.table(
