@@ -595,7 +595,8 @@ class Producer(ShortWay):
         Raises `InvalidRecord` for columns that do not fit, and `ConfigError` where serializers, interceptors or a
         partitioner would have to see each record (`send_many` is the way then); nothing was sent. A row that can never be
         sent, or a batch that fails, stops the rest: what was accepted still gets its outcome, and then `SendManyError`
-        tells how far it came. What the table raises comes out as it is, after the same wait.
+        tells how far it came. What the table raises comes out as it is - an ``OSError`` with its words, where that is
+        while it is read -, after the same wait.
 
         Cancellation: no further row is sent; the batches that were handed over are delivered all the same, and failures
         go to ``on_delivery_error``.

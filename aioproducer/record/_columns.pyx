@@ -221,7 +221,7 @@ cdef class ArrowSource:
         with nogil:
             told = self.stream.get_last_error(&self.stream)
         message = strerror(code) if told == NULL else told
-        return OSError(code, "The table could not be read: " + message.decode("utf-8", "replace"))
+        return OSError("The table could not be read: " + message.decode("utf-8", "replace"))
 
 
 cdef void release_schema(ArrowSchema* schema) noexcept:

@@ -40,7 +40,9 @@ class ArrowSource:
                 reader = pyarrow.RecordBatchReader.from_stream(table)
             except pyarrow.ArrowInvalid as error:
                 _, described, kind = str(error).rpartition("ArrowSchema describes non-struct type ")
-                raise problems.no_table(kind) if described else error from None
+                if described:
+                    raise problems.no_table(kind) from None
+                raise _unknown_type(error) or error from None
         else:
             array = pyarrow.array(table)
             if not pyarrow.types.is_struct(array.type):
@@ -84,6 +86,15 @@ def _pyarrow() -> Any:
             "send_table() needs aioproducer's native modules, which are not in use here, or pyarrow: "
             "pip install 'aioproducer[arrow]'."
         ) from error
+
+
+def _unknown_type(error: Exception) -> InvalidRecord | None:
+    """What to say where pyarrow lacks a type that others have, such as polars' Int128; None where it is something else."""
+    if "unsupported format string" not in str(error):
+        return None
+    return InvalidRecord(
+        f"pyarrow cannot read this table: {error}. Cast the column of that type to another, or drop it."
+    )
 
 
 def field_of(field: Any) -> Field:

@@ -401,9 +401,17 @@ def test_the_failure_of_a_stream_comes_out_with_its_words(twin: ModuleType) -> N
     source = twin.ArrowSource(pa.RecordBatchReader.from_batches(pa.schema([("v", pa.string())]), batches()))
 
     assert source.read().num_rows == 1
-    with pytest.raises(OSError, match="the disk is gone"):
+    with pytest.raises(OSError, match=r"^The table could not be read: .*the disk is gone"):
         source.read()
     assert source.read() is None
+
+
+def test_a_type_that_pyarrow_does_not_know_is_refused_where_pyarrow_has_to_read_it() -> None:
+    frame = pl.DataFrame({"v": ["a"], "n": pl.Series([1], dtype=pl.Int128)})
+    with pytest.raises(InvalidRecord, match=r"pyarrow cannot read this table: .*'_pli128'. Cast the column"):
+        JsonTable(frame, ColumnNames(), None)
+    with pytest.raises(InvalidRecord, match=r"pyarrow cannot read this table: .*'_pli128'. Cast the column"):
+        _columns_pure.ArrowSource(frame)
 
 
 # -- what can never be sent ----------------------------------------------------------------------------------------------
