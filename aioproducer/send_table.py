@@ -254,6 +254,8 @@ class SendTable:
         encoder = self._encoder
         await self._topic_with(self._fixed_partition)
         while (chunk := await self._next_chunk()) is not None:
+            if not chunk.num_rows:
+                await asyncio.sleep(0)  # a filter may leave many of these, and no slice lets the event loop run then
             for part in self._parts(chunk, encoder.row):
                 encoder.load(part)
                 while encoder.remaining:

@@ -174,6 +174,27 @@ async def test_an_empty_table_sends_nothing(broker: FakeBroker) -> None:
         assert await send(producer, "orders", numbers(0), value="value") == SendManyResult()
 
 
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("options", [{"value": "v"}, {"value_format": "json"}], ids=str)
+async def test_a_table_of_empty_chunks_lets_the_event_loop_run(broker: FakeBroker, options: dict[str, Any]) -> None:
+    chunk = pa.record_batch({"v": pa.array([], pa.string())})
+    table = pa.RecordBatchReader.from_batches(chunk.schema, [chunk] * 3000)
+    loop, turns, is_sent = asyncio.get_running_loop(), 0, False
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if not is_sent:
+            loop.call_soon(turn)
+
+    async with opened(broker) as producer:
+        await producer.partitions_for("orders")
+        loop.call_soon(turn)
+        assert (await send(producer, "orders", table, **options)).count == 0
+        is_sent = True
+        assert turns >= 3000
+
+
 async def test_polars_and_duckdb_tables_are_sent_as_they_are(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         await send(producer, "orders", pl.DataFrame({"v": ["polars"]}), value="v")
