@@ -241,6 +241,7 @@ class SendTable:
         if failure is None:
             return result
         if not isinstance(failure, (DeliveryError, InvalidRecord)):
+            self._outcomes.abandon()  # this has no result, which would tell what failed before
             raise failure
         raise SendManyError(
             f"send_table to {self._topic!r} stopped after {result.count} acknowledged record(s): {failure}",
@@ -640,6 +641,7 @@ class _Outcomes:
         self._on_progress = on_progress
         self._reported_at = loop.time()
         self._waiting: deque[SentBatch] = deque()
+        self._failures: list[tuple[ProduceResult, int]] = []  # and how many records share each
         self._count = self._failed = self._unknown = self._bytes = 0
         self._offsets: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -667,11 +669,11 @@ class _Outcomes:
         self._report()
 
     def abandon(self) -> None:
-        """Nobody will look at what is not known yet: failures go where those of single records go."""
-        for batch in self._waiting:
-            for part, count in batch.parts():
-                for index in range(count):
-                    part.abandon(index)
+        """Nobody will look at the result: failures, also those to come, go where those of single records go."""
+        for part, count in (*self._failures, *(part for batch in self._waiting for part in batch.parts())):
+            for index in range(count):
+                part.abandon(index)
+        self._failures.clear()
         self._waiting.clear()
 
     def _count_in(self, batch: SentBatch) -> None:
@@ -680,6 +682,7 @@ class _Outcomes:
             begin, before = begin + count, begin
             if part.failure is not None:
                 failure = part.failure
+                self._failures.append((part, count))
                 self.error = self.error or failure.error_for(min(failure.record_errors, default=0))
                 if failure.possibly_written:
                     self._unknown += count

@@ -873,6 +873,36 @@ async def test_a_failure_after_a_cancellation_goes_to_on_delivery_error(broker: 
         await until(lambda: len(failures) == pending)
 
 
+async def test_what_failed_before_a_table_raised_goes_to_on_delivery_error(broker: FakeBroker) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"v": ["a", "b"]})
+        raise RuntimeError("the disk is gone")
+
+    table = pa.RecordBatchReader.from_batches(pa.schema([("v", pa.string())]), batches())
+    failures: list[Delivery] = []
+    async with opened(broker, on_delivery_error=failures.append) as producer:
+        broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+        with pytest.raises(OSError, match="the disk is gone"):
+            await send(producer, "orders", table, value="v")
+        await until(lambda: len(failures) == 2)
+
+
+async def test_what_failed_before_a_cancellation_goes_to_on_delivery_error() -> None:
+    table = pa.table({"v": ["a", "b"], "p": [0, 1]})
+    failures: list[Delivery] = []
+    with FakeBroker(2, topics={"orders": 2}) as broker:
+        async with opened(broker, on_delivery_error=failures.append) as producer:
+            broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", topic="orders", partition=0)
+            with broker.hold("Produce", topic="orders", partition=1):
+                sending = asyncio.create_task(send(producer, "orders", table, value="v", partition="p"))
+                await until(lambda: broker.count("Produce") == 2 and producer.health().pending_records == 1)
+                await asyncio.sleep(0.01)
+                assert not failures
+                sending.cancel()
+                await asyncio.wait([sending])
+            await until(lambda: len(failures) == 1)
+
+
 # -- real Kafka ----------------------------------------------------------------------------------------------------------
 
 
