@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.spark.avro_shape import AvroShape
@@ -143,7 +144,7 @@ class SourceFiles:
         if not files:
             raise FilesRefused(f"There is no file with something in it: {', '.join(self.paths)}.")
         with self._refusing(spark, files, None):
-            schema = self._load(spark, files, self.schema).schema
+            schema = self._load(spark, files, self.schema, self._to_find_columns(files)).schema
         if not schema.names:
             raise FilesRefused(f"There is no column in {', '.join(self.paths)}.")
         if self.schema is not None:
@@ -229,8 +230,35 @@ class SourceFiles:
                 raise FilesRefused(self.why(spark, error, files, schema)) from error
             raise
 
-    def _load(self, spark: SparkSession, files: Sequence[FoundFile], schema: StructType | str | None) -> DataFrame:
-        reader = spark.read.format(self.format).options(**self.options)
+    def _to_find_columns(self, files: Sequence[FoundFile]) -> Mapping[str, str]:
+        """Options for that alone; raises FilesRefused.
+
+        Where rows may have several lines, Spark takes names of files for globs once more when it looks for columns: it would
+        find none in ``a[1].csv``, or those of ``a1.csv``. A header is found by lines, too; one with a line break in quotes
+        is not, and is then refused when the rows are read.
+        """
+        odd = next((file.path for file in files if escaped(file.path) != file.path), None)
+        if odd is None or self.schema is not None or not self._is_multi_line:
+            return {}
+        if self._finds_types:
+            return {"multiLine": "false"}
+        raise FilesRefused(
+            f"Spark cannot find the columns of {odd}: with multiLine=true it takes the name for a glob. Rename the file, "
+            "name the columns with --schema, or say -R multiLine=false, where each line is a row."
+        )
+
+    @property
+    def _is_multi_line(self) -> bool:
+        return any(name.lower() == "multiline" and value.lower() == "true" for name, value in self.options.items())
+
+    def _load(
+        self,
+        spark: SparkSession,
+        files: Sequence[FoundFile],
+        schema: StructType | str | None,
+        options: Mapping[str, str] = MappingProxyType({}),
+    ) -> DataFrame:
+        reader = spark.read.format(self.format).options(**self.options).options(**options)
         base = partition_base(files)
         if base is not None:
             reader = reader.option("basePath", base)

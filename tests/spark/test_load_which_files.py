@@ -106,6 +106,30 @@ def test_a_name_is_no_glob_where_a_file_is_called_so(load: Load, topic_broker: F
     assert sorted(values(topic_broker)) == sorted(ODD)
 
 
+def test_a_csv_file_is_no_glob_where_its_header_is_looked_for(
+    load: Load, topic_broker: FakeBroker, tmp_path: Path
+) -> None:
+    names = ["log[1].csv", "{x}.csv", "b\\s.csv", "st*r.csv"]
+    files = written(tmp_path, dict.fromkeys(names, "id,text\n1,a\n") | {"log1.csv": "other\n1\n", "star.csv": "o\n1\n"})
+
+    load(files[: len(names)], RecordShape())
+
+    assert values(topic_broker) == ['{"id":1,"text":"a"}'] * len(names)
+
+
+def test_a_name_that_spark_takes_for_a_glob_is_refused_where_nothing_else_finds_the_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file, _ = written(tmp_path, {"log[1].json": '{"a":\n1}', "log1.json": '{"b":\n1}'})
+    options = {"MultiLine": "true"}
+
+    with pytest.raises(FilesRefused, match=r"cannot find the columns of .*log\[1\].json.*--schema"):
+        SourceFiles.of([str(file)], None, options).read(spark)
+
+    rows = SourceFiles.of([str(file)], None, options, "a INT").read(spark)
+    assert [row["a"] for row in rows.collect()] == [1]
+
+
 def test_files_directories_and_globs_may_be_mixed_and_overlap(
     load: Load, topic_broker: FakeBroker, tmp_path: Path
 ) -> None:
