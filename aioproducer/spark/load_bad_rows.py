@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.spark.load_errors import failed_file, innermost_cause, spark_errors
+from aioproducer.spark.load_errors import NO_TEXT, failed_file, innermost_cause, spark_errors, told_of_text
 from aioproducer.spark.load_listing import FoundFile, escaped, plain_url
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["check_mode", "tell_bad_row"]
+__all__ = ["check_mode", "tell_bad_row", "with_text_checked"]
 
 _MODES: Final = frozenset({"permissive", "dropmalformed", "failfast"})
 
@@ -48,6 +48,9 @@ def tell_bad_row(
 
     The lines of JSON files are read once more for that: Spark says which file it was reading, at best.
     """
+    told = told_of_text(error)
+    if told is not None:
+        return told
     reason = _SQL_STATE.sub("", innermost_cause(error))
     file = failed_file(error)
     if not is_json:
@@ -59,6 +62,22 @@ def tell_bad_row(
         f"{where} cannot be read: {reason}. {_WAY_OUT} (Each line has to be a JSON object; -R multiLine=true is for files "
         "that are one object or array each.)"
     )
+
+
+def with_text_checked(rows: DataFrame, columns: Sequence[str], file: Column) -> DataFrame:
+    """The rows of CSV, to be stopped at one that has bytes in these columns which are no UTF-8.
+
+    Where JSON stops, Spark's reader of CSV writes U+FFFD for such bytes: another value, and perhaps the key of other rows.
+    ``file``: the URL of a row's file.
+    """
+    from pyspark.sql import functions as f
+
+    def checked(name: str) -> Column:
+        column = rows["`" + name.replace("`", "``") + "`"]
+        why = f.concat(f.lit("A value of the column "), f.lit(repr(name)), f.lit(" in "), file, f.lit(NO_TEXT))
+        return f.when(column.contains("\ufffd"), f.raise_error(why)).otherwise(column)
+
+    return rows.withColumns({name: checked(name) for name in columns}) if columns else rows
 
 
 def _find(

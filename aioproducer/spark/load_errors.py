@@ -8,12 +8,14 @@ from typing import Final
 
 __all__ = [
     "HEADERS_DIFFER",
+    "NO_TEXT",
     "cause_of",
     "failed_file",
     "innermost_cause",
     "is_of_bad_row",
     "is_of_headers",
     "spark_errors",
+    "told_of_text",
 ]
 
 #: What there is to say of Spark's "CSV header does not conform to the schema".
@@ -22,6 +24,14 @@ HEADERS_DIFFER: Final = (
     "or of --schema), or a name is blank or stands there twice. Load files of another header by themselves, or say "
     "-R enforceSchema=true, and columns are told by their places alone."
 )
+
+#: What there is to say of a value, behind its place, that Spark could not take for text as it stands.
+NO_TEXT: Final = (
+    " has bytes that are no UTF-8, for which Spark writes U+FFFD. Say what the files are in, as in -R encoding=ISO-8859-1; "
+    "-R encoding=UTF-8 takes such values as they come."
+)
+
+_TEXT: Final = re.compile(rf"A value of the column [^\n]+?{re.escape(NO_TEXT)}")
 
 _OURS: Final = re.compile(r"^\s*aioproducer\.[\w.]+: (.+)$", re.MULTILINE)
 
@@ -49,8 +59,14 @@ def is_of_headers(error: BaseException) -> bool:
 
 
 def is_of_bad_row(error: BaseException) -> bool:
-    """Whether Spark has stopped at a row of CSV or JSON that is none, or does not fit the columns."""
-    return "[MALFORMED_RECORD_IN_PARSING" in str(error)
+    """Whether Spark has stopped at a row of CSV or JSON that is none, is no text, or does not fit the columns."""
+    return "[MALFORMED_RECORD_IN_PARSING" in str(error) or told_of_text(error) is not None
+
+
+def told_of_text(error: BaseException) -> str | None:
+    """The sentence about a value that is no text, where Spark has stopped at one."""
+    found = _TEXT.search(str(error))
+    return None if found is None else found[0]
 
 
 def failed_file(error: BaseException) -> str | None:
@@ -64,6 +80,9 @@ def cause_of(error: BaseException) -> str:
     text = str(error).strip()
     if is_of_headers(error):
         return HEADERS_DIFFER
+    of_text = told_of_text(error)
+    if of_text is not None:
+        return of_text
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1])

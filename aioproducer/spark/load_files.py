@@ -11,14 +11,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.spark.avro_shape import AvroShape
-from aioproducer.spark.load_bad_rows import check_mode, tell_bad_row
+from aioproducer.spark.load_bad_rows import check_mode, tell_bad_row, with_text_checked
 from aioproducer.spark.load_columns import (
     column_paths,
     faithful_types,
     unfaithful_columns,
     with_faithful_directories,
 )
-from aioproducer.spark.load_errors import cause_of, is_of_bad_row, is_of_headers, spark_errors
+from aioproducer.spark.load_errors import NO_TEXT, cause_of, is_of_bad_row, is_of_headers, spark_errors
 from aioproducer.spark.load_listing import (
     FilesRefused,
     FoundFile,
@@ -147,6 +147,9 @@ class SourceFiles:
             schema = self._load(spark, files, self.schema, self._to_find_columns(files)).schema
         if not schema.names:
             raise FilesRefused(f"There is no column in {', '.join(self.paths)}.")
+        garbled = next((name for name in schema.names if "\ufffd" in name), None)
+        if garbled is not None and self._is_text_checked:
+            raise FilesRefused(f"The name of the column {garbled!r}{NO_TEXT}")
         if self.schema is not None:
             return schema
         schema = with_faithful_directories(schema, files)
@@ -208,7 +211,16 @@ class SourceFiles:
         differing = found.symmetric_difference(plain_url(file.url) for file in files)
         if differing:
             raise FilesRefused(f"Spark would not read the files that were found; they differ by {min(differing)}.")
-        return with_order(rows)
+        placed = with_order(rows)
+        if not self._is_text_checked:
+            return placed
+        return with_text_checked(placed, _text_columns(schema, files), placed[ORDER.file]["path"])
+
+    @property
+    def _is_text_checked(self) -> bool:
+        """Whether what is no UTF-8 is refused, as nobody has said what the files are in."""
+        said = {name.lower() for name in self.options}
+        return self.format is FileFormat.CSV and not said & {"encoding", "charset"}
 
     def why(
         self, spark: SparkSession, error: BaseException, files: Sequence[FoundFile], schema: StructType | None

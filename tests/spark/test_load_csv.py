@@ -149,3 +149,34 @@ def test_what_is_added_has_to_fit_the_types_with_which_the_load_began(loader: Lo
         loader.values("zip,n\n1234,5\n", "zip,n\n777,\n", "n,zip\n5,1234\n", once=True)
 
     assert len(topic_broker.records("loaded")) == 2
+
+
+def test_bytes_that_are_no_utf_8_stop_a_load_and_are_not_written_as_something_else(
+    spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("id,text\n1,Gruß\n2,Größe\n".encode("latin-1"))
+    servers = {"bootstrap.servers": topic_broker.bootstrap_servers}
+
+    def load(options: Mapping[str, str], schema: str | None = None) -> None:
+        run_load(
+            spark, LoadPlan(SourceFiles.of([str(path)], None, options, schema), "loaded", servers), lambda *_: None
+        )
+
+    why = r"A value of the column 'text' in file:.*/a.csv has bytes that are no UTF-8.*-R encoding=ISO-8859-1"
+    for schema in (None, "id INT, text STRING"):
+        with pytest.raises(LoadFailed, match=why):
+            load({}, schema)
+    named = tmp_path / "named.csv"
+    named.write_bytes("größe\n1\n".encode("latin-1"))
+    with pytest.raises(FilesRefused, match=r"The name of the column 'gr.*' has bytes that are no UTF-8"):
+        SourceFiles.of([str(named)], None, {}).read(spark)
+    assert not topic_broker.records("loaded")
+
+    load({"Encoding": "ISO-8859-1"})
+    told = [json.loads(record.value or b"")["text"] for record in topic_broker.records("loaded")]
+    assert told == ["Gruß", "Größe"]
+
+    path.write_text("id,text\n1,\ufffd\n", encoding="utf-8")  # it is the one character that stands there
+    load({"encoding": "UTF-8"})
+    assert "\ufffd" in (topic_broker.records("loaded")[-1].value or b"").decode()
