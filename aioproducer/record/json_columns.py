@@ -209,7 +209,7 @@ def _dumps() -> Callable[[Any], bytes]:
 def _unusual(value: Any) -> object:
     """What orjson leaves to its caller."""
     if isinstance(value, Decimal):
-        return str(value)
+        return format(value, "f")  # as it stands in the table, without an exponent
     if isinstance(value, datetime):  # pandas' own kind, of nanoseconds within a view of lists
         return datetime.fromisoformat(value.isoformat(timespec="microseconds"))
     raise TypeError(f"{type(value).__name__} has no form in JSON")
