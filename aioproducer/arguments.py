@@ -94,11 +94,7 @@ def checked_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """The positions, each with everything that belongs to it. Raises `ConfigError` for what is none."""
-    given: object = offsets
-    if not isinstance(given, Mapping):  # other clients take lists
-        raise ConfigError(
-            f"offsets is of type {type(given).__name__}; it must be a mapping such as {{TopicPartition('orders', 0): 42}}."
-        )
+    _check_mapping(offsets)
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for partition, offset in offsets.items():
         whole = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
@@ -112,6 +108,13 @@ def checked_offsets(
             )
         checked[where] = whole
     return checked
+
+
+def _check_mapping(offsets: object) -> None:
+    if not isinstance(offsets, Mapping):  # other clients take lists
+        raise ConfigError(
+            f"offsets is of type {type(offsets).__name__}; it must be a mapping such as {{TopicPartition('orders', 0): 42}}."
+        )
 
 
 def checked_partition(argument: str, partition: TopicPartition) -> TopicPartition:

@@ -35,8 +35,8 @@ _WAYS_OUT: Mapping[type[TransactionError], str] = {
     TransactionAbortable: "Abort the transaction; the same work may succeed in a new one.",
     CommitFailed: "Abort the transaction, let the consumer rejoin its group, and begin from its committed offsets.",
     ProducerFenced: (
-        "This producer id is of no use any more: open another producer (or initialize a TransactionCoordinatorClient again), "
-        "if no other process is meant to use this transactional_id."
+        "This producer id is of no use any more: open another producer (or initialize a TransactionCoordinatorClient "
+        "again), if no other process is meant to use this transactional_id."
     ),
     ProducerIdExpired: (
         "This producer id is of no use any more: open another producer (or initialize a TransactionCoordinatorClient again)."
