@@ -10,10 +10,10 @@ import asyncio
 import atexit
 import concurrent.futures
 import logging
-import os
 import random
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +22,6 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
-import anyio
 from anyio.from_thread import BlockingPortal
 
 from aioproducer.arguments import check_hook, check_timeout, is_async
@@ -42,6 +41,7 @@ from aioproducer.errors import (
     SendManyError,
     TransactionError,
 )
+from aioproducer.loop_thread import LoopThread
 from aioproducer.producer import Producer
 from aioproducer.send_many import SendMany, SendManyProgress, check_values
 from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat
@@ -139,7 +139,8 @@ class SyncProducer:
             metadata = producer.send("orders", b"value")
 
     Takes the options of `Producer`, and behaves like it in everything but the waiting. Serializers, interceptors,
-    partitioners and callbacks run in the producer's thread. One that is still open when the interpreter ends is closed then.
+    partitioners and callbacks run in the producer's thread. One that is still open when the interpreter ends is closed
+    then; so is one that is dropped, with a ResourceWarning and in the background.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class SyncProducer:
         self._producer = Producer(bootstrap_servers, **options)
         self._portal: BlockingPortal | None = None
         self._thread: int | None = None  # the portal's
-        self._loop_thread: _LoopThread | None = None
+        self._loop_thread: LoopThread | None = None
         self._closing = threading.Condition()  # of the three above, and of:
         self._closers = 0  # threads that wait in close(); the last of them ends the thread
         self._report: CloseReport | None = None
@@ -209,16 +210,16 @@ class SyncProducer:
         """Start the thread and the tasks; waits for no broker."""
         if self._portal is not None:
             raise ProducerStateError("The producer is started.")
-        loop_thread = _LoopThread("aioproducer")
+        loop_thread = LoopThread("aioproducer")
         try:
             loop_thread.portal.call(self._producer.start)
-            self._thread = loop_thread.portal.call(threading.get_ident)
         except BaseException:
-            loop_thread.end(cancel=True)
+            loop_thread.end(_TO_END_S, cancel=True)
             raise
+        self._thread = loop_thread.ident
         self._loop_thread, self._portal, self._report = loop_thread, loop_thread.portal, None
-        self._forgotten = weakref.finalize(self, loop_thread.abandon)
-        self._forgotten.atexit = False  # it is closed then
+        self._dropped = weakref.finalize(self, _close_dropped, self._producer, loop_thread)
+        self._dropped.atexit = False  # `_close_all` is for that
         _started.add(self)
         return self
 
@@ -277,14 +278,10 @@ class SyncProducer:
         return report
 
     def _end_thread(self) -> None:
-        """In another thread: the end waits for the user's tasks in the event loop, and one may refuse to end."""
         assert self._loop_thread is not None
         loop_thread, self._loop_thread, self._portal = self._loop_thread, None, None
-        self._forgotten.detach()
-        ending = threading.Thread(target=loop_thread.end, name="aioproducer end", daemon=True)
-        ending.start()
-        ending.join(_TO_END_S)
-        if ending.is_alive():
+        self._dropped.detach()
+        if not loop_thread.end(_TO_END_S):
             logger.warning(
                 "The thread of the producer is left behind: some task in its event loop goes on although it was cancelled."
             )
@@ -569,8 +566,9 @@ class SyncProducer:
         return portal
 
 
-#: Those that are to be closed when the interpreter ends.
+#: Those that are to be closed when the interpreter ends, and the threads of those that nobody could close any more.
 _started: weakref.WeakSet[SyncProducer] = weakref.WeakSet()
+_closing_themselves: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
 
 @atexit.register
@@ -579,48 +577,21 @@ def _close_all() -> None:
     for producer in list(_started):
         with suppress(Exception):
             producer.close()
+    for loop_thread in list(_closing_themselves):
+        loop_thread.join()
 
 
-class _LoopThread:
-    """A thread with an event loop in it, and the portal to that.
-
-    anyio's `start_blocking_portal` is the same as a generator, whose end waits for the thread. A generator is ended by the
-    interpreter, too, when nobody has done so: after the threads, or in a fork that never had them. That would never end.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._opened: concurrent.futures.Future[BlockingPortal] = concurrent.futures.Future()
-        self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-        self.portal = self._opened.result()
-
-    def end(self, *, cancel: bool = False) -> None:
-        """Wait for what was called through the portal, or cancel it, and for the thread."""
-        with suppress(RuntimeError):  # it has ended
-            self.portal.call(self.portal.stop, cancel)
-        self._thread.join()
-
-    def abandon(self) -> None:
-        """End without waiting; called by the collector, in any thread and process."""
-        if self._pid == os.getpid():
-            with suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._task.cancel)
-
-    def _run(self) -> None:
-        try:
-            anyio.run(self._serve)
-        except BaseException as error:
-            if not self._opened.done():
-                self._opened.set_exception(error)
-
-    async def _serve(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._loop, self._task = asyncio.get_running_loop(), task
-        async with BlockingPortal() as portal:
-            self._opened.set_result(portal)
-            await portal.sleep_until_stopped()
+def _close_dropped(producer: Producer, loop_thread: LoopThread) -> None:
+    """Called by the collector, in any thread and process: nothing waits here."""
+    if not producer.is_forked:
+        _closing_themselves.add(loop_thread)
+        loop_thread.end_after(producer.close)
+        warnings.warn(
+            "A SyncProducer was dropped and not closed. What it accepted is sent all the same; use it within `with`, or "
+            "call close(), which tells what became of it.",
+            ResourceWarning,
+            stacklevel=2,
+        )
 
 
 class SyncTransaction:

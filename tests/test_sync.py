@@ -293,6 +293,48 @@ def test_a_producer_that_nobody_closed_is_closed_when_the_interpreter_ends(broke
     assert [record.value for record in broker.records("orders")] == [b"%d" % number for number in range(100)]
 
 
+def test_a_producer_may_be_closed_when_the_interpreter_ends(broker: FakeBroker) -> None:
+    """Python 3.12 starts no threads any more at that time."""
+    ended = run_script(
+        broker,
+        "import atexit; atexit.register(lambda: print(producer.close().delivered)); producer.enqueue('orders', 'x')",
+    )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1\n", "")
+
+
+def test_a_producer_that_is_dropped_sends_what_it_accepted_and_ends(broker: FakeBroker) -> None:
+    before = set(threading.enumerate())
+    producers = [SyncProducer(broker.bootstrap_servers).start()]
+    for number in range(100):
+        last = producers[0].enqueue("orders", str(number), partition=0)
+
+    with pytest.warns(ResourceWarning, match="A SyncProducer was dropped and not closed"):
+        producers.clear()
+
+    assert last.result(30).offset == 99
+    for thread in set(threading.enumerate()) - before:
+        thread.join(30)
+    assert set(threading.enumerate()) <= before
+
+
+def test_an_interpreter_waits_for_what_a_dropped_producer_accepted(broker: FakeBroker) -> None:
+    ended = run_script(
+        broker,
+        """
+import gc, warnings
+warnings.simplefilter("ignore", ResourceWarning)
+producer.ready()
+for number in range(100): producer.enqueue("orders", str(number), partition=0)
+del producer
+gc.collect()
+""",
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(broker.records("orders")) == 100
+
+
 def test_a_producer_in_a_cycle_holds_up_no_end(broker: FakeBroker) -> None:
     ended = run_script(broker, "producer.itself = producer; producer.send('orders', b'value'); del producer")
 

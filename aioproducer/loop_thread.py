@@ -1,0 +1,82 @@
+"""A thread with an event loop in it, for code that has none of its own.
+
+anyio's `start_blocking_portal` is the same as a generator, whose end waits for the thread. The interpreter ends generators,
+too, where nobody has done so: after the threads, or in a fork that never had them. Such an end would never come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import anyio
+from anyio.from_thread import BlockingPortal
+
+__all__ = ["LoopThread"]
+
+logger = logging.getLogger("aioproducer")
+
+
+class LoopThread:
+    """The thread, which runs from here on, and the ``portal`` to its event loop. A daemon: it holds up no interpreter."""
+
+    def __init__(self, name: str) -> None:
+        self._opened: concurrent.futures.Future[BlockingPortal] = concurrent.futures.Future()
+        self._pid = os.getpid()
+        self._last_task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        self.portal = self._opened.result()
+
+    @property
+    def ident(self) -> int | None:
+        """The thread's identifier, as `threading.get_ident` has it."""
+        return self._thread.ident
+
+    def end(self, timeout: float, *, cancel: bool = False) -> bool:
+        """Wait for what was called through the portal, or cancel it, and for the thread; answers whether it has ended."""
+        with suppress(RuntimeError):  # it has ended
+            self.portal.start_task_soon(self.portal.stop, cancel)
+        return self.join(timeout)
+
+    def end_after(self, last: Callable[[], Awaitable[object]]) -> None:
+        """Have this done, and the thread end then, without waiting for it; may be called in any thread and process."""
+        if self._pid == os.getpid():  # in a fork there is no such thread
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._begin_to_end, last)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end of the thread, in seconds; answers whether it has come."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            anyio.run(self._serve)
+        except BaseException as error:
+            if self._opened.done():
+                logger.exception("The event loop of a thread ended")
+            else:
+                self._opened.set_exception(error)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        async with BlockingPortal() as portal:
+            self._opened.set_result(portal)
+            await portal.sleep_until_stopped()
+
+    def _begin_to_end(self, last: Callable[[], Awaitable[object]]) -> None:
+        self._last_task = self._loop.create_task(self._end_after(last))
+
+    async def _end_after(self, last: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await last()
+        except Exception:
+            logger.exception("What was to be done at the end of a thread failed")
+        finally:
+            await self.portal.stop(True)
