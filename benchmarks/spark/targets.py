@@ -40,7 +40,7 @@ TARGETS: Final = (
     ),
     Target("mock", "Spark's handing over of the rows, of our time", 50, _transfer_share, True, "%"),
     Target("mock", "the same, the better aim", 25, _transfer_share, True, "%"),
-    Target("kafka", "Spark's handing over of the rows, of our time", 50, _transfer_share, True, "%"),
+    Target("kafka", "Spark's handing over of the rows, of our time with Kafka", 50, _transfer_share, True, "%"),
     Target("kafka", "exactly-once over at-least-once, micro-batches of 100,000 rows", 25, _price_of_exactly_once, True,
            "% more"),
 )  # fmt: skip
