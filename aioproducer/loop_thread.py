@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
-import os
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -27,16 +26,17 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._opened: concurrent.futures.Future[BlockingPortal] = concurrent.futures.Future()
-        self._pid = os.getpid()
         self._last_task: asyncio.Task[None] | None = None
+        self._last_is_done = threading.Event()
+        self._last_is_done.set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         self.portal = self._opened.result()
 
     @property
-    def ident(self) -> int | None:
-        """The thread's identifier, as `threading.get_ident` has it."""
-        return self._thread.ident
+    def is_current(self) -> bool:
+        """Whether this is called in the thread."""
+        return threading.current_thread() is self._thread
 
     def end(self, timeout: float, *, cancel: bool = False) -> bool:
         """Wait for what was called through the portal, or cancel it, and for the thread; answers whether it has ended."""
@@ -45,13 +45,19 @@ class LoopThread:
         return self.join(timeout)
 
     def end_after(self, last: Callable[[], Awaitable[object]]) -> None:
-        """Have this done, and the thread end then, without waiting for it; may be called in any thread and process."""
-        if self._pid == os.getpid():  # in a fork there is no such thread
-            with suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._begin_to_end, last)
+        """Have this done, and the thread end then, without waiting for it; may be called in any thread."""
+        self._last_is_done.clear()
+        try:
+            self._loop.call_soon_threadsafe(self._begin_to_end, last)
+        except RuntimeError:  # it has ended
+            self._last_is_done.set()
 
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait for the end of the thread, in seconds; answers whether it has come."""
+    def join(self, timeout: float) -> bool:
+        """Wait for the end of the thread, so many seconds after what it does last; answers whether it has come.
+
+        The seconds bound what others have left in the event loop: tasks that refuse to be cancelled.
+        """
+        self._last_is_done.wait()
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -63,6 +69,8 @@ class LoopThread:
                 logger.exception("The event loop of a thread ended")
             else:
                 self._opened.set_exception(error)
+        finally:
+            self._last_is_done.set()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -79,4 +87,5 @@ class LoopThread:
         except Exception:
             logger.exception("What was to be done at the end of a thread failed")
         finally:
+            self._last_is_done.set()
             await self.portal.stop(True)

@@ -148,10 +148,8 @@ class SyncProducer:
     ) -> None:
         """Check the options, and start nothing; see `Producer`."""
         self._producer = Producer(bootstrap_servers, **options)
-        self._portal: BlockingPortal | None = None
-        self._thread: int | None = None  # the portal's
         self._loop_thread: LoopThread | None = None
-        self._closing = threading.Condition()  # of the three above, and of:
+        self._closing = threading.Condition()  # of that, and of:
         self._closers = 0  # threads that wait in close(); the last of them ends the thread
         self._report: CloseReport | None = None
 
@@ -208,7 +206,7 @@ class SyncProducer:
 
     def start(self) -> Self:
         """Start the thread and the tasks; waits for no broker."""
-        if self._portal is not None:
+        if self._loop_thread is not None:
             raise ProducerStateError("The producer is started.")
         loop_thread = LoopThread("aioproducer")
         try:
@@ -216,8 +214,7 @@ class SyncProducer:
         except BaseException:
             loop_thread.end(_TO_END_S, cancel=True)
             raise
-        self._thread = loop_thread.ident
-        self._loop_thread, self._portal, self._report = loop_thread, loop_thread.portal, None
+        self._loop_thread, self._report = loop_thread, None
         self._dropped = weakref.finalize(self, _close_dropped, self._producer, loop_thread)
         self._dropped.atexit = False  # `_close_all` is for that
         _started.add(self)
@@ -254,14 +251,15 @@ class SyncProducer:
         """
         check_timeout(timeout, ConfigError)  # before the thread is ended, whatever comes of it
         if self._producer.is_forked:  # the thread exists in the parent only; so does everything that is to be closed
-            self._portal = self._loop_thread = None
+            self._loop_thread = None
             return CloseReport()
         self._refuse_own_thread()
         with self._closing:
-            portal = self._portal
-            if portal is None:
+            loop_thread = self._loop_thread
+            if loop_thread is None:
                 return self._report or CloseReport()
             self._closers += 1
+        portal = loop_thread.portal
         try:
             report = self._report = portal.call(self._producer.close, timeout)
         except BaseException:  # Ctrl-C: nobody waits any longer
@@ -272,15 +270,15 @@ class SyncProducer:
             with self._closing:
                 self._closers -= 1
                 if self._closers:
-                    self._closing.wait_for(lambda: self._portal is not portal)
+                    self._closing.wait_for(lambda: self._loop_thread is not loop_thread)
                 else:
-                    self._end_thread()
+                    self._end(loop_thread)
         return report
 
-    def _end_thread(self) -> None:
-        assert self._loop_thread is not None
-        loop_thread, self._loop_thread, self._portal = self._loop_thread, None, None
+    def _end(self, loop_thread: LoopThread) -> None:
+        self._loop_thread = None
         self._dropped.detach()
+        _started.discard(self)
         if not loop_thread.end(_TO_END_S):
             logger.warning(
                 "The thread of the producer is left behind: some task in its event loop goes on although it was cancelled."
@@ -535,13 +533,13 @@ class SyncProducer:
 
     def _look(self, function: Callable[[], _T]) -> _T:
         """Ask in the producer's thread, which alone may read what it changes all the time."""
-        portal = self._portal
-        if portal is None or self._producer.is_forked or threading.get_ident() == self._thread:
+        loop_thread = self._loop_thread
+        if loop_thread is None or self._producer.is_forked or loop_thread.is_current:
             return function()
-        return portal.call(function)
+        return loop_thread.portal.call(function)
 
     def _refuse_own_thread(self) -> None:
-        if self._portal is not None and threading.get_ident() == self._thread:
+        if self._loop_thread is not None and self._loop_thread.is_current:
             raise ProducerStateError(
                 "This runs in the producer's own thread, as callbacks, serializers and interceptors do: it would wait for "
                 "itself."
@@ -551,8 +549,8 @@ class SyncProducer:
         return self._running().call(function, *args)
 
     def _running(self) -> BlockingPortal:
-        portal = self._portal
-        if portal is None:
+        loop_thread = self._loop_thread
+        if loop_thread is None:
             raise (
                 NotStarted("The producer is not started: use it within `with producer:`, or call start().")
                 if self._report is None
@@ -563,7 +561,7 @@ class SyncProducer:
                 "The producer was started in another process, of which this one is a fork. Make one in each process."
             )
         self._refuse_own_thread()
-        return portal
+        return loop_thread.portal
 
 
 #: Those that are to be closed when the interpreter ends, and the threads of those that nobody could close any more.
@@ -575,10 +573,12 @@ _closing_themselves: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 def _close_all() -> None:
     """What was accepted is delivered as with `close`; later the threads would be gone, and nobody could send it."""
     for producer in list(_started):
-        with suppress(Exception):
+        try:
             producer.close()
+        except Exception:  # the others are to be closed all the same
+            logger.exception("A producer could not be closed at the end of the interpreter")
     for loop_thread in list(_closing_themselves):
-        loop_thread.join()
+        loop_thread.join(_TO_END_S)
 
 
 def _close_dropped(producer: Producer, loop_thread: LoopThread) -> None:

@@ -335,6 +335,28 @@ gc.collect()
     assert len(broker.records("orders")) == 100
 
 
+def test_an_interpreter_ends_although_a_dropped_producers_interceptor_does_not(broker: FakeBroker) -> None:
+    ended = run_script(
+        broker,
+        """
+import asyncio, warnings
+from contextlib import suppress
+warnings.simplefilter("ignore", ResourceWarning)
+class Swallowing:
+    async def on_acknowledgement(self, metadata, error, headers):
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+producer.close()
+producer = SyncProducer(sys.argv[1], interceptors=[Swallowing()], close_timeout_ms=100).start()
+producer.send("orders", "x")
+del producer
+""",
+    )
+
+    assert ended.returncode == 0
+
+
 def test_a_producer_in_a_cycle_holds_up_no_end(broker: FakeBroker) -> None:
     ended = run_script(broker, "producer.itself = producer; producer.send('orders', b'value'); del producer")
 
