@@ -49,6 +49,5 @@ _CLIENT: Final = AsynchronousClient(
 
 WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
     **_CLIENT.workloads(),
-    Workload.BULK: _CLIENT.workloads()[Workload.PIPELINED],
     Workload.TRANSACTIONS: blocking(_transactions),
 }

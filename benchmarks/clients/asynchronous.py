@@ -33,9 +33,10 @@ class AsynchronousClient:
     hurry: Callable[[Any], Callable[[], Awaitable[object]]] | None = None
 
     def workloads(self) -> Mapping[Workload, Callable[[Job], Figures]]:
-        """Those that need no more than that."""
+        """Those that need no more than that; a list goes in record by record, where a client has nothing better."""
         return {
             Workload.PIPELINED: blocking(self._pipelined),
+            Workload.BULK: blocking(self._pipelined),
             Workload.CONCURRENT: blocking(self._concurrent),
             Workload.LONE: blocking(self._lone),
             Workload.IDLE: blocking(self._idle),

@@ -51,7 +51,4 @@ _CLIENT: Final = AsynchronousClient(
     hurry=attrgetter("flush"),  # it sends a thousand at a time; the rest would wait for a second
 )
 
-WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
-    **_CLIENT.workloads(),
-    Workload.BULK: _CLIENT.workloads()[Workload.PIPELINED],
-}
+WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = _CLIENT.workloads()
