@@ -887,16 +887,19 @@ async def test_what_failed_before_a_table_raised_goes_to_on_delivery_error(broke
         await until(lambda: len(failures) == 2)
 
 
-async def test_what_failed_before_a_cancellation_goes_to_on_delivery_error() -> None:
+async def test_what_failed_before_a_cancellation_goes_to_on_delivery_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioproducer.send_table._PROGRESS_INTERVAL", 0.0)
     table = pa.table({"v": ["a", "b"], "p": [0, 1]})
     failures: list[Delivery] = []
+    counted: list[SendManyResult] = []
     with FakeBroker(2, topics={"orders": 2}) as broker:
         async with opened(broker, on_delivery_error=failures.append) as producer:
             broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", topic="orders", partition=0)
             with broker.hold("Produce", topic="orders", partition=1):
-                sending = asyncio.create_task(send(producer, "orders", table, value="v", partition="p"))
-                await until(lambda: broker.count("Produce") == 2 and producer.health().pending_records == 1)
-                await asyncio.sleep(0.01)
+                sending = asyncio.create_task(
+                    send(producer, "orders", table, value="v", partition="p", on_progress=counted.append)
+                )
+                await until(lambda: counted and counted[-1].failed)
                 assert not failures
                 sending.cancel()
                 await asyncio.wait([sending])
