@@ -12,10 +12,11 @@ from typing import Any, Final, NamedTuple
 from aioproducer.errors import ConfigError, InvalidRecord
 
 from ._columns_pure import ArrowSource as PyArrowSource
+from ._columns_pure import field_of
 from .column_binding import ColumnNames, Field, find, type_name
 from .columns import ArrowSource, TableSource, check_table
 
-__all__ = ["JsonTable"]
+__all__ = ["JsonTable", "JsonValues", "fields_of"]
 
 #: How many values are made at a time: two or three milliseconds' work.
 _CELLS: Final = 8192
@@ -39,10 +40,10 @@ class JsonTable:
     def __init__(self, table: object, names: ColumnNames, columns: Iterable[str] | None) -> None:
         """``columns`` None: all that ``names`` does not use, but for an index of pandas' that has no name."""
         check_table(table)
-        self._dumps = _dumps()
+        _dumps()  # says what is missing before the table is opened
         self._source: TableSource = PyArrowSource(table)
         try:
-            self._columns = _chosen(self._source.fields, names, columns)
+            self._values = JsonValues(self._source.fields, names, columns)
         except BaseException:
             self._source.close()
             raise
@@ -66,23 +67,39 @@ class JsonTable:
 
         Raises `InvalidRecord` for a row that JSON cannot hold; ``first_row`` is the chunk's first in the table.
         """
-        step = max(1, _CELLS // max(1, len(self._columns)))
+        step = self._values.step
         for at in range(0, chunk.num_rows, step):
             part = chunk.slice(at, step)
-            yield _as_chunk(part, list(self._values(part, first_row + at)))
+            yield _as_chunk(part, self._values.of(part, first_row + at))
 
-    def _values(self, part: Any, first_row: int) -> Iterator[bytes]:
+
+class JsonValues:
+    """Encodes the rows of pyarrow's record batches as JSON objects of some columns."""
+
+    def __init__(self, fields: Sequence[Field], names: ColumnNames, columns: Iterable[str] | None) -> None:
+        """Of columns of these ``fields``; ``names`` and ``columns`` as `JsonTable` has them.
+
+        Raises `InvalidRecord` for columns that JSON has no form for, and `ConfigError` where a library is missing.
+        """
+        self._dumps = _dumps()
+        self._columns = _chosen(fields, names, columns)
+        #: How many rows to encode at a time, so that others can run after some milliseconds.
+        self.step: Final = max(1, _CELLS // max(1, len(self._columns)))
+
+    def of(self, part: Any, first_row: int) -> list[bytes]:
+        """The value of each row. Raises `InvalidRecord` for one that JSON cannot hold; ``first_row`` is for its number."""
         names = [column.name for column in self._columns]
         lists = self._lists(part, first_row)
         dumps = self._dumps
         rows: Iterator[tuple[Any, ...]] = zip(*lists, strict=True) if lists else iter([()] * part.num_rows)
-        row = first_row
+        found: list[bytes] = []
         try:
-            for values in rows:
-                yield dumps(dict(zip(names, values, strict=True)))
-                row += 1
+            found.extend(dumps(dict(zip(names, values, strict=True))) for values in rows)
         except (TypeError, ValueError) as error:
-            raise InvalidRecord(f"Row {row} of the table cannot be written as JSON: {error}") from error
+            raise InvalidRecord(
+                f"Row {first_row + len(found)} of the table cannot be written as JSON: {error}"
+            ) from error
+        return found
 
     def _lists(self, part: Any, first_row: int) -> list[list[Any]]:
         """The columns as Python's values."""
@@ -93,6 +110,11 @@ class JsonTable:
                 for column in self._columns:
                     _check_cell(part.column(column.number).slice(at, 1), first_row + at, column.name)
             raise
+
+
+def fields_of(batch: Any) -> tuple[Field, ...]:
+    """The columns of one of pyarrow's record batches."""
+    return tuple(field_of(field) for field in batch.schema)
 
 
 class _Column(NamedTuple):

@@ -30,8 +30,7 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 class SinkColumns:
     """The columns that become parts of records, in the DataFrame's order.
 
-    ``payload``: the columns that the value is made of, where it is made. With JSON these are among ``names``; with Avro the
-    column ``value`` is, which takes their place.
+    ``payload``: the columns that the value is made of, where it is made; the column ``value`` takes their place.
     """
 
     names: tuple[str, ...]
@@ -80,12 +79,8 @@ class SinkColumns:
             )
         used = [name for name in names if name in _TYPES and (name != "topic" or options.topic is None)]
         payload = tuple(name for name in names if is_made and name not in _TYPES)
-        is_json = options.value_format is ValueFormat.JSON
-        if is_made and not is_json:
-            found = (*used, "value")
-        else:
-            found = tuple(name for name in names if name in used or name in payload)
-        return cls(found, is_json, payload)
+        found = (*used, "value") if is_made else tuple(used)
+        return cls(found, options.value_format is ValueFormat.JSON, payload)
 
     def has(self, name: str) -> bool:
         """Whether there is such a column for a part of the record."""

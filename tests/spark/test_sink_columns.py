@@ -41,7 +41,7 @@ def test_headers_are_pairs_or_a_map(kind: str) -> None:
 def test_json_takes_all_columns_that_are_nothing_else() -> None:
     found = columns([("key", "string"), ("n", "int"), ("s", "string")], **TOPIC, **{"value.format": "json"})
 
-    assert (found.names, found.payload, found.is_json) == (("key", "n", "s"), ("n", "s"), True)
+    assert (found.names, found.payload, found.is_json) == (("key", "value"), ("n", "s"), True)
 
 
 def test_avro_takes_them_too_and_its_value_takes_their_place() -> None:
