@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from aioproducer.cli import reset_marker
+from aioproducer.cli import forget_job, reset_marker
 from aioproducer.cli.verb import ExitCode, Verb
 
 __all__ = ["VERB"]
 
-_ACTIONS: Final[Sequence[Verb]] = (reset_marker.VERB,)
+_ACTIONS: Final[Sequence[Verb]] = (reset_marker.VERB, forget_job.VERB)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

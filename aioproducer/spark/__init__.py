@@ -17,16 +17,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aioproducer.spark.barrier_failure import WriteFailed
     from aioproducer.spark.barrier_write import foreach_batch, write_exactly_once
     from aioproducer.spark.kafka_partitions import partition_for_kafka
     from aioproducer.spark.source import AioProducerSource
+    from aioproducer.spark.write_failed import WriteFailed
 
 __all__ = ["AioProducerSource", "WriteFailed", "foreach_batch", "partition_for_kafka", "write_exactly_once"]
 
 _HOMES = {
     "AioProducerSource": "source",
-    "WriteFailed": "barrier_failure",
+    "WriteFailed": "write_failed",
     "foreach_batch": "barrier_write",
     "partition_for_kafka": "kafka_partitions",
     "write_exactly_once": "barrier_write",

@@ -11,15 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.errors import KafkaError
 
-__all__ = ["WriteFailed", "name_transaction", "named_transactions"]
+__all__ = ["name_transaction", "named_transactions"]
 
 _NAMED: Final = re.compile(r"^\(Written in the transaction of producer id (\d+), epoch (\d+)\.\)$", re.MULTILINE)
-
-
-class WriteFailed(KafkaError):
-    """The rows were not written, and nothing of them becomes visible; ``__cause__`` is what Spark raised."""
 
 
 def name_transaction(error: BaseException, handle: TransactionHandle) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import pickle
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.coordinator_client import TransactionCoordinatorClient
 from aioproducer.errors import ConfigError, KafkaError
-from aioproducer.spark.barrier_failure import WriteFailed, name_transaction, named_transactions
+from aioproducer.spark.barrier_failure import name_transaction, named_transactions
 from aioproducer.spark.batch_report import BatchReport
 from aioproducer.spark.given_options import OptionValue
 from aioproducer.spark.job_coordinator import JobCoordinator
@@ -28,9 +29,11 @@ from aioproducer.spark.load_errors import cause_of
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import DeliveryGuarantee, SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt, job_query
+from aioproducer.spark.task_failure import TaskFailure
 from aioproducer.spark.task_run import TaskRun
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.spark.topic_rules_reader import TopicRulesReader
+from aioproducer.spark.write_failed import WriteFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,7 +56,7 @@ def write_exactly_once(df: DataFrame, options: Mapping[str, OptionValue]) -> Tas
     nothing becomes visible. Raises `CommitUnknown` where nobody has answered the commit: the rows are visible or not.
     """
     write = BarrierWrite(options, is_stream=False)
-    return write.run(df, job_query(write.options.job_id), 0)
+    return write.run(df, job_query(write.options.job_id), write.options.job_batch or 0)
 
 
 def foreach_batch(options: Mapping[str, OptionValue]) -> Callable[[DataFrame, int], None]:
@@ -86,7 +89,7 @@ class _Task:
     columns: SinkColumns
     query: str
     batch: int
-    is_marked: bool
+    is_stream: bool
     rules: TopicRulesReader
 
     def run(self, batches: Iterable[Any]) -> TaskSummary:
@@ -99,13 +102,17 @@ class _Task:
         try:
             return TaskRun(options, self.columns, transaction, attempt, self.rules).run(batches)
         except BaseException as error:
+            if TaskFailure.of(error).is_of_end:
+                ended = WriteFailed(transaction.why_it_ended(self.options.transaction_timeout_ms, time.time()))
+                name_transaction(ended, transaction.handle)
+                raise ended from error
             name_transaction(error, transaction.handle)
             raise
 
     def _transaction(self, context: Any) -> JobTransaction:
         begun = ""
         if context.partitionId() == 0:
-            coordinator = JobCoordinator(self.options, is_marked=self.is_marked)
+            coordinator = JobCoordinator(self.options, is_stream=self.is_stream)
             begun = base64.b64encode(pickle.dumps(asyncio.run(coordinator.begin()))).decode()
         told: list[str] = context.allGather(begun)
         transaction: JobTransaction = pickle.loads(base64.b64decode(next(each for each in told if each)))
@@ -123,20 +130,23 @@ class BarrierWrite:
                 "The option 'topic' is missing: here all rows go to one topic, by whose partitions they are split."
             )
         self._report = None if self.options.report is None else BatchReport(self.options.report)
-        self.is_marked = is_stream or self.options.job_id is not None
-        self._coordinator = JobCoordinator(self.options, is_marked=self.is_marked)
+        self._is_stream = is_stream
+        if is_stream:
+            self.options.check_stream()
+        self._coordinator = JobCoordinator(self.options, is_stream=is_stream)
 
     def run(self, df: DataFrame, query: str, batch: int) -> TaskSummary:
-        """Write the rows, unless the marker tells that this batch was committed; blocks until they are committed."""
+        """Write the rows, unless this batch was committed before; blocks until they are committed."""
         assert self.options.topic is not None
         _check_slots(df)
+        asyncio.run(self._coordinator.prepare())
         if self._report is not None:
             self._report.check()
         ready = partition_for_kafka(df, self.options.topic, self.options.config)
         columns = SinkColumns.of_frame(ready.schema, self.options).registered(self.options)
         rules = TopicRulesReader(self.options)
         rules.learn()
-        write = _in_barrier_stage(_Task(self.options, columns, query, batch, self.is_marked, rules))
+        write = _in_barrier_stage(_Task(self.options, columns, query, batch, self._is_stream, rules))
         summaries = self._collected(cast("Any", ready).mapInArrow(write, "summary binary", barrier=True).repartition(1))
         try:
             asyncio.run(self._coordinator.commit(summaries, query, batch))

@@ -1,29 +1,58 @@
 """Remembers in Kafka which batch was committed last: an offset of a consumer group that only this query has.
 
 It is part of the batch's own transaction, so both are there or neither is. A batch that Spark runs again although it was
-committed - the driver died before it had noted so in its checkpoint - is recognised by it.
+committed - the driver died before it had noted so in its checkpoint - is recognised by its number and its contents.
+
+A number alone does not identify a batch: when a checkpoint is rolled back, Spark gives the old numbers to whatever its
+source has now. So the marker keeps the `Fingerprint` of the last batches, as many as fit into the metadata of an offset, of
+which brokers take 4,096 bytes (``offset.metadata.max.bytes``).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
 from aioproducer.errors import KafkaError
+from aioproducer.spark.fingerprint import Fingerprint
 from aioproducer.types import OffsetAndMetadata
 
-__all__ = ["CommitMarker", "CommitMarkerMissing", "CommitMarkerSetBack", "marker_group"]
+__all__ = [
+    "CommitMarker",
+    "CommitMarkerError",
+    "CommitMarkerMismatch",
+    "CommitMarkerMissing",
+    "CommitMarkerSetBack",
+    "marker_group",
+    "utc",
+]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+
+#: A marker of this version knows no contents.
+_WITHOUT_CONTENTS: Final = 1
+
+#: The contents of so many batches are kept, if they fit into so many bytes of metadata.
+_MOST_BATCHES: Final = 64
+_MOST_BYTES: Final = 3_500
 
 
-class CommitMarkerMissing(KafkaError):
+class CommitMarkerError(KafkaError):
+    """Nobody can say whether a batch was committed, or may write it; the message says what to do."""
+
+
+class CommitMarkerMissing(CommitMarkerError):
     """A query goes on, and what would tell whether its last batch was committed is gone."""
 
 
-class CommitMarkerSetBack(KafkaError):
+class CommitMarkerMismatch(CommitMarkerError):
+    """A batch has the number of one that was committed, and other contents, or nobody knows the contents of that one."""
+
+
+class CommitMarkerSetBack(CommitMarkerError):
     """The marker was set back, and a query would leave out batches that are to be written again."""
 
 
@@ -40,6 +69,8 @@ class CommitMarker:
     wrote the marker, but somebody set it by hand. ``at_ms`` is when, None where the version of aioproducer that wrote it did
     not say; two markers without a difference but that are the same. ``set_back_from`` is where it stood before it was set
     back, until the query has come there again: so long no batch may be left out, as by a query that ran all along.
+    ``contents`` are those of the last batches, by their numbers; a marker that was set back keeps those that it may be set
+    forth to.
     """
 
     query: str
@@ -47,6 +78,7 @@ class CommitMarker:
     rows: int | None = 0
     at_ms: int | None = field(default=None, compare=False)
     set_back_from: int | None = None
+    contents: Mapping[int, Fingerprint] = field(default_factory=dict[int, Fingerprint], compare=False)
 
     def __str__(self) -> str:
         told: list[str] = []
@@ -55,13 +87,29 @@ class CommitMarker:
         if self.set_back_from is not None:
             told.append(f"set back from batch {self.set_back_from}")
         if self.at_ms is not None and (told or self.batch >= 0):
-            told.append(f"{datetime.fromtimestamp(self.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC")
+            told.append(utc(self.at_ms))
         batch = "no batch" if self.batch < 0 else f"batch {self.batch}"
         return f"{batch} of query {self.query}" + (f" ({', '.join(told)})" if told else "")
 
     def leaves_out(self, batch: int) -> bool:
         """Whether batches that are to be written again would be missed by a query that goes on at this one."""
         return self.set_back_from is not None and batch > self.batch + 1
+
+    @classmethod
+    def after(cls, before: CommitMarker | None, query: str, batch: int, written: Fingerprint, at_ms: int) -> Self:
+        """The marker of a batch that was written, where ``before`` was the marker of the last one."""
+        if before is None or before.query != query:
+            return cls(query, batch, written.rows, at_ms, contents={batch: written})
+        earlier = {number: each for number, each in before.contents.items() if number < batch}
+        is_behind = before.set_back_from is not None and batch < before.set_back_from
+        return cls(
+            query,
+            batch,
+            written.rows,
+            at_ms,
+            set_back_from=before.set_back_from if is_behind else None,
+            contents=earlier | {batch: written},
+        )
 
     @property
     def highest(self) -> int:
@@ -83,7 +131,7 @@ class CommitMarker:
             return None
         try:
             told: Any = json.loads(position.metadata)
-            if told["v"] != _VERSION:
+            if told["v"] not in (_WITHOUT_CONTENTS, _VERSION):
                 raise ValueError(f"version {told['v']}")
             return cls(
                 str(told["q"]),
@@ -91,6 +139,10 @@ class CommitMarker:
                 _whole(told["n"]),
                 _whole(told.get("t")),
                 _whole(told.get("w")),
+                {
+                    int(batch): Fingerprint(rows, size, int(digest, 16))
+                    for batch, rows, size, digest in told.get("c", ())
+                },
             )
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise CommitMarkerMissing(
@@ -100,11 +152,20 @@ class CommitMarker:
             ) from error
 
     def position(self) -> OffsetAndMetadata:
-        """The marker as the offset to commit."""
-        metadata = {"v": _VERSION, "q": self.query, "b": self.batch, "n": self.rows, "t": self.at_ms}
+        """The marker as the offset to commit, with the contents of as many batches as fit."""
+        metadata: dict[str, Any] = {"v": _VERSION, "q": self.query, "b": self.batch, "n": self.rows, "t": self.at_ms}
         if self.set_back_from is not None:
             metadata["w"] = self.set_back_from
-        return OffsetAndMetadata(self.batch + 1, json.dumps(metadata, separators=(",", ":")))
+        newest = sorted(self.contents.items(), reverse=True)[:_MOST_BATCHES]
+        metadata["c"] = [[batch, each.rows, each.size, f"{each.digest:016x}"] for batch, each in newest]
+        while len(encoded := json.dumps(metadata, separators=(",", ":"))) > _MOST_BYTES and len(metadata["c"]) > 1:
+            metadata["c"].pop()
+        return OffsetAndMetadata(self.batch + 1, encoded)
+
+
+def utc(at_ms: int) -> str:
+    """A time, for people."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _whole(told: Any) -> int | None:

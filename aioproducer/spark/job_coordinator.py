@@ -1,26 +1,35 @@
 """Begins and ends the transaction that all tasks of a micro-batch, or of a batch job, share; runs on Spark's driver.
 
 1. Before the tasks start: a new epoch, which aborts what an earlier run has left open and fences who still writes into it;
-   then - in this order, as no transaction of this id is pending any more - the marker of the last commit is read.
-2. When all tasks have succeeded: the marker of this batch joins the transaction, and one EndTxn makes it visible. That is
-   the one moment of commit; what dies before it leaves nothing, what dies after it is found by the marker.
+   then - in this order, as no transaction of this id is pending any more - what was committed before is read: the marker of
+   the last batch, or the job's record in the commit log.
+2. When all tasks have succeeded: the marker of this batch, or the job's record, joins the transaction, and one EndTxn makes
+   all visible. That is the one moment of commit; what dies before it leaves nothing, what dies after it is recognised.
 3. When one has failed: the transaction is aborted. It can never hold what was committed.
+
+A batch that was committed before is left out only if its contents are those that were committed. The tasks, which see its
+rows anyway, say what they are.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aioproducer.coordinator_client import TransactionCoordinatorClient
 from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.errors import KafkaError, ProducerFenced, SharedPartition, TransactionAbortable
-from aioproducer.spark.commit_marker import CommitMarker, marker_group
+from aioproducer.errors import KafkaError, ReopenRequired, SharedPartition, TransactionAbortable
+from aioproducer.spark.commit_log import CommitLog
+from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMismatch, marker_group
+from aioproducer.spark.earlier_commit import EarlierCommit
+from aioproducer.spark.fingerprint import Fingerprint
 from aioproducer.spark.job_transaction import JobTransaction, shared_by_tasks
-from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.sink_options import MarkerMismatch, SinkOptions
+from aioproducer.spark.task_failure import TaskFailure
 from aioproducer.spark.task_summary import TaskSummary
-from aioproducer.types import TopicPartition
+from aioproducer.spark.write_failed import WriteFailed
+from aioproducer.types import TopicPartition, Written
 
 __all__ = ["JobCoordinator"]
 
@@ -31,14 +40,25 @@ class JobCoordinator:
     """What the driver does for a job that is written exactly once; every call opens connections of its own.
 
     So the call that ends a transaction may be made by another process than the one that began it, as Spark does.
-    ``is_marked``: whether what was committed must be recognised when it is run again.
+    ``is_stream``: its batches have numbers, and a marker remembers the last ones.
     """
 
-    def __init__(self, options: SinkOptions, *, is_marked: bool = True) -> None:
-        """Raises `ConfigError` where no topic for the marker is named."""
+    def __init__(self, options: SinkOptions, *, is_stream: bool) -> None:
+        """Raises `ConfigError` if no topic for the marker is named."""
         self._options = options
         self._group = marker_group(options.transactional_id)
-        self._marker_partition = TopicPartition(options.marker_partition_topic(), 0) if is_marked else None
+        is_numbered = is_stream or options.job_batch is not None
+        self._marker_partition = TopicPartition(options.marker_partition_topic(), 0) if is_numbered else None
+        is_in_log = options.is_in_log and not is_stream
+        self._log = CommitLog(options.config, options.commit_log_topic) if is_in_log else None
+
+    async def prepare(self) -> None:
+        """See that commits can be remembered; to be called on the driver, before the first `begin` of a job.
+
+        Raises `ConfigError` if the topic of the commit log is missing or unfit, and what else keeps Kafka from answering.
+        """
+        if self._log is not None:
+            await self._log.prepare()
 
     async def begin(self) -> JobTransaction:
         """Begin the transaction, and abort what an earlier run has left. Raises what `TransactionCoordinatorClient` does.
@@ -46,46 +66,42 @@ class JobCoordinator:
         Cancellation: earlier transactions may be fenced or not.
         """
         options = self._options
+        marker = job = None
         async with self._client() as client:
             handle = await client.init(options.transactional_id, transaction_timeout_ms=options.transaction_timeout_ms)
-            position = None
+            began_at = time.time()
             if self._marker_partition is not None:
                 found = await client.committed(self._group, [self._marker_partition])
-                position = found[self._marker_partition]
-        return JobTransaction(handle, CommitMarker.read(position), options.missing_marker)
+                marker = CommitMarker.read(found[self._marker_partition])
+        if self._log is not None:
+            job = await self._log.find(options.transactional_id, options.job_id or "")
+        return JobTransaction(handle, marker, options.missing_marker, options.mismatch, job, began_at)
 
     async def commit(self, summaries: Sequence[TaskSummary | None], query: str, batch: int) -> None:
-        """Commit what all tasks have written, and the marker with it; does nothing where it was committed before.
+        """Commit what all tasks have written, and with it that it was; does nothing if the batch was committed before.
 
-        Raises `TransactionAbortable` where the tasks do not fit together, `SharedPartition` where two wrote into the same
-        partition; the transaction is aborted then. Raises `ProducerFenced` where it took longer than
-        ``transaction.timeout.ms``, and what else `TransactionCoordinatorClient.commit` does; whoever calls aborts then.
-        Cancellation: it may be committed or not; the marker tells.
+        Raises `WriteFailed` if a task has failed or the transaction took longer than ``transaction.timeout.ms``,
+        `CommitMarkerError` if the marker does not let the batch be written or left out, `TransactionAbortable` if the
+        tasks do not fit together, and `SharedPartition` if two wrote into the same partition. Nothing becomes visible
+        then. Raises what else `TransactionCoordinatorClient.commit` does; the caller aborts then. Cancellation: it may be
+        committed or not; the marker tells.
         """
-        try:
-            done = _checked(summaries, query, batch)
-        except TransactionAbortable:
-            await self.abort(_handles(summaries))
-            raise
-        handle = done[0].handle
-        if handle is None or done[0].skipped:
-            logger.info("Batch %d of query %s was committed before; nothing is written.", batch, query)
+        done = await self._checked(summaries, query, batch)
+        transaction, contents = done[0].transaction, Fingerprint.together(each.contents for each in done)
+        if transaction is None:
             return
-        rows = sum(each.rows for each in done)
-        now = time.time_ns() // 1_000_000
-        marker = CommitMarker(query, batch, rows, at_ms=now, set_back_from=done[0].set_back_from)
-        async with self._client() as client:
-            try:
-                await self._mark(client, handle, marker)
-                await self._end(client, handle, done)
-            except SharedPartition as error:
-                await client.abort(handle)
-                raise shared_by_tasks(error) from error
-            except (ProducerFenced, TransactionAbortable) as error:
-                raise type(error)(
-                    f"{error} (If the batch took longer than transaction.timeout.ms={self._options.transaction_timeout_ms}: "
-                    "raise that option, up to the brokers' transaction.max.timeout.ms, or make batches smaller.)"
-                ) from error
+        if done[0].earlier is not None:
+            self._leave_out(done[0].earlier, query, contents)
+            return
+        try:
+            await self._commit(transaction, done, query, batch, contents)
+        except SharedPartition as error:
+            await self.abort([transaction.handle])
+            raise shared_by_tasks(error) from error
+        except (ReopenRequired, TransactionAbortable) as error:
+            if TaskFailure.of(error).is_of_end:
+                raise self._ended(transaction) from error
+            raise
 
     async def abort(self, handles: Sequence[TransactionHandle]) -> None:
         """Abort the transactions, as far as they are open; what cannot be aborted now is by the next `begin`.
@@ -98,8 +114,27 @@ class JobCoordinator:
             for handle in handles:
                 try:
                     await client.abort(handle)
+                except ReopenRequired as error:  # it has ended, and another one may have begun
+                    logger.debug("The transaction had ended before it was aborted: %s", error)
                 except KafkaError as error:
                     logger.warning("The transaction was not aborted by this call: %s", error)
+
+    async def _commit(
+        self,
+        transaction: JobTransaction,
+        done: Sequence[TaskSummary],
+        query: str,
+        batch: int,
+        contents: Fingerprint,
+    ) -> None:
+        handle, now = transaction.handle, time.time_ns() // 1_000_000
+        written = [each.written for each in done]
+        if self._log is not None:
+            written.append(await self._log.add(handle, self._options.job_id or "", contents, now))
+        marker = CommitMarker.after(transaction.marker, query, batch, contents, now)
+        async with self._client() as client:
+            await self._mark(client, handle, marker)
+            await self._end(client, handle, written)
 
     async def _mark(
         self, client: TransactionCoordinatorClient, handle: TransactionHandle, marker: CommitMarker
@@ -108,9 +143,45 @@ class JobCoordinator:
             await client.send_offsets(handle, {self._marker_partition: marker.position()}, self._group, self._seconds)
 
     async def _end(
-        self, client: TransactionCoordinatorClient, handle: TransactionHandle, done: Sequence[TaskSummary]
+        self,
+        client: TransactionCoordinatorClient,
+        handle: TransactionHandle,
+        written: Sequence[Mapping[TopicPartition, Written]],
     ) -> None:
-        await client.commit(handle, written=[each.written for each in done], timeout=self._seconds)
+        await client.commit(handle, written=written, timeout=self._seconds)
+
+    def _leave_out(self, earlier: EarlierCommit, query: str, found: Fingerprint) -> None:
+        is_same = earlier.is_of(found)
+        if not is_same and self._options.mismatch is MarkerMismatch.FAIL:
+            raise CommitMarkerMismatch(earlier.mismatch(query, found))
+        logger.warning("%s", earlier.left_out(query, found, is_same=is_same))
+
+    async def _checked(self, summaries: Sequence[TaskSummary | None], query: str, batch: int) -> Sequence[TaskSummary]:
+        """The reports of all tasks, if all have succeeded and are about one batch in one transaction; else aborts."""
+        done = [each for each in summaries if each is not None]
+        handles = _handles(done)
+        failures = [each.failure for each in done if each.failure is not None]
+        if failures:
+            await self.abort(handles)
+            raise self._failed(done, TaskFailure.first_cause(failures))
+        try:
+            _check_one_batch(done, len(summaries), query, batch)
+        except TransactionAbortable:
+            await self.abort(handles)
+            raise
+        return done
+
+    def _failed(self, done: Sequence[TaskSummary], failure: TaskFailure) -> KafkaError:
+        if failure.refusal is not None:
+            return failure.refusal
+        transaction = next((each.transaction for each in done if each.transaction is not None), None)
+        if failure.is_of_end and transaction is not None:
+            return self._ended(transaction)
+        return WriteFailed(f"The rows were not written: {failure.sentence} Nothing of them becomes visible.")
+
+    def _ended(self, transaction: JobTransaction) -> WriteFailed:
+        why = transaction.why_it_ended(self._options.transaction_timeout_ms, time.time())
+        return WriteFailed(f"The rows were not written: {why} Nothing of them becomes visible.")
 
     def _client(self) -> TransactionCoordinatorClient:
         return TransactionCoordinatorClient(self._options.config)
@@ -121,23 +192,20 @@ class JobCoordinator:
         return self._options.transaction_timeout_ms / 1000
 
 
-def _handles(summaries: Sequence[TaskSummary | None]) -> Sequence[TransactionHandle]:
-    found = {each.handle for each in summaries if each is not None and each.handle is not None}
+def _handles(done: Sequence[TaskSummary]) -> Sequence[TransactionHandle]:
+    found = {each.handle for each in done if each.handle is not None}
     return sorted(found, key=lambda each: (each.producer_id, each.producer_epoch))
 
 
-def _checked(summaries: Sequence[TaskSummary | None], query: str, batch: int) -> Sequence[TaskSummary]:
-    """The reports of all tasks, where they are about one batch in one transaction."""
-    done = [each for each in summaries if each is not None]
-    told = {(each.handle, each.query, each.batch, each.skipped) for each in done}
-    if len(done) < len(summaries) or not done:
+def _check_one_batch(done: Sequence[TaskSummary], tasks: int, query: str, batch: int) -> None:
+    if len(done) < tasks or not done:
         raise TransactionAbortable(
-            f"Batch {batch} of query {query} cannot be committed: {len(summaries) - len(done)} of {len(summaries)} tasks "
-            "have not reported what they wrote."
+            f"Batch {batch} of query {query} cannot be committed: {tasks - len(done)} of {tasks} tasks have not reported "
+            "what they wrote."
         )
-    if len(told) > 1 or (done[0].query, done[0].batch) != (query, batch):
+    reports = {(each.handle, each.query, each.batch, each.earlier) for each in done}
+    if len(reports) > 1 or (done[0].query, done[0].batch) != (query, batch):
         raise TransactionAbortable(
             f"Batch {batch} of query {query} cannot be committed: its tasks report different transactions or batches, "
-            f"{sorted(map(str, told))}."
+            f"{sorted(map(str, reports))}."
         )
-    return done

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config import ProducerConfig
+from aioproducer.spark.commit_marker import CommitMarkerMismatch
 from aioproducer.spark.load_errors import is_of_bad_row, spark_errors
 from aioproducer.spark.load_files import ORDER, RecordShape, SourceFiles
-from aioproducer.spark.load_first_failure import first_failure
 from aioproducer.spark.load_listing import FoundFile
 from aioproducer.spark.load_log import LoadLog, Slice
 from aioproducer.spark.load_marker import check_marker, job_of, last_commit
@@ -211,23 +211,34 @@ class _Slices:
 
     def write(self, slice_: Slice) -> None:
         """Raises LoadFailed. The job's id keeps a slice that was committed from being written again."""
-        job = {"job.id": job_of(self._state.load_id, slice_.number)}
+        # With a number the marker remembers it, which is there anyway, and no commit log is needed.
+        job = {"job.id": job_of(self._state.load_id, slice_.number), "job.batch": "0"}
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 rows = self._plan.files.rows(self._spark, self._schema, slice_.files)
                 _write(self._plan.shape.of(rows), self._plan, self._result, job)
                 break
             except Exception as error:  # of Spark, Java, Kafka or the file system; the transaction is aborted
+                if CommitMarkerMismatch.__name__ in str(error):
+                    raise LoadRefused(_changed_since(slice_)) from error
                 end = told_of_end(self._spark)
-                failure = error if end else first_failure(self._spark, error)
-                why = end or self._plan.files.why(self._spark, failure, slice_.files, self._schema)
-                is_bad_row = is_of_bad_row(failure)
+                why = end or self._plan.files.why(self._spark, error, slice_.files, self._schema)
+                is_bad_row = is_of_bad_row(error)
                 if attempt == _ATTEMPTS or end or is_bad_row:
                     raise (_BadRow if is_bad_row else LoadFailed)(
                         f"The load stopped: {why} This run has committed {self._result.transactions} transactions with "
                         f"{self._result.rows:,} rows, and nothing by halves. Run the same command again to go on."
                     ) from error
                 logger.warning("Slice %d of the load, attempt %d of %d: %s", slice_.number, attempt, _ATTEMPTS, why)
+
+
+def _changed_since(slice_: Slice) -> str:
+    names = ", ".join(file.path for file in slice_.files)
+    return (
+        f"Slice {slice_.number} of the load ({names}) was committed by a run that was killed before it could note so, and "
+        "its rows are others now: a file has changed, or an option that makes its rows. Nothing was written. Put back what "
+        "was loaded and run the same command again; then load what is new from another file."
+    )
 
 
 def _what(plan: LoadPlan) -> Mapping[str, Any]:

@@ -87,7 +87,14 @@ class MarkerReset:
         """
         target = checked_batch(seen, batch)
         set_back_from = seen.highest if target < seen.highest else None
-        wanted = CommitMarker(seen.query, target, None, at_ms=time.time_ns() // 1_000_000, set_back_from=set_back_from)
+        wanted = CommitMarker(
+            seen.query,
+            target,
+            None,
+            at_ms=time.time_ns() // 1_000_000,
+            set_back_from=set_back_from,
+            contents=seen.contents,
+        )
         if not abort and await self.has_open_transaction():
             raise ResetFailed(
                 f"A batch of {self._transactional_id!r} has begun since the marker was looked at, and both were left as "

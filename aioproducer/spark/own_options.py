@@ -10,7 +10,16 @@ from typing import Final, NamedTuple, TypeVar
 from aioproducer.arguments import checked_topic
 from aioproducer.errors import ConfigError
 
-__all__ = ["OF_SPARK", "OWN", "REFUSED", "DeliveryGuarantee", "MissingMarker", "OwnOption", "ValueFormat"]
+__all__ = [
+    "OF_SPARK",
+    "OWN",
+    "REFUSED",
+    "DeliveryGuarantee",
+    "MarkerMismatch",
+    "MissingMarker",
+    "OwnOption",
+    "ValueFormat",
+]
 
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -27,6 +36,13 @@ class MissingMarker(StrEnum):
 
     FAIL = "fail"
     TRUST_CHECKPOINT = "trust-checkpoint"
+
+
+class MarkerMismatch(StrEnum):
+    """What to do with a batch that has the number of a committed one, and other contents."""
+
+    FAIL = "fail"
+    SKIP = "skip"
 
 
 class ValueFormat(StrEnum):
@@ -69,6 +85,16 @@ def _positive(name: str, text: str) -> int:
     return number
 
 
+def _from_zero(name: str, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise ConfigError(f"{name}={text!r}: a whole number from 0 is expected.")
+    return number
+
+
 def _local_path(name: str, text: str) -> str:
     if "://" in text:
         raise ConfigError(f"{name}={text!r}: a path on the driver's machine is expected, not a URL.")
@@ -105,7 +131,10 @@ OWN: Final[Mapping[str, OwnOption]] = {
     "transaction.timeout.ms": OwnOption("transaction_timeout_ms", _positive),
     "commit.marker.topic": OwnOption("marker_topic", _topic),
     "commit.marker.missing": OwnOption("missing_marker", _one_of(MissingMarker)),
+    "commit.marker.mismatch": OwnOption("mismatch", _one_of(MarkerMismatch)),
+    "commit.log.topic": OwnOption("log_topic", _topic),
     "job.id": OwnOption("job_id", _text),
+    "job.batch": OwnOption("job_batch", _from_zero),
     "value.format": OwnOption("value_format", _one_of(ValueFormat)),
     "avro.schema": OwnOption("avro_schema", _text),
     "schema.registry.url": OwnOption("registry_url", _text, is_secret=True),

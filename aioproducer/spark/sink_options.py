@@ -11,10 +11,18 @@ from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.producer import Producer
 from aioproducer.spark.given_options import HEADERS, OptionValue, given_options
-from aioproducer.spark.own_options import OF_SPARK, OWN, REFUSED, DeliveryGuarantee, MissingMarker, ValueFormat
+from aioproducer.spark.own_options import (
+    OF_SPARK,
+    OWN,
+    REFUSED,
+    DeliveryGuarantee,
+    MarkerMismatch,
+    MissingMarker,
+    ValueFormat,
+)
 from aioproducer.spark.schema_registry import SchemaRegistry
 
-__all__ = ["DeliveryGuarantee", "MissingMarker", "SinkOptions", "ValueFormat"]
+__all__ = ["COMMIT_LOG", "DeliveryGuarantee", "MarkerMismatch", "MissingMarker", "SinkOptions", "ValueFormat"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,10 @@ class SinkOptions:
     transaction_timeout_ms: int = 600_000
     marker_topic: str | None = None
     missing_marker: MissingMarker = MissingMarker.FAIL
+    mismatch: MarkerMismatch = MarkerMismatch.FAIL
+    log_topic: str | None = None
     job_id: str | None = None
+    job_batch: int | None = None
     value_format: ValueFormat = ValueFormat.RAW
     avro_schema: str | None = None
     registry_url: str | None = field(default=None, repr=False)
@@ -116,7 +127,30 @@ class SinkOptions:
             )
         return topic
 
+    def check_stream(self) -> None:
+        """Raises `ConfigError` for what only batch jobs have."""
+        if self.job_id is not None:
+            raise ConfigError(
+                "The option 'job.id' is for batch jobs. A stream needs none: Kafka remembers its batches by their numbers."
+            )
+
+    @property
+    def is_in_log(self) -> bool:
+        """Whether a batch job of these options is remembered by its id, in the commit log, and not by a marker."""
+        return self.job_id is not None and self.job_batch is None
+
+    @property
+    def commit_log_topic(self) -> str:
+        """The topic of the commit log."""
+        return self.log_topic or COMMIT_LOG
+
     def _check_transaction(self) -> None:
+        if self.job_id is None:
+            of_job = {"job.batch": self.job_batch, "commit.log.topic": self.log_topic}
+            for name in [name for name, value in of_job.items() if value is not None]:
+                raise ConfigError(f"The option {name!r} belongs to .option('job.id', ...), which is not set.")
+        if self.is_in_log and self.commit_log_topic == self.topic:
+            raise ConfigError(f"commit.log.topic={self.topic!r}: the rows go to that topic. Name another one.")
         if not self.is_exactly_once:
             if self.transactional_id or self.job_id is not None:
                 extra = "transactional.id" if self.transactional_id else "job.id"
@@ -156,17 +190,15 @@ class SinkOptions:
             raise ConfigError(
                 f"on.record.error: dead letters cannot go to {self.topic!r}, where the other rows go. Name another topic."
             )
-        if self.value_format is ValueFormat.JSON:
-            raise ConfigError(
-                "on.record.error=dead-letter looks at the size of the column 'value', and with value.format=json there is "
-                "none. Make it, with df.selectExpr('to_json(struct(*)) AS value'), and leave value.format out."
-            )
         if self.config.buffer_memory <= self.config.max_request_size:
             raise ConfigError(
                 f"on.record.error=dead-letter needs room for rows that are larger than kafka.max.request.size="
                 f"{self.config.max_request_size}: raise kafka.buffer.memory={self.config.buffer_memory}, which bounds them."
             )
 
+
+#: Where jobs are remembered by their ids.
+COMMIT_LOG: Final = "aioproducer-commits"
 
 #: Rows come ten thousand at a time, so batches fill without lingering; those of Java's 16 KiB cost half as much again.
 _BATCH_SIZE: Final = 262_144

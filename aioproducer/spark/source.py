@@ -65,9 +65,9 @@ class AioProducerSource(DataSource):
         """The writer of one micro-batch; Spark asks for another one when it commits."""
         from aioproducer.spark.writers import StreamWriter
 
-        writer: DataSourceStreamWriter = (self.stream_writer or StreamWriter)(
-            *_checked(self.options, schema, overwrite)
-        )
+        checked, columns = _checked(self.options, schema, overwrite)
+        checked.check_stream()
+        writer: DataSourceStreamWriter = (self.stream_writer or StreamWriter)(checked, columns)
         return writer
 
 

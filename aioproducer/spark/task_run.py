@@ -1,4 +1,4 @@
-"""Sends the rows of one task, on an event loop of its own, and tells what became of them."""
+"""Sends the rows of one task, on an event loop of its own, and reports what became of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from aioproducer.producer import Producer
 from aioproducer.record.columns import HeaderColumns
 from aioproducer.spark.avro_encoder import AvroEncoder
 from aioproducer.spark.dead_letters import DeadLetters
+from aioproducer.spark.fingerprint import Fingerprint
 from aioproducer.spark.handover import Channel, Handover
-from aioproducer.spark.job_transaction import JobTransaction, shared_by_tasks
+from aioproducer.spark.job_transaction import AttemptRefused, JobTransaction, attempt_refused, shared_by_tasks
+from aioproducer.spark.json_encoder import JsonEncoder
 from aioproducer.spark.rate_limit import paced
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.task_attempt import TaskAttempt
+from aioproducer.spark.task_failure import TaskFailure
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.spark.timestamps import in_milliseconds
 from aioproducer.spark.topic_rules_reader import TopicRulesReader
@@ -48,8 +51,8 @@ class TaskRun:
     """One task: takes what Spark hands it, as Arrow batches, and sends it.
 
     Without a ``transaction`` each row is written at least once. With one it is written into that, by an ``attempt``
-    that says what it is; and not at all where the marker tells that this batch was committed before. ``rules`` are those of
-    topics that are known already.
+    that says what it is; and not at all if this batch was committed before. ``rules`` are those of topics that are known
+    already.
     """
 
     def __init__(
@@ -65,11 +68,27 @@ class TaskRun:
         self._transaction = transaction
         self._attempt = attempt
         self._pyarrow = load_pyarrow()
-        self._avro = None if columns.avro is None else AvroEncoder(columns.avro)
+        self._encoder = _encoder(columns)
         self._schema_ids = _schema_ids(options, columns)
         self._rules = TopicRulesReader(options) if rules is None else rules
         topic = options.dead_letter_topic
         self._dead_letters = None if topic is None else DeadLetters(topic, columns, options, self._rules.of)
+        self._contents: list[Fingerprint] = []
+
+    def report(self, batches: Iterable[Any]) -> TaskSummary:
+        """As `run`, but what keeps rows from being written is in the summary, for the driver, instead of being raised.
+
+        Raises what upstream raises, and `AttemptRefused`.
+        """
+        upstream = _Upstream(batches)
+        try:
+            return self.run(upstream)
+        except AttemptRefused:
+            raise
+        except Exception as error:
+            if error is upstream.error:
+                raise
+            return self._summary(failure=TaskFailure.of(error))
 
     def run(self, batches: Iterable[Any]) -> TaskSummary:
         """Send all rows and wait for their acknowledgements; blocks. Raises what kept a row from being written."""
@@ -84,9 +103,13 @@ class TaskRun:
         """
         transaction, attempt = self._transaction, self._attempt
         if transaction is not None:
-            if transaction.is_done(attempt):
-                return TaskSummary(handle=transaction.handle, query=attempt.query, batch=attempt.batch, skipped=True)
-            transaction.check_attempt(attempt)
+            earlier = transaction.earlier(attempt)
+            if earlier is not None:
+                return self._summary(earlier=earlier, contents=self._contents_of(batches))
+            if attempt.number > 0:
+                for _ in batches:  # if it is upstream that fails, that is the error to raise
+                    pass
+                raise attempt_refused(attempt)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "aioproducer spark"))
         began = time.monotonic()
         producer = self._producer(await self._config())
@@ -94,18 +117,25 @@ class TaskRun:
             async with producer:
                 sent = await self._send_topics(producer, batches)
         sent.append(_Sent(SendManyResult(), producer.written, _retries(producer)))
-        return TaskSummary(
-            sum(each.result.count for each in sent if not each.is_dead),
-            sum(each.result.serialized_bytes for each in sent if not each.is_dead),
-            None if transaction is None else transaction.handle,
-            {partition: what for each in sent for partition, what in each.written.items()},
-            attempt.query,
-            attempt.batch,
+        return self._summary(
+            rows=sum(each.result.count for each in sent if not each.is_dead),
+            size=sum(each.result.serialized_bytes for each in sent if not each.is_dead),
+            written={partition: what for each in sent for partition, what in each.written.items()},
             offsets={partition: ends for each in sent for partition, ends in each.result.offsets.items()},
             retries=sum(each.retries for each in sent),
             dead_letters=sum(each.result.count for each in sent if each.is_dead),
             seconds=time.monotonic() - began,
-            set_back_from=None if transaction is None else transaction.set_back_from(attempt),
+            contents=Fingerprint.together(self._contents),
+        )
+
+    def _summary(self, **what: Any) -> TaskSummary:
+        attempt = self._attempt
+        return TaskSummary(transaction=self._transaction, query=attempt.query, batch=attempt.batch, **what)
+
+    def _contents_of(self, batches: Iterable[Any]) -> Fingerprint:
+        """Of all rows, which are sent nowhere."""
+        return Fingerprint.together(
+            Fingerprint.of_table(topic, table) for batch in batches for topic, table in self._records(batch)
         )
 
     async def _config(self) -> ProducerConfig:
@@ -131,8 +161,9 @@ class TaskRun:
                         async for channel in handover.channels()
                     ]
             except ExceptionGroup as group:
-                # What upstream raised comes back through Arrow as text; the error itself says more.
-                raise handover.error or group.exceptions[0] from group
+                # What upstream raised comes back through Arrow as text; the error itself says more. Its cause stays.
+                error = handover.error or group.exceptions[0]
+                raise error from error.__cause__
             if handover.error is not None:
                 raise handover.error
         return [task.result() for task in tasks]
@@ -160,29 +191,58 @@ class TaskRun:
             channel.topic,
             self._pyarrow.RecordBatchReader.from_batches(first.schema, _again(first, tables)),
             key="key" if columns.has("key") else None,
-            value=columns.payload if columns.is_json else "value",
+            value="value",
             headers=headers,
             timestamp="timestamp" if columns.has("timestamp") else None,
             partition="partition" if columns.has("partition") and keeps_partition else None,
-            value_format="json" if columns.is_json else None,
         )
 
     def _split(self, batch: Any) -> Iterator[tuple[str, Any]]:
         """Runs in the thread that reads, so that encoding does not hold up the event loop."""
-        whole = batch if self._avro is None else self._avro.with_value(batch)
         letters, has_times = self._dead_letters, self._columns.has("timestamp")
-        fit = in_milliseconds(whole) if has_times and letters is None else whole
-        tables = split_by_topic(fit, self._columns, self._options.topic)
-        if self._schema_ids is not None:
-            tables = iter(self._schema_ids.prefixed(tables))
+        tables: Iterable[tuple[str, Any]] = self._records(batch)
+        if self._transaction is not None:
+            tables = list(tables)
+            self._contents += [Fingerprint.of_table(topic, table) for topic, table in tables]
+        if has_times and letters is None:
+            # All of them, before anything of this batch is sent: one of them may have a time that Kafka cannot have.
+            tables = [(topic, in_milliseconds(table)) for topic, table in tables]
         if letters is None:
-            return tables
+            return iter(tables)
         divided = letters.divide(tables)
         return ((topic, in_milliseconds(table)) for topic, table in divided) if has_times else divided
+
+    def _records(self, batch: Any) -> Iterator[tuple[str, Any]]:
+        """The rows by topic, as the columns of records; their values are encoded."""
+        whole = batch if self._encoder is None else self._encoder.with_value(batch)
+        tables = split_by_topic(whole, self._columns, self._options.topic)
+        return tables if self._schema_ids is None else iter(self._schema_ids.prefixed(tables))
 
     def _headers(self) -> list[Any] | None:
         constant = dict(self._options.headers)
         return [*(["headers"] if self._columns.has("headers") else []), *([constant] if constant else [])] or None
+
+
+class _Upstream:
+    """What Spark hands over; ``error`` is what it raised."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = batches
+        self.error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from self._batches
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _encoder(columns: SinkColumns) -> AvroEncoder | JsonEncoder | None:
+    """What makes the values, if they are made of other columns."""
+    if columns.avro is not None:
+        return AvroEncoder(columns.avro)
+    return JsonEncoder(columns.payload) if columns.payload else None
 
 
 def _schema_ids(options: SinkOptions, columns: SinkColumns) -> TopicSchemaIds | None:

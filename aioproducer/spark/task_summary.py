@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.spark.earlier_commit import EarlierCommit
+from aioproducer.spark.fingerprint import Fingerprint
+from aioproducer.spark.job_transaction import JobTransaction
+from aioproducer.spark.task_failure import TaskFailure
 from aioproducer.types import TopicPartition, Written
 
 __all__ = ["TaskSummary"]
@@ -18,22 +22,34 @@ class TaskSummary:
     ``dead_letters`` are those that are not among the rows, nor in ``size``, as they went to a topic of their own. ``query``
     and ``batch`` of a stream say whose rows these are; of both kinds, ``offsets`` are the first and the last one that each
     partition got, ``retries`` the records that were sent more than once; ``seconds`` is how long it took. The rest is of a
-    job that is written exactly once: the transaction, and what was ``written`` to each partition. ``skipped``: the marker
-    says that an earlier run has committed these rows. ``set_back_from`` is that of the marker to commit, see `CommitMarker`.
+    job that is written exactly once: the transaction, what was ``written`` to each partition, the ``contents`` of the rows
+    that the task was given, and the ``failure`` that kept it from writing them all. With an ``earlier`` commit of this batch
+    the task has written nothing.
     """
 
     rows: int = 0
     size: int = 0
-    handle: TransactionHandle | None = None
+    transaction: JobTransaction | None = None
     written: Mapping[TopicPartition, Written] = field(default_factory=dict[TopicPartition, Written])
     query: str = ""
     batch: int = 0
-    skipped: bool = False
     offsets: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict[TopicPartition, tuple[int, int]])
     retries: int = 0
     dead_letters: int = 0
     seconds: float = field(default=0.0, compare=False)
-    set_back_from: int | None = None
+    contents: Fingerprint = field(default_factory=Fingerprint)
+    earlier: EarlierCommit | None = None
+    failure: TaskFailure | None = None
+
+    @property
+    def skipped(self) -> bool:
+        """Whether nothing was written, because an earlier run has committed this batch."""
+        return self.earlier is not None
+
+    @property
+    def handle(self) -> TransactionHandle | None:
+        """That of the transaction."""
+        return None if self.transaction is None else self.transaction.handle
 
     @classmethod
     def together(cls, summaries: Sequence[TaskSummary]) -> TaskSummary:
@@ -48,16 +64,19 @@ class TaskSummary:
             for partition, (first, last) in summary.offsets.items():
                 lowest, highest = offsets.get(partition, (first, last))
                 offsets[partition] = (min(lowest, first), max(highest, last))
+        one = summaries[0]
         return cls(
             sum(each.rows for each in summaries),
             sum(each.size for each in summaries),
-            summaries[0].handle,
+            one.transaction,
             {partition: what for each in summaries for partition, what in each.written.items()},
-            summaries[0].query,
-            summaries[0].batch,
-            all(each.skipped for each in summaries),
+            one.query,
+            one.batch,
             offsets,
             sum(each.retries for each in summaries),
             sum(each.dead_letters for each in summaries),
             max(each.seconds for each in summaries),
+            Fingerprint.together(each.contents for each in summaries),
+            one.earlier if all(each.skipped for each in summaries) else None,
+            next((each.failure for each in summaries if each.failure is not None), None),
         )

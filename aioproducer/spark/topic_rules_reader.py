@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from random import Random
 from typing import Final
 
 from aioproducer.config import ProducerConfig
-from aioproducer.core.backoff import ExponentialBackoff
-from aioproducer.errors import AuthenticationError, KafkaError, UnsupportedVersion
-from aioproducer.net.client import NetworkClient
+from aioproducer.errors import KafkaError
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from aioproducer.spark.cluster_client import ClusterClient
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.topic_rules import TOPIC_CONFIGS, TopicRules
 
@@ -60,38 +57,13 @@ class TopicRulesReader:
 
 async def _read(config: ProducerConfig, topics: Sequence[str]) -> Mapping[str, TopicRules]:
     """Cancellation: nothing is left open."""
-    client = NetworkClient(
-        config, client_id=config.client_id or "aioproducer-spark", random=Random(), on_ready=_nothing
-    )
-    running = asyncio.create_task(client.run())
-    try:
-        response = await _answer(client, config, topics)
-    except KafkaError as error:
-        return {topic: _no_rules(topic, error) for topic in topics}
-    finally:
-        await client.close()
-        await running
-    told = {each.resource_name: each for each in response.results}
-    return {topic: _rules(topic, told.get(topic)) for topic in topics}
-
-
-async def _answer(client: NetworkClient, config: ProducerConfig, topics: Sequence[str]) -> DescribeConfigsResponse:
-    """Ask until a broker answers, or ``max_block_ms`` are over. Raises why none did."""
-    loop, random = asyncio.get_running_loop(), Random()
-    backoff = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-    deadline, attempts = loop.time() + config.max_block_ms / 1000, 0
-    while True:
+    async with ClusterClient(config) as cluster:
         try:
-            return await client.request(_question(topics), timeout_s=max(deadline - loop.time(), 0))
-        except (AuthenticationError, UnsupportedVersion):
-            raise
+            response = await cluster.ask(_question(topics))
         except KafkaError as error:
-            pause = backoff.delay(attempts, random.random())
-            if loop.time() + pause >= deadline:
-                raise
-            logger.debug("DescribeConfigs of %s failed, and is tried again: %s", topics, error)
-        await asyncio.sleep(pause)
-        attempts += 1
+            return {topic: _no_rules(topic, error) for topic in topics}
+    found = {each.resource_name: each for each in response.results}
+    return {topic: _rules(topic, found.get(topic)) for topic in topics}
 
 
 def _question(topics: Sequence[str]) -> DescribeConfigsRequest:
@@ -119,7 +91,3 @@ def _no_rules(topic: str, error: KafkaError) -> TopicRules:
         error,
     )
     return TopicRules()
-
-
-def _nothing() -> None:
-    return None

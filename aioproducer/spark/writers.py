@@ -10,6 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
+from aioproducer.errors import KafkaError
 from aioproducer.spark.batch_report import BatchReport
 from aioproducer.spark.job_coordinator import JobCoordinator
 from aioproducer.spark.job_transaction import JobTransaction
@@ -42,7 +43,7 @@ class _Writer:
         self._rules = TopicRulesReader(options)
         self._transaction: JobTransaction | None = None
         if options.is_exactly_once:
-            self._coordinator()  # so that what is wrong with the options is said now
+            self._coordinator()  # raises what is wrong with the options
 
     def __getstate__(self) -> dict[str, Any]:
         # Only the writer that is shipped to tasks is pickled. Spark makes another one of a stream to commit; one that began
@@ -54,33 +55,51 @@ class _Writer:
             self._columns = self._columns.registered(self._options)
         self._rules.learn()
         if self._options.is_exactly_once and self._transaction is None:
-            self._transaction = asyncio.run(self._coordinator().begin())
+            self._transaction = asyncio.run(self._begin())
         return dict(self.__dict__)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the rows of one task."""
         task = TaskRun(self._options, self._columns, self._transaction, self._attempt(), self._rules)
-        return _CommitMessage(task.run(iterator))
+        if self._transaction is None:
+            return _CommitMessage(task.run(iterator))
+        summary = task.report(iterator)
+        if summary.failure is not None:  # so that the other tasks end, too, instead of writing for nothing
+            asyncio.run(self._coordinator().abort([self._transaction.handle]))
+        return _CommitMessage(summary)
+
+    async def _begin(self) -> JobTransaction:
+        coordinator = self._coordinator()
+        await coordinator.prepare()
+        return await coordinator.begin()
 
     def _committed(self, messages: Sequence[WriterCommitMessage | None], query: str, batch: int) -> None:
-        """Every task has succeeded."""
+        """Every task has ended, with what it wrote or with why it could not."""
         summaries = _summaries(messages)
         if self._options.is_exactly_once:
-            asyncio.run(self._coordinator().commit(summaries, query, batch))
+            try:
+                asyncio.run(self._coordinator().commit(summaries, query, batch))
+            except KafkaError as error:
+                # Spark prints the traceback in front of what the error says, for the user to read.
+                raise error.with_traceback(None) from None
         if self._options.report is not None:
             BatchReport(self._options.report).add([each for each in summaries if each is not None], query, batch)
 
     def _attempt(self) -> TaskAttempt:
         task = TaskContext.get()
         assert task is not None  # write() runs in tasks
-        query, batch = job_query(self._options.job_id), 0
+        query, batch = self._job()
         if self.is_stream:
             query = str(task.getLocalProperty("sql.streaming.queryId"))
             batch = int(str(task.getLocalProperty("streaming.sql.batchId")))
         return TaskAttempt(task.taskAttemptId(), task.attemptNumber(), query, batch)
 
+    def _job(self) -> tuple[str, int]:
+        """What stands for the query and the micro-batch where a batch job writes."""
+        return job_query(self._options.job_id), self._options.job_batch or 0
+
     def _coordinator(self) -> JobCoordinator:
-        return self.coordinators(self._options, is_marked=self.is_stream or self._options.job_id is not None)
+        return self.coordinators(self._options, is_stream=self.is_stream)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -89,8 +108,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     is_stream = False
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Every task has succeeded."""
-        self._committed(messages, job_query(self._options.job_id), 0)
+        """Every task has ended."""
+        self._committed(messages, *self._job())
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task, or the commit, has failed."""
@@ -112,7 +131,7 @@ class _StreamMethods(_Writer):
     is_stream = True
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Every task has succeeded."""
+        """Every task has ended."""
         query = next((each.query for each in _summaries(messages) if each is not None), "")
         self._committed(messages, query, batchId)
 

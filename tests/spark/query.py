@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -12,15 +12,18 @@ from aioproducer.spark.job_coordinator import JobCoordinator
 from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.task_attempt import TaskAttempt
+from aioproducer.spark.task_attempt import TaskAttempt, job_query
 from aioproducer.spark.task_run import TaskRun
 from aioproducer.spark.task_summary import TaskSummary
 
 
 class Query:
-    """Every call has an event loop of its own, and everything is pickled on the way, as it is between Spark's processes."""
+    """Every call has an event loop of its own, and everything is pickled on the way, as it is between Spark's processes.
 
-    def __init__(self, bootstrap_servers: str, topic: str, name: str = "q1", **options: str) -> None:
+    A stream, or a batch job if there is a ``job.id`` among the options.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str | None, name: str = "q1", **options: str) -> None:
         given = {
             "kafka.bootstrap.servers": bootstrap_servers,
             "topic": topic,
@@ -28,14 +31,34 @@ class Query:
             "transactional.id": "t",
             **options,
         }
-        self.name = name
         self.options = SinkOptions.from_spark(given)
-        self.columns = SinkColumns.of([("value", "string"), ("partition", "int")], self.options)
+        self.is_stream = self.options.job_id is None
+        self.name = name if self.is_stream else job_query(self.options.job_id)
+        self.values: Callable[[int, int, int], object] = numbered
+        self.of_columns: SinkColumns | None = None
+
+    @property
+    def columns(self) -> SinkColumns:
+        """Those of the rows that `task` writes, where nothing else was said."""
+        return self.of_columns or SinkColumns.of([("value", "string"), ("partition", "int")], self.options)
+
+    def with_columns(self, *schema: tuple[str, str]) -> Query:
+        """The same query of a DataFrame with these columns."""
+        self.of_columns = SinkColumns.of(schema, self.options)
+        return self
+
+    def coordinator(self) -> JobCoordinator:
+        return JobCoordinator(self.options, is_stream=self.is_stream)
 
     def begin(self) -> JobTransaction:
-        transaction = asyncio.run(JobCoordinator(self.options).begin())
+        transaction = asyncio.run(self._begin())
         copied: JobTransaction = pickle.loads(pickle.dumps(transaction))
         return copied
+
+    async def _begin(self) -> JobTransaction:
+        coordinator = self.coordinator()
+        await coordinator.prepare()
+        return await coordinator.begin()
 
     def task(
         self,
@@ -46,20 +69,23 @@ class Query:
         *,
         number: int = 0,
         attempt_id: int = 0,
+        values: Sequence[object] | None = None,
     ) -> TaskSummary:
         attempt = TaskAttempt(attempt_id or 100 * batch + partition, number, self.name, batch)
+        if values is None:
+            values = [self.values(batch, partition, row) for row in range(rows)]
         table = pa.record_batch(
             {
-                "value": [f"{numbered(batch, partition, row)}" for row in range(rows)],
-                "partition": pa.array([partition] * rows, pa.int32()),
+                "value": pa.array(map(str, values), pa.string()),
+                "partition": pa.array([partition] * len(values), pa.int32()),
             }
         )
-        summary = TaskRun(self.options, self.columns, transaction, attempt).run([table])
+        summary = TaskRun(self.options, self.columns, transaction, attempt).report([table])
         copied: TaskSummary = pickle.loads(pickle.dumps(summary))
         return copied
 
     def commit(self, summaries: Sequence[TaskSummary | None], batch: int) -> None:
-        asyncio.run(JobCoordinator(self.options).commit(summaries, self.name, batch))
+        asyncio.run(self.coordinator().commit(summaries, self.name, batch))
 
     def run(self, batch: int) -> list[TaskSummary]:
         transaction = self.begin()
@@ -69,7 +95,7 @@ class Query:
 
     def abort(self, transaction: JobTransaction) -> None:
         """Abort."""
-        asyncio.run(JobCoordinator(self.options).abort([transaction.handle]))
+        asyncio.run(self.coordinator().abort([transaction.handle]))
 
 
 def numbered(batch: int, partition: int, row: int) -> int:

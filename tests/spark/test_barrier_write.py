@@ -178,7 +178,7 @@ async def test_a_task_that_fails_names_its_transaction_and_no_newer_one_is_abort
 
             handles = named_transactions(told, "t")
             exactly_once = SinkOptions.from_spark(options(broker, **{"delivery.guarantee": "exactly-once"}))
-            await JobCoordinator(exactly_once, is_marked=False).abort(handles)
+            await JobCoordinator(exactly_once, is_stream=False).abort(handles)
 
             assert handles == [ours]
             await client.commit(newer)

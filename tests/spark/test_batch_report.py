@@ -11,6 +11,7 @@ import pytest
 from aioproducer import TopicPartition
 from aioproducer.errors import ConfigError
 from aioproducer.spark.batch_report import BatchReport, as_line
+from aioproducer.spark.earlier_commit import EarlierCommit
 from aioproducer.spark.task_summary import TaskSummary
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -39,7 +40,7 @@ def test_the_tasks_of_a_batch_are_added_up() -> None:
     }
 
 
-@pytest.mark.parametrize(("summaries", "skipped"), [([TaskSummary(skipped=True)], True), ([], False)])
+@pytest.mark.parametrize(("summaries", "skipped"), [([TaskSummary(earlier=EarlierCommit(0, None))], True), ([], False)])
 def test_a_batch_that_wrote_nothing_says_whether_it_was_written_before(
     summaries: list[TaskSummary], skipped: bool
 ) -> None:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from aioproducer.record import partition_for_key
+from aioproducer.spark.sink_options import COMMIT_LOG
 from aioproducer.testing import FakeBroker
 from tests.needs import not_here
 from tests.spark import connect_client, connect_server
@@ -78,7 +79,7 @@ def test_each_row_is_there_once(written: Written, topic: str) -> None:
 def test_what_is_exactly_once_is_one_transaction_for_each_batch(written: Written) -> None:
     transactional = {batch.topic for batch in written.broker.batches() if batch.header.is_transactional}
 
-    assert transactional == {"exactly-once", "stream"}
+    assert transactional == {"exactly-once", "stream", COMMIT_LOG}, "the job is remembered in its own transaction"
     assert written.broker.count("EndTxn") == 1 + BATCHES, "the second job had the id of the first"
 
 

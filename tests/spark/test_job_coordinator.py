@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from aioproducer import TopicPartition, TransactionCoordinatorClient
-from aioproducer.errors import KafkaError, ProducerFenced, SharedPartition, TransactionAbortable
+from aioproducer.errors import SharedPartition, TransactionAbortable
 from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, marker_group
-from aioproducer.spark.job_coordinator import JobCoordinator
-from aioproducer.spark.task_attempt import job_query
+from aioproducer.spark.job_transaction import AttemptRefused
 from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.write_failed import WriteFailed
 from aioproducer.testing import FakeBroker
 from aioproducer.types import OffsetAndMetadata
 from tests.spark.query import Query, rows_of
@@ -97,10 +98,11 @@ def test_an_older_driver_is_fenced(broker: FakeBroker) -> None:
 
     newer.run(0)
 
-    with pytest.raises(ProducerFenced):
+    with pytest.raises(WriteFailed, match=r"another query or job has begun with the same transactional\.id 't'"):
         older.commit(summaries, 0)
-    with pytest.raises(KafkaError):
-        older.task(theirs, 0, 2)
+    failure = older.task(theirs, 0, 2).failure
+    assert failure is not None
+    assert failure.is_of_end
     assert visible(broker) == rows_of(0)
 
 
@@ -122,8 +124,11 @@ def test_a_task_that_meets_another_in_its_partition_names_the_way_out(broker: Fa
     transaction = query.begin()
     query.task(transaction, 0, 0, 1000, attempt_id=12)
 
-    with pytest.raises(SharedPartition, match="partition_for_kafka"):
-        query.task(transaction, 0, 0, 1000, attempt_id=19)
+    failure = query.task(transaction, 0, 0, 1000, attempt_id=19).failure
+
+    assert failure is not None
+    assert "partition_for_kafka" in failure.reason
+    assert not failure.is_of_end
 
 
 def test_a_stage_that_runs_again_with_attempt_0_is_found_out_by_its_batches(broker: FakeBroker) -> None:
@@ -132,8 +137,7 @@ def test_a_stage_that_runs_again_with_attempt_0_is_found_out_by_its_batches(brok
     transaction = query.begin()
     query.task(transaction, 0, 0, 1000, attempt_id=12)
 
-    with pytest.raises(KafkaError):
-        query.task(transaction, 0, 0, 1000, attempt_id=19)
+    assert query.task(transaction, 0, 0, 1000, attempt_id=19).failure is not None
 
     query.abort(transaction)
     assert visible(broker) == []
@@ -144,7 +148,7 @@ def test_a_later_attempt_at_a_task_is_refused_before_it_writes(broker: FakeBroke
     transaction = query.begin()
     broker.forget_requests()
 
-    with pytest.raises(TransactionAbortable, match="write_exactly_once"):
+    with pytest.raises(AttemptRefused, match="write_exactly_once"):
         query.task(transaction, 0, 0, number=1)
 
     assert broker.requests == []
@@ -158,7 +162,7 @@ def test_what_does_not_fit_together_is_not_committed(broker: FakeBroker) -> None
     with pytest.raises(TransactionAbortable, match="1 of 2 tasks have not reported"):
         query.commit([done, None], 0)
     with pytest.raises(TransactionAbortable, match="different transactions or batches"):
-        query.commit([done, TaskSummary(handle=transaction.handle, query="q1", batch=1)], 0)
+        query.commit([done, TaskSummary(transaction=transaction, query="q1", batch=1)], 0)
     with pytest.raises(TransactionAbortable):
         query.commit([done], 7)
 
@@ -172,7 +176,7 @@ def test_an_abort_after_the_commit_changes_nothing(broker: FakeBroker) -> None:
     handle = summaries[0].handle
     assert handle is not None
 
-    asyncio.run(JobCoordinator(query.options).abort([handle]))
+    asyncio.run(query.coordinator().abort([handle]))
 
     assert visible(broker) == rows_of(0)
     query.run(1)
@@ -193,10 +197,11 @@ def test_a_lost_answer_to_the_commit_is_asked_for_again(broker: FakeBroker) -> N
 def test_a_transaction_that_took_too_long_is_aborted_and_the_batch_runs_again(broker: FakeBroker) -> None:
     query = query_on(broker)
     transaction = query.begin()
+    transaction = replace(transaction, began_at=transaction.began_at - 601)  # longer ago than it may take
     summaries = [query.task(transaction, 0, partition) for partition in range(2)]
     broker.expire_transaction("t")
 
-    with pytest.raises((ProducerFenced, TransactionAbortable), match=r"transaction\.timeout\.ms"):
+    with pytest.raises(WriteFailed, match=r"longer than transaction\.timeout\.ms=600000,"):
         query.commit(summaries, 0)
 
     assert visible(broker) == []
@@ -221,30 +226,27 @@ def test_a_marker_that_is_gone_stops_a_query_that_goes_on(broker: FakeBroker) ->
     assert visible(broker) == rows_of(0, 1)
 
 
-def test_a_new_checkpoint_begins_anew(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_checkpoint_writes_nothing_a_second_time_unless_that_is_asked_for(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     query_on(broker).run(0)
 
-    query_on(broker, "q2").run(0)
+    with pytest.raises(CommitMarkerMissing, match=r"If the checkpoint was deleted .*'trust-checkpoint'"):
+        query_on(broker, "q2").run(0)
+    assert visible(broker) == rows_of(0)
+
+    query_on(broker, "q2", **{"commit.marker.missing": "trust-checkpoint"}).run(0)
 
     assert visible(broker) == sorted(rows_of(0, 0))
-    assert "tells of batch 0 of query q1 (20 rows" in caplog.text
-
-
-def test_a_job_after_another_one_is_nothing_to_warn_of(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    query_on(broker, job_query("monday")).run(0)
-
-    query_on(broker, job_query("tuesday")).run(0)
-
-    assert visible(broker) == sorted(rows_of(0, 0))
-    told = [each for each in caplog.records if "tells of batch 0 of query job monday" in each.getMessage()]
-    assert {each.levelname for each in told} == {"INFO"}
+    assert "is of another query: batch 0 of query q1 (20 rows" in caplog.text
+    query_on(broker, "q2").run(1)
+    assert visible(broker) == sorted(rows_of(0, 0, 1))
 
 
 def test_another_querys_marker_tells_nothing_of_a_query_that_goes_on(broker: FakeBroker) -> None:
     query_on(broker).run(0)
 
-    with pytest.raises(CommitMarkerMissing, match="is of another query: batch 0 of query q1"):
+    with pytest.raises(CommitMarkerMissing, match=r"must not share a transactional\.id"):
         query_on(broker, "q2").run(3)
 
 

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 import pytest
 
-from aioproducer import KafkaError, ProducerFenced, TransactionCoordinatorClient
+from aioproducer import KafkaError, TransactionCoordinatorClient
 from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, CommitMarkerSetBack, marker_group
 from aioproducer.spark.marker_reset import MarkerReset, ResetFailed, ResetRefused
+from aioproducer.spark.write_failed import WriteFailed
 from aioproducer.testing import FakeBroker
 from aioproducer.types import OffsetAndMetadata, TopicPartition
 from tests.spark.query import Query, rows_of
@@ -278,7 +279,7 @@ def test_a_query_that_runs_after_all_fails_and_neither_loses_nor_doubles_a_row(
 
     set_back(broker, look(broker), abort=True)
 
-    with pytest.raises(ProducerFenced):
+    with pytest.raises(WriteFailed, match="reset-marker"):
         query.commit(summaries, 1)
     with pytest.raises(CommitMarkerSetBack):
         query.run(1)

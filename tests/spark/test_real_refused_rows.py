@@ -91,7 +91,7 @@ def run(options: SinkOptions, rows: Any) -> TaskSummary:
     columns = SinkColumns.of([(each.name, kinds[str(each.type)]) for each in rows.schema], options)
     if not options.is_exactly_once:
         return TaskRun(options, columns).run([rows])
-    coordinator = JobCoordinator(options, is_marked=False)
+    coordinator = JobCoordinator(options, is_stream=False)
     transaction = asyncio.run(coordinator.begin())
     summary = TaskRun(options, columns, transaction, TaskAttempt(1, 0, "q", 0)).run([rows])
     asyncio.run(coordinator.commit([summary], "q", 0))

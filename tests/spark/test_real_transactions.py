@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 import uuid
 from collections import Counter
 
 import pytest
 
 from aioproducer.cli.main import main
-from aioproducer.errors import KafkaError, ProducerFenced, SharedPartition, TransactionAbortable
-from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerSetBack
+from aioproducer.errors import SharedPartition
+from aioproducer.record.reader import read_batches
+from aioproducer.spark.commit_log import CommitLog
+from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMismatch, CommitMarkerSetBack
+from aioproducer.spark.fingerprint import Fingerprint
+from aioproducer.spark.job_forget import forget_job
+from aioproducer.spark.sink_options import COMMIT_LOG
+from aioproducer.spark.write_failed import WriteFailed
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.plugin import KafkaFactory
-from tests.spark.query import Query, rows_of
+from tests.spark.query import Query, numbered, rows_of
 from tests.spark.read_back import read_committed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -63,6 +71,92 @@ def test_a_batch_becomes_visible_as_a_whole_and_once(on: OnKafka) -> None:
     assert query.begin().marker == CommitMarker("q1", 1, 20)
 
 
+def test_other_rows_under_the_number_of_a_committed_batch_stop_the_query(on: OnKafka) -> None:
+    query = on.query()
+    for batch in range(3):
+        query.run(batch)
+
+    query.values = lambda batch, partition, row: numbered(batch + 50, partition, row)
+    for batch in (1, 2):
+        with pytest.raises(CommitMarkerMismatch, match=f"Batch {batch} of query q1 was committed before"):
+            query.run(batch)
+
+    assert on.visible() == Counter(rows_of(0, 1, 2))
+
+
+def of_day(on: OnKafka, day: int, **options: str) -> Query:
+    """A job whose rows are those of a day."""
+    query = on.query(**{"job.id": f"day {day}", **options})
+    query.values = lambda _, partition, row: numbered(day, partition, row)
+    return query
+
+
+def test_every_job_is_remembered_by_its_id(on: OnKafka) -> None:
+    for day in (30, 31, 30, 31, 30):
+        of_day(on, day).run(0)
+
+    assert on.visible() == Counter(rows_of(30, 31))
+    other = on.query(**{"job.id": "day 31"})
+    with pytest.raises(CommitMarkerMismatch, match=r"choose another job\.id"):
+        other.run(0)
+    assert asyncio.run(forget_job(other.options.config, COMMIT_LOG, on.topic, "day 31"))
+    other.run(0)
+    assert on.visible() == Counter(rows_of(0, 30, 31))
+
+
+def test_a_job_that_died_before_its_commit_is_not_remembered(on: OnKafka) -> None:
+    query = on.query(**{"job.id": "day 30"})
+    transaction = query.begin()
+    summaries = [query.task(transaction, 0, partition) for partition in range(2)]
+    log = CommitLog(query.options.config, COMMIT_LOG)
+    asyncio.run(log.add(transaction.handle, "day 30", Fingerprint(), 0))
+    assert not any(each.failure for each in summaries)
+
+    query.run(0)  # by another driver
+
+    assert on.visible() == Counter(rows_of(0))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_jobs_are_remembered_when_their_topic_was_compacted(on: OnKafka) -> None:
+    log = f"{on.topic}-log"
+    often = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.001",
+        "segment.ms": "1000",
+        "delete.retention.ms": "0",
+    }
+    on.kafka.create_topic(log, 1, config=often)
+
+    def run(day: int, content: int) -> Query:
+        query = of_day(on, content, **{"job.id": f"day {day}", "commit.log.topic": log})
+        query.run(0)
+        return query
+
+    query = run(0, 0)
+    for content in range(1, 6):  # the same job again and again: earlier records of it can go
+        assert asyncio.run(forget_job(query.options.config, log, on.topic, "day 0"))
+        run(0, content)
+    deadline, last = time.monotonic() + 600, 100
+    while _records_of(on, log, b'"day 0"') > 2:
+        assert time.monotonic() < deadline, "the broker has not compacted the log"
+        last += 1
+        run(last, last)  # segments end when something is written
+        time.sleep(1)
+
+    for day, content in ((0, 5), (last, last), (101, 101)):
+        run(day, content)
+    assert on.visible() == Counter(rows_of(*range(6), *range(101, last + 1)))
+
+
+def _records_of(on: OnKafka, topic: str, part_of_key: bytes) -> int:
+    batches = on.kafka.admin.fetch_all(topic)[0]
+    return sum(
+        part_of_key in (record.key or b"") for data in batches for each in read_batches(data) for record in each.records
+    )
+
+
 def test_what_a_dead_driver_has_left_is_aborted_by_the_next(on: OnKafka) -> None:
     query = on.query()
     transaction = query.begin()
@@ -81,10 +175,11 @@ def test_the_older_of_two_drivers_is_fenced(on: OnKafka) -> None:
 
     newer.run(0)
 
-    with pytest.raises(ProducerFenced):
+    with pytest.raises(WriteFailed, match="another query or job has begun"):
         older.commit(summaries, 0)
-    with pytest.raises(KafkaError):
-        older.task(theirs, 0, 2)
+    late = older.task(theirs, 0, 2).failure
+    assert late is not None
+    assert late.is_of_end, late
     newer.run(1)
     assert on.visible() == Counter(rows_of(0, 1))
 
@@ -94,8 +189,9 @@ def test_two_writers_of_one_partition_are_found_out_and_nothing_is_visible(on: O
     transaction = query.begin()
     first = query.task(transaction, 0, 0, 1000, attempt_id=12)
 
-    with pytest.raises(SharedPartition, match="partition_for_kafka"):
-        query.task(transaction, 0, 0, 1000, attempt_id=19)
+    second = query.task(transaction, 0, 0, 1000, attempt_id=19).failure
+    assert second is not None
+    assert "partition_for_kafka" in second.reason
     with pytest.raises(SharedPartition, match="partition_for_kafka"):
         query.commit([first, first], 0)
 
@@ -126,7 +222,7 @@ def test_a_batch_that_takes_longer_than_its_transaction_may_is_aborted_and_done_
     summaries = [query.task(transaction, 0, partition) for partition in range(2)]
     wait_ended(on)
 
-    with pytest.raises((ProducerFenced, TransactionAbortable), match=r"transaction\.timeout\.ms=15000"):
+    with pytest.raises(WriteFailed, match=r"longer than transaction\.timeout\.ms=15000"):
         query.commit(summaries, 0)
 
     assert on.visible() == Counter()
@@ -147,7 +243,7 @@ def test_a_marker_that_is_set_back_lets_batches_be_written_again(
     assert main([*reset, "--batch", "0"]) == 2, "batch 3 is being written"
     assert "is open" in capsys.readouterr().err
     assert main([*reset, "--batch", "0", "--abort"]) == 0
-    with pytest.raises(ProducerFenced):
+    with pytest.raises(WriteFailed, match="reset-marker"):
         query.commit(summaries, 3)
 
     assert transaction.marker == CommitMarker("q1", 2, 20)

@@ -64,7 +64,7 @@ def run(broker: FakeBroker, batches: list[Any], **more: str) -> TaskSummary:
     columns = SinkColumns.of([(each.name, kinds[str(each.type)]) for each in batches[0].schema], options)
     if not options.is_exactly_once:
         return TaskRun(options, columns).run(batches)
-    coordinator = JobCoordinator(options, is_marked=False)
+    coordinator = JobCoordinator(options, is_stream=False)
     transaction = asyncio.run(coordinator.begin())
     summary = TaskRun(options, columns, transaction, TaskAttempt(1, 0, "q", 0)).run(batches)
     asyncio.run(coordinator.commit([summary], "q", 0))

@@ -148,7 +148,7 @@ def test_a_batch_whose_task_died_is_aborted_and_runs_again_as_a_whole(
     write_files(files, batches=2, rows=30)
     df = numbers(spark, files).mapInArrow(die_once(tmp_path / "died"), "value string, partition int")
 
-    with pytest.raises(Exception, match=r"Attempt \d at a task"):
+    with pytest.raises(Exception, match=r"Spark ran a task of this batch again \(attempt \d\)"):
         run(df, broker, tmp_path / "checkpoint", **EXACTLY_ONCE)
     assert visible(broker) == Counter()
     run(df, broker, tmp_path / "checkpoint", **EXACTLY_ONCE)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from aioproducer import TopicPartition
 from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.spark.earlier_commit import EarlierCommit
+from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.types import Written
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
-HANDLE = TransactionHandle("t", 7, 0)
+TRANSACTION = JobTransaction(TransactionHandle("t", 7, 0))
 
 
 def test_what_is_of_one_task_is_added_up_and_what_is_of_the_batch_stays() -> None:
@@ -16,12 +18,14 @@ def test_what_is_of_one_task_is_added_up_and_what_is_of_the_batch_stays() -> Non
 
     total = TaskSummary.together(
         [
-            TaskSummary(3, 30, HANDLE, zero, "q", 4, offsets={ZERO: (0, 2)}, retries=1, dead_letters=2, seconds=0.5),
-            TaskSummary(2, 20, HANDLE, one, "q", 4, offsets={ONE: (5, 6)}, retries=2, dead_letters=0, seconds=1.5),
+            TaskSummary(
+                3, 30, TRANSACTION, zero, "q", 4, offsets={ZERO: (0, 2)}, retries=1, dead_letters=2, seconds=0.5
+            ),
+            TaskSummary(2, 20, TRANSACTION, one, "q", 4, offsets={ONE: (5, 6)}, retries=2, dead_letters=0, seconds=1.5),
         ]
     )
 
-    expected = TaskSummary(5, 50, HANDLE, zero | one, "q", 4, False, {ZERO: (0, 2), ONE: (5, 6)}, 3, 2)
+    expected = TaskSummary(5, 50, TRANSACTION, zero | one, "q", 4, {ZERO: (0, 2), ONE: (5, 6)}, 3, 2)
     assert (total, total.seconds) == (expected, 1.5)
 
 
@@ -32,7 +36,7 @@ def test_the_offsets_of_a_partition_that_several_tasks_wrote_are_the_outermost_o
 
 
 def test_a_batch_was_written_before_only_where_every_task_says_so() -> None:
-    skipped, written = TaskSummary(skipped=True), TaskSummary(rows=1)
+    skipped, written = TaskSummary(earlier=EarlierCommit(0, None)), TaskSummary(rows=1)
 
     assert TaskSummary.together([skipped, skipped]).skipped
     assert not TaskSummary.together([skipped, written]).skipped

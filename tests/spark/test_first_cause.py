@@ -1,0 +1,91 @@
+"""What a user reads first when a write fails is why, on whichever way it was made, with Spark's default settings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+
+from aioproducer.testing.plugin import KafkaFactory
+from tests.spark import failing_writes
+from tests.spark.local_spark import ROOT, need
+from tests.spark.read_back import read_committed
+from tests.spark.streams import PARTITIONS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+TOO_LARGE = "more than max_request_size=1048576"
+TIMEOUT = f"The batch took longer than transaction.timeout.ms={failing_writes.TIMEOUT_MS}"
+
+
+class Told:
+    """The text of each exception, and all that went to standard error."""
+
+    def __init__(self, why: Mapping[str, str], log: str) -> None:
+        self.why = why
+        self.log = log
+
+
+@pytest.fixture(scope="module")
+def told(kafka_factory: KafkaFactory, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    need()
+    kafka, directory = kafka_factory("4.3.1"), tmp_path_factory.mktemp("failing")
+    topic = directory.name
+    kafka.create_topic(topic, PARTITIONS)
+    program = [sys.executable, "-m", failing_writes.__name__, kafka.bootstrap_servers, topic, str(directory)]
+    with (directory / "stderr").open("w") as stderr:
+        done = subprocess.run(
+            program, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=600, check=False
+        )
+    log = (directory / "stderr").read_text()
+    assert done.returncode == 0, log[-3000:]
+    assert read_committed(kafka.bootstrap_servers, topic, PARTITIONS) == Counter(range(20)), "the job that succeeded"
+    return Told(json.loads(done.stdout), log)
+
+
+@pytest.mark.parametrize(
+    ("write", "cause"),
+    [
+        ("batch, too large", TOO_LARGE),
+        ("stream, too large", TOO_LARGE),
+        ("helper, too large", TOO_LARGE),
+        ("batch, timeout", TIMEOUT),
+        ("stream, timeout", TIMEOUT),
+        ("batch, upstream", "a mistake in the user's own function"),
+        ("batch, worker dies", "Python worker exited unexpectedly"),
+    ],
+)
+def test_the_exception_says_why(told: Told, write: str, cause: str) -> None:
+    assert cause in told.why[write]
+    assert "ran a task of this batch again" not in told.why[write]
+
+
+@pytest.mark.parametrize("write", ["batch, too large", "batch, timeout"])
+def test_it_is_some_lines_and_the_cause_is_the_last_sentence(told: Told, write: str) -> None:
+    lines = told.why[write].strip().splitlines()
+
+    assert len(lines) <= 8, told.why[write]
+    assert "WriteFailed: The rows were not written: " in lines[-2]
+    assert lines[-2].endswith("Nothing of them becomes visible.")
+
+
+def test_a_helper_says_it_in_one_line(told: Told) -> None:
+    assert "\n" not in told.why["helper, too large"]
+
+
+def test_nothing_is_said_of_epochs(told: Told) -> None:
+    """What nobody can act on: the abort of a transaction that has ended already."""
+    everything = told.log + "".join(told.why.values())
+
+    assert "INVALID_PRODUCER_EPOCH" not in everything
+    assert "PRODUCER_FENCED" not in everything
+    assert "was not aborted" not in everything
+
+
+def test_a_job_that_is_left_out_is_a_warning(told: Told) -> None:
+    assert told.why["batch, job"] == told.why["batch, job again"] == ""
+    assert "job.id '1' was committed before at 2" in told.log
