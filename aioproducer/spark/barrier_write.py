@@ -2,8 +2,8 @@
 
 All tasks of a barrier stage run at once, and if one fails Spark runs them all again. So each try can have a transaction of
 its own, which the first task begins and tells the others: beginning it aborts what an earlier try has left, and fences who
-still writes for it. What the last try has left is for the driver to abort, as a task that fails names it. (A barrier stage
-that hands its rows to the driver cannot be tried again; they are shuffled first.)
+still writes for it. No task ends before all have written. What the last try has left is for the driver to abort, as a task
+that fails names it. (A barrier stage that hands its rows to the driver cannot be tried again; they are shuffled first.)
 """
 
 from __future__ import annotations
@@ -100,7 +100,11 @@ class _Task:
         attempt = TaskAttempt(int(context.taskAttemptId()), 0, self.query, self.batch)
         options = replace(self.options, rate_limit_tasks=len(context.getTaskInfos()))
         try:
-            return TaskRun(options, self.columns, transaction, attempt, self.rules).run(batches)
+            summary = TaskRun(options, self.columns, transaction, attempt, self.rules).run(batches)
+            # A task may only succeed if all do. Spark (SPARK-59094, in 4.3.0) counts one that succeeds just after another
+            # has failed for the next try as well, which then runs without it: waits for it for ever, or writes the rest.
+            context.barrier()
+            return summary
         except BaseException as error:
             if TaskFailure.of(error).is_of_end:
                 ended = WriteFailed(transaction.why_it_ended(self.options.transaction_timeout_ms, time.time()))

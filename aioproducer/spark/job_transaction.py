@@ -166,5 +166,6 @@ def shared_by_tasks(error: KafkaError) -> SharedPartition:
     """The error for a partition that two tasks wrote, with the way out in words of Spark."""
     return SharedPartition(
         f"{error} Give each of Kafka's partitions to one task: aioproducer.spark.partition_for_kafka(df, topic, "
-        "bootstrap_servers) does so. Nothing of the transaction becomes visible."
+        "bootstrap_servers) does so. If each has one, an executor was lost, and Spark ran its tasks again: run the batch "
+        "again. Nothing of the transaction becomes visible."
     )

@@ -1,7 +1,7 @@
 """A program whose writes fail, one after the other, with Spark's default settings; it prints what a user reads, as JSON.
 
 ``python -m tests.spark.failing_writes BOOTSTRAP TOPIC DIRECTORY`` prints an object with the text of each exception. What
-Spark and the workers log goes to standard error.
+Spark and the workers log goes to standard error, and Spark's event log to DIRECTORY/events.
 """
 
 from __future__ import annotations
@@ -61,7 +61,11 @@ def main(bootstrap_servers: str, topic: str, directory: str) -> None:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    events = Path(directory, "events")
+    events.mkdir()
     builder = SparkSession.builder.master("local[2,4]")  # ,4: task failures as on a cluster
+    builder = builder.config("spark.eventLog.enabled", "true").config("spark.eventLog.dir", str(events))
+    builder = builder.config("spark.eventLog.compress", "false")
     spark = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.dataSource.register(AioProducerSource)
     options = {

@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -23,11 +24,26 @@ TIMEOUT = f"The batch took longer than transaction.timeout.ms={failing_writes.TI
 
 
 class Told:
-    """The text of each exception, and all that went to standard error."""
+    """The text of each exception, all that went to standard error, and Spark's events."""
 
-    def __init__(self, why: Mapping[str, str], log: str) -> None:
+    def __init__(self, why: Mapping[str, str], log: str, events: Sequence[Mapping[str, Any]]) -> None:
         self.why = why
         self.log = log
+        self.events = events
+
+    def barrier_stages(self) -> set[int]:
+        """The ids of all barrier stages."""
+        submitted = [each["Stage Info"] for each in self.events if each["Event"] == "SparkListenerStageSubmitted"]
+        return {each["Stage ID"] for each in submitted if any(rdd["Barrier"] for rdd in each["RDD Info"])}
+
+    def ends(self) -> Mapping[tuple[int, int], set[str]]:
+        """How the tasks of each attempt at a stage have ended."""
+        found: dict[tuple[int, int], set[str]] = {}
+        for each in self.events:
+            if each["Event"] == "SparkListenerTaskEnd":
+                attempt = each["Stage ID"], each["Stage Attempt ID"]
+                found.setdefault(attempt, set()).add(each["Task End Reason"]["Reason"])
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +60,9 @@ def told(kafka_factory: KafkaFactory, tmp_path_factory: pytest.TempPathFactory) 
     log = (directory / "stderr").read_text()
     assert done.returncode == 0, log[-3000:]
     assert read_committed(kafka.bootstrap_servers, topic, PARTITIONS) == Counter(range(20)), "the job that succeeded"
-    return Told(json.loads(done.stdout), log)
+    files = sorted((directory / "events").glob("**/events_*"))
+    events = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return Told(json.loads(done.stdout), log, events)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +93,15 @@ def test_it_is_some_lines_and_the_cause_is_the_last_sentence(told: Told, write: 
 
 def test_a_helper_says_it_in_one_line(told: Told) -> None:
     assert "\n" not in told.why["helper, too large"]
+
+
+def test_no_task_of_a_barrier_stage_succeeds_where_another_fails(told: Told) -> None:
+    """Spark may count the one that succeeded for the next try, which then lacks a task, and never ends (SPARK-59094)."""
+    tries = {stage: ends for stage, ends in told.ends().items() if stage[0] in told.barrier_stages()}
+
+    assert len(tries) == 4, "Spark has tried four times"
+    assert all("ExceptionFailure" in ends for ends in tries.values())
+    assert not any("Success" in ends for ends in tries.values()), tries
 
 
 def test_nothing_is_said_of_epochs(told: Told) -> None:
