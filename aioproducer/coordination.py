@@ -210,7 +210,12 @@ class Coordination:
     @property
     def bumps_epoch(self) -> bool:
         """Whether the end of a transaction gives the next epoch: transaction version 2 (KIP-890)."""
-        return self._read_transaction_version() >= _TRANSACTION_VERSION_2
+        return self.transaction_version >= _TRANSACTION_VERSION_2
+
+    @property
+    def transaction_version(self) -> int:
+        """The ``transaction.version`` that the brokers have agreed on; the last one known while none is connected."""
+        return self._read_transaction_version()
 
     def _read_transaction_version(self) -> int:
         if self._client.connected_nodes():  # else nobody says anything: that is no other version

@@ -324,6 +324,19 @@ class TransactionCoordinatorClient:
         name = checked_name("transactional_id", transactional_id)
         return await running.answer(open_transaction(name), deadline, f"has_open_transaction() of {name!r}")
 
+    async def transaction_version(self, *, timeout: float | None = None) -> int:
+        """The version of the transaction protocol that the brokers have agreed on, their feature ``transaction.version``.
+
+        From 2 on (KIP-890, Kafka 4.0) the end of a transaction gives the next epoch: whoever still writes with its handle
+        is refused. Below that such a writer opens another transaction. Cancellation: nothing was changed.
+        """
+        running, deadline = self._begin(timeout)
+
+        async def read(_tried: Tried) -> int:
+            return running.transaction_version
+
+        return await running.within(deadline, "transaction_version()", read)
+
     # -- how ----------------------------------------------------------------------------------------------------------
 
     def _begin(self, timeout: float | None) -> tuple[Coordination, float]:

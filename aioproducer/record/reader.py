@@ -86,12 +86,13 @@ _UNUSED: Final = ~0x7F  # 0x40 says that the base timestamp is a delete horizon 
 
 
 def read_batches(
-    data: BytesLike, *, max_size: int = DEFAULT_MAX_SIZE, partial_tail: bool = False
+    data: BytesLike, *, max_size: int = DEFAULT_MAX_SIZE, partial_tail: bool = False, compacted: bool = False
 ) -> Iterator[RecordBatch]:
     """The batches that stand one after the other in ``data``, each checked entirely before it is handed out.
 
     ``max_size`` bounds the records of one batch after decompression, in bytes. A Fetch answer may end within a batch:
-    with ``partial_tail`` such an end is passed over.
+    with ``partial_tail`` such an end is passed over. ``compacted``: the log cleaner may have taken records out of a batch,
+    all of them even (it keeps the batch itself for its producer's sequence).
 
     Raises ``CorruptRecord`` where a batch is cut off, is not version 2 of the format, fails its checksum, has fields
     that contradict each other or its records, or would become larger than ``max_size``; ``ConfigError`` where the
@@ -107,7 +108,7 @@ def read_batches(
             raise CorruptRecord(
                 f"The record batch at byte {position} is cut off: only {len(view) - position} bytes of it are there."
             )
-        yield _read_batch(view[position : position + size], max_size)
+        yield _read_batch(view[position : position + size], max_size, compacted=compacted)
         position += size
 
 
@@ -123,7 +124,7 @@ def _batch_size(view: memoryview, position: int) -> int | None:
     return size if size <= len(view) - position else None
 
 
-def _read_batch(view: memoryview, max_size: int) -> RecordBatch:
+def _read_batch(view: memoryview, max_size: int, *, compacted: bool) -> RecordBatch:
     (
         base_offset,
         _,
@@ -155,7 +156,7 @@ def _read_batch(view: memoryview, max_size: int) -> RecordBatch:
             f"The record batch at offset {base_offset} has the attributes {attributes:#06x}, of which some bits "
             "mean nothing."
         )
-    if count < 1 or last_offset_delta != count - 1:
+    if not (0 <= count <= last_offset_delta + 1) if compacted else (count < 1 or last_offset_delta != count - 1):
         raise CorruptRecord(
             f"The record batch at offset {base_offset} claims {count} records up to offset delta {last_offset_delta}."
         )
@@ -167,8 +168,9 @@ def _read_batch(view: memoryview, max_size: int) -> RecordBatch:
         base_offset=base_offset,
         base_timestamp=base_timestamp,
         log_append_time=max_timestamp if timestamp_type is TimestampType.LOG_APPEND_TIME else None,
+        last_delta=last_offset_delta if compacted else None,
     )
-    latest = max(record.timestamp_ms for record in records)
+    latest = max((record.timestamp_ms for record in records), default=max_timestamp)
     if latest != max_timestamp:
         raise CorruptRecord(
             f"The record batch at offset {base_offset} claims {max_timestamp} as its latest timestamp, but its records "
@@ -194,11 +196,18 @@ def _read_batch(view: memoryview, max_size: int) -> RecordBatch:
 
 
 def parse_records(
-    body: BytesLike, count: int, *, base_offset: int = 0, base_timestamp: int, log_append_time: int | None = None
+    body: BytesLike,
+    count: int,
+    *,
+    base_offset: int = 0,
+    base_timestamp: int,
+    log_append_time: int | None = None,
+    last_delta: int | None = None,
 ) -> list[Record]:
     """The ``count`` records of a batch from their encoding, uncompressed.
 
-    ``log_append_time`` is the broker's time where it stamped the records, and replaces their own.
+    ``log_append_time`` is the broker's time where it stamped the records, and replaces their own. ``last_delta`` is for a
+    batch of a compacted log: offset deltas then rise up to it at most, with gaps.
 
     Raises ``CorruptRecord`` where ``body`` is not exactly so many records with the offset deltas 0, 1, 2, ...
     """
@@ -207,13 +216,15 @@ def parse_records(
         raise CorruptRecord(f"{len(data)} bytes cannot hold the {count} records that their batch claims.")
     records: list[Record] = []
     position = 0
+    lowest = 0
     for index in range(count):
         try:
             length, start = _varint(data, position)
             end = start + length
             if length < _MIN_RECORD - 1 or end > len(data):
                 raise _MalformedError(f"it claims {length} bytes, and {len(data) - start} remain")
-            timestamp, key, value, headers = _parse_record(data, start, end, index)
+            highest = lowest if last_delta is None else last_delta
+            timestamp, delta, key, value, headers = _parse_record(data, start, end, lowest, highest)
         except (IndexError, _MalformedError, UnicodeDecodeError) as error:
             why = "it is cut off" if isinstance(error, IndexError) else error
             raise CorruptRecord(
@@ -224,8 +235,8 @@ def parse_records(
             raise CorruptRecord(f"Record {index} of {count} in a batch has the impossible timestamp {timestamp}.")
         if log_append_time is not None:
             timestamp = log_append_time
-        records.append(Record(base_offset + index, timestamp, key, value, headers))
-        position = end
+        records.append(Record(base_offset + delta, timestamp, key, value, headers))
+        position, lowest = end, delta + 1
     if position != len(data):
         raise CorruptRecord(f"{len(data) - position} bytes follow the last of {count} records in a batch.")
     return records
@@ -236,13 +247,13 @@ class _MalformedError(Exception):
 
 
 def _parse_record(
-    data: bytes, position: int, end: int, index: int
-) -> tuple[int, bytes | None, bytes | None, tuple[Header, ...]]:
+    data: bytes, position: int, end: int, lowest: int, highest: int
+) -> tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]:
     if data[position]:
         raise _MalformedError(f"its attributes are {data[position]:#04x}, and none are defined")
     timestamp_delta, position = _varint(data, position + 1, 10)
     offset_delta, position = _varint(data, position)
-    if offset_delta != index:
+    if not lowest <= offset_delta <= highest:
         raise _MalformedError(f"its offset delta is {offset_delta}")
     key, position = _nullable_bytes(data, position, end)
     value, position = _nullable_bytes(data, position, end)
@@ -256,7 +267,7 @@ def _parse_record(
         raise _MalformedError(
             f"its fields end {abs(end - position)} bytes {'before' if position < end else 'after'} its end"
         )
-    return timestamp_delta, key, value, headers
+    return timestamp_delta, offset_delta, key, value, headers
 
 
 def _parse_headers(data: bytes, position: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:

@@ -56,7 +56,7 @@ def write_exactly_once(df: DataFrame, options: Mapping[str, OptionValue]) -> Tas
     nothing becomes visible. Raises `CommitUnknown` where nobody has answered the commit: the rows are visible or not.
     """
     write = BarrierWrite(options, is_stream=False)
-    return write.run(df, job_query(write.options.job_id), write.options.job_batch or 0)
+    return write.run(df, job_query(write.options.job_id), 0)
 
 
 def foreach_batch(options: Mapping[str, OptionValue]) -> Callable[[DataFrame, int], None]:

@@ -31,12 +31,18 @@ from aioproducer.protocol.messages import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
     MetadataRequest,
     MetadataRequestTopic,
     PartitionData,
 )
 from aioproducer.record.reader import read_batches
 from aioproducer.spark.cluster_client import ClusterClient
+from aioproducer.spark.commit_log_policy import CONFIGS, forgets
 from aioproducer.spark.decided_records import DecidedRecords
 from aioproducer.spark.earlier_commit import EarlierCommit
 from aioproducer.spark.fingerprint import Fingerprint
@@ -50,12 +56,10 @@ _VERSION: Final = 1
 _PARTITION: Final = 0
 
 _TOPIC: Final = 2
+_EARLIEST: Final = -2
 _FETCH_BY_NAME: Final = 12
 _FETCH_SIZE: Final = 1 << 20
 _POLL_INTERVAL: Final = 0.05
-
-#: What makes Kafka forget records of a topic, and the value with which it does not.
-_RETENTION: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 class CommitLog:
@@ -81,24 +85,27 @@ class CommitLog:
         """
         records = DecidedRecords(_key(transactional_id, job_id))
         async with ClusterClient(self._config) as cluster:
-            at = 0
+            at, why = await self._start(cluster), ""
             while True:
-                part = await self._fetch(cluster, at)
-                if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and at < part.log_start_offset:
-                    at = part.log_start_offset
-                    continue
-                for batch in read_batches(part.records or b"", partial_tail=True):
+                try:
+                    part = await self._fetch(cluster, at)
+                except KafkaError as error:
+                    if why and cluster.is_late:  # there was an answer before, and too little time for another one
+                        raise KafkaTimeoutError(why) from error
+                    raise
+                before = at
+                for batch in read_batches(part.records or b"", partial_tail=True, compacted=True):
                     records.add(batch)
                     at = batch.last_offset + 1
-                if at < part.high_watermark:
-                    continue
-                if not records.has_undecided:
+                is_read = at >= part.high_watermark
+                if is_read and not records.has_undecided:
                     return _commit_of(job_id, records.value)
+                if at > before:
+                    continue
+                what = "its transaction has not ended" if is_read else f"nothing can be read after offset {at}"
+                why = f"It is not known whether job.id {job_id!r} was committed: in topic {self._topic!r} {what}."
                 if cluster.is_late:
-                    raise KafkaTimeoutError(
-                        f"It is not known whether job.id {job_id!r} was committed: its transaction in topic {self._topic!r} "
-                        "has not ended."
-                    )
+                    raise KafkaTimeoutError(why)
                 await asyncio.sleep(_POLL_INTERVAL)
 
     async def add(
@@ -124,7 +131,8 @@ class CommitLog:
     async def _write(
         self, handle: TransactionHandle, job_id: str, value: str | None
     ) -> Mapping[TopicPartition, Written]:
-        async with Producer.attach(handle, self._config) as writer:
+        # One small record: to compress it would cost a library that the driver may not have, for nothing.
+        async with Producer.attach(handle, self._config.replace(compression_type="none")) as writer:
             await writer.send(self._topic, value, key=_key(handle.transactional_id, job_id), partition=_PARTITION)
         return writer.written
 
@@ -166,21 +174,30 @@ class CommitLog:
             ) from error
 
     async def _check_policy(self, cluster: ClusterClient) -> None:
-        wanted = ["cleanup.policy", *_RETENTION]
-        resource = DescribeConfigsResource(resource_type=_TOPIC, resource_name=self._topic, configuration_keys=wanted)
+        resource = DescribeConfigsResource(
+            resource_type=_TOPIC, resource_name=self._topic, configuration_keys=list(CONFIGS)
+        )
         response = await cluster.ask(DescribeConfigsRequest(resources=[resource]))
         for result in response.results:
             if result.error_code != ErrorCode.NONE:  # DESCRIBE_CONFIGS is a right that nothing else here needs
                 return
             found = {each.name: each.value or "" for each in result.configs}
-            policies = {policy.strip() for policy in found.get("cleanup.policy", "compact").split(",")}
-            keeps_all = all(found.get(name) == value for name, value in _RETENTION.items())
-            if "delete" in policies and not keeps_all:
+            if forgets(found):
                 raise ConfigError(
                     f"The commit log, topic {self._topic!r}, has cleanup.policy={found['cleanup.policy']}: Kafka would "
                     "forget jobs after a time, and they could be written twice. Set cleanup.policy=compact, or name "
                     "another topic with commit.log.topic."
                 )
+
+    async def _start(self, cluster: ClusterClient) -> int:
+        """The first offset that is there: 0, unless somebody has deleted records."""
+        wanted = ListOffsetsPartition(partition_index=_PARTITION, timestamp=_EARLIEST)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=self._topic, partitions=[wanted])])
+        response = await cluster.ask_leader(self._topic, _PARTITION, request, request.versions[1], self._check_offsets)
+        return next(_offsets(response)).offset
+
+    def _check_offsets(self, response: ListOffsetsResponse) -> None:
+        self._check_part(next(_offsets(response), None), "ListOffsets")
 
     async def _fetch(self, cluster: ClusterClient, at: int) -> PartitionData:
         wanted = FetchPartition(partition=_PARTITION, fetch_offset=at, partition_max_bytes=_FETCH_SIZE)
@@ -194,18 +211,25 @@ class CommitLog:
         return next(_parts(response))
 
     def _check_fetched(self, response: FetchResponse) -> None:
-        code = response.error_code
-        part = next(_parts(response), None)
-        if code == ErrorCode.NONE and part is not None and part.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
-            code = part.error_code
+        self._check_code(response.error_code)
+        self._check_part(next(_parts(response), None), "Fetch")
+
+    def _check_part(self, part: PartitionData | ListOffsetsPartitionResponse | None, what: str) -> None:
+        if part is None:
+            raise KafkaError(f"The response to {what} says nothing of topic {self._topic!r}.")
+        self._check_code(part.error_code)
+
+    def _check_code(self, code: int) -> None:
         if code != ErrorCode.NONE:
             raise broker_error(code, f"topic {self._topic!r}, the commit log, cannot be read")
-        if part is None:
-            raise KafkaError(f"The response to Fetch says nothing of topic {self._topic!r}.")
 
 
 def _parts(response: FetchResponse) -> Iterator[PartitionData]:
     return (part for topic in response.responses for part in topic.partitions)
+
+
+def _offsets(response: ListOffsetsResponse) -> Iterator[ListOffsetsPartitionResponse]:
+    return (part for topic in response.topics for part in topic.partitions)
 
 
 def _check_created(response: CreateTopicsResponse) -> None:

@@ -21,6 +21,7 @@ from aioproducer.spark.fingerprint import Fingerprint
 from aioproducer.types import OffsetAndMetadata
 
 __all__ = [
+    "MOST_BATCHES",
     "CommitMarker",
     "CommitMarkerError",
     "CommitMarkerMismatch",
@@ -36,7 +37,7 @@ _VERSION: Final = 2
 _WITHOUT_CONTENTS: Final = 1
 
 #: The contents of so many batches are kept, if they fit into so many bytes of metadata.
-_MOST_BATCHES: Final = 64
+MOST_BATCHES: Final = 64
 _MOST_BYTES: Final = 3_500
 
 
@@ -151,14 +152,14 @@ class CommitMarker:
                 ".option('commit.marker.missing', 'trust-checkpoint') for the first run after that."
             ) from error
 
-    def position(self) -> OffsetAndMetadata:
-        """The marker as the offset to commit, with the contents of as many batches as fit."""
+    def position(self, batches: int = MOST_BATCHES) -> OffsetAndMetadata:
+        """The marker as the offset to commit, with the contents of so many ``batches`` at most, and as many as fit."""
         metadata: dict[str, Any] = {"v": _VERSION, "q": self.query, "b": self.batch, "n": self.rows, "t": self.at_ms}
         if self.set_back_from is not None:
             metadata["w"] = self.set_back_from
-        newest = sorted(self.contents.items(), reverse=True)[:_MOST_BATCHES]
+        newest = sorted(self.contents.items(), reverse=True)[: min(batches, MOST_BATCHES)]
         metadata["c"] = [[batch, each.rows, each.size, f"{each.digest:016x}"] for batch, each in newest]
-        while len(encoded := json.dumps(metadata, separators=(",", ":"))) > _MOST_BYTES and len(metadata["c"]) > 1:
+        while len((encoded := _encoded(metadata)).encode()) > _MOST_BYTES and len(metadata["c"]) > 1:
             metadata["c"].pop()
         return OffsetAndMetadata(self.batch + 1, encoded)
 
@@ -166,6 +167,11 @@ class CommitMarker:
 def utc(at_ms: int) -> str:
     """A time, for people."""
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _encoded(metadata: Mapping[str, Any]) -> str:
+    # A job.id may be of any script, and brokers count bytes.
+    return json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
 
 
 def _whole(told: Any) -> int | None:

@@ -16,15 +16,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from aioproducer.coordinator_client import TransactionCoordinatorClient
 from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.errors import KafkaError, ReopenRequired, SharedPartition, TransactionAbortable
+from aioproducer.errors import (
+    CommitUnknown,
+    KafkaError,
+    ReopenRequired,
+    SharedPartition,
+    TransactionAbortable,
+    TransactionStateError,
+)
 from aioproducer.spark.commit_log import CommitLog
 from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMismatch, marker_group
 from aioproducer.spark.earlier_commit import EarlierCommit
 from aioproducer.spark.fingerprint import Fingerprint
 from aioproducer.spark.job_transaction import JobTransaction, shared_by_tasks
+from aioproducer.spark.marker_commit import send_marker
 from aioproducer.spark.sink_options import MarkerMismatch, SinkOptions
 from aioproducer.spark.task_failure import TaskFailure
 from aioproducer.spark.task_summary import TaskSummary
@@ -34,6 +43,9 @@ from aioproducer.types import TopicPartition, Written
 __all__ = ["JobCoordinator"]
 
 logger = logging.getLogger("aioproducer.spark")
+
+#: The transaction.version from which on no writer outlives the end of its transaction.
+_SHUTS_OUT: Final = 2
 
 
 class JobCoordinator:
@@ -47,7 +59,7 @@ class JobCoordinator:
         """Raises `ConfigError` if no topic for the marker is named."""
         self._options = options
         self._group = marker_group(options.transactional_id)
-        is_numbered = is_stream or options.job_batch is not None
+        is_numbered = is_stream or options.is_load_slice
         self._marker_partition = TopicPartition(options.marker_partition_topic(), 0) if is_numbered else None
         is_in_log = options.is_in_log and not is_stream
         self._log = CommitLog(options.config, options.commit_log_topic) if is_in_log else None
@@ -98,7 +110,9 @@ class JobCoordinator:
         except SharedPartition as error:
             await self.abort([transaction.handle])
             raise shared_by_tasks(error) from error
-        except (ReopenRequired, TransactionAbortable) as error:
+        except CommitUnknown:
+            raise
+        except KafkaError as error:
             if TaskFailure.of(error).is_of_end:
                 raise self._ended(transaction) from error
             raise
@@ -114,10 +128,26 @@ class JobCoordinator:
             for handle in handles:
                 try:
                     await client.abort(handle)
-                except ReopenRequired as error:  # it has ended, and another one may have begun
-                    logger.debug("The transaction had ended before it was aborted: %s", error)
+                except (ReopenRequired, TransactionStateError) as error:  # it has ended, or nobody wrote into it
+                    logger.debug("There was no transaction to abort: %s", error)
                 except KafkaError as error:
                     logger.warning("The transaction was not aborted by this call: %s", error)
+
+    async def stop_others(self, handle: TransactionHandle) -> None:
+        """After a task has failed: let the others fail, too, instead of writing for nothing. Called in that task.
+
+        Only where the abort shuts out who still writes with this handle (transaction.version 2). Elsewhere a task that went
+        on would open a transaction with the same epoch: a later abort might not find it, and a driver that knew nothing of
+        this could commit what came after. There the driver aborts, when all tasks have ended. Cancellation: as in `abort`.
+        """
+        async with self._client() as client:
+            try:
+                if await client.transaction_version() < _SHUTS_OUT:
+                    return
+            except KafkaError as error:
+                logger.debug("Nobody tells whether an abort shuts out other tasks: %s", error)
+                return
+        await self.abort([handle])
 
     async def _commit(
         self,
@@ -140,7 +170,7 @@ class JobCoordinator:
         self, client: TransactionCoordinatorClient, handle: TransactionHandle, marker: CommitMarker
     ) -> None:
         if self._marker_partition is not None:
-            await client.send_offsets(handle, {self._marker_partition: marker.position()}, self._group, self._seconds)
+            await send_marker(client, handle, self._group, self._marker_partition, marker, self._seconds)
 
     async def _end(
         self,

@@ -75,8 +75,9 @@ class JobTransaction:
             )
         return (
             f"Another process has ended the transaction: another query or job has begun with the same transactional.id "
-            f"{self._id!r} (give each its own, and run each only once at a time), or its marker was set back with "
-            "`aioproducer spark reset-marker`."
+            f"{self._id!r} (give each its own, and run each only once at a time), its marker was set back with `aioproducer "
+            "spark reset-marker`, or another attempt at one of its tasks has failed, as after the loss of an executor "
+            "(Spark's log has it)."
         )
 
     def _check_begins(self, attempt: TaskAttempt) -> None:
@@ -155,10 +156,10 @@ def attempt_refused(attempt: TaskAttempt) -> AttemptRefused:
     """
     return AttemptRefused(
         f"Spark ran a task of this batch again (attempt {attempt.number}), and in one transaction for all tasks no task may "
-        "run twice. The attempt before it was lost - its executor or its Python worker died; Spark's log has it under 'Lost "
-        "task' - or it still runs, because of speculation (set spark.speculation=false). Nothing of the batch becomes "
-        "visible, and it can run again as a whole. aioproducer.spark.write_exactly_once() and foreach_batch() let Spark do "
-        "that by itself."
+        "run twice. The attempt before it was lost - its executor or its Python worker died, or what computes its rows "
+        "failed; Spark's log has it under 'Lost task' - or it still runs, because of speculation (set "
+        "spark.speculation=false). Nothing of the batch becomes visible, and it can run again as a whole. "
+        "aioproducer.spark.write_exactly_once() and foreach_batch() let Spark do that by itself."
     )
 
 

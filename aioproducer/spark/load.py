@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config import ProducerConfig
+from aioproducer.errors import KafkaError
 from aioproducer.spark.commit_marker import CommitMarkerMismatch
 from aioproducer.spark.load_errors import is_of_bad_row, spark_errors
 from aioproducer.spark.load_files import ORDER, RecordShape, SourceFiles
@@ -22,6 +23,7 @@ from aioproducer.spark.load_marker import check_marker, job_of, last_commit
 from aioproducer.spark.load_progress import Progress, told
 from aioproducer.spark.load_session import told_of_end
 from aioproducer.spark.load_state import LoadRefused, LoadState
+from aioproducer.spark.task_attempt import job_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -211,25 +213,37 @@ class _Slices:
 
     def write(self, slice_: Slice) -> None:
         """Raises LoadFailed. The job's id keeps a slice that was committed from being written again."""
-        # With a number the marker remembers it, which is there anyway, and no commit log is needed.
-        job = {"job.id": job_of(self._state.load_id, slice_.number), "job.batch": "0"}
+        job_id = job_of(self._state.load_id, slice_.number)
+        job = {"job.id": job_id, "load.slice": "true"}
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 rows = self._plan.files.rows(self._spark, self._schema, slice_.files)
                 _write(self._plan.shape.of(rows), self._plan, self._result, job)
                 break
             except Exception as error:  # of Spark, Java, Kafka or the file system; the transaction is aborted
-                if CommitMarkerMismatch.__name__ in str(error):
+                is_bad_row = is_of_bad_row(error)
+                is_committed = self._is_committed(job_id) if is_bad_row else None
+                if is_committed or CommitMarkerMismatch.__name__ in str(error):
                     raise LoadRefused(_changed_since(slice_)) from error
                 end = told_of_end(self._spark)
                 why = end or self._plan.files.why(self._spark, error, slice_.files, self._schema)
-                is_bad_row = is_of_bad_row(error)
                 if attempt == _ATTEMPTS or end or is_bad_row:
-                    raise (_BadRow if is_bad_row else LoadFailed)(
+                    raise (_BadRow if is_committed is False else LoadFailed)(
                         f"The load stopped: {why} This run has committed {self._result.transactions} transactions with "
                         f"{self._result.rows:,} rows, and nothing by halves. Run the same command again to go on."
                     ) from error
                 logger.warning("Slice %d of the load, attempt %d of %d: %s", slice_.number, attempt, _ATTEMPTS, why)
+
+    def _is_committed(self, job_id: str) -> bool | None:
+        """Whether an earlier run has committed this slice; None if nobody tells."""
+        plan = self._plan
+        config = ProducerConfig.from_properties(dict(plan.producer))
+        try:
+            marker = asyncio.run(last_commit(config, plan.load_name or "", plan.topic))
+        except KafkaError as error:
+            logger.debug("Nobody tells whether job %r was committed: %s", job_id, error)
+            return None
+        return marker is not None and marker.query == job_query(job_id)
 
 
 def _changed_since(slice_: Slice) -> str:

@@ -19,6 +19,7 @@ from aioproducer.coordinator_client import TransactionCoordinatorClient
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.errors import CommitUnknown, KafkaError, ProducerFenced, TransactionError, UnsupportedVersion
 from aioproducer.spark.commit_marker import CommitMarker, marker_group
+from aioproducer.spark.marker_commit import send_marker
 from aioproducer.types import TopicPartition
 
 __all__ = ["MarkerReset", "ResetFailed", "ResetRefused", "ResetUnknown", "checked_batch"]
@@ -129,7 +130,7 @@ class MarkerReset:
                 f"The marker has moved to {found or 'nothing'} since it was looked at, so a query was running; it was left "
                 "as it is. Stop the query, and look again."
             )
-        await self._client.send_offsets(handle, {self._partition: wanted.position()}, self._group)
+        await send_marker(self._client, handle, self._group, self._partition, wanted)
         await self._client.commit(handle)
 
     async def _read(self, *, require_stable: bool) -> CommitMarker | None:

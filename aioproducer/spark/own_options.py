@@ -63,6 +63,7 @@ class OwnOption(NamedTuple):
     read: Callable[[str, str], object]
     is_secret: bool = False
     is_exact: bool = False
+    is_internal: bool = False
 
 
 def _text(name: str, text: str) -> str:
@@ -85,14 +86,10 @@ def _positive(name: str, text: str) -> int:
     return number
 
 
-def _from_zero(name: str, text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise ConfigError(f"{name}={text!r}: a whole number from 0 is expected.")
-    return number
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"{name}={text!r}: there is 'true' and 'false'.")
+    return text.lower() == "true"
 
 
 def _local_path(name: str, text: str) -> str:
@@ -134,7 +131,7 @@ OWN: Final[Mapping[str, OwnOption]] = {
     "commit.marker.mismatch": OwnOption("mismatch", _one_of(MarkerMismatch)),
     "commit.log.topic": OwnOption("log_topic", _topic),
     "job.id": OwnOption("job_id", _text),
-    "job.batch": OwnOption("job_batch", _from_zero),
+    "load.slice": OwnOption("is_load_slice", _flag, is_internal=True),
     "value.format": OwnOption("value_format", _one_of(ValueFormat)),
     "avro.schema": OwnOption("avro_schema", _text),
     "schema.registry.url": OwnOption("registry_url", _text, is_secret=True),

@@ -31,6 +31,8 @@ class SinkOptions:
 
     ``config`` says nothing of transactions: in those of Spark no producer decides. ``transactional_id`` is empty unless the
     guarantee is exactly-once. ``rate_limit`` is for all tasks that run at once, which are ``rate_limit_tasks``.
+    ``is_load_slice`` is for `aioproducer load` alone, which keeps a log of its slices: the marker knows the last one, so
+    that no commit log is needed.
     """
 
     config: ProducerConfig
@@ -43,7 +45,7 @@ class SinkOptions:
     mismatch: MarkerMismatch = MarkerMismatch.FAIL
     log_topic: str | None = None
     job_id: str | None = None
-    job_batch: int | None = None
+    is_load_slice: bool = False
     value_format: ValueFormat = ValueFormat.RAW
     avro_schema: str | None = None
     registry_url: str | None = field(default=None, repr=False)
@@ -137,7 +139,7 @@ class SinkOptions:
     @property
     def is_in_log(self) -> bool:
         """Whether a batch job of these options is remembered by its id, in the commit log, and not by a marker."""
-        return self.job_id is not None and self.job_batch is None
+        return self.job_id is not None and not self.is_load_slice
 
     @property
     def commit_log_topic(self) -> str:
@@ -146,8 +148,8 @@ class SinkOptions:
 
     def _check_transaction(self) -> None:
         if self.job_id is None:
-            of_job = {"job.batch": self.job_batch, "commit.log.topic": self.log_topic}
-            for name in [name for name, value in of_job.items() if value is not None]:
+            of_job = {"load.slice": self.is_load_slice, "commit.log.topic": self.log_topic}
+            for name in [name for name, value in of_job.items() if value]:
                 raise ConfigError(f"The option {name!r} belongs to .option('job.id', ...), which is not set.")
         if self.is_in_log and self.commit_log_topic == self.topic:
             raise ConfigError(f"commit.log.topic={self.topic!r}: the rows go to that topic. Name another one.")
@@ -217,7 +219,7 @@ def _producer_config(properties: Mapping[str, object]) -> ProducerConfig:
         _check_spelling(properties)
         config = ProducerConfig.from_properties(properties)
     except ConfigError as error:
-        own = ", ".join(OWN)
+        own = ", ".join(name for name, each in OWN.items() if not each.is_internal)
         raise ConfigError(
             f"{error} (Options of the sink are {own} and headers.<name>; every other one is the producer's, with or "
             "without 'kafka.' before it.)"

@@ -78,16 +78,14 @@ class TaskRun:
     def report(self, batches: Iterable[Any]) -> TaskSummary:
         """As `run`, but what keeps rows from being written is in the summary, for the driver, instead of being raised.
 
-        Raises what upstream raises, and `AttemptRefused`.
+        Raises `AttemptRefused` only. (What computes the rows runs in processes of its own. If it fails, Spark ends this
+        task, whatever is returned.)
         """
-        upstream = _Upstream(batches)
         try:
-            return self.run(upstream)
+            return self.run(batches)
         except AttemptRefused:
             raise
         except Exception as error:
-            if error is upstream.error:
-                raise
             return self._summary(failure=TaskFailure.of(error))
 
     def run(self, batches: Iterable[Any]) -> TaskSummary:
@@ -221,21 +219,6 @@ class TaskRun:
     def _headers(self) -> list[Any] | None:
         constant = dict(self._options.headers)
         return [*(["headers"] if self._columns.has("headers") else []), *([constant] if constant else [])] or None
-
-
-class _Upstream:
-    """What Spark hands over; ``error`` is what it raised."""
-
-    def __init__(self, batches: Iterable[Any]) -> None:
-        self._batches = batches
-        self.error: BaseException | None = None
-
-    def __iter__(self) -> Iterator[Any]:
-        try:
-            yield from self._batches
-        except BaseException as error:
-            self.error = error
-            raise
 
 
 def _encoder(columns: SinkColumns) -> AvroEncoder | JsonEncoder | None:

@@ -64,8 +64,8 @@ class _Writer:
         if self._transaction is None:
             return _CommitMessage(task.run(iterator))
         summary = task.report(iterator)
-        if summary.failure is not None:  # so that the other tasks end, too, instead of writing for nothing
-            asyncio.run(self._coordinator().abort([self._transaction.handle]))
+        if summary.failure is not None:
+            asyncio.run(self._coordinator().stop_others(self._transaction.handle))
         return _CommitMessage(summary)
 
     async def _begin(self) -> JobTransaction:
@@ -96,7 +96,7 @@ class _Writer:
 
     def _job(self) -> tuple[str, int]:
         """What stands for the query and the micro-batch where a batch job writes."""
-        return job_query(self._options.job_id), self._options.job_batch or 0
+        return job_query(self._options.job_id), 0
 
     def _coordinator(self) -> JobCoordinator:
         return self.coordinators(self._options, is_stream=self.is_stream)

@@ -273,3 +273,43 @@ def test_a_batch_that_becomes_larger_than_allowed_is_refused(codec: Codec) -> No
     assert len(list(read_batches(data, max_size=100_012))) == 1
     with pytest.raises(CorruptRecord, match=r"more than the 100005 bytes"):
         list(read_batches(data, max_size=100_005))
+
+
+def compacted(batch: bytes, **changes: int) -> RecordBatch:
+    [found] = read_batches(with_fields(batch, **changes), compacted=True)
+    return found
+
+
+def test_a_batch_that_the_cleaner_has_emptied_is_read_as_one_of_no_records() -> None:
+    """Kafka keeps the last batch of each producer, for its sequence, when all of its records are gone."""
+    empty = with_fields(small_batch()[:61], length=49, count=0, max_timestamp=-1, base_timestamp=-1)
+
+    batch = compacted(empty, base_offset=40, last_offset_delta=6)
+
+    assert (batch.records, batch.base_offset, batch.last_offset, batch.producer_id) == ([], 40, 46, 9)
+    with pytest.raises(CorruptRecord, match="claims 0 records"):
+        read(empty)
+
+
+def at_delta(delta: int) -> bytes:
+    """A record with this offset delta, in the frame of a batch."""
+    return bytes([0x0E, 0, 0, 2 * delta, 1, 2, 0x76, 0])
+
+
+def test_records_that_the_cleaner_has_left_keep_their_offsets() -> None:
+    body = at_delta(2) + at_delta(5)
+
+    batch = compacted(with_body(body, count=2), base_offset=40, last_offset_delta=7)
+
+    assert [each.offset for each in batch.records] == [42, 45]
+    assert batch.last_offset == 47
+
+
+@pytest.mark.parametrize(
+    ("deltas", "last"), [((2, 2), 7), ((5, 2), 7), ((2, 8), 7), ((0, 1), 0)], ids=["twice", "back", "too high", "many"]
+)
+def test_offsets_in_a_compacted_batch_rise_up_to_the_last(deltas: tuple[int, int], last: int) -> None:
+    body = b"".join(map(at_delta, deltas))
+
+    with pytest.raises(CorruptRecord):
+        compacted(with_body(body, count=2), last_offset_delta=last)

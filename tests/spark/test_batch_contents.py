@@ -11,6 +11,7 @@ import pytest
 
 from aioproducer.spark.avro_schema import AvroSchema
 from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMismatch
+from aioproducer.spark.earlier_commit import EarlierCommit
 from aioproducer.spark.fingerprint import Fingerprint
 from aioproducer.spark.task_attempt import TaskAttempt
 from aioproducer.spark.task_run import TaskRun
@@ -267,3 +268,57 @@ def test_dead_letters_count_as_the_rows_that_they_were(broker: FakeBroker) -> No
 
     assert len(list(broker.records("dead"))) == 1
     assert written == contents_of(query_on(broker), rows, is_written=False)
+
+
+def test_where_brokers_take_less_metadata_fewer_batches_are_remembered(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioproducer.testing.apis.txn_offset_commit._LARGEST_METADATA", 300)
+    query = query_on(broker)
+    for batch in range(10):
+        query.run(batch)
+
+    marker = query.begin().marker
+    assert marker is not None
+    assert 1 < len(marker.contents) < 10
+    assert max(marker.contents) == 9
+    assert visible(broker) == rows_of(*range(10))
+
+
+def test_a_job_id_of_another_script_fits_by_its_bytes() -> None:
+    contents = {batch: Fingerprint(10**9, 10**12, 2**64 - 1) for batch in range(64)}
+    marker = CommitMarker("日" * 300, 63, 10, 0, contents=contents)
+
+    position = marker.position()
+
+    assert len(position.metadata.encode()) <= 3_500
+    assert CommitMarker.read(position) == marker
+    assert "日" in position.metadata
+
+
+def test_a_digest_has_64_bits_however_many_rows_are_added() -> None:
+    whole = Fingerprint.together([Fingerprint(1, 1, 2**64 - 1), Fingerprint(1, 1, 2)])
+
+    assert whole == Fingerprint(2, 2, 1)
+
+
+@pytest.mark.parametrize("other", [Fingerprint(2, 5, 9), Fingerprint(1, 6, 9), Fingerprint(1, 5, 8)])
+def test_rows_bytes_and_digest_have_to_be_the_same(other: Fingerprint) -> None:
+    earlier = EarlierCommit(0, Fingerprint(1, 5, 9))
+
+    assert earlier.is_of(Fingerprint(1, 5, 9))
+    assert not earlier.is_of(other)
+
+
+def test_the_likeliest_cause_is_named_first() -> None:
+    earlier = EarlierCommit(3, Fingerprint(1, 5, 9), last_batch=3)
+
+    computed_anew = earlier.mismatch("q1", Fingerprint(1, 5, 8))
+    rolled_back = earlier.mismatch("q1", Fingerprint(2, 5, 8))
+
+    assert computed_anew.index("the query itself gives other values") < computed_anew.index(
+        "the checkpoint was rolled back"
+    )
+    assert rolled_back.index("the checkpoint was rolled back") < rolled_back.index(
+        "the query itself gives other values"
+    )

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
+from aioproducer import Producer
 from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.errors import ConfigError, KafkaError
+from aioproducer.errors import ConfigError, KafkaError, KafkaTimeoutError
+from aioproducer.record.compression import Codec
+from aioproducer.record.reader import read_batches
 from aioproducer.spark.commit_log import CommitLog
+from aioproducer.spark.commit_log_policy import forgets
 from aioproducer.spark.commit_marker import CommitMarkerMismatch
 from aioproducer.spark.fingerprint import Fingerprint
 from aioproducer.spark.job_forget import forget_job
 from aioproducer.spark.task_attempt import TaskAttempt
 from aioproducer.spark.task_run import TaskRun
+from aioproducer.spark.write_failed import WriteFailed
 from aioproducer.testing import FakeBroker, TopicConfig, TopicSpec
 from tests.spark.query import Query, numbered, rows_of
 
@@ -157,12 +163,105 @@ def test_a_job_that_is_forgotten_is_written_again(broker: FakeBroker) -> None:
     assert visible(broker) == sorted(rows_of(30, 30, 31))
 
 
-def test_a_job_with_a_number_is_remembered_by_the_marker(broker: FakeBroker) -> None:
-    for number in ("0", "1", "1", "0"):
-        query = job(broker, 30, **{"job.batch": number})
-        batch = int(number)
-        query.values = numbered
-        query.run(batch)
+def test_a_slice_of_a_load_is_remembered_by_the_marker(broker: FakeBroker) -> None:
+    for day in (30, 31, 31):
+        job(broker, day, **{"load.slice": "true"}).run(0)
 
-    assert visible(broker) == rows_of(0, 1)
+    assert visible(broker) == rows_of(30, 31)
     assert LOG not in broker.cluster.topics
+
+
+def test_the_log_is_read_from_where_it_begins(broker: FakeBroker) -> None:
+    for day in (30, 31, 32):
+        job(broker, day).run(0)
+    broker.delete_records(LOG, 0, 2)  # the first record, and the marker of its transaction
+
+    assert [job(broker, day).run(0)[0].skipped for day in (31, 32, 30)] == [True, True, False]
+
+
+def test_a_log_that_loses_its_beginning_while_it_is_read_does_not_pass_for_an_empty_one(broker: FakeBroker) -> None:
+    for day in (30, 31, 32):
+        job(broker, day).run(0)
+    broker.fail("Fetch", "OFFSET_OUT_OF_RANGE")
+
+    with pytest.raises(KafkaError, match="'aioproducer-commits', the commit log, cannot be read"):
+        job(broker, 31, **{"kafka.max.block.ms": "1000"}).run(0)
+
+
+def test_a_record_whose_transaction_has_not_ended_is_waited_for(broker: FakeBroker) -> None:
+    query = job(broker, 30, **{"kafka.max.block.ms": "300"})
+    transaction = query.begin()
+    log = CommitLog(query.options.config, LOG)
+    asyncio.run(log.add(transaction.handle, "day 30", Fingerprint(), 0))
+
+    with pytest.raises(KafkaTimeoutError, match=r"not known whether job\.id 'day 30' was committed: .* has not ended"):
+        asyncio.run(log.find("t", "day 30"))
+    assert asyncio.run(log.find("t", "day 31")) is None
+
+
+def test_a_record_without_a_transaction_counts(broker: FakeBroker) -> None:
+    """As one does that somebody wrote by hand, to have a job left out."""
+    query = job(broker, 30)
+    query.begin()
+    value = json.dumps({"v": 1, "t": 0, "rows": 5, "bytes": 7, "digest": "ff"})
+
+    async def write() -> None:
+        async with Producer(broker.bootstrap_servers) as producer:
+            await producer.send(LOG, value, key=json.dumps(["t", "day 30"]).encode())
+
+    asyncio.run(write())
+
+    found = asyncio.run(CommitLog(query.options.config, LOG).find("t", "day 30"))
+    assert found is not None
+    assert found.contents == Fingerprint(5, 7, 255)
+
+
+@pytest.mark.parametrize("value", ["{}", "[]", "no JSON", '{"v": 2, "t": 0, "rows": 5, "bytes": 7, "digest": "ff"}'])
+def test_a_record_of_something_else_is_no_commit(broker: FakeBroker, value: str) -> None:
+    query = job(broker, 30)
+    query.begin()
+
+    async def write() -> None:
+        async with Producer(broker.bootstrap_servers) as producer:
+            await producer.send(LOG, value, key=json.dumps(["t", "day 30"]).encode())
+
+    asyncio.run(write())
+
+    with pytest.raises(
+        KafkaError, match=r"a record for job\.id 'day 30' that this version of aioproducer did not write"
+    ):
+        query.begin()
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_bad"),
+    [
+        ({"cleanup.policy": "compact"}, False),
+        ({"cleanup.policy": "delete"}, True),
+        ({"cleanup.policy": "compact, delete", "retention.ms": "604800000", "retention.bytes": "-1"}, True),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "1000"}, True),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"}, False),
+        ({}, False),
+    ],
+)
+def test_a_topic_that_deletes_forgets_unless_it_keeps_all(policy: dict[str, str], *, is_bad: bool) -> None:
+    assert forgets(policy) is is_bad
+
+
+def test_a_job_that_was_fenced_before_its_commit_says_so(broker: FakeBroker) -> None:
+    older, newer = job(broker, 30), job(broker, 31)
+    transaction = older.begin()
+    summaries = [older.task(transaction, 0, partition) for partition in range(2)]
+
+    newer.run(0)
+
+    with pytest.raises(WriteFailed, match=r"another query or job has begun with the same transactional\.id 't'"):
+        older.commit(summaries, 0)
+    assert visible(broker) == rows_of(31)
+
+
+def test_the_record_is_written_without_compression(broker: FakeBroker) -> None:
+    job(broker, 30, **{"kafka.compression.type": "gzip"}).run(0)
+
+    batches = [batch for each in broker.batches(LOG) for batch in read_batches(each.raw)]
+    assert {batch.codec for batch in batches if not batch.is_control} == {Codec.NONE}

@@ -13,6 +13,9 @@ from aioproducer import TopicPartition, TransactionCoordinatorClient
 from aioproducer.errors import SharedPartition, TransactionAbortable
 from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, marker_group
 from aioproducer.spark.job_transaction import AttemptRefused
+from aioproducer.spark.task_attempt import TaskAttempt
+from aioproducer.spark.task_failure import TaskFailure
+from aioproducer.spark.task_run import TaskRun
 from aioproducer.spark.task_summary import TaskSummary
 from aioproducer.spark.write_failed import WriteFailed
 from aioproducer.testing import FakeBroker
@@ -104,6 +107,75 @@ def test_an_older_driver_is_fenced(broker: FakeBroker) -> None:
     assert failure is not None
     assert failure.is_of_end
     assert visible(broker) == rows_of(0)
+
+
+@pytest.mark.parametrize(("versions", "is_refused"), [("4.3.1", True), ("3.9.2", False)])
+def test_a_task_that_fails_ends_the_others_only_where_the_end_shuts_them_out(versions: str, is_refused: bool) -> None:
+    """Elsewhere a task that went on would open a transaction with the same epoch, and nobody would know of it."""
+    with FakeBroker(topics={"orders": 4}, versions=versions) as broker:
+        query = query_on(broker)
+        transaction = query.begin()
+        query.task(transaction, 0, 0)
+
+        asyncio.run(query.coordinator().stop_others(transaction.handle))
+
+        assert broker.count("EndTxn") == int(is_refused)
+        failure = query.task(transaction, 0, 1).failure
+        assert (failure is not None and failure.is_of_end) is is_refused
+
+
+def test_a_twin_that_fails_before_the_commit_takes_no_row_from_it() -> None:
+    """A lost attempt still runs, and fails just before the driver commits what the others wrote."""
+    with FakeBroker(topics={"orders": 4}, versions="3.9.2") as broker:
+        query = query_on(broker)
+        transaction = query.begin()
+        summaries = [query.task(transaction, 0, partition) for partition in range(2)]
+
+        asyncio.run(query.coordinator().stop_others(transaction.handle))
+        query.commit(summaries, 0)
+
+        assert visible(broker) == rows_of(0)
+        assert query.begin().marker == CommitMarker("q1", 0, 20)
+
+
+def test_the_driver_aborts_when_a_task_has_failed(broker: FakeBroker) -> None:
+    query = query_on(broker)
+    transaction = query.begin()
+    good = query.task(transaction, 0, 0)
+    bad = replace(good, failure=TaskFailure("a row is too large"), written={})
+
+    with pytest.raises(
+        WriteFailed, match=r"^The rows were not written: a row is too large\. Nothing of them becomes visible"
+    ):
+        query.commit([good, bad], 0)
+
+    assert broker.count("EndTxn") == 1
+    assert visible(broker) == []
+
+
+def test_what_is_wrong_with_the_rows_that_a_task_is_given_is_reported_as_well(broker: FakeBroker) -> None:
+    query = query_on(broker)
+    transaction = query.begin()
+
+    def broken() -> Iterator[Any]:
+        yield from ()
+        raise ValueError("half a batch")
+
+    summary = TaskRun(query.options, query.columns, transaction, TaskAttempt(0, 0, query.name)).report(broken())
+
+    assert summary.failure is not None
+    assert summary.failure.reason == "half a batch"
+
+
+def test_an_abort_of_nothing_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Before Kafka 3.0 nobody tells a transaction without records from one that was committed."""
+    with FakeBroker(topics={"orders": 4}, versions="2.8.2") as broker:
+        query = query_on(broker)
+
+        query.abort(query.begin())
+
+    assert broker.count("EndTxn") == 1
+    assert [each for each in caplog.records if each.levelname == "WARNING"] == []
 
 
 def test_two_tasks_that_write_one_partition_are_refused_and_nothing_is_visible(broker: FakeBroker) -> None:

@@ -233,6 +233,24 @@ def test_a_slice_that_was_committed_and_whose_file_changed_since_is_refused(
     assert run_load(spark, plan, nobody).rows == 0
 
 
+def test_a_slice_that_was_committed_is_not_given_up_for_a_row_that_is_bad_now(
+    spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
+) -> None:
+    """Its files would come again in another slice, and be written a second time."""
+    plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load", max_files=3)
+    run_load(spark, plan, nobody)
+    forget(tmp_path / "load", b'{"committed": 0}')
+    file, before = tmp_path / "files" / "b.csv", (tmp_path / "files" / "b.csv").read_text()
+    file.write_text(before.replace("1500,,text 1500", "1500;;text 1500"))  # of the same size
+
+    with pytest.raises(LoadRefused, match=r"Slice 0 of the load .*b\.csv.* its rows are others now"):
+        run_load(spark, plan, nobody)
+
+    file.write_text(before)
+    assert run_load(spark, plan, nobody).rows == 0
+    assert len(topic_broker.records("loaded")) == ROWS
+
+
 def forget(checkpoint: Path, line: bytes) -> None:
     """As if the load had been killed before it wrote that line."""
     log = checkpoint / "slices.jsonl"

@@ -271,7 +271,7 @@ def test_a_helper_takes_options_as_spark_does() -> None:
     assert (write.options.transactional_id, write.options.job_id, write.options.config.linger_ms) == ("q", "7", 5)
     assert write.options.is_in_log
     assert not BarrierWrite({**given, "job_id": None}, is_stream=False).options.is_in_log
-    assert not BarrierWrite({**given, "job.batch": 0}, is_stream=False).options.is_in_log
+    assert not BarrierWrite({**given, "load.slice": True}, is_stream=False).options.is_in_log
     with pytest.raises(ConfigError, match=r"job\.id.* is for batch jobs"):
         BarrierWrite(given, is_stream=True)
 

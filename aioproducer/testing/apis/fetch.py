@@ -79,7 +79,7 @@ def _read_partition(
         return _error(asked, code)
     log = partition.log
     if not log.start_offset <= asked.fetch_offset <= log.end_offset:
-        return _error(asked, ErrorCode.OFFSET_OUT_OF_RANGE, log.start_offset, log.end_offset)
+        return _error(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
     end = log.last_stable_offset if committed else log.end_offset
     return PartitionData(
         partition_index=asked.partition,
@@ -99,13 +99,14 @@ def _aborted(log: PartitionLog, offset: int, end: int) -> list[AbortedTransactio
     ]
 
 
-def _error(asked: FetchPartition, code: ErrorCode, start: int = -1, end: int = -1) -> PartitionData:
+def _error(asked: FetchPartition, code: ErrorCode) -> PartitionData:
+    """As brokers answer it: where the log begins and ends is in no answer with an error."""
     return PartitionData(
         partition_index=asked.partition,
         error_code=code,
-        high_watermark=end,
-        last_stable_offset=end,
-        log_start_offset=start,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
         aborted_transactions=None,
         records=b"",
     )
