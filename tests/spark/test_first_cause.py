@@ -46,10 +46,12 @@ class Told:
         return found
 
 
-@pytest.fixture(scope="module")
-def told(kafka_factory: KafkaFactory, tmp_path_factory: pytest.TempPathFactory) -> Told:
+@pytest.fixture(scope="module", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.soak)])
+def told(
+    request: pytest.FixtureRequest, kafka_factory: KafkaFactory, tmp_path_factory: pytest.TempPathFactory
+) -> Told:
     need()
-    kafka, directory = kafka_factory("4.3.1"), tmp_path_factory.mktemp("failing")
+    kafka, directory = kafka_factory(request.param), tmp_path_factory.mktemp("failing")
     topic = directory.name
     kafka.create_topic(topic, PARTITIONS)
     program = [sys.executable, "-m", failing_writes.__name__, kafka.bootstrap_servers, topic, str(directory)]
