@@ -378,6 +378,9 @@ class Sender:
         elif verdict is Verdict.RENUMBER and self._sequences.idempotent:
             self._sequences.unexpected(batch, code, answer.log_start_offset)
             self._retry_or_fail(batch, error, now)
+        elif verdict is Verdict.NEW_PRODUCER_ID and self._renews_id(batch):
+            self._sequences.unknown_id(batch)
+            self._retry_or_fail(batch, error, now)
         elif verdict is Verdict.RETRY:
             self._retry_or_fail(batch, error, now)
         elif verdict is Verdict.SPLIT and self._may_split(batch):
@@ -392,6 +395,10 @@ class Sender:
         else:
             record_errors = {each.batch_index: each.batch_index_error_message or "" for each in answer.record_errors}
             self._accumulator.fail(batch, self._named(batch, error), now, record_errors=record_errors)
+
+    def _renews_id(self, batch: ProducerBatch) -> bool:
+        """Whether a batch may be sent again under another producer id: one that may be in the log would be doubled."""
+        return self._sequences.idempotent and self._transactions is None and not batch.possibly_written
 
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
         if self._shared is not None and self._transactions is not None and self._transactions.is_shared:

@@ -635,6 +635,40 @@ async def test_a_record_that_may_be_in_the_log_is_not_sent_under_a_new_number(br
     assert [record.value for record in broker.records("orders", 0)] == [b"first", b"second", b"third"]
 
 
+async def test_a_producer_id_that_the_broker_forgets_is_replaced_and_nothing_is_lost(broker: FakeBroker) -> None:
+    """Azure Event Hubs forgets producers that were idle for a while."""
+    async with opened(broker) as producer:
+        for partition in range(3):
+            await producer.send("orders", b"first", partition=partition)
+        broker.fail("Produce", "INVALID_PRODUCER_ID_MAPPING", times=None)
+        broker.control("InitProducerId", lambda _: broker.clear_faults())
+        values = [b"%d" % number for number in range(30)]
+        deliveries = [await producer.enqueue("orders", value, partition=int(value) % 3) for value in values]
+        for delivery in deliveries:
+            await delivery
+
+    assert broker.count("InitProducerId") == 2
+    for partition in range(3):
+        expected = [b"first", *values[partition::3]]
+        assert [record.value for record in broker.records("orders", partition)] == expected
+    assert len({batch.header.producer_id for batch in broker.batches("orders")}) == 2
+
+
+async def test_a_record_that_may_be_in_the_log_is_not_sent_under_another_producer_id(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"first", partition=0)
+        broker.drop_connection("Produce", when="after")
+        from_the_next_on = partial(broker.fail, "Produce", "INVALID_PRODUCER_ID_MAPPING", times=None)
+        broker.control("Produce", lambda _: from_the_next_on())
+        delivery = await producer.enqueue("orders", b"second", partition=0)
+        with pytest.raises(Unknown):
+            await delivery
+        broker.control("InitProducerId", lambda _: broker.clear_faults())
+        await producer.send("orders", b"third", partition=0, timeout=30)
+
+    assert [record.value for record in broker.records("orders", 0)] == [b"first", b"second", b"third"]
+
+
 async def test_acks_0_returns_when_the_bytes_are_sent_and_knows_no_offset(broker: FakeBroker) -> None:
     async with opened(broker, acks=0, enable_idempotence=False) as producer:
         metadata = await producer.send("orders", b"value", partition=1)

@@ -11,7 +11,7 @@ The rules, of which everything else follows:
    Where something was, or where nobody knows, the hole is closed by a new epoch, in which the partition counts from 0.
 5. The epoch is bumped by the client itself. The partitions that asked for it renumber what they have; every other one
    moves over when its batches of the old epoch are all answered. An id that a broker knows under a newer epoch than
-   ours is left for a fresh one in the same way.
+   ours, or does not know any more, is left for a fresh one in the same way.
 6. A partition is renumbered only from the hole on, when none of its batches is on its way to a broker and those before
    the hole are answered: one of these may be in the log already, and is recognised there only by its old number. Nor
    does the batch behind a lost one get a new number where an attempt of its own may still arrive.
@@ -183,7 +183,7 @@ class Sequences:
         self.bumps = 0
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._attention: dict[TopicPartition, _Partition] = {}  # unresolved, or wanting a bump
-        self._is_fenced = False  # somebody else counts under the producer id, too
+        self._leaves_id = False  # somebody else counts under the producer id, too, or a broker has forgotten it
         self._limit = MAX_IN_FLIGHT if idempotent else max_unnumbered_in_flight
 
     # -- the producer id ----------------------------------------------------------------------------------------------
@@ -314,10 +314,23 @@ class Sequences:
         state = self._partitions.get(batch.partition)
         if state is None or not self._is_current(batch, state) or batch.producer_id != self.producer_id:
             return
-        self._is_fenced = True
+        self._leaves_id = True
         if not batch.possibly_written:  # else those behind it may be in the log as well: `given_up` leaves it in doubt
             state.bump_at(batch.base_sequence)
             self._attention[batch.partition] = state
+
+    def unknown_id(self, batch: Numbered) -> None:
+        """The broker does not know the producer id of a batch, which it certainly did not write: leave the id.
+
+        Each partition goes on under a fresh one, from its first batch that is refused like this.
+        """
+        state = self._partitions.get(batch.partition)
+        if state is None or not self._is_current(batch, state):
+            return
+        if batch.producer_id == self.producer_id:
+            self._leaves_id = True
+        state.bump_at(batch.base_sequence)
+        self._attention[batch.partition] = state
 
     def split(self, batch: Numbered, parts: Iterable[Numbered]) -> None:
         """Put the parts of a batch that was certainly not written into its place, counting on from its sequence."""
@@ -364,10 +377,10 @@ class Sequences:
 
     def _bump(self, states: list[_Partition]) -> None:
         self.bumps += 1
-        if self.epoch >= MAX_EPOCH or self._is_fenced:
+        if self.epoch >= MAX_EPOCH or self._leaves_id:
             # There is no further epoch to use. What the partitions still hold counts under the next producer id.
             self.producer_id, self.epoch = NO_PRODUCER_ID, NO_EPOCH
-            self._is_fenced = False
+            self._leaves_id = False
         else:
             self.epoch += 1
         for state in states:

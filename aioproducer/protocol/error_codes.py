@@ -293,7 +293,9 @@ _TEXTS: Mapping[int, str] = MappingProxyType(
         ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "The broker had written a batch with this sequence number before.",
         ErrorCode.INVALID_PRODUCER_EPOCH: "The epoch of the producer is older than the one that the broker knows.",
         ErrorCode.INVALID_TXN_STATE: "The transaction is not in a state in which this can be done.",
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING: "The transactional id belongs to another producer id now.",
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+            "The broker does not know the producer id, or it belongs to the transactional id no longer."
+        ),
         ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
             "The transaction timeout is longer than the broker allows (transaction.max.timeout.ms)."
         ),

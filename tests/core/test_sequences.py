@@ -337,6 +337,34 @@ def test_a_fenced_producer_id_is_left_for_a_fresh_one(sequences: Sequences) -> N
     assert not sequences.needs_producer_id, "that was about the old one"
 
 
+def test_an_unknown_producer_id_is_left_and_what_it_refused_counts_under_a_fresh_one(sequences: Sequences) -> None:
+    warm_up(sequences)
+    warm_up(sequences, OTHERS)
+    refused, behind, other = Batch("refused"), Batch("behind"), Batch("other", OTHERS)
+    drain(sequences, refused, behind, other)
+    refused.on_its_way = False
+    sequences.unknown_id(refused)
+    sequences.settle(lambda _: None)
+    assert sequences.producer_id == 7, "the one behind it is still on its way"
+
+    behind.on_its_way = False
+    sequences.unknown_id(behind)
+    sequences.settle(lambda _: None)
+    assert sequences.needs_producer_id
+    sequences.set_producer_id(8, 0)
+    drain(sequences, refused)
+    acknowledge(sequences, refused)
+    drain(sequences, behind)
+    assert [batch.history[-1] for batch in (refused, behind)] == [(8, 0, 0), (8, 0, refused.count)]
+
+    other.on_its_way = False  # it is refused late, and does not cost the fresh id
+    sequences.unknown_id(other)
+    sequences.settle(lambda _: None)
+    assert sequences.producer_id == 8
+    drain(sequences, other)
+    assert other.history[-1] == (8, 1, 0)
+
+
 def test_behind_a_fenced_batch_that_may_be_written_nothing_is_renumbered(sequences: Sequences) -> None:
     """The next one may be in the log as well, under its old number."""
     warm_up(sequences)

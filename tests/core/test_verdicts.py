@@ -17,6 +17,7 @@ from aioproducer.protocol.error_codes import ErrorCode
         (ErrorCode.MESSAGE_TOO_LARGE, Verdict.SPLIT),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, Verdict.RENUMBER),
         (ErrorCode.UNKNOWN_PRODUCER_ID, Verdict.RENUMBER),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, Verdict.NEW_PRODUCER_ID),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, Verdict.RETRY),
         (ErrorCode.NOT_ENOUGH_REPLICAS, Verdict.RETRY),
         (ErrorCode.REQUEST_TIMED_OUT, Verdict.RETRY),

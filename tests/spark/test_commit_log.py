@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
+from crc32c import crc32c
 
 from aioproducer import Producer
 from aioproducer.core.transaction_handle import TransactionHandle
@@ -169,6 +172,24 @@ def test_a_slice_of_a_load_is_remembered_by_the_marker(broker: FakeBroker) -> No
 
     assert visible(broker) == rows_of(30, 31)
     assert LOG not in broker.cluster.topics
+
+
+def test_a_batch_that_the_cleaner_has_emptied_does_not_end_the_reading(broker: FakeBroker) -> None:
+    for day in (30, 31):
+        job(broker, day).run(0)
+    log = broker.cluster.topics[LOG].partitions[0].log
+    log.batches[0] = replace(log.batches[0], raw=emptied(log.batches[0].raw))
+
+    assert [job(broker, day).run(0)[0].skipped for day in (31, 30)] == [True, False]
+
+
+def emptied(raw: bytes) -> bytes:
+    """The header alone, as Kafka keeps it of the last batch of a producer."""
+    header = bytearray(raw[:61])
+    struct.pack_into(">i", header, 8, 61 - 12)
+    struct.pack_into(">i", header, 57, 0)
+    struct.pack_into(">I", header, 17, crc32c(header[21:]))
+    return bytes(header)
 
 
 def test_the_log_is_read_from_where_it_begins(broker: FakeBroker) -> None:

@@ -47,9 +47,7 @@ class Told:
 
 
 @pytest.fixture(scope="module", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.soak)])
-def told(
-    request: pytest.FixtureRequest, kafka_factory: KafkaFactory, tmp_path_factory: pytest.TempPathFactory
-) -> Told:
+def told(request: pytest.FixtureRequest, kafka_factory: KafkaFactory, tmp_path_factory: pytest.TempPathFactory) -> Told:
     need()
     kafka, directory = kafka_factory(request.param), tmp_path_factory.mktemp("failing")
     topic = directory.name
