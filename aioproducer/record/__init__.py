@@ -5,7 +5,14 @@ from __future__ import annotations
 from .batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, EncodedBatch, encode_batch
 from .c_functions import find_c_functions
 from .compression import LEVELS, Codec, LevelRange, c_level, compress, decompress, require
-from .encoder import BATCH_OVERHEAD, RecordBatchBuilder, murmur2, partition_for_key, record_size_upper_bound
+from .encoder import (
+    BATCH_OVERHEAD,
+    RecordBatchBuilder,
+    murmur2,
+    partition_for_key,
+    partitions_for_keys,
+    record_size_upper_bound,
+)
 from .reader import DEFAULT_MAX_SIZE, Record, RecordBatch, parse_records, read_batches
 
 __all__ = [
@@ -29,6 +36,7 @@ __all__ = [
     "murmur2",
     "parse_records",
     "partition_for_key",
+    "partitions_for_keys",
     "read_batches",
     "record_size_upper_bound",
     "require",

@@ -2,11 +2,20 @@
 
 from typing import Final, final
 
+from typing_extensions import Buffer
+
 from aioproducer.types import BytesLike, Headers
 
 from .reader import Record
 
-__all__ = ["BATCH_OVERHEAD", "RecordBatchBuilder", "murmur2", "partition_for_key", "record_size_upper_bound"]
+__all__ = [
+    "BATCH_OVERHEAD",
+    "RecordBatchBuilder",
+    "murmur2",
+    "partition_for_key",
+    "partitions_for_keys",
+    "record_size_upper_bound",
+]
 
 BATCH_OVERHEAD: Final = 61
 
@@ -30,3 +39,4 @@ class RecordBatchBuilder:
 def record_size_upper_bound(key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int: ...
 def murmur2(data: BytesLike) -> int: ...
 def partition_for_key(key: BytesLike, partitions: int) -> int: ...
+def partitions_for_keys(ends: Buffer, data: Buffer, partitions: int) -> bytes: ...

@@ -10,6 +10,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 
 from . import _pure
@@ -35,7 +36,14 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*)
     void PyErr_Clear()
 
-__all__ = ["BATCH_OVERHEAD", "RecordBatchBuilder", "murmur2", "partition_for_key", "record_size_upper_bound"]
+__all__ = [
+    "BATCH_OVERHEAD",
+    "RecordBatchBuilder",
+    "murmur2",
+    "partition_for_key",
+    "partitions_for_keys",
+    "record_size_upper_bound",
+]
 
 cdef enum:
     OVERHEAD = 61
@@ -421,6 +429,43 @@ def murmur2(data):
 def partition_for_key(key, long long partitions):
     """The partition, 0 to ``partitions`` - 1, that Kafka's default partitioner gives to this serialized key."""
     return <long long>(hash_of(key) & 0x7FFFFFFF) % partitions
+
+
+def partitions_for_keys(ends, data, long long partitions):
+    """``partition_for_key`` for many keys in one buffer, as bytes that hold a number of 32 bits for each."""
+    if not 0 < partitions < 0x80000000:
+        raise ValueError(f"partitions={partitions}: a number from 1 to 2**31 - 1 is expected")
+    cdef const unsigned char[::1] keys = memoryview(data).cast("B") if len(data) else None
+    cdef const unsigned char* first = NULL if keys is None else &keys[0]
+    cdef Py_ssize_t size = 0 if keys is None else keys.shape[0]
+    whole = memoryview(ends)
+    if whole.itemsize != 4 and whole.itemsize != 8:
+        raise ValueError(f"ends are numbers of {whole.itemsize} bytes; 4 or 8 are expected")
+    cdef bint is_wide = whole.itemsize == 8
+    if len(whole) < 2:
+        return b""
+    cdef const unsigned char[::1] bounds = whole.cast("B")
+    cdef const int32_t* narrow = <const int32_t*>&bounds[0]
+    cdef const int64_t* wide = <const int64_t*>&bounds[0]
+    cdef Py_ssize_t rows = len(whole) - 1
+    found = PyBytes_FromStringAndSize(NULL, rows * sizeof(int32_t))
+    cdef int32_t* chosen = <int32_t*>PyBytes_AS_STRING(<PyObject*>found)
+    cdef unsigned int count = <unsigned int>partitions
+    cdef int64_t begin, end = wide[0] if is_wide else narrow[0]
+    cdef Py_ssize_t row
+    cdef bint is_sound = end >= 0
+    with nogil:
+        for row in range(rows):
+            begin = end
+            end = wide[row + 1] if is_wide else narrow[row + 1]
+            if end < begin or end > size:
+                is_sound = False
+            if not is_sound:
+                break
+            chosen[row] = <int32_t>((murmur2_bytes(first + begin, end - begin) & 0x7FFFFFFF) % count)
+    if not is_sound:
+        raise ValueError("the ends of the keys do not fit their data")
+    return found
 
 
 cdef unsigned int hash_of(object data) except? 0xFFFFFFFF:

@@ -8,8 +8,22 @@ from aioproducer._twin import use_native
 
 if TYPE_CHECKING or not use_native("aioproducer.record._native"):
     from ._pure import BATCH_OVERHEAD, RecordBatchBuilder, record_size_upper_bound
-    from .murmur2 import murmur2, partition_for_key
+    from .murmur2 import murmur2, partition_for_key, partitions_for_keys
 else:
-    from ._native import BATCH_OVERHEAD, RecordBatchBuilder, murmur2, partition_for_key, record_size_upper_bound
+    from ._native import (
+        BATCH_OVERHEAD,
+        RecordBatchBuilder,
+        murmur2,
+        partition_for_key,
+        partitions_for_keys,
+        record_size_upper_bound,
+    )
 
-__all__ = ["BATCH_OVERHEAD", "RecordBatchBuilder", "murmur2", "partition_for_key", "record_size_upper_bound"]
+__all__ = [
+    "BATCH_OVERHEAD",
+    "RecordBatchBuilder",
+    "murmur2",
+    "partition_for_key",
+    "partitions_for_keys",
+    "record_size_upper_bound",
+]

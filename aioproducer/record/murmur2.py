@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from aioproducer.types import BytesLike
 
-__all__ = ["murmur2", "partition_for_key"]
+__all__ = ["murmur2", "partition_for_key", "partitions_for_keys"]
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFF_FFFF
+_MOST_PARTITIONS: Final = 2**31 - 1
 
 
 def murmur2(data: BytesLike) -> int:
@@ -24,6 +28,27 @@ def murmur2(data: BytesLike) -> int:
 def partition_for_key(key: BytesLike, partitions: int) -> int:
     """The partition, 0 to ``partitions`` - 1, that Kafka's default partitioner gives to this serialized key."""
     return (_murmur2(key) & 0x7FFF_FFFF) % partitions
+
+
+def partitions_for_keys(ends: Buffer, data: Buffer, partitions: int) -> bytes:
+    """`partition_for_key` for many keys in one buffer, as bytes that hold a number of 32 bits for each.
+
+    ``ends`` are numbers of 32 or 64 bits of this machine, one more than there are keys: as Arrow keeps text and binary,
+    key n lies in ``data`` from the nth of them to the one behind it. Raises ValueError for ends that do not fit ``data``,
+    and for a number of ``partitions`` that no topic has.
+    """
+    if not 0 < partitions <= _MOST_PARTITIONS:
+        raise ValueError(f"partitions={partitions}: a number from 1 to 2**31 - 1 is expected")
+    keys, bounds = memoryview(data).cast("B") if len(memoryview(data)) else memoryview(b""), memoryview(ends)
+    if bounds.itemsize not in (4, 8):
+        raise ValueError(f"ends are numbers of {bounds.itemsize} bytes; 4 or 8 are expected")
+    numbers = bounds.cast("B").cast("i" if bounds.itemsize == 4 else "q").tolist() if len(bounds) else []
+    if not all(begin <= end for begin, end in pairwise(numbers)) or (
+        len(numbers) > 1 and (numbers[0] < 0 or numbers[-1] > len(keys))
+    ):
+        raise ValueError("the ends of the keys do not fit their data")
+    chosen = [partition_for_key(keys[begin:end], partitions) for begin, end in pairwise(numbers)]
+    return struct.pack(f"{len(chosen)}i", *chosen)
 
 
 #: Reads the whole words of a key, by their number; struct would look up the format of each longer one.

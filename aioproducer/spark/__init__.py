@@ -16,6 +16,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from aioproducer.spark.requirements import check_requirements
+
 if TYPE_CHECKING:
     from aioproducer.spark.barrier_write import foreach_batch, write_exactly_once
     from aioproducer.spark.kafka_partitions import partition_for_kafka
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from aioproducer.spark.write_failed import WriteFailed
 
 __all__ = ["AioProducerSource", "WriteFailed", "foreach_batch", "partition_for_kafka", "write_exactly_once"]
+
+check_requirements()
 
 _HOMES = {
     "AioProducerSource": "source",

@@ -25,6 +25,7 @@ from aioproducer.spark.given_options import OptionValue
 from aioproducer.spark.job_coordinator import JobCoordinator
 from aioproducer.spark.job_transaction import JobTransaction
 from aioproducer.spark.kafka_partitions import partition_for_kafka, slots
+from aioproducer.spark.libraries import need_pandas
 from aioproducer.spark.load_errors import cause_of
 from aioproducer.spark.sink_columns import SinkColumns
 from aioproducer.spark.sink_options import DeliveryGuarantee, SinkOptions
@@ -127,7 +128,7 @@ class BarrierWrite:
     """Writes DataFrames with the same options, each in a transaction of its own, marked where it may be run again."""
 
     def __init__(self, options: Mapping[str, OptionValue], *, is_stream: bool) -> None:
-        """Raises `ConfigError` for options that do not fit."""
+        """Raises `ConfigError` for options that do not fit, and where pandas is missing."""
         self.options = SinkOptions.from_spark(options, only=DeliveryGuarantee.EXACTLY_ONCE)
         if self.options.topic is None:
             raise ConfigError(
@@ -137,6 +138,7 @@ class BarrierWrite:
         self._is_stream = is_stream
         if is_stream:
             self.options.check_stream()
+        need_pandas("A write in a barrier stage")
         self._coordinator = JobCoordinator(self.options, is_stream=is_stream)
 
     def run(self, df: DataFrame, query: str, batch: int) -> TaskSummary:
@@ -146,7 +148,8 @@ class BarrierWrite:
         asyncio.run(self._coordinator.prepare())
         if self._report is not None:
             self._report.check()
-        ready = partition_for_kafka(df, self.options.topic, self.options.config)
+        # Fewer tasks than the frame has can be had in a barrier stage only by a shuffle.
+        ready = partition_for_kafka(df, self.options.topic, self.options.config, shuffle=True)
         columns = SinkColumns.of_frame(ready.schema, self.options).registered(self.options)
         rules = TopicRulesReader(self.options)
         rules.learn()

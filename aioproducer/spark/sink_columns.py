@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 from aioproducer.errors import ConfigError
 from aioproducer.spark.avro_schema import AvroSchema
 from aioproducer.spark.json_types import check_json
+from aioproducer.spark.libraries import need
 from aioproducer.spark.schema_registry import SchemaRegistryError, value_subject
 from aioproducer.spark.sink_options import SinkOptions, ValueFormat
 
@@ -40,12 +41,14 @@ class SinkColumns:
 
     @classmethod
     def of_frame(cls, schema: Any, options: SinkOptions) -> Self:
-        """The columns of a DataFrame's ``StructType``; raises `ConfigError`, also for what JSON or Avro cannot have."""
+        """The columns of a DataFrame's ``StructType``; raises `ConfigError`, also for what JSON or Avro cannot have,
+        and for a library that is missing here."""
         columns = cls.of([(field.name, field.dataType.simpleString()) for field in schema.fields], options)
         if not columns.payload:
             return columns
         made_of = [field for field in schema.jsonValue()["fields"] if field["name"] in columns.payload]
         if columns.is_json:
+            need("orjson", "value.format=json", "spark")
             check_json(made_of)
             return columns
         return replace(columns, avro=AvroSchema.of(made_of, options.avro_schema))

@@ -225,6 +225,7 @@ def _producer_config(properties: Mapping[str, object]) -> ProducerConfig:
             "without 'kafka.' before it.)"
         ) from error
     Producer(config)  # refuses what it does not do yet: here, rather than in each task
-    if "batch.size" in properties:
-        return config
-    return config.replace(batch_size=min(_BATCH_SIZE, config.max_request_size, config.buffer_memory))
+    if "batch.size" not in properties:
+        config = config.replace(batch_size=min(_BATCH_SIZE, config.max_request_size, config.buffer_memory))
+    # Nobody waits for the event loop of a task, so it may write as much at once as the system's own buffer takes.
+    return config if "send.buffer.bytes" in properties else config.replace(send_buffer_bytes=-1)

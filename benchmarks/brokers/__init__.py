@@ -7,9 +7,9 @@ from typing import Protocol
 
 from benchmarks.brokers.kafka import RealKafka
 from benchmarks.brokers.mock import MockCluster
-from benchmarks.brokers.read_back import count_committed, count_records
+from benchmarks.brokers.read_back import count_committed, count_records, wait_led
 
-__all__ = ["BROKERS", "Broker", "count_committed", "count_records"]
+__all__ = ["BROKERS", "Broker", "count_committed", "count_records", "wait_led"]
 
 
 class Broker(Protocol):

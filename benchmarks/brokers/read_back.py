@@ -6,7 +6,7 @@ import time
 
 from benchmarks.unavailable import optional
 
-__all__ = ["count_committed", "count_records"]
+__all__ = ["count_committed", "count_records", "wait_led"]
 
 _TIMEOUT = 30.0
 _PATIENCE = 5.0
@@ -54,3 +54,21 @@ def count_committed(servers: str, topic: str, expected: int) -> int:
         return found
     finally:
         consumer.close()
+
+
+def wait_led(servers: str, topic: str) -> None:
+    """Wait until the broker leads all partitions of a topic that was just made, which its metadata tell too early.
+
+    Java's client, refused meanwhile, may wait for another leader until its records expire.
+    """
+    kafka = optional("confluent_kafka")
+    deadline = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            count_records(servers, topic, 0)
+        except kafka.KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return

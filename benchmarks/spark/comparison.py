@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from benchmarks.brokers import BROKERS, Broker, count_committed, count_records
+from benchmarks.brokers import BROKERS, Broker, count_committed, count_records, wait_led
 from benchmarks.cases import Case
 from benchmarks.comparison import WrongCount
 from benchmarks.job import Job
 from benchmarks.measure import Figures
 from benchmarks.results import Results, Run
-from benchmarks.spark.rows import MICRO_BATCHES, PARTITIONS, cached_rows, write_files
+from benchmarks.spark.cold import run_cold
+from benchmarks.spark.jars import spark_kafka_jars
+from benchmarks.spark.rows import COLD, MICRO_BATCHES, PARTITIONS, cached_rows, write_files
 from benchmarks.spark.session import cpu_seconds, session
 from benchmarks.spark.streams import GUARANTEES, run_query
 from benchmarks.spark.ways import WAYS, Way
@@ -46,12 +48,13 @@ class SparkComparison:
 
     def run(self, results: Results, tell: Callable[[str], None], finished: Callable[[str, Case], None]) -> None:
         """Add everything to the results; ``finished`` is called with the broker's kind and the case after each one."""
-        with session() as spark:
+        jars = spark_kafka_jars() if "kafka" in self.brokers else ()
+        with session(jars) as spark:
             for kind in self.brokers:
                 try:
                     with BROKERS[kind]() as broker:
                         results.about[kind] = broker.title
-                        _Comparing(self, results, spark, kind, broker, tell).run(finished)
+                        _Comparing(self, results, spark, jars, kind, broker, tell).run(finished)
                 except Unavailable as error:
                     results.missing.append((kind, "", "", str(error)))
                     tell(str(error))
@@ -69,6 +72,7 @@ class _Comparing:
         comparison: SparkComparison,
         results: Results,
         spark: SparkSession,
+        jars: Sequence[str],
         kind: str,
         broker: Broker,
         tell: Callable[[str], None],
@@ -76,6 +80,7 @@ class _Comparing:
         self._comparison = comparison
         self._results = results
         self._spark = spark
+        self._jars = jars
         self._kind = kind
         self._broker = broker
         self._tell = tell
@@ -86,13 +91,15 @@ class _Comparing:
             if self._kind in case.brokers:
                 if case is MICRO_BATCHES:
                     self._compare_guarantees()
+                elif case is COLD:
+                    self._compare_cold()
                 else:
                     self._compare_jobs(case)
                 finished(self._kind, case)
 
     def _compare_jobs(self, case: Case) -> None:
         rows = cached_rows(self._spark, case, self._comparison.count(case))
-        ways = [way for way in WAYS.values() if way.can(case)]
+        ways = [way for way in WAYS.values() if way.can(case, self._kind)]
         for way in ways:
             self._tell(f"{self._kind}: {case.name}: {way.name} is warmed up")
             for _ in range(self._warm_ups):
@@ -115,8 +122,18 @@ class _Comparing:
             seconds = time.perf_counter() - began
             cpu = cpu_seconds(self._spark) - cpu
             if way.sends:
-                _check(way.title, count_records(self._broker.servers, topic, count), count)
+                counted = count_committed if way.is_transactional else count_records
+                _check(way.title, counted(self._broker.servers, topic, count), count)
         return {"records_per_s": count / seconds, "ms": seconds * 1e3, "cpu_us": cpu / count * 1e6}
+
+    def _compare_cold(self) -> None:
+        count = self._comparison.count(COLD)
+        ways = [way for way in WAYS.values() if way.cold]
+        for number, way in self._turns(ways, COLD):
+            with self._topic(f"{COLD.name}-{way.name}") as topic:
+                figures = run_cold(way, Job(COLD, self._broker.servers, topic, count), self._jars)
+                _check(way.title, count_records(self._broker.servers, topic, 2 * count), 2 * count)
+            self._add(COLD, way.name, number, figures, way.sends)
 
     def _compare_guarantees(self) -> None:
         count = self._comparison.count(MICRO_BATCHES)
@@ -152,6 +169,7 @@ class _Comparing:
     def _topic(self, name: str) -> Generator[str]:
         topic = f"spark-{name}-{uuid.uuid4().hex[:8]}"
         self._broker.create_topic(topic, PARTITIONS)
+        wait_led(self._broker.servers, topic)
         try:
             yield topic
         finally:

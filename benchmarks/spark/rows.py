@@ -12,7 +12,7 @@ from benchmarks.unavailable import optional
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CASES", "MICRO_BATCHES", "PARTITIONS", "TASKS", "cached_rows", "write_files"]
+__all__ = ["CASES", "COLD", "MICRO_BATCHES", "PARTITIONS", "TASKS", "cached_rows", "made_rows", "write_files"]
 
 #: Tasks that run at once: ``local[2]``.
 TASKS: Final = 2
@@ -27,6 +27,12 @@ MICRO_BATCHES: Final = Case(
     brokers=frozenset({"kafka"}),
 )  # fmt: skip
 
+#: Each time in a session that was just started, where the rows are made as they are written.
+COLD: Final = Case(
+    "cold", "the first job of a session: 1,000,000 rows of 100 B, no key, all as it comes", Workload.TABLE, _ROWS,
+    defaults=True, brokers=frozenset({"kafka"}),
+)  # fmt: skip
+
 #: Without "as they come" all producers have batches of up to 1,000,000 bytes and a linger of 5 ms.
 CASES: Final = {
     case.name: case
@@ -35,6 +41,7 @@ CASES: Final = {
         Case("keyed", "1,000,000 rows of 100 B, keyed over 12 partitions", Workload.TABLE, _ROWS, keyed=True),
         Case("defaults", "1,000,000 rows of 100 B, no key, all as it comes", Workload.TABLE, _ROWS, defaults=True),
         MICRO_BATCHES,
+        COLD,
     )
 }
 
@@ -43,10 +50,15 @@ _VALUE: Final = "substr(concat(sha2(cast(id AS string), 256), sha2(cast(-id AS s
 
 def cached_rows(spark: SparkSession, case: Case, count: int) -> DataFrame:
     """So many rows in two partitions, held by the JVM: nobody waits for them to be made."""
-    columns = [_VALUE] if not case.keyed else [f"concat('key-', id % {_KEYS}) AS key", _VALUE]
-    rows = spark.range(0, count, 1, TASKS).selectExpr(*columns).cache()
+    rows = made_rows(spark, case, count).cache()
     rows.count()
     return rows
+
+
+def made_rows(spark: SparkSession, case: Case, count: int) -> DataFrame:
+    """The same rows, which are made where they are asked for."""
+    columns = [_VALUE] if not case.keyed else [f"concat('key-', id % {_KEYS}) AS key", _VALUE]
+    return spark.range(0, count, 1, TASKS).selectExpr(*columns)
 
 
 def write_files(directory: Path, batches: int, count: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,8 @@ _SETTINGS = {
 
 
 @contextmanager
-def session() -> Generator[SparkSession]:
-    """A session that knows all sinks; raises `Unavailable` where Spark cannot run."""
+def session(jars: Sequence[str] = ()) -> Generator[SparkSession]:
+    """A session that knows all sinks, and what is in these jars; raises `Unavailable` where Spark cannot run."""
     try:
         check_spark("This benchmark")
     except SparkMissing as missing:
@@ -47,6 +47,8 @@ def session() -> Generator[SparkSession]:
     builder = SparkSession.builder.master(f"local[{TASKS}]").appName("benchmarks")
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)
+    if jars:
+        builder = builder.config("spark.jars", ",".join(jars))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     for source in (AioProducerSource, ConfluentSource, CountingSource):

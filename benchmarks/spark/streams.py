@@ -1,35 +1,42 @@
-"""One streaming query through our sink, and how long each of its micro-batches took."""
+"""One streaming query through our sink or Spark's own, and how long each of its micro-batches took."""
 
 from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.job import Job
 from benchmarks.measure import Figures
 from benchmarks.spark.rows import TASKS
-from benchmarks.spark.ways import sink_options
+from benchmarks.spark.ways import exactly_once, sink_options, spark_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["GUARANTEES", "run_query"]
 
-GUARANTEES: Final = ("at-least-once", "exactly-once")
+#: What our sink promises in a query; and Spark's own sink, which promises the first.
+GUARANTEES: Final = ("at-least-once", "exactly-once", "spark-kafka")
+
+
+_SINKS: Final[Mapping[str, Callable[[Job], tuple[str, dict[str, str]]]]] = {
+    "at-least-once": lambda job: ("aioproducer", sink_options(job)),
+    "exactly-once": lambda job: ("aioproducer", exactly_once(job)),
+    "spark-kafka": lambda job: ("kafka", spark_options(job)),
+}
 
 
 def run_query(spark: SparkSession, files: Path, job: Job, guarantee: str) -> Figures:
     """Write all files; the figures are medians over the micro-batches without the first one, which prepares the query."""
-    options = sink_options(job) | {"delivery.guarantee": guarantee}
-    if guarantee == "exactly-once":
-        options["transactional.id"] = job.topic
+    sink, options = _SINKS[guarantee](job)
     with tempfile.TemporaryDirectory(prefix="aioproducer-benchmark-") as checkpoint:
         stream = spark.readStream.schema("value string, partition int").option("maxFilesPerTrigger", TASKS)
         rows = stream.parquet(str(files))
         query = (
-            rows.writeStream.format("aioproducer")
+            rows.writeStream.format(sink)
             .options(**options, checkpointLocation=checkpoint)
             .trigger(availableNow=True)
             .start()

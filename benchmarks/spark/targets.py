@@ -25,6 +25,12 @@ def _price_of_exactly_once(results: Results, broker: str) -> float | None:
     return _percent(results.ratio(broker, "micro-batches", "exactly-once", "at-least-once", "batch_ms"), 1)
 
 
+def _share_of(results: Results, broker: str, goal: float) -> float | None:
+    """What exactly once reaches of so many times Spark's own sink."""
+    ratio = results.ratio(broker, "rows", "exactly-once", "spark-kafka", "records_per_s")
+    return None if ratio is None else ratio / goal
+
+
 def _percent(ratio: float | None, whole: float) -> float | None:
     return None if ratio is None else (ratio - whole) * 100
 
@@ -41,6 +47,24 @@ TARGETS: Final = (
     Target("mock", "Spark's handing over of the rows, of our time", 50, _transfer_share, True, "%"),
     Target("mock", "the same, the better aim", 25, _transfer_share, True, "%"),
     Target("kafka", "Spark's handing over of the rows, of our time with Kafka", 50, _transfer_share, True, "%"),
+    *(
+        Target("kafka", f"rows/s of Spark's own sink, {settings}", 1.3, _faster_than(case, other))
+        for case, other, settings in (
+            ("defaults", "spark-kafka", "batches of 256 KiB as ours"),
+            ("defaults", "spark-kafka-plain", "all as it comes"),
+            ("rows", "spark-kafka", "batches of 1,000,000 bytes and a linger of 5 ms"),
+            ("keyed", "spark-kafka", "the same, with keys"),
+        )
+    ),
+    Target("kafka", "exactly once, where no row has to be moved, of at least once (rows/s)", 0.85,
+           lambda results, broker: results.ratio(broker, "rows", "exactly-once", OURS, "records_per_s")),
+    Target("kafka", "the same, of 1.3 x Spark's own sink (rows/s)", 0.85,
+           lambda results, broker: _share_of(results, broker, 1.3)),
+    Target("kafka", "exactly once in micro-batches of 100,000 rows, of at least once (rows/s)", 0.85,
+           lambda results, broker: results.ratio(broker, "micro-batches", "exactly-once", "at-least-once",
+                                                 "records_per_s")),
+    Target("kafka", "the first job of a session, of that with Spark's own sink (time)", 1.0,
+           lambda results, broker: results.ratio(broker, "cold", OURS, "spark-kafka", "ms"), True),
     Target("kafka", "exactly-once over at-least-once, micro-batches of 100,000 rows", 25, _price_of_exactly_once, True,
            "% more"),
 )  # fmt: skip

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from aioproducer.record import _pure
-from aioproducer.record.murmur2 import murmur2, partition_for_key
+from aioproducer.record.murmur2 import murmur2, partition_for_key, partitions_for_keys
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from aioproducer.record import RecordBatchBuilder
     from aioproducer.types import BytesLike
 
@@ -20,9 +22,14 @@ class Twin(NamedTuple):
     record_size_upper_bound: Callable[..., int]
     murmur2: Callable[[BytesLike], int]
     partition_for_key: Callable[[BytesLike, int], int]
+    partitions_for_keys: Callable[[Buffer, Buffer, int], bytes]
 
 
-TWINS = {"python": Twin(_pure.RecordBatchBuilder, _pure.record_size_upper_bound, murmur2, partition_for_key)}
+TWINS = {
+    "python": Twin(
+        _pure.RecordBatchBuilder, _pure.record_size_upper_bound, murmur2, partition_for_key, partitions_for_keys
+    )
+}
 try:
     from aioproducer.record import _native
 except ImportError:  # tests/record/test_twins.py says where that is wrong
@@ -33,6 +40,7 @@ else:
         _native.record_size_upper_bound,
         _native.murmur2,
         _native.partition_for_key,
+        _native.partitions_for_keys,
     )
 
 
@@ -61,3 +69,8 @@ def key_hash(twin: Twin) -> Callable[[BytesLike], int]:
 @pytest.fixture(scope="session")
 def partition_of(twin: Twin) -> Callable[[BytesLike, int], int]:
     return twin.partition_for_key
+
+
+@pytest.fixture(scope="session")
+def partitions_of(twin: Twin) -> Callable[[Buffer, Buffer, int], bytes]:
+    return twin.partitions_for_keys

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import confluent_kafka
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 Hash = Callable[[bytes | bytearray | memoryview], int]
 Partition = Callable[[bytes, int], int]
+Partitions = Callable[["array[int]", bytes, int], bytes]
 
 
 @pytest.mark.parametrize(
@@ -59,3 +63,51 @@ def test_a_key_that_is_not_bytes_is_refused(key_hash: Hash, partition_of: Partit
 def test_there_is_no_partition_among_none(partition_of: Partition) -> None:
     with pytest.raises(ZeroDivisionError):
         partition_of(b"key", 0)
+
+
+def ends_of(keys: Sequence[bytes], width: str, begin: int = 0) -> array[int]:
+    return array(width, accumulate(map(len, keys), initial=begin))
+
+
+def numbers_in(found: bytes) -> list[int]:
+    return list(struct.unpack(f"{len(found) // 4}i", found))
+
+
+@settings(deadline=None)
+@given(
+    keys=st.lists(st.binary(max_size=40)),
+    partitions=st.integers(1, 2**31 - 1),
+    width=st.sampled_from("iq"),
+    before=st.binary(max_size=9),
+    behind=st.binary(max_size=3),
+)
+def test_keys_in_one_buffer_go_where_each_goes_alone(
+    partitions_of: Partitions, keys: list[bytes], partitions: int, width: str, before: bytes, behind: bytes
+) -> None:
+    data = before + b"".join(keys) + behind
+
+    found = partitions_of(ends_of(keys, width, len(before)), data, partitions)
+
+    assert numbers_in(found) == [confluent_kafka.murmur2(key, partitions) for key in keys]
+
+
+@pytest.mark.parametrize("width", "iq")
+@pytest.mark.parametrize("ends", [[0, 4], [3, 2], [-1, 2], [0, 2, 1, 3]])
+def test_keys_that_lie_outside_of_their_buffer_are_refused(
+    partitions_of: Partitions, width: str, ends: list[int]
+) -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        partitions_of(array(width, ends), b"abc", 5)
+
+
+def test_keys_in_one_buffer_need_partitions_and_ends_of_a_known_width(partitions_of: Partitions) -> None:
+    for partitions in (0, -1, 2**31):
+        with pytest.raises(ValueError, match=f"partitions={partitions}"):
+            partitions_of(array("i", [0, 1]), b"a", partitions)
+    with pytest.raises(ValueError, match="numbers of 2 bytes"):
+        partitions_of(array("h", [0, 1]), b"a", 5)
+
+
+@pytest.mark.parametrize("ends", [array("i"), array("q"), array("i", [0])])
+def test_no_keys_have_no_partitions(partitions_of: Partitions, ends: array[int]) -> None:
+    assert partitions_of(ends, b"", 5) == b""

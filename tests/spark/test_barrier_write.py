@@ -10,16 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioproducer import Producer, TransactionCoordinatorClient
-from aioproducer.errors import ConfigError, InvalidRecord
-from aioproducer.record import partition_for_key
-from aioproducer.spark import WriteFailed, foreach_batch, partition_for_kafka, write_exactly_once
+from aioproducer.errors import ConfigError
+from aioproducer.spark import WriteFailed, foreach_batch, write_exactly_once
 from aioproducer.spark.barrier_failure import name_transaction, named_transactions
 from aioproducer.spark.job_coordinator import JobCoordinator
-from aioproducer.spark.kafka_partitions import choose_partitions
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.testing import FakeBroker
 from tests.spark.streams import values_of, write_files
@@ -43,71 +40,11 @@ def committed(broker: FakeBroker) -> Counter[bytes | None]:
     return Counter(record.value for record in broker.records("orders", committed=True))
 
 
-def test_partitions_are_chosen_as_every_kafka_producer_does() -> None:
-    keys = [f"{i}" for i in range(100)]
-
-    [batch] = choose_partitions(7)([pa.record_batch({"key": keys})])
-
-    assert batch.column("partition").to_pylist() == [partition_for_key(key.encode(), 7) for key in keys]
-
-
-@pytest.mark.parametrize("partition", [-1, 5_000_000_000])
-def test_a_partition_that_is_none_is_told_as_the_rows(partition: int) -> None:
-    table = pa.record_batch({"partition": pa.array([0, partition], pa.int64())})
-
-    with pytest.raises(InvalidRecord, match=rf"^A row has {partition} in the column 'partition'"):
-        list(choose_partitions(2)([table]))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("columns", "tasks", "sentence"),
-    [
-        ("1 AS key", None, "The column 'key' is of type int; it must be string or binary"),
-        ("'1' AS partition", None, "The column 'partition' is of type string; it must be int"),
-        ("'k' AS Key", None, "df.withColumnRenamed('Key', 'key')"),
-        ("'k' AS key", 0, "tasks=0: at least one"),
-    ],
-)
-def test_rows_that_cannot_be_placed_are_refused_before_kafka_is_asked(
-    spark: SparkSession, columns: str, tasks: int | None, sentence: str
-) -> None:
-    df = spark.sql(f"SELECT {columns}, 'v' AS value")
-
-    with pytest.raises(ConfigError) as caught:
-        partition_for_kafka(df, "orders", "127.0.0.1:1", tasks)
-
-    assert sentence in str(caught.value)
-
-
 def test_a_client_of_spark_connect_is_refused_before_it_has_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as PySpark does where there is such a session
 
     with pytest.raises(ConfigError, match=r"Spark Connect does not tell .* with format\('aioproducer'\)"):
         foreach_batch({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "orders", "transactional.id": "t"})
-
-
-def test_rows_without_a_key_take_turns_and_a_partition_that_is_given_stays() -> None:
-    table = pa.record_batch({"partition": pa.array([None, 5, None, None, 0], pa.int32()), "value": list("abcde")})
-
-    [batch] = choose_partitions(2)([table])
-
-    assert batch.column("partition").to_pylist() == [0, 5, 1, 0, 0]
-    assert batch.schema.names == ["partition", "value"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_each_partition_is_in_one_task(spark: SparkSession, broker: FakeBroker) -> None:
-    df = spark.range(1000).selectExpr("string(id) AS key", "string(id) AS value")
-
-    placed = partition_for_kafka(df, "orders", broker.bootstrap_servers).selectExpr(
-        "partition", "spark_partition_id() AS task"
-    )
-
-    found = {(row.partition, row.task) for row in placed.distinct().collect()}
-    assert sorted(partition for partition, _ in found) == [0, 1, 2, 3]
 
 
 @pytest.mark.soak  # PySpark 4.3.0 was seen once to start only one of the two tasks of the stage's second try

@@ -43,6 +43,11 @@ def test_batches_are_large_unless_something_says_otherwise(given: dict[str, str]
     assert SinkOptions.from_spark({**SERVERS, **given}).config.batch_size == size
 
 
+def test_the_system_sizes_the_send_buffer_unless_something_says_otherwise() -> None:
+    assert SinkOptions.from_spark(SERVERS).config.send_buffer_bytes == -1
+    assert SinkOptions.from_spark({**SERVERS, "kafka.send.buffer.bytes": "131072"}).config.send_buffer_bytes == 131_072
+
+
 def test_what_spark_adds_is_no_option_of_the_sink() -> None:
     added = {"checkpointlocation": "/tmp/x", "queryname": "q", "path": "p"}
 
