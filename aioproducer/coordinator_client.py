@@ -101,10 +101,10 @@ class TransactionCoordinatorClient:
             config = bootstrap_servers.replace(**options) if options else bootstrap_servers
         else:
             config = ProducerConfig.create(bootstrap_servers, **options)
-        if config.security_protocol != "PLAINTEXT":
+        if config.uses_sasl:
             raise ConfigError(
-                f"security_protocol={config.security_protocol!r}: this version of aioproducer speaks PLAINTEXT only; TLS "
-                "and SASL are not there yet."
+                f"security_protocol={config.security_protocol!r}: this version of aioproducer cannot log in; SASL is not "
+                "there yet."
             )
         if config.transaction_two_phase_commit_enable:
             raise ConfigError(

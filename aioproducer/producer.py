@@ -917,10 +917,10 @@ class Producer(ShortWay):
 
 def _refuse_unsupported(config: ProducerConfig) -> None:
     """Say at once what this version does not do, rather than do something else."""
-    if config.security_protocol != "PLAINTEXT":
+    if config.uses_sasl:
         raise ConfigError(
-            f"security_protocol={config.security_protocol!r}: this version of aioproducer speaks PLAINTEXT only; TLS and "
-            "SASL are not there yet."
+            f"security_protocol={config.security_protocol!r}: this version of aioproducer cannot log in; SASL is not there "
+            "yet."
         )
     if config.metric_reporters:
         raise ConfigError(

@@ -92,9 +92,12 @@ def _level_of(codec: str) -> Callable[[str, str, Mapping[str, object]], Mapping[
 
 
 def _endpoint_identification(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
-    if text.lower() not in ("", "https"):
-        raise refusal(key, text, "'https', or empty to leave the host unchecked")
-    return {"ssl_check_hostname": bool(text)}
+    if text.lower() != "https":
+        raise ConfigError(
+            f"{key}={shown(text)}: a broker's certificate must always be for its host here, as with 'https'; leave the key "
+            f"out, or pass an ssl_context of your own."
+        )
+    return {}
 
 
 def _enabled_protocols(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
@@ -173,7 +176,7 @@ TRANSLATIONS: Final[Mapping[str, Translation]] = MappingProxyType(
         "compression.gzip.level": Translation(("compression_level",), _level_of("gzip")),
         "compression.lz4.level": Translation(("compression_level",), _level_of("lz4")),
         "compression.zstd.level": Translation(("compression_level",), _level_of("zstd")),
-        "ssl.endpoint.identification.algorithm": Translation(("ssl_check_hostname",), _endpoint_identification),
+        "ssl.endpoint.identification.algorithm": Translation(("ssl_context",), _endpoint_identification),
         "ssl.enabled.protocols": Translation(("ssl_min_version",), _enabled_protocols),
         "ssl.protocol": Translation(("ssl_min_version",), _protocol),
         "ssl.keystore.type": Translation(("ssl_certfile",), _store_type),

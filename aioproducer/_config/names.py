@@ -30,6 +30,11 @@ _FOREIGN: Final[Mapping[str, _Foreign]] = MappingProxyType(
         "sasl_kerberos_domain_name": _Foreign("aiokafka", None, "the domain is that of the broker's host"),
         "api_version": _Foreign("aiokafka", None, "versions are agreed with every broker"),
         "loop": _Foreign("aiokafka", None, "the producer runs on the event loop in which it is entered"),
+        "ssl_check_hostname": _Foreign(
+            "aiokafka",
+            "ssl_context",
+            "a broker's certificate must be for its host, unless your context says otherwise",
+        ),
         "ssl_crlfile": _Foreign("kafka-python", "ssl_context", "load the list into a context"),
         "ssl_password": _Foreign("kafka-python", "ssl_key_password"),
         "ssl_ciphers": _Foreign("kafka-python", "ssl_cipher_suites"),

@@ -198,7 +198,6 @@ class ProducerOptions(TypedDict, total=False):
     ssl_truststore_certificates: str | None
     ssl_keystore_certificate_chain: str | None
     ssl_keystore_key: str | Secret | None
-    ssl_check_hostname: bool
     ssl_cipher_suites: str | Sequence[str]
     ssl_min_version: TlsVersion
     sasl_mechanism: SaslMechanism | None
@@ -381,9 +380,6 @@ class OptionValues:
         None, Pem(), "This client's certificate chain, as PEM text (KIP-651)"
     )
     ssl_keystore_key: Secret | None = _secret("This client's key, as PEM text (KIP-651)")
-    ssl_check_hostname: bool = _option(
-        True, Flag(), "Whether a broker's certificate must name its host", java="ssl.endpoint.identification.algorithm"
-    )
     ssl_cipher_suites: tuple[str, ...] = _option(
         (), Ciphers(), "OpenSSL names of the ciphers of TLS 1.2; (): its default"
     )

@@ -19,7 +19,7 @@ import anyio.abc
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.cluster import ClusterMetadata, Node
-from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, BrokerError, KafkaError
 from aioproducer.net.addresses import Resolver
 from aioproducer.net.broker import Broker
 from aioproducer.net.connection import Connection
@@ -32,6 +32,9 @@ logger = logging.getLogger("aioproducer")
 
 #: How long one broker is waited for before another one is tried as well, in seconds (as in RFC 8305).
 _A_MOMENT_S = 0.25
+
+#: So many brokers that refuse the credentials speak for their cluster.
+_ENOUGH_REFUSALS = 3
 
 #: However short the configured pauses are: less would keep the processor busy with failing.
 _LEAST_PAUSE_S = 0.005
@@ -116,6 +119,28 @@ class Brokers:
         """What went wrong last with a broker that has not answered since."""
         failed = [broker for broker in self._known.values() if broker.error is not None]
         return max(failed, key=lambda broker: broker.failed_at).error if failed else None
+
+    def refusal(self, since: float, broker: Broker | None = None) -> AuthenticationError | None:
+        """Why waiting longer will not help: who was asked, in attempts that began at ``since`` or later, refused us.
+
+        Where any broker would do, all must have failed, or some of them refused: credentials are those of the cluster.
+        """
+        if broker is not None:
+            asked = [broker]
+        elif any(each.is_connected for each in self._known.values()):
+            return None
+        else:
+            asked = [each for each in self._known.values() if not each.retired]
+        failed = [
+            each for each in asked if each.attempt is None and each.error is not None and each.attempt_at >= since
+        ]
+        refused = [each for each in failed if isinstance(each.error, AuthenticationError)]
+        if not refused or (len(failed) < len(asked) and len(refused) < _ENOUGH_REFUSALS):
+            return None
+        cause = max(refused, key=lambda each: each.failed_at).error
+        told = AuthenticationError(str(cause))
+        told.__cause__ = cause
+        return told
 
     # -- connecting ---------------------------------------------------------------------------------------------------
 

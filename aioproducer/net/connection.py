@@ -33,6 +33,7 @@ Check: TypeAlias = Callable[[Any], object]
 
 MAX_FRAME_BEFORE_READY = 64 * 1024
 MAX_FRAME = 16 * 1024 * 1024
+_ENOUGH_TO_GUESS = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +60,8 @@ class Connection(asyncio.Protocol):
         self.name = name
         self.last_used = 0.0
         self.error: KafkaError | None = None  # why it is closed
+        self.hung_up = False  # whether it was the other side that ended it
+        self.first_bytes = b""  # what came first, for guessing who it is that is no broker
         self._client_id = client_id
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
@@ -162,6 +165,8 @@ class Connection(asyncio.Protocol):
         """Cut the bytes into answers, and hand each to whoever waits for it."""
         if self.closed:
             return
+        if not self.first_bytes:
+            self.first_bytes = bytes(data[:_ENOUGH_TO_GUESS])
         frames = self._frames
         frames.feed(data)
         try:
@@ -236,6 +241,7 @@ class Connection(asyncio.Protocol):
             f"The connection to broker {self.name} {how}; {self.in_flight} request(s) were in flight."
         )
         error.__cause__ = exc
+        self.hung_up = not self.closed
         self._end(error)
 
     def abort(self, error: KafkaError) -> None:
