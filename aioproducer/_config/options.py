@@ -203,6 +203,9 @@ class ProducerOptions(TypedDict, total=False):
     sasl_mechanism: SaslMechanism | None
     sasl_username: str | None
     sasl_password: str | Secret | None
+    sasl_credentials_provider: Callable[[], object] | None
+    sasl_scram_max_iterations: int
+    sasl_allow_plaintext_secrets: bool
     sasl_oauth_token_provider: TokenProvider | Callable[[], object] | None
     sasl_kerberos_service_name: str | None
     sasl_login_refresh_window_factor: float
@@ -393,6 +396,18 @@ class OptionValues:
     )
     sasl_username: str | None = _text_or_none("User for PLAIN and SCRAM", ours=True)
     sasl_password: Secret | None = _secret("Password for PLAIN and SCRAM", ours=True)
+    sasl_credentials_provider: Callable[[], object] | None = _option(
+        None,
+        Hook("a callable that returns user name and password, plain or async"),
+        "Asked for user and password of PLAIN and SCRAM at each login, where they may change",
+        ours=True,
+    )
+    sasl_scram_max_iterations: int = _option(
+        100_000, Whole(4_096, 10_000_000), "Most iterations of SCRAM that a broker may ask for", ours=True
+    )
+    sasl_allow_plaintext_secrets: bool = _flag(
+        False, "Let PLAIN, OAUTHBEARER and AWS_MSK_IAM speak unencrypted to other machines", ours=True
+    )
     sasl_oauth_token_provider: TokenProvider | Callable[[], object] | None = _option(
         None,
         Hook("a callable that returns a token, plain or async, or an object with a method token()", ("token",)),

@@ -198,21 +198,28 @@ def _incomplete_sasl(c: OptionValues) -> str | None:
             f"{', '.join(unused)} would not be used with sasl_mechanism={c.sasl_mechanism!r}; leave "
             f"{'it' if len(unused) == 1 else 'them'} out."
         )
+    if c.sasl_credentials_provider is not None:
+        both = _changed(c, "sasl_username") + _changed(c, "sasl_password")
+        if both:
+            return f"sasl_credentials_provider gives user and password, so {', '.join(both)} would not be used."
+        return None
     missing = [name for name in needed.get(c.sasl_mechanism, ()) if getattr(c, name) is None]
     if missing:
         return f"sasl_mechanism={c.sasl_mechanism!r} needs {' and '.join(missing)}."
     return _incomplete_oauth(c) if c.sasl_mechanism == "OAUTHBEARER" else None
 
 
+_USER: Final = ("sasl_username", "sasl_password", "sasl_credentials_provider")
+
 #: Beginnings of the options that each mechanism takes.
 _OF_MECHANISM: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "PLAIN": ("sasl_username", "sasl_password"),
-        "SCRAM-SHA-256": ("sasl_username", "sasl_password"),
-        "SCRAM-SHA-512": ("sasl_username", "sasl_password"),
-        "OAUTHBEARER": ("sasl_oauth", "sasl_login_"),
+        "PLAIN": (*_USER, "sasl_allow_plaintext_secrets"),
+        "SCRAM-SHA-256": (*_USER, "sasl_scram_"),
+        "SCRAM-SHA-512": (*_USER, "sasl_scram_"),
+        "OAUTHBEARER": ("sasl_oauth", "sasl_login_", "sasl_allow_plaintext_secrets"),
         "GSSAPI": ("sasl_kerberos_",),
-        "AWS_MSK_IAM": (),
+        "AWS_MSK_IAM": ("sasl_allow_plaintext_secrets",),
     }
 )
 

@@ -78,7 +78,7 @@ class NetworkClient:
         self._closed = False
         self._tasks: anyio.abc.TaskGroup | None = None
         self._ended = asyncio.Event()
-        self._connector = Connector(config, client_id, connect)
+        self._connector = Connector(config, client_id, random, connect)
         self._brokers = Brokers(
             config,
             self.metadata,

@@ -11,10 +11,12 @@ for all of them, which is never later than the first deadline among them and loo
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias, cast
 
@@ -60,6 +62,7 @@ class Connection(asyncio.Protocol):
         self.name = name
         self.last_used = 0.0
         self.error: KafkaError | None = None  # why it is closed
+        self.answers = 0  # how many requests it has answered
         self.hung_up = False  # whether it was the other side that ended it
         self.first_bytes = b""  # what came first, for guessing who it is that is no broker
         self._client_id = client_id
@@ -69,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._frames = FrameReader(MAX_FRAME_BEFORE_READY)
         self._waiting: deque[_Waiting] = deque()
         self._unwritten: deque[_Waiting] = deque()
+        self._held: list[Callable[[], None]] | None = None  # what waits for a login to end, where one is under way
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
@@ -84,7 +88,27 @@ class Connection(asyncio.Protocol):
     @property
     def in_flight(self) -> int:
         """How many requests were sent and not answered (or, without an answer to come, not written)."""
-        return len(self._waiting) + len(self._unwritten)
+        held = 0 if self._held is None else len(self._held)
+        return len(self._waiting) + len(self._unwritten) + held
+
+    @property
+    def is_held(self) -> bool:
+        """Whether requests are kept back now, as another login is under way."""
+        return self._held is not None
+
+    def hold(self) -> None:
+        """Keep requests back until `release`, those of the login excepted: a broker wants nothing else meanwhile (KIP-368).
+
+        What is on its way already is answered first, in order, as ever.
+        """
+        if self._held is None:
+            self._held = []
+
+    def release(self) -> None:
+        """Send what was kept back, in order; their time begins now."""
+        held, self._held = self._held, None
+        for send in held or ():
+            send()
 
     def send(
         self,
@@ -96,16 +120,31 @@ class Connection(asyncio.Protocol):
         expect_response: bool = True,
         raw: bool = False,
         check: Check | None = None,
+        is_login: bool = False,
     ) -> None:
         """Write a request. ``raw``: the callback gets the bytes behind the header instead of a response.
 
-        A response that ``check`` refuses ends the connection. On a connection that is closed, the
-        callback is told soon.
+        ``is_login``: it goes out although the connection is held. A response that ``check`` refuses ends the connection.
+        On a connection that is closed, the callback is told soon.
         """
         transport = self._transport
         if self.closed or transport is None or transport.is_closing():
             gone = self.error or BrokerConnectionError(f"The connection to broker {self.name} is closed.")
             self._loop.call_soon(answered, gone)
+            return
+        if self._held is not None and not is_login:
+            self._held.append(
+                partial(
+                    self.send,
+                    request,
+                    version,
+                    answered,
+                    timeout_s,
+                    expect_response=expect_response,
+                    raw=raw,
+                    check=check,
+                )
+            )
             return
         correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         pieces = encode_request(correlation_id, self._client_id, request, version)
@@ -193,6 +232,7 @@ class Connection(asyncio.Protocol):
         if waiting.check is not None:
             waiting.check(answer)
         self._waiting.popleft()
+        self.answers += 1
         self.last_used = self._loop.time()
         return waiting, answer
 
@@ -271,6 +311,16 @@ class Connection(asyncio.Protocol):
         self._on_lost(self, error)
         for each in told:
             self._tell(each, error)
+        self.release()  # to be told as well, soon
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the other side is on this machine, so that nobody can listen on the way."""
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        try:
+            return peer is not None and ipaddress.ip_address(peer[0].partition("%")[0]).is_loopback
+        except (ValueError, TypeError, IndexError, AttributeError):
+            return False
 
     def configure_socket(self, send_buffer: int, receive_buffer: int) -> None:
         """Set the options of the socket; sizes in bytes, -1 for the system's default."""

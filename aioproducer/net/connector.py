@@ -8,14 +8,16 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from random import Random
 from typing import Any, NamedTuple, TypeAlias
 
 from aioproducer._version import __version__
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import Node
-from aioproducer.errors import AuthenticationError, BrokerConnectionError, ConfigError, KafkaError, ProtocolError
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from aioproducer.net.addresses import Address, Resolver
 from aioproducer.net.connection import Connection, settle
+from aioproducer.net.security.login import Login
 from aioproducer.net.security.strangers import guess_stranger
 from aioproducer.net.security.tls import TlsContexts
 from aioproducer.net.security.tls_failures import explain_tls_failure
@@ -44,20 +46,18 @@ class Established(NamedTuple):
     connection: Connection
     versions: BrokerVersions
     throttle_s: float
+    session_s: float = 0.0  # for how long the broker knows us (KIP-368); 0: as long as the connection is open
 
 
 class Connector:
     """Opens connections, and knows those that are open."""
 
-    def __init__(self, config: ProducerConfig, client_id: str, connect: Connect | None = None) -> None:
-        if config.uses_sasl:
-            raise ConfigError(
-                f"security_protocol={config.security_protocol!r} is not supported yet; nothing is sent without logging in."
-            )
+    def __init__(self, config: ProducerConfig, client_id: str, random: Random, connect: Connect | None = None) -> None:
         self._config = config
         self._client_id = client_id
         self._connect = connect or self._open_socket
         self._tls = TlsContexts(config) if config.uses_tls else None
+        self._login = Login(config, random) if config.uses_sasl else None
         self._loop = asyncio.get_running_loop()
         self._resolver = Resolver()
         self._open: dict[Connection, None] = {}
@@ -84,7 +84,12 @@ class Connector:
                 context = None if self._tls is None else await self._tls.fresh()
                 await self._reach(node, addresses[first:] + addresses[:first], until, on_lost, progress, context)
                 progress.stage = "it took the connection and did not answer ApiVersions; is this Kafka?"
-                return await self._agree(node, progress.reached(), cluster_id)
+                established = await self._agree(node, progress.reached(), cluster_id)
+                if self._login is not None:
+                    progress.stage = f"the {self._config.sasl_mechanism} login did not come to an end"
+                    established = await self._log_in(self._login, node, established)
+                established.connection.ready()
+                return established
         except BaseException as error:
             late = isinstance(error, TimeoutError)
             end = "" if progress.stage.endswith("?") else "."
@@ -94,6 +99,37 @@ class Connector:
             if late:
                 raise gone from error
             raise
+
+    async def _log_in(self, login: Login, node: Node, established: Established) -> Established:
+        connection = established.connection
+        if self._tls is None and not connection.is_local:
+            login.refuse_in_the_clear(node)
+        conversation = await login.prepare(node)
+        session_s = await login.hold(conversation, connection, established.versions)
+        return established._replace(session_s=session_s)
+
+    async def log_in_again(self, node: Node, established: Established) -> float:
+        """Log in on a connection that is in use (KIP-368), whose other requests are held meanwhile.
+
+        Answers for how many seconds the broker knows us from now on. Raises as `connect` does; then the connection is of
+        no use any more. Cancellation: likewise.
+        """
+        assert self._login is not None
+        conversation = await self._login.prepare(node)  # before anybody is kept waiting
+        connection = established.connection
+        connection.hold()
+        try:
+            session_s = await self._login.hold(conversation, connection, established.versions)
+        except BaseException as error:
+            # Before what was held goes out, which the broker would not understand in the middle of a login.
+            gone = BrokerConnectionError(
+                f"The login to broker {node} could not be renewed: {error or 'it took too long.'}"
+            )
+            gone.__cause__ = error if isinstance(error, KafkaError) else None
+            connection.abort(gone)
+            raise
+        connection.release()
+        return session_s
 
     async def close(self, error: KafkaError) -> None:
         """End every connection now.
@@ -196,8 +232,9 @@ class Connector:
     async def _negotiate(self, connection: Connection, cluster_id: str | None, node_id: int) -> Established:
         """Ask for the versions, with an older question where the broker does not understand ours (KIP-511).
 
-        SASL has its place before this. The newest question is only good for the check, and costs another round
-        where the broker does not know it: so it is asked only where there is something to check, and somebody who can.
+        This comes before the login, and the broker answers it to everybody. The newest question is only good for the check,
+        and costs another round where the broker does not know it: so it is asked only where there is something to check, and
+        somebody who can.
         """
         question = ApiVersionsRequest(
             client_software_name=_SOFTWARE_NAME,
@@ -258,7 +295,6 @@ def _established(connection: Connection, version: int, body: bytes) -> Establish
         )
     versions = BrokerVersions.of(response)
     versions.best(MetadataRequest, connection.name)  # a KRaft controller, say, would be connected and of no use
-    connection.ready()
     return Established(connection, versions, response.throttle_time_ms / 1000)
 
 
