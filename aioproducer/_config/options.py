@@ -27,7 +27,6 @@ from aioproducer._config.kinds import (
     SerializerHook,
     SslContext,
     Text,
-    Url,
     Whole,
 )
 from aioproducer._config.option import Option
@@ -56,7 +55,6 @@ MetadataRecoveryStrategy: TypeAlias = Literal["none", "rebootstrap"]
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"]
 TlsVersion: TypeAlias = Literal["TLSv1.2", "TLSv1.3"]
-AssertionAlgorithm: TypeAlias = Literal["RS256", "ES256"]
 
 
 class PartitionerObject(Protocol):
@@ -212,26 +210,6 @@ class ProducerOptions(TypedDict, total=False):
     sasl_login_refresh_window_jitter: float
     sasl_login_refresh_min_period_seconds: int
     sasl_login_refresh_buffer_seconds: int
-    sasl_login_connect_timeout_ms: int | None
-    sasl_login_read_timeout_ms: int | None
-    sasl_login_retry_backoff_ms: int
-    sasl_login_retry_backoff_max_ms: int
-    sasl_oauthbearer_token_endpoint_url: str | None
-    sasl_oauthbearer_scope: str | None
-    sasl_oauthbearer_client_credentials_client_id: str | None
-    sasl_oauthbearer_client_credentials_client_secret: str | Secret | None
-    sasl_oauthbearer_header_urlencode: bool
-    sasl_oauthbearer_assertion_algorithm: AssertionAlgorithm
-    sasl_oauthbearer_assertion_claim_aud: str | None
-    sasl_oauthbearer_assertion_claim_iss: str | None
-    sasl_oauthbearer_assertion_claim_sub: str | None
-    sasl_oauthbearer_assertion_claim_exp_seconds: int
-    sasl_oauthbearer_assertion_claim_nbf_seconds: int
-    sasl_oauthbearer_assertion_claim_jti_include: bool
-    sasl_oauthbearer_assertion_file: str | os.PathLike[str] | None
-    sasl_oauthbearer_assertion_private_key_file: str | os.PathLike[str] | None
-    sasl_oauthbearer_assertion_private_key_passphrase: str | Secret | None
-    sasl_oauthbearer_assertion_template_file: str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -422,40 +400,6 @@ class OptionValues:
     sasl_login_refresh_min_period_seconds: int = _option(60, Whole(0, 900, "seconds"), "Least time between renewals")
     sasl_login_refresh_buffer_seconds: int = _option(
         300, Whole(0, 3_600, "seconds"), "Renew this long before a token ends"
-    )
-    sasl_login_connect_timeout_ms: int | None = _ms_or_none("Time to connect to the token endpoint; None: no limit")
-    sasl_login_read_timeout_ms: int | None = _ms_or_none("Time for the token endpoint to answer; None: no limit")
-    sasl_login_retry_backoff_ms: int = _ms(100, "Pause before the token endpoint is asked again; doubles")
-    sasl_login_retry_backoff_max_ms: int = _ms(10_000, "Longest such pause; at least the shortest")
-    sasl_oauthbearer_token_endpoint_url: str | None = _option(
-        None, Url(), "URL that issues tokens, or file that holds one (KIP-768)"
-    )
-    sasl_oauthbearer_scope: str | None = _text_or_none("Scope to ask for")
-    sasl_oauthbearer_client_credentials_client_id: str | None = _text_or_none("OAuth client id")
-    sasl_oauthbearer_client_credentials_client_secret: Secret | None = _secret("OAuth client secret")
-    sasl_oauthbearer_header_urlencode: bool = _flag(
-        False, "Percent-encode client id and secret in the request's header"
-    )
-    sasl_oauthbearer_assertion_algorithm: AssertionAlgorithm = _option(
-        "RS256", Choice(("RS256", "ES256")), "How assertions are signed (KIP-1139)"
-    )
-    sasl_oauthbearer_assertion_claim_aud: str | None = _text_or_none("Audience of assertions")
-    sasl_oauthbearer_assertion_claim_iss: str | None = _text_or_none("Issuer of assertions")
-    sasl_oauthbearer_assertion_claim_sub: str | None = _text_or_none("Subject of assertions")
-    sasl_oauthbearer_assertion_claim_exp_seconds: int = _option(300, Whole(0, 86_400, "seconds"), "Life of assertions")
-    sasl_oauthbearer_assertion_claim_nbf_seconds: int = _option(
-        60, Whole(0, 3_600, "seconds"), "Back-dating of assertions"
-    )
-    sasl_oauthbearer_assertion_claim_jti_include: bool = _flag(False, "Whether assertions have an id")
-    sasl_oauthbearer_assertion_file: str | None = _file(
-        "File with a ready-made assertion", "sasl.oauthbearer.assertion.file"
-    )
-    sasl_oauthbearer_assertion_private_key_file: str | None = _file(
-        "PEM file of the key that signs assertions", "sasl.oauthbearer.assertion.private.key.file"
-    )
-    sasl_oauthbearer_assertion_private_key_passphrase: Secret | None = _secret("Password of that key")
-    sasl_oauthbearer_assertion_template_file: str | None = _file(
-        "File with claims to put into assertions", "sasl.oauthbearer.assertion.template.file"
     )
     _explicit: frozenset[str] = field(default=frozenset(), compare=False)
 

@@ -26,9 +26,6 @@ DERIVED: Final[Mapping[str, Callable[[OptionValues], int]]] = MappingProxyType(
         "socket_connection_setup_timeout_max_ms": lambda c: max(
             c.socket_connection_setup_timeout_max_ms, c.socket_connection_setup_timeout_ms
         ),
-        "sasl_login_retry_backoff_max_ms": lambda c: max(
-            c.sasl_login_retry_backoff_max_ms, c.sasl_login_retry_backoff_ms
-        ),
     }
 )
 
@@ -114,7 +111,7 @@ def _larger_than_memory(c: OptionValues) -> str | None:
 
 
 def _backoff_above_its_maximum(c: OptionValues) -> str | None:
-    for name in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout", "sasl_login_retry_backoff"):
+    for name in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
         first, longest = getattr(c, f"{name}_ms"), getattr(c, f"{name}_max_ms")
         if first > longest:
             return f"{name}_ms={first} is larger than {name}_max_ms={longest}; raise the maximum, or leave it out."
@@ -230,24 +227,12 @@ def _unused_by_mechanism(c: OptionValues) -> list[str]:
 
 
 def _incomplete_oauth(c: OptionValues) -> str | None:
-    url = c.sasl_oauthbearer_token_endpoint_url
-    if (c.sasl_oauth_token_provider is None) == (url is None):
+    if c.sasl_oauth_token_provider is None:
         return (
-            "sasl_mechanism='OAUTHBEARER' takes its tokens from sasl_oauth_token_provider or from "
-            "sasl_oauthbearer_token_endpoint_url; give exactly one of them."
+            "sasl_mechanism='OAUTHBEARER' takes its tokens from sasl_oauth_token_provider; give it a callable, or one of "
+            "aioproducer.oauth."
         )
-    if url is None:
-        given = _changed(c, "sasl_oauthbearer_")
-        return f"sasl_oauth_token_provider gives tokens, so {', '.join(given)} would not be used." if given else None
-    client = (c.sasl_oauthbearer_client_credentials_client_id, c.sasl_oauthbearer_client_credentials_client_secret)
-    assertion = c.sasl_oauthbearer_assertion_file or c.sasl_oauthbearer_assertion_private_key_file
-    if url.lower().startswith("file:") or assertion or all(client):
-        return None
-    return (
-        "sasl_oauthbearer_token_endpoint_url needs something to ask for a token with: give "
-        "sasl_oauthbearer_client_credentials_client_id and sasl_oauthbearer_client_credentials_client_secret, or "
-        "sasl_oauthbearer_assertion_private_key_file, or sasl_oauthbearer_assertion_file."
-    )
+    return None
 
 
 def _changed(c: OptionValues, prefix: str) -> list[str]:
