@@ -16,6 +16,7 @@ from aioproducer.config import ProducerConfig, Secret
 from aioproducer.core.cluster import Node
 from aioproducer.core.sasl.conversation import Ask, Authenticated, Conversation
 from aioproducer.core.sasl.mechanism import Derive, Mechanism
+from aioproducer.core.sasl.msk_iam import MskIam
 from aioproducer.core.sasl.oauthbearer import OAuthBearer
 from aioproducer.core.sasl.plain import Plain
 from aioproducer.core.sasl.scram import ALGORITHMS, Scram, salted_password
@@ -111,6 +112,10 @@ class Login:
             return OAuthBearer(token.value, token.extensions)
         if name == "PLAIN":
             return Plain(*await self._credentials())
+        if name == "AWS_MSK_IAM":
+            from aioproducer.net.security.msk_iam import signed_payload
+
+            return MskIam(await anyio.to_thread.run_sync(signed_payload, node.host, abandon_on_cancel=True))
         if name is not None and name in ALGORITHMS:
             username, password = await self._credentials()
             nonce = secrets.token_urlsafe(_NONCE_BYTES)
