@@ -358,7 +358,10 @@ class Sender:
         self._learn_leader(node, batch, code, answer, response)
         if verdict is Verdict.FENCED and self._transactions is None:
             self._sequences.fenced(batch)
-        if verdict is Verdict.RENUMBER and (
+        if verdict is Verdict.FORGOTTEN and self._may_take_another_id(batch):
+            self._sequences.unexpected(batch, code, answer.log_start_offset)
+            self._retry_or_fail(batch, error, now)
+        elif verdict is Verdict.RENUMBER and (
             batch.whole_in_doubt or (code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written)
         ):
             # The broker forgot what would tell a repeat from news, or knows the batch as a part of a larger one only: under
@@ -392,6 +395,12 @@ class Sender:
         else:
             record_errors = {each.batch_index: each.batch_index_error_message or "" for each in answer.record_errors}
             self._accumulator.fail(batch, self._named(batch, error), now, record_errors=record_errors)
+
+    def _may_take_another_id(self, batch: ProducerBatch) -> bool:
+        """Whether a batch may be sent under another producer id, as it is certainly not in the log under this one."""
+        if self._transactions is not None or not self._sequences.idempotent:
+            return False
+        return not (batch.possibly_written or batch.whole_in_doubt)
 
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
         if self._shared is not None and self._transactions is not None and self._transactions.is_shared:

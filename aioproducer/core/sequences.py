@@ -289,6 +289,9 @@ class Sequences:
         if code == ErrorCode.UNKNOWN_PRODUCER_ID:
             # Without a log start offset an old broker cannot say whether retention removed the producer's state.
             bump = log_start_offset != -1
+        elif code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            self._is_fenced |= batch.producer_id == self.producer_id  # no epoch of an id that is not known will do
+            bump = True
         elif state.unresolved:
             # An earlier attempt of this batch may be held up on its way, behind those of the lost one, and be written yet:
             # under new numbers it would not be recognised. The old ones are repeated until its own time is over.

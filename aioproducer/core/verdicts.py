@@ -18,6 +18,7 @@ class Verdict(Enum):
     RETRY = auto()
     SPLIT = auto()
     RENUMBER = auto()  # the broker's view of the sequence differs: core.sequences decides
+    FORGOTTEN = auto()  # the broker does not know the producer id (any more): another one is needed
     FENCED = auto()  # it fails, and so will all that follow under this producer id
     FAIL = auto()
 
@@ -29,6 +30,7 @@ _PRODUCE: Mapping[int, Verdict] = {
     ErrorCode.MESSAGE_TOO_LARGE: Verdict.SPLIT,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict.RENUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID: Verdict.RENUMBER,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Verdict.FORGOTTEN,  # Event Hubs; Kafka's leaders never say it to Produce
     ErrorCode.INVALID_PRODUCER_EPOCH: Verdict.FENCED,
     ErrorCode.PRODUCER_FENCED: Verdict.FENCED,
 }

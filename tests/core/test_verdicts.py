@@ -23,6 +23,7 @@ from aioproducer.protocol.error_codes import ErrorCode
         (ErrorCode.UNKNOWN_TOPIC_ID, Verdict.RETRY),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Verdict.FAIL),
         (ErrorCode.INVALID_RECORD, Verdict.FAIL),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, Verdict.FORGOTTEN),
         (ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.FENCED),
         (ErrorCode.PRODUCER_FENCED, Verdict.FENCED),
         (9999, Verdict.FAIL),
