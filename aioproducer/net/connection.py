@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
                 raise ProtocolError(f"{frames.pending} byte(s) came, and nothing was asked.")
         except ProtocolError as error:
             broken = ProtocolError(f"Broker {self.name} sent something that is of no use: {error}")
-            broken.__cause__ = error
+            broken.__cause__ = error.with_traceback(None)  # whose frames would keep all that came as long as the error
             self.abort(broken)
 
     def _read(self, frame: bytes) -> tuple[_Waiting, object]:
@@ -305,6 +305,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._frames = FrameReader(MAX_FRAME_BEFORE_READY)  # errors remember the connection, and need no bytes of it
         told = [*self._waiting, *self._unwritten]
         self._waiting.clear()
         self._unwritten.clear()

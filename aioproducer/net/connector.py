@@ -199,16 +199,18 @@ class Connector:
         try:
             opened.setblocking(False)
             await self._loop.sock_connect(opened, (address.host, address.port))
-            progress.stage = "it took the connection and did not agree on TLS; is this a listener with TLS?"
+        except BaseException:
+            opened.close()
+            raise
+        progress.stage = "it took the connection and did not agree on TLS; is this a listener with TLS?"
+        try:
             _, connection = await self._loop.create_connection(
                 make, sock=opened, ssl=context, server_hostname=host, ssl_handshake_timeout=_NEVER_S
             )
-        except BaseException as error:
-            opened.close()
-            began = progress.stage.startswith("it took")
-            if began and isinstance(error, OSError) and not isinstance(error, TimeoutError):
-                raise explain_tls_failure(node, host, error) from error
+        except TimeoutError:
             raise
+        except OSError as error:
+            raise explain_tls_failure(node, host, error) from error
         return connection
 
     async def _agree(self, node: Node, connection: Connection, cluster_id: str | None) -> Established:
