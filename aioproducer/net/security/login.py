@@ -112,6 +112,10 @@ class Login:
             return OAuthBearer(token.value, token.extensions)
         if name == "PLAIN":
             return Plain(*await self._credentials())
+        if name == "GSSAPI":
+            from aioproducer.net.security.gssapi import Gssapi
+
+            return Gssapi(self._config.sasl_kerberos_service_name or "kafka", node.host)
         if name == "AWS_MSK_IAM":
             from aioproducer.net.security.msk_iam import signed_payload
 
@@ -120,7 +124,7 @@ class Login:
             username, password = await self._credentials()
             nonce = secrets.token_urlsafe(_NONCE_BYTES)
             return Scram(name, username, password, nonce, self._config.sasl_scram_max_iterations)
-        raise ConfigError(f"sasl_mechanism={name!r} is not there yet.")
+        raise ConfigError(f"sasl_mechanism={name!r} is not known.")  # the configuration refuses it before
 
     async def _credentials(self) -> tuple[str, Secret]:
         provider = self._config.sasl_credentials_provider
