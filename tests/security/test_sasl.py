@@ -23,6 +23,7 @@ from aioproducer import (
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import FakeBroker, Logins
 from aioproducer.testing.certificates import CertificateAuthority
+from aioproducer.testing.secured import SecuredBroker
 from tests.conftest import QUICK, until
 
 TOPIC = {"orders": 1}
@@ -94,6 +95,12 @@ async def test_a_transactional_producer_logs_in() -> None:
         async with Producer(broker.bootstrap_servers, **given) as producer, producer.transaction() as txn:
             await txn.enqueue("orders", b"value")
         assert len(broker.records("orders", committed=True)) == 1
+
+
+async def test_the_fixture_gives_a_secured_broker_in_one_line(secured_broker: SecuredBroker) -> None:
+    async with Producer(secured_broker.bootstrap_servers, **secured_broker.client_options) as producer:
+        await producer.send("orders", b"value")
+    secured_broker.assert_sent("orders", value=b"value")
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
