@@ -251,6 +251,8 @@ class Ciphers(Kind):
         if not all(isinstance(word, str) and word for word in words):
             raise refusal(name, value, self.allowed())
         for word in cast("tuple[str, ...]", words):
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", word):  # '@SECLEVEL=0' and the like would weaken the rest
+                raise refusal(name, word, f"{self.allowed()}; for rules of OpenSSL pass an ssl_context")
             # OpenSSL passes over a name that it does not know, as long as it knows one of the others.
             if word.upper().startswith(("TLS_", "SSL_")):
                 raise refusal(name, word, f"{self.allowed()}; those of TLS 1.3 need an ssl_context")

@@ -24,6 +24,7 @@ from aioproducer.net.addresses import Resolver
 from aioproducer.net.broker import Broker
 from aioproducer.net.connection import Connection
 from aioproducer.net.connector import Connector, Established
+from aioproducer.net.security.tls_failures import HostRefused
 from aioproducer.protocol.error_codes import ErrorCode
 
 __all__ = ["Brokers"]
@@ -147,7 +148,8 @@ class Brokers:
             each for each in asked if each.attempt is None and each.error is not None and each.attempt_at >= since
         ]
         refused = [each for each in failed if isinstance(each.error, AuthenticationError)]
-        if not refused or (len(failed) < len(asked) and len(refused) < _ENOUGH_REFUSALS):
+        of_cluster = [each for each in refused if not isinstance(each.error, HostRefused)]
+        if not refused or (len(failed) < len(asked) and len(of_cluster) < _ENOUGH_REFUSALS):
             return None
         cause = max(refused, key=lambda each: each.failed_at).error
         told = AuthenticationError(str(cause))
@@ -225,6 +227,8 @@ class Brokers:
                         self.throttle(broker, established.throttle_s)
         except KafkaError as error:
             self._failed(broker, error)
+        except Exception as error:  # of whatever a login asks: one that fails must not end the producer
+            self._failed(broker, _unforeseen(broker, error))
         finally:
             broker.attempt = None
             self._on_change()
@@ -251,8 +255,14 @@ class Brokers:
         try:
             async with asyncio.timeout(self._long_login_s):
                 session_s = await self._connector.log_in_again(broker.node, established)
-        except (KafkaError, TimeoutError) as error:
+        except TimeoutError:
+            connection.abort(
+                BrokerConnectionError(f"The login to broker {broker.node} could not be renewed: it took too long.")
+            )
+        except KafkaError as error:
             connection.abort(BrokerConnectionError(f"The login to broker {broker.node} could not be renewed: {error}"))
+        except Exception as error:
+            connection.abort(_unforeseen(broker, error))
         else:
             if not connection.in_flight:
                 connection.last_used = used  # logging in is no reason to keep a connection that nobody uses
@@ -420,3 +430,8 @@ class Brokers:
         known, self._known = self._known, {}
         for broker in known.values():
             broker.close(error)
+
+
+def _unforeseen(broker: Broker, error: Exception) -> BrokerConnectionError:
+    # Neither its text nor its traceback: they may hold what the login is made of.
+    return BrokerConnectionError(f"Broker {broker.node} could not be connected: {type(error).__name__} was raised.")

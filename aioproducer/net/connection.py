@@ -37,6 +37,9 @@ MAX_FRAME_BEFORE_READY = 64 * 1024
 MAX_FRAME = 16 * 1024 * 1024
 _ENOUGH_TO_GUESS = 8
 
+#: How often to look, over TLS, whether everything has left for the operating system.
+_LOOK_AGAIN_S = 0.01
+
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
@@ -69,10 +72,11 @@ class Connection(asyncio.Protocol):
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._beneath: asyncio.WriteTransport | None = None  # of TLS, which does not count what waits there
         self._frames = FrameReader(MAX_FRAME_BEFORE_READY)
         self._waiting: deque[_Waiting] = deque()
         self._unwritten: deque[_Waiting] = deque()
-        self._held: list[Callable[[], None]] | None = None  # what waits for a login to end, where one is under way
+        self._held: list[tuple[Callable[[], None], Answered]] | None = None  # where a login is under way: what waits
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
@@ -107,8 +111,12 @@ class Connection(asyncio.Protocol):
     def release(self) -> None:
         """Send what was kept back, in order; their time begins now."""
         held, self._held = self._held, None
-        for send in held or ():
-            send()
+        for send, answered in held or ():
+            try:
+                send()
+            except Exception as error:  # a request that cannot be encoded must not cost those behind it their answers
+                gone = ProtocolError(f"A request to broker {self.name} could not be sent: {error}")
+                self._loop.call_soon(answered, gone)
 
     def send(
         self,
@@ -133,18 +141,17 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(answered, gone)
             return
         if self._held is not None and not is_login:
-            self._held.append(
-                partial(
-                    self.send,
-                    request,
-                    version,
-                    answered,
-                    timeout_s,
-                    expect_response=expect_response,
-                    raw=raw,
-                    check=check,
-                )
+            again = partial(
+                self.send,
+                request,
+                version,
+                answered,
+                timeout_s,
+                expect_response=expect_response,
+                raw=raw,
+                check=check,
             )
+            self._held.append((again, answered))
             return
         correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         pieces = encode_request(correlation_id, self._client_id, request, version)
@@ -162,7 +169,7 @@ class Connection(asyncio.Protocol):
         # Until Python 3.12.9 and 3.13.2 writelines() forgets to tell that it did not get rid of everything (gh-127655).
         transport.set_write_buffer_limits(high=0)
         if transport.get_write_buffer_size() == 0:
-            self._loop.call_soon(self._written)
+            self._loop.call_soon(self._written)  # which looks beneath as well
 
     def resume_writing(self) -> None:
         """The operating system has taken everything (the transport's limits are zero)."""
@@ -172,6 +179,9 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if not self._unwritten or transport is None or transport.get_write_buffer_size() > 0:
             return  # more was written meanwhile: `resume_writing` comes when that has left, too
+        if self._beneath is not None and self._beneath.get_write_buffer_size() > 0:
+            self._loop.call_later(_LOOK_AGAIN_S, self._written)  # nobody tells when that has left
+            return
         self.last_used = self._loop.time()
         unwritten, self._unwritten = self._unwritten, deque()
         for each in unwritten:
@@ -199,6 +209,11 @@ class Connection(asyncio.Protocol):
             return
         self._transport.set_write_buffer_limits(high=0)
         self.last_used = self._loop.time()
+
+    def above(self, beneath: asyncio.WriteTransport, transport: asyncio.Transport) -> None:
+        """TLS was agreed over the transport ``beneath``; ``transport`` is the one that encrypts."""
+        self._beneath = beneath
+        self.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         """Cut the bytes into answers, and hand each to whoever waits for it."""
@@ -258,7 +273,7 @@ class Connection(asyncio.Protocol):
 
     def _check_time(self) -> None:
         self._timer = None
-        if not self.in_flight:
+        if not (self._waiting or self._unwritten):  # what is held has no deadline yet
             return
         first = min(chain(self._waiting, self._unwritten), key=lambda waiting: waiting.deadline)
         if self._loop.time() < first.deadline:

@@ -123,7 +123,7 @@ class Connector:
         except BaseException as error:
             # Before what was held goes out, which the broker would not understand in the middle of a login.
             gone = BrokerConnectionError(
-                f"The login to broker {node} could not be renewed: {error or 'it took too long.'}"
+                f"The login to broker {node} could not be renewed: {str(error) or 'it took too long.'}"
             )
             gone.__cause__ = error if isinstance(error, KafkaError) else None
             connection.abort(gone)
@@ -203,14 +203,19 @@ class Connector:
             opened.close()
             raise
         progress.stage = "it took the connection and did not agree on TLS; is this a listener with TLS?"
+        beneath, _ = await self._loop.create_connection(asyncio.Protocol, sock=opened)
+        connection = make()
         try:
-            _, connection = await self._loop.create_connection(
-                make, sock=opened, ssl=context, server_hostname=host, ssl_handshake_timeout=_NEVER_S
+            transport = await self._loop.start_tls(
+                beneath, connection, context, server_hostname=host, ssl_handshake_timeout=_NEVER_S
             )
-        except TimeoutError:
+        except BaseException as error:
+            beneath.abort()
+            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+                raise explain_tls_failure(node, host, error) from error
             raise
-        except OSError as error:
-            raise explain_tls_failure(node, host, error) from error
+        assert transport is not None  # only if the connection was lost, which raises
+        connection.above(beneath, transport)
         return connection
 
     async def _agree(self, node: Node, connection: Connection, cluster_id: str | None) -> Established:

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioproducer.core.sasl.mechanism import Derive, Done, Mechanism, MechanismError, Say, Step
+from aioproducer.core.sasl.words import shown
 from aioproducer.errors import AuthenticationError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (
@@ -34,7 +35,6 @@ from aioproducer.protocol.messages import (
 __all__ = ["Action", "Ask", "Authenticated", "Conversation", "State"]
 
 _MOST_ROUNDS: Final = 10  # the longest mechanism (GSSAPI) has four
-_MOST_SHOWN: Final = 500
 
 
 class State(Enum):
@@ -108,7 +108,7 @@ class Conversation:
 
     def _first(self, response: SaslHandshakeResponse) -> Action:
         if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            offered = ", ".join(response.mechanisms[:20])[:_MOST_SHOWN] or "none"
+            offered = shown(", ".join(response.mechanisms[:20])) or "none"
             raise MechanismError(f"does not offer it; it offers {offered} (sasl_mechanism)")
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             raise MechanismError(
@@ -120,8 +120,8 @@ class Conversation:
 
     def _next(self, response: SaslAuthenticateResponse) -> Action:
         if response.error_code != ErrorCode.NONE:
-            told = (response.error_message or "")[:_MOST_SHOWN].rstrip(".") or f"error {response.error_code}"
-            raise MechanismError(f"refused the credentials: {self._mechanism.explain(told)}")
+            told = (response.error_message or "").rstrip(".") or f"error {response.error_code}"
+            raise MechanismError(f"refused the credentials: {shown(self._mechanism.explain(told))}")
         self._lifetime_ms = response.session_lifetime_ms
         self._rounds += 1
         if self._rounds > _MOST_ROUNDS:

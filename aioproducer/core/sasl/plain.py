@@ -22,7 +22,11 @@ class Plain:
         """The one message; raises `MechanismError` for what it cannot hold."""
         if "\0" in self._username or "\0" in self._password.reveal():
             raise MechanismError("cannot be told a user name or password with a NUL character in it")
-        return Say(Token(f"\0{self._username}\0{self._password.reveal()}".encode()))
+        try:
+            return Say(Token(f"\0{self._username}\0{self._password.reveal()}".encode()))
+        except UnicodeEncodeError:
+            pass  # the error holds what it could not encode
+        raise MechanismError("cannot be told a user name or password that is no text in UTF-8")
 
     def challenged(self, token: bytes) -> Step:
         """The broker has nothing to add."""
@@ -35,5 +39,6 @@ class Plain:
         raise AssertionError(salted)
 
     def explain(self, message: str) -> str:
-        """What the broker says."""
-        return message
+        """What the broker says, unless it says the password."""
+        password = self._password.reveal()
+        return message.replace(password, "***") if password else message

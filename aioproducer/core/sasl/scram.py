@@ -19,6 +19,7 @@ from typing import Final
 
 from aioproducer._config.secret import Secret
 from aioproducer.core.sasl.mechanism import Derive, Done, MechanismError, Say, Step, Token
+from aioproducer.core.sasl.words import shown
 
 __all__ = ["ALGORITHMS", "LEAST_ITERATIONS", "Scram", "salted_password"]
 
@@ -124,7 +125,7 @@ def _fields(text: str, expected: str) -> dict[str, str]:
     if len(found) != len(parts):
         raise MechanismError("sent something that is not SCRAM")
     if found[0][0] == "e":
-        raise MechanismError(f"refused: {found[0][1]!r}")
+        raise MechanismError(f"refused: {shown(found[0][1])!r}")
     if found[0][0] == "m":
         raise MechanismError("demands an extension of SCRAM that nobody knows here")
     if "".join(name for name, _ in found[: len(expected)]) != expected:

@@ -7,6 +7,7 @@ least. No option changes that. Who needs something else passes an `ssl.SSLContex
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import tempfile
 from collections.abc import Generator
@@ -19,6 +20,10 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError
 
 __all__ = ["TlsContexts", "make_context"]
+
+_CERTIFICATE: Final = re.compile(
+    r"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----[A-Za-z0-9+/=\s]*-----END [A-Z0-9 ]*-----"
+)
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -55,16 +60,28 @@ def make_context(config: ProducerConfig) -> ssl.SSLContext:
 
 def _trusting(config: ProducerConfig) -> ssl.SSLContext:
     """A context that trusts the authorities that were named and nobody else; the system's where none were."""
+    text = config.ssl_truststore_certificates
     try:
-        return ssl.create_default_context(cafile=config.ssl_cafile, cadata=config.ssl_truststore_certificates)
+        return ssl.create_default_context(
+            cafile=config.ssl_cafile, cadata=None if text is None else _certificates(text)
+        )
     except (OSError, ValueError) as error:
         named = "ssl_truststore_certificates" if config.ssl_cafile is None else f"ssl_cafile={config.ssl_cafile!r}"
         raise _unreadable(f"{named} cannot be read as certificates in PEM", error) from error
 
 
+def _certificates(text: str) -> str:
+    """The certificates without what stands between them: bundles have names there, and Python takes ASCII only."""
+    found = _CERTIFICATE.findall(text)
+    if not found:
+        raise ValueError("no certificate is in it")
+    return "\n".join(found)
+
+
 def _restrict(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
     try:
-        context.set_ciphers(":".join(suites))
+        # Suites without authentication need no certificate, whatever is verified; those without encryption are no TLS.
+        context.set_ciphers(":".join((*suites, "!aNULL", "!eNULL")))
     except ssl.SSLError as error:
         raise _unreadable(f"ssl_cipher_suites={':'.join(suites)!r} names no cipher that OpenSSL has", error) from error
 

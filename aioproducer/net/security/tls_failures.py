@@ -9,7 +9,7 @@ from typing import Final
 
 from aioproducer.errors import AuthenticationError, BrokerConnectionError
 
-__all__ = ["explain_tls_failure"]
+__all__ = ["HostRefused", "explain_tls_failure"]
 
 #: OpenSSL's X509_V_ERR_ codes.
 _EXPIRED: Final = 10
@@ -48,19 +48,23 @@ _REASONS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+class HostRefused(AuthenticationError):
+    """One host and this client could not agree on TLS, which says nothing about the other hosts of the cluster."""
+
+
 def explain_tls_failure(node: object, host: str, error: OSError) -> BrokerConnectionError:
     """The error for a connection on which TLS was not agreed; ``host`` is the name that the certificate had to be for.
 
     An `AuthenticationError` where trying again will not help.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        return AuthenticationError(f"Broker {node} was not trusted (TLS): {_why_not_trusted(host, error)}.")
+        return HostRefused(f"Broker {node} was not trusted (TLS): {_why_not_trusted(host, error)}.")
     if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
         sentence = _REASONS.get(error.reason or "")
         if sentence is None:
             return BrokerConnectionError(f"TLS with broker {node} failed: {error.reason or error.strerror or error}.")
         end = "" if sentence.endswith("?") else "."
-        kind = BrokerConnectionError if sentence is _IS_IT_PLAINTEXT else AuthenticationError
+        kind = BrokerConnectionError if sentence is _IS_IT_PLAINTEXT else HostRefused
         return kind(f"Broker {node} {sentence}{end}")
     return BrokerConnectionError(
         f"Broker {node} closed the connection when TLS was to be agreed: is this a listener without TLS "
