@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import struct
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from aioproducer import ConfigError, Producer
+from aioproducer._config.secret import Secret
 from aioproducer.config import ProducerConfig
+from aioproducer.core.sasl.mechanism import MechanismError
+from aioproducer.core.sasl.oauthbearer import OAuthBearer
+from aioproducer.core.sasl.plain import Plain
 from aioproducer.core.sasl.words import shown
 from aioproducer.errors import AuthenticationError, KafkaError
 from aioproducer.net.connection import Connection
+from aioproducer.net.security.login import REVEALING
 from aioproducer.net.security.tls import make_context
-from aioproducer.protocol.messages import ApiVersionsRequest, MetadataRequest
+from aioproducer.protocol import encode_response
+from aioproducer.protocol.messages import ApiVersionsRequest, MetadataRequest, SaslHandshakeResponse
 from aioproducer.testing import FakeBroker, Logins
 from aioproducer.testing.certificates import CertificateAuthority
 from tests.conftest import QUICK
+from tests.net.peers import peer, read_request, versions_answer
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +184,84 @@ def test_a_context_of_ones_own_says_what_it_does_in_ones_own_code(authority: Cer
     config = ProducerConfig.create("localhost:9093", security_protocol="SSL", ssl_context=context)
 
     assert config.ssl_context is context
+
+
+class Peername(asyncio.Transport):
+    """A transport that knows who is at the other end, and nothing else."""
+
+    def __init__(self, peer: object) -> None:
+        super().__init__({"peername": peer})
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("peer", "is_local"),
+    [
+        (("127.0.0.1", 9092), True),
+        (("127.3.2.1", 9092), True),
+        (("::1", 9092, 0, 0), True),
+        (("::ffff:10.0.0.1", 9092, 0, 0), False),
+        (("fe80::1%eth0", 9092, 0, 2), False),
+        (("10.0.0.1", 9092), False),
+        (("192.0.2.7", 9092), False),
+        ("/run/kafka.sock", False),
+        (None, False),
+    ],
+)
+async def test_secrets_stay_on_this_machine_only_where_the_other_end_is_on_it(peer: object, *, is_local: bool) -> None:
+    connection = Connection("1", "test", lambda *_: None)
+    connection.connection_made(Peername(peer))
+
+    assert connection.is_local is is_local
+
+
+@pytest.mark.parametrize("given", [("al\0ice", "secret"), ("alice", "sec\0ret"), ("alice", "sec\udcffret")])
+def test_plain_refuses_what_it_cannot_hold_without_showing_it(given: tuple[str, str]) -> None:
+    user, password = given
+    with pytest.raises(MechanismError, match="cannot be told a user name or password") as refused:
+        Plain(user, Secret(password)).start()
+
+    assert "sec" not in str(refused.value)
+    assert (refused.value.__cause__, refused.value.__context__) == (None, None)
+
+
+@pytest.mark.parametrize("extensions", [{"auth": "x"}, {"a": "x\x01auth=Bearer y"}, {"a b": "x"}, {"": "x"}])
+def test_an_extension_cannot_become_something_else_in_the_message(extensions: dict[str, str]) -> None:
+    with pytest.raises(MechanismError, match="cannot be told the extension"):
+        OAuthBearer(Secret("token"), extensions).start()
+
+
+def test_a_broker_that_repeats_the_token_does_not_bring_it_into_the_error() -> None:
+    mechanism = OAuthBearer(Secret("canary-token"), {})
+    mechanism.start()
+    mechanism.challenged(b'{"status": "invalid canary-token\\n"}')
+
+    assert mechanism.explain("canary-token is bad") == "*** is bad (status invalid ***\\n)"
+
+
+async def test_before_the_login_is_over_no_large_frame_is_waited_for() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        header, _ = await read_request(reader)
+        writer.write(versions_answer(header))
+        header, _ = await read_request(reader)
+        response = SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
+        writer.write(b"".join(map(bytes, encode_response(header.correlation_id, response, header.api_version))))
+        await read_request(reader)
+        writer.write(struct.pack(">i", 100_000) + bytes(10))
+        await reader.read()
+
+    login = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "a",
+        "sasl_password": "b",
+    }
+    async with peer(serve) as hostile, Producer(hostile.address, **{**QUICK, **login, "max_block_ms": 700}) as producer:
+        with pytest.raises(KafkaError, match=r"announced a frame of 100000 bytes; \d+ to 65536 are accepted"):
+            await producer.send("orders", b"value")
+
+
+def test_the_mechanisms_that_reveal_what_logs_in() -> None:
+    assert frozenset({"PLAIN", "OAUTHBEARER", "AWS_MSK_IAM"}) == REVEALING

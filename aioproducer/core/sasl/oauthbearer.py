@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from aioproducer._config.secret import Secret
 from aioproducer.core.sasl.mechanism import Done, MechanismError, Say, Step, Token
+from aioproducer.core.sasl.words import shown
 
 __all__ = ["OAuthBearer"]
 
@@ -16,7 +17,6 @@ _SEPARATOR: Final = "\x01"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # b64token of RFC 6750; so no \x01, no line break
 _KEY: Final = re.compile(r"[A-Za-z]+")
 _VALUE: Final = re.compile(r"[\x21-\x7E \t\r\n]*")
-_MOST_SHOWN: Final = 200
 
 
 class OAuthBearer:
@@ -50,7 +50,7 @@ class OAuthBearer:
             raise MechanismError(f"does not accept the token: {self._status}")
         if not token:
             return Done()
-        self._status = _status(token)
+        self._status = shown(_status(token), self._token.reveal())
         return Say(Token(_SEPARATOR.encode()))
 
     def derived(self, salted: bytes) -> Step:
@@ -59,7 +59,8 @@ class OAuthBearer:
 
     def explain(self, message: str) -> str:
         """What the broker says, and the status that it told before."""
-        return message if self._status is None else f"{message} ({self._status})"
+        said = shown(message, self._token.reveal())
+        return said if self._status is None else f"{said} ({self._status})"
 
 
 def _status(token: bytes) -> str:
@@ -70,5 +71,4 @@ def _status(token: bytes) -> str:
     if not isinstance(told, dict):
         return "no reason that can be read"
     fields = cast("dict[str, object]", told)
-    shown = ", ".join(f"{key} {fields[key]}" for key in ("status", "scope") if fields.get(key))
-    return shown[:_MOST_SHOWN] or "no reason given"
+    return ", ".join(f"{key} {fields[key]}" for key in ("status", "scope") if fields.get(key)) or "no reason given"
