@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import uvloop
 
 from aioproducer import (
     AuthenticationError,
@@ -19,6 +20,7 @@ from aioproducer import (
     OAuthToken,
     Producer,
     SyncProducer,
+    TransactionCoordinatorClient,
 )
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import FakeBroker, Logins
@@ -80,6 +82,32 @@ def test_logging_in_without_an_event_loop() -> None:
         with SyncProducer(broker.bootstrap_servers, **options("SCRAM-SHA-256")) as producer:
             producer.send("orders", b"value")
         broker.assert_sent("orders", value=b"value")
+
+
+async def test_a_coordinator_client_logs_in(secured_broker: SecuredBroker) -> None:
+    servers, given = secured_broker.bootstrap_servers, secured_broker.client_options
+    async with TransactionCoordinatorClient(servers, **given) as coordinator:
+        handle = await coordinator.init("t")
+        async with Producer.attach(handle, servers, **given) as writer:
+            await writer.send("orders", b"value")
+        await coordinator.commit(handle)
+    assert len(secured_broker.records("orders", committed=True)) == 1
+
+
+def test_it_works_with_uvloop(secured_broker: SecuredBroker) -> None:
+    """Its sockets and its TLS are others."""
+    assert secured_broker.logins is not None
+    secured_broker.logins.session_lifetime_ms = 1500
+
+    async def main() -> None:
+        async with Producer(secured_broker.bootstrap_servers, **secured_broker.client_options) as producer:
+            for _ in range(20):
+                await producer.send("orders", b"value")
+                await asyncio.sleep(0.1)
+
+    uvloop.run(main())
+    assert len(secured_broker.logins.seen) == 2
+    assert len(secured_broker.connections(closed=True)) == 1
 
 
 async def test_names_with_commas_and_equals_signs_are_told_as_they_are() -> None:

@@ -129,6 +129,12 @@ async def test_an_expired_certificate_is_not_taken(authority: CertificateAuthori
         assert "expired, or the clock" in await refusal(broker.bootstrap_servers, **options(authority))
 
 
+async def test_a_certificate_of_tomorrow_is_not_taken(authority: CertificateAuthority) -> None:
+    with FakeBroker(topics=TOPIC, tls=authority.server_context(early=True)) as broker:
+        told = await refusal(broker.bootstrap_servers, **options(authority))
+    assert "not valid yet, or the clock of this machine is behind" in told
+
+
 async def test_a_broker_that_speaks_old_tls_only_is_refused(authority: CertificateAuthority) -> None:
     server = authority.server_context()
     server.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -238,6 +244,18 @@ async def test_a_client_without_the_right_certificate_is_told_so(
         assert "ssl_min_version" in await refusal(server, **options(authority, ssl_min_version="TLSv1.3")) or (
             strict.maximum_version != ssl.TLSVersion.TLSv1_2
         )
+
+
+async def test_a_client_whose_certificate_was_revoked_is_told_so(
+    authority: CertificateAuthority, strict: ssl.SSLContext, tmp_path: Path
+) -> None:
+    client = authority.issue("alice")
+    (tmp_path / "crl.pem").write_text(authority.revocations(client))
+    strict.load_verify_locations(tmp_path / "crl.pem")
+    strict.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    with lets_in(strict) as server:
+        told = await refusal(server, **options(authority, ssl_certfile=client.write(tmp_path / "client.pem")))
+    assert "ssl_certfile) was revoked" in told
 
 
 async def test_certificates_are_read_again_for_each_connection(
