@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority of one's own, and what it signs. Needs the library ``trustme``."""
+"""Certificates for tests: an authority of one's own, and what it signs. Needs the extra ``testing``."""
 
 from __future__ import annotations
 

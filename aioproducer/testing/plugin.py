@@ -101,8 +101,8 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
 def secured_broker() -> Generator[SecuredBroker, None, None]:
     """A fake broker that wants TLS and a login: ``Producer(broker.bootstrap_servers, **broker.client_options)``.
 
-    ``broker.logins`` says who may log in, and may be changed; `client_options` are alice's. Needs the libraries trustme and
-    scramp.
+    ``broker.logins`` says who may log in, and may be changed; `client_options` are alice's. Needs
+    ``pip install 'aioproducer[testing]'``.
     """
     from aioproducer.testing.secured import secured_fake_broker
 
