@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from aioproducer._version import __version__
 
 if TYPE_CHECKING:
-    from aioproducer.config import ProducerConfig, ProducerOptions
+    from aioproducer.config import OAuthToken, ProducerConfig, ProducerOptions
     from aioproducer.coordinator_client import TransactionCoordinatorClient
     from aioproducer.core.partitioner import Partitioner, PartitionIds, RoundRobinPartitioner
     from aioproducer.core.prepared_transaction import PreparedTransactionState
@@ -114,6 +114,7 @@ __all__ = [
     "NotStarted",
     "NotWritten",
     "NotWrittenTimeout",
+    "OAuthToken",
     "OffsetAndMetadata",
     "PartitionIds",
     "PartitionInfo",
@@ -163,6 +164,7 @@ __all__ = [
 
 _HOMES = {
     "config": (
+        "OAuthToken",
         "ProducerConfig",
         "ProducerOptions",
     ),

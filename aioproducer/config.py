@@ -18,6 +18,7 @@ from typing import Unpack
 
 from aioproducer._config.environment import env_options
 from aioproducer._config.names import unknown_option
+from aioproducer._config.oauth_token import OAuthToken
 from aioproducer._config.option import Option
 from aioproducer._config.options import (
     OPTIONS,
@@ -46,6 +47,7 @@ __all__ = [
     "Address",
     "CompressionType",
     "MetricReporter",
+    "OAuthToken",
     "Option",
     "PartitionerOption",
     "ProducerConfig",

@@ -101,11 +101,6 @@ class TransactionCoordinatorClient:
             config = bootstrap_servers.replace(**options) if options else bootstrap_servers
         else:
             config = ProducerConfig.create(bootstrap_servers, **options)
-        if config.security_protocol != "PLAINTEXT":
-            raise ConfigError(
-                f"security_protocol={config.security_protocol!r}: this version of aioproducer speaks PLAINTEXT only; TLS "
-                "and SASL are not there yet."
-            )
         if config.transaction_two_phase_commit_enable:
             raise ConfigError(
                 "transaction_two_phase_commit_enable=True: a coordinator client has no two-phase commit; leave it out, and "

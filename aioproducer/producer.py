@@ -663,8 +663,8 @@ class Producer(ShortWay):
         ``timeout`` is in seconds; None means ``max_block_ms``.
 
         Raises `KafkaTimeoutError` where it takes longer; it goes on then, and the same call waits for it. Raises
-        `TransactionFatal` where the coordinator refuses, `TransactionStateError` where it was done already. Cancellation:
-        it goes on, too.
+        `TransactionFatal` where the coordinator refuses, `AuthenticationError` where brokers refuse the credentials (then it
+        may be called again), `TransactionStateError` where it was done already. Cancellation: it goes on, too.
         """
         engine, transactions = self._transactional()
         operation = transactions.manager.initialize(keep_prepared=keep_prepared_txn)
@@ -917,11 +917,6 @@ class Producer(ShortWay):
 
 def _refuse_unsupported(config: ProducerConfig) -> None:
     """Say at once what this version does not do, rather than do something else."""
-    if config.security_protocol != "PLAINTEXT":
-        raise ConfigError(
-            f"security_protocol={config.security_protocol!r}: this version of aioproducer speaks PLAINTEXT only; TLS and "
-            "SASL are not there yet."
-        )
     if config.metric_reporters:
         raise ConfigError(
             f"metric_reporters={config.metric_reporters!r}: this version of aioproducer calls no reporters yet; leave them "

@@ -795,7 +795,12 @@ async def test_the_end_of_its_task_is_told_to_everybody(broker: FakeBroker, capl
 
 @pytest.mark.parametrize(
     "options",
-    [{"transactional_id": "load"}, {"transaction_timeout_ms": 5}, {"security_protocol": "SSL"}, {"no_such_option": 1}],
+    [
+        {"transactional_id": "load"},
+        {"transaction_timeout_ms": 5},
+        {"security_protocol": "SASL_SSL"},
+        {"no_such_option": 1},
+    ],
 )
 def test_options_that_it_cannot_heed_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):

@@ -370,7 +370,6 @@ def test_use_from_another_event_loop_is_told(broker: FakeBroker) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"security_protocol": "SSL"}, "PLAINTEXT only"),
         ({"metric_reporters": [type("Reporter", (), {"record": print})()]}, "metric_reporters"),
         ({"linger": 5}, "linger_ms"),
         ({"acks": 0}, "enable_idempotence=False"),

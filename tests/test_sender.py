@@ -14,6 +14,7 @@ import pytest
 from aioproducer import ProducerConfig
 from aioproducer.core.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
 from aioproducer.net.client import NetworkClient
+from aioproducer.protocol import ErrorCode
 from aioproducer.protocol.messages import InitProducerIdResponse, ProduceRequest
 from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder
@@ -66,6 +67,28 @@ async def test_a_producer_id_that_is_none_is_asked_for_again_with_pauses(
     )
     (record,) = broker.records("orders")
     assert (record.producer_id, record.producer_epoch) == (1000, 0)
+
+
+@pytest.mark.parametrize("refusals", [1, 7])
+async def test_a_producer_id_that_the_broker_does_not_know_any_more_is_replaced(
+    broker: FakeBroker, refusals: int
+) -> None:
+    """Event Hubs says INVALID_PRODUCER_ID_MAPPING to Produce; under the same id it would say so for ever."""
+    async with opened(broker, batch_size=100) as producer:
+        await producer.send("orders", b"first", partition=0)
+        broker.fail("Produce", ErrorCode.INVALID_PRODUCER_ID_MAPPING, times=refusals)
+        sent = [
+            await producer.enqueue("orders", b"%d" % number, partition=partition)
+            for number in range(30)
+            for partition in range(3)
+        ]
+        async with asyncio.timeout(20):
+            await asyncio.gather(*sent)
+
+    for partition in range(3):
+        values = [record.value for record in broker.records("orders", partition) if record.value != b"first"]
+        assert values == [b"%d" % number for number in range(30)], "in order, none twice"
+    assert len({record.producer_id for record in broker.records("orders")}) > 1
 
 
 class Client:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from aioproducer._config.option import read_option
 from aioproducer._config.options import OPTIONS
 from aioproducer._config.refusal import refusal, shown
+from aioproducer._config.secret import Secret
 from aioproducer.errors import ConfigError
 
 __all__ = ["BY_JAVA_KEY", "DROPPED", "TRANSLATIONS", "Translation", "dropped"]
@@ -92,9 +93,12 @@ def _level_of(codec: str) -> Callable[[str, str, Mapping[str, object]], Mapping[
 
 
 def _endpoint_identification(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
-    if text.lower() not in ("", "https"):
-        raise refusal(key, text, "'https', or empty to leave the host unchecked")
-    return {"ssl_check_hostname": bool(text)}
+    if text.lower() != "https":
+        raise ConfigError(
+            f"{key}={shown(text)}: a broker's certificate must always be for its host here, as with 'https'; leave the key "
+            f"out, or pass an ssl_context of your own."
+        )
+    return {}
 
 
 def _enabled_protocols(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
@@ -140,13 +144,62 @@ def _store_password(key: str, text: str, properties: Mapping[str, object]) -> Ma
 
 
 def _jaas(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+    """What a line says that is user and password of PLAIN or SCRAM. It is read, and nothing of it is ever run."""
     # Java demands the line for OAUTHBEARER and AWS_MSK_IAM even where it says nothing.
     if "=" not in text and re.search(r"(OAuthBearer|IAM)LoginModule", text):
         return {}
+    module, found = _read_jaas(text)
+    if module not in _PASSWORD_MODULES or found.keys() != {"username", "password"}:
+        # The line is not shown: it may hold a password.
+        raise ConfigError(
+            f"{key} is not the user name and password of PLAIN or SCRAM, which is all that is read of it here; pass "
+            f"sasl_username=... and sasl_password=... to from_properties(), or sasl_oauth_token_provider=..."
+        )
+    return {"sasl_username": found["username"], "sasl_password": Secret(found["password"])}
+
+
+_PASSWORD_MODULES: Final = frozenset(
+    {
+        "org.apache.kafka.common.security.plain.PlainLoginModule",
+        "org.apache.kafka.common.security.scram.ScramLoginModule",
+    }
+)
+_JAAS_OPTION: Final = re.compile(
+    r"""\s+(?P<name>\w+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|(?P<bare>[^\s"';]+))"""
+)
+_JAAS_MODULE: Final = re.compile(r"\s*([\w.]+)\s+required(?=[\s;])")
+_JAAS_END: Final = re.compile(r"\s*;?\s*")
+
+
+def _read_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """The module of a line and its options; no module where it is not one line of that kind."""
+    module = _JAAS_MODULE.match(text)
+    if module is None:
+        return "", {}
+    found: dict[str, str] = {}
+    end = module.end()
+    while (option := _JAAS_OPTION.match(text, end)) is not None:
+        quoted = next((option[kind] for kind in ("double", "single") if option[kind] is not None), None)
+        found[option["name"]] = option["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        end = option.end()
+    return (module[1], found) if _JAAS_END.fullmatch(text, end) else ("", {})
+
+
+def _token_endpoint(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+    # CVE-2025-27817: whoever can write a configuration must not make this process read files or ask servers.
     raise ConfigError(
-        f"{key} is a program for a JVM, and is not read here; pass sasl_username=... and sasl_password=... to "
-        f"from_properties(), or sasl_oauth_token_provider=..."
+        f"{key} is not read here: no URL is asked and no file is read because a configuration says so. Pass "
+        f"sasl_oauth_token_provider=... to from_properties(); aioproducer.oauth has providers for token endpoints."
     )
+
+
+def _as(option: str) -> Callable[[str, str, Mapping[str, object]], Mapping[str, object]]:
+    """Another client's name for an option."""
+
+    def convert(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
+        return {option: read_option(OPTIONS[option], text, key)}
+
+    return convert
 
 
 def _callback_class(*harmless: str) -> Callable[[str, str, Mapping[str, object]], Mapping[str, object]]:
@@ -161,7 +214,54 @@ def _callback_class(*harmless: str) -> Callable[[str, str, Mapping[str, object]]
     return convert
 
 
-_CREDENTIALS = ("sasl_username", "sasl_password", "sasl_oauth_token_provider", "sasl_kerberos_service_name")
+_ENDPOINT_KEYS: Final = (
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.retry.backoff.ms",
+    "sasl.login.retry.backoff.max.ms",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.method",
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.extensions",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.header.urlencode",
+    "sasl.oauthbearer.assertion.algorithm",
+    "sasl.oauthbearer.assertion.claim.aud",
+    "sasl.oauthbearer.assertion.claim.iss",
+    "sasl.oauthbearer.assertion.claim.sub",
+    "sasl.oauthbearer.assertion.claim.exp.seconds",
+    "sasl.oauthbearer.assertion.claim.nbf.seconds",
+    "sasl.oauthbearer.assertion.claim.jti.include",
+    "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.assertion.private.key.file",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.assertion.template.file",
+)
+
+#: librdkafka's names for what is also an option here; from_properties() reads them, for many snippets are written so.
+_LIBRDKAFKA: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "metadata.broker.list": "bootstrap_servers",
+        "ssl.ca.location": "ssl_cafile",
+        "ssl.certificate.location": "ssl_certfile",
+        "ssl.key.location": "ssl_keyfile",
+        "ssl.ca.pem": "ssl_truststore_certificates",
+        "ssl.certificate.pem": "ssl_keystore_certificate_chain",
+        "ssl.key.pem": "ssl_keystore_key",
+        "sasl.mechanisms": "sasl_mechanism",
+    }
+)
+
+_CREDENTIALS = (
+    "sasl_username",
+    "sasl_password",
+    "sasl_credentials_provider",
+    "sasl_oauth_token_provider",
+    "sasl_kerberos_service_name",
+)
 
 
 TRANSLATIONS: Final[Mapping[str, Translation]] = MappingProxyType(
@@ -173,7 +273,7 @@ TRANSLATIONS: Final[Mapping[str, Translation]] = MappingProxyType(
         "compression.gzip.level": Translation(("compression_level",), _level_of("gzip")),
         "compression.lz4.level": Translation(("compression_level",), _level_of("lz4")),
         "compression.zstd.level": Translation(("compression_level",), _level_of("zstd")),
-        "ssl.endpoint.identification.algorithm": Translation(("ssl_check_hostname",), _endpoint_identification),
+        "ssl.endpoint.identification.algorithm": Translation(("ssl_context",), _endpoint_identification),
         "ssl.enabled.protocols": Translation(("ssl_min_version",), _enabled_protocols),
         "ssl.protocol": Translation(("ssl_min_version",), _protocol),
         "ssl.keystore.type": Translation(("ssl_certfile",), _store_type),
@@ -183,6 +283,8 @@ TRANSLATIONS: Final[Mapping[str, Translation]] = MappingProxyType(
         "ssl.truststore.location": Translation(("ssl_cafile",), _store_location("ssl_cafile")),
         "ssl.truststore.password": Translation(("ssl_cafile",), _store_password),
         "sasl.jaas.config": Translation(_CREDENTIALS, _jaas),
+        **{key: Translation(("sasl_oauth_token_provider",), _token_endpoint) for key in _ENDPOINT_KEYS},
+        **{key: Translation((option,), _as(option)) for key, option in _LIBRDKAFKA.items()},
         "sasl.login.class": Translation(_CREDENTIALS, _callback_class()),
         "sasl.login.callback.handler.class": Translation(
             _CREDENTIALS, _callback_class("OAuthBearerLoginCallbackHandler")

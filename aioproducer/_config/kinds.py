@@ -41,7 +41,6 @@ __all__ = [
     "SerializerHook",
     "SslContext",
     "Text",
-    "Url",
     "Whole",
     "members",
 ]
@@ -155,28 +154,6 @@ class Text(Kind):
         return "text" if self.empty else "text that is not empty"
 
 
-class Url(Kind):
-    """Where tokens are fetched; never shown in errors, for credentials may stand in it, and nowhere with its query."""
-
-    optional = True
-
-    def convert(self, name: str, value: object) -> str:
-        if not isinstance(value, str) or _URL.fullmatch(value) is None:
-            raise ConfigError(f"{name} must be {self.allowed()}; credentials have options of their own.")
-        return value
-
-    def allowed(self) -> str:
-        return "a URL that begins with https://, http:// or file:// and has no user name or password in it"
-
-    def show(self, value: object) -> str:
-        where, question_mark, _ = str(value).partition("?")
-        return repr(f"{where}?***") if question_mark else shown(value)
-
-
-#: An @ behind the host is refused, too: what stands before it may be a password with a / in it. A path can have %40.
-_URL: Final = re.compile(r"(https?://[^\s/?#@]+([/?#][^\s@]*)?|file://[^\s/?#@]*/[^\s@]*)", re.IGNORECASE)
-
-
 _PEM_FILE = "ssl_cafile, ssl_certfile or ssl_keyfile"
 _PEM_TEXT = "ssl_truststore_certificates, ssl_keystore_certificate_chain or ssl_keystore_key"
 
@@ -274,6 +251,8 @@ class Ciphers(Kind):
         if not all(isinstance(word, str) and word for word in words):
             raise refusal(name, value, self.allowed())
         for word in cast("tuple[str, ...]", words):
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", word):  # '@SECLEVEL=0' and the like would weaken the rest
+                raise refusal(name, word, f"{self.allowed()}; for rules of OpenSSL pass an ssl_context")
             # OpenSSL passes over a name that it does not know, as long as it knows one of the others.
             if word.upper().startswith(("TLS_", "SSL_")):
                 raise refusal(name, word, f"{self.allowed()}; those of TLS 1.3 need an ssl_context")

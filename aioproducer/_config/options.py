@@ -27,7 +27,6 @@ from aioproducer._config.kinds import (
     SerializerHook,
     SslContext,
     Text,
-    Url,
     Whole,
 )
 from aioproducer._config.option import Option
@@ -56,7 +55,6 @@ MetadataRecoveryStrategy: TypeAlias = Literal["none", "rebootstrap"]
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"]
 TlsVersion: TypeAlias = Literal["TLSv1.2", "TLSv1.3"]
-AssertionAlgorithm: TypeAlias = Literal["RS256", "ES256"]
 
 
 class PartitionerObject(Protocol):
@@ -198,38 +196,20 @@ class ProducerOptions(TypedDict, total=False):
     ssl_truststore_certificates: str | None
     ssl_keystore_certificate_chain: str | None
     ssl_keystore_key: str | Secret | None
-    ssl_check_hostname: bool
     ssl_cipher_suites: str | Sequence[str]
     ssl_min_version: TlsVersion
     sasl_mechanism: SaslMechanism | None
     sasl_username: str | None
     sasl_password: str | Secret | None
+    sasl_credentials_provider: Callable[[], object] | None
+    sasl_scram_max_iterations: int
+    sasl_allow_plaintext_secrets: bool
     sasl_oauth_token_provider: TokenProvider | Callable[[], object] | None
     sasl_kerberos_service_name: str | None
     sasl_login_refresh_window_factor: float
     sasl_login_refresh_window_jitter: float
     sasl_login_refresh_min_period_seconds: int
     sasl_login_refresh_buffer_seconds: int
-    sasl_login_connect_timeout_ms: int | None
-    sasl_login_read_timeout_ms: int | None
-    sasl_login_retry_backoff_ms: int
-    sasl_login_retry_backoff_max_ms: int
-    sasl_oauthbearer_token_endpoint_url: str | None
-    sasl_oauthbearer_scope: str | None
-    sasl_oauthbearer_client_credentials_client_id: str | None
-    sasl_oauthbearer_client_credentials_client_secret: str | Secret | None
-    sasl_oauthbearer_header_urlencode: bool
-    sasl_oauthbearer_assertion_algorithm: AssertionAlgorithm
-    sasl_oauthbearer_assertion_claim_aud: str | None
-    sasl_oauthbearer_assertion_claim_iss: str | None
-    sasl_oauthbearer_assertion_claim_sub: str | None
-    sasl_oauthbearer_assertion_claim_exp_seconds: int
-    sasl_oauthbearer_assertion_claim_nbf_seconds: int
-    sasl_oauthbearer_assertion_claim_jti_include: bool
-    sasl_oauthbearer_assertion_file: str | os.PathLike[str] | None
-    sasl_oauthbearer_assertion_private_key_file: str | os.PathLike[str] | None
-    sasl_oauthbearer_assertion_private_key_passphrase: str | Secret | None
-    sasl_oauthbearer_assertion_template_file: str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -381,9 +361,6 @@ class OptionValues:
         None, Pem(), "This client's certificate chain, as PEM text (KIP-651)"
     )
     ssl_keystore_key: Secret | None = _secret("This client's key, as PEM text (KIP-651)")
-    ssl_check_hostname: bool = _option(
-        True, Flag(), "Whether a broker's certificate must name its host", java="ssl.endpoint.identification.algorithm"
-    )
     ssl_cipher_suites: tuple[str, ...] = _option(
         (), Ciphers(), "OpenSSL names of the ciphers of TLS 1.2; (): its default"
     )
@@ -397,6 +374,18 @@ class OptionValues:
     )
     sasl_username: str | None = _text_or_none("User for PLAIN and SCRAM", ours=True)
     sasl_password: Secret | None = _secret("Password for PLAIN and SCRAM", ours=True)
+    sasl_credentials_provider: Callable[[], object] | None = _option(
+        None,
+        Hook("a callable that returns user name and password, plain or async"),
+        "Asked for user and password of PLAIN and SCRAM at each login, where they may change",
+        ours=True,
+    )
+    sasl_scram_max_iterations: int = _option(
+        100_000, Whole(4_096, 10_000_000), "Most iterations of SCRAM that a broker may ask for", ours=True
+    )
+    sasl_allow_plaintext_secrets: bool = _flag(
+        False, "Let PLAIN, OAUTHBEARER and AWS_MSK_IAM speak unencrypted to other machines", ours=True
+    )
     sasl_oauth_token_provider: TokenProvider | Callable[[], object] | None = _option(
         None,
         Hook("a callable that returns a token, plain or async, or an object with a method token()", ("token",)),
@@ -411,40 +400,6 @@ class OptionValues:
     sasl_login_refresh_min_period_seconds: int = _option(60, Whole(0, 900, "seconds"), "Least time between renewals")
     sasl_login_refresh_buffer_seconds: int = _option(
         300, Whole(0, 3_600, "seconds"), "Renew this long before a token ends"
-    )
-    sasl_login_connect_timeout_ms: int | None = _ms_or_none("Time to connect to the token endpoint; None: no limit")
-    sasl_login_read_timeout_ms: int | None = _ms_or_none("Time for the token endpoint to answer; None: no limit")
-    sasl_login_retry_backoff_ms: int = _ms(100, "Pause before the token endpoint is asked again; doubles")
-    sasl_login_retry_backoff_max_ms: int = _ms(10_000, "Longest such pause; at least the shortest")
-    sasl_oauthbearer_token_endpoint_url: str | None = _option(
-        None, Url(), "URL that issues tokens, or file that holds one (KIP-768)"
-    )
-    sasl_oauthbearer_scope: str | None = _text_or_none("Scope to ask for")
-    sasl_oauthbearer_client_credentials_client_id: str | None = _text_or_none("OAuth client id")
-    sasl_oauthbearer_client_credentials_client_secret: Secret | None = _secret("OAuth client secret")
-    sasl_oauthbearer_header_urlencode: bool = _flag(
-        False, "Percent-encode client id and secret in the request's header"
-    )
-    sasl_oauthbearer_assertion_algorithm: AssertionAlgorithm = _option(
-        "RS256", Choice(("RS256", "ES256")), "How assertions are signed (KIP-1139)"
-    )
-    sasl_oauthbearer_assertion_claim_aud: str | None = _text_or_none("Audience of assertions")
-    sasl_oauthbearer_assertion_claim_iss: str | None = _text_or_none("Issuer of assertions")
-    sasl_oauthbearer_assertion_claim_sub: str | None = _text_or_none("Subject of assertions")
-    sasl_oauthbearer_assertion_claim_exp_seconds: int = _option(300, Whole(0, 86_400, "seconds"), "Life of assertions")
-    sasl_oauthbearer_assertion_claim_nbf_seconds: int = _option(
-        60, Whole(0, 3_600, "seconds"), "Back-dating of assertions"
-    )
-    sasl_oauthbearer_assertion_claim_jti_include: bool = _flag(False, "Whether assertions have an id")
-    sasl_oauthbearer_assertion_file: str | None = _file(
-        "File with a ready-made assertion", "sasl.oauthbearer.assertion.file"
-    )
-    sasl_oauthbearer_assertion_private_key_file: str | None = _file(
-        "PEM file of the key that signs assertions", "sasl.oauthbearer.assertion.private.key.file"
-    )
-    sasl_oauthbearer_assertion_private_key_passphrase: Secret | None = _secret("Password of that key")
-    sasl_oauthbearer_assertion_template_file: str | None = _file(
-        "File with claims to put into assertions", "sasl.oauthbearer.assertion.template.file"
     )
     _explicit: frozenset[str] = field(default=frozenset(), compare=False)
 

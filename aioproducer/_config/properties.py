@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Set
 from typing import cast
 
 from aioproducer._config.java_keys import BY_JAVA_KEY, DROPPED, TRANSLATIONS, dropped
 from aioproducer._config.names import unknown_option
+from aioproducer._config.neighbours import is_of_another
 from aioproducer._config.option import read_option
 from aioproducer._config.options import OPTIONS
 from aioproducer.errors import ConfigError
 
 __all__ = ["java_options"]
 
+logger = logging.getLogger("aioproducer")
+
 
 def java_options(properties: Mapping[str, object], overrides: Mapping[str, object]) -> dict[str, object]:
-    """The options that Java's ``properties`` describe, without those that ``overrides`` replace."""
+    """The options that Java's ``properties`` describe, without those that ``overrides`` replace.
+
+    Vendors print one text for all clients: what is known to be for others is named in one warning, and left out.
+    """
     everything = {**properties, **overrides}
     found: dict[str, object] = {}
+    others = [key for key in properties if is_of_another(key)]
+    if others:
+        logger.warning("Left out of the configuration, as a producer has no use for it: %s.", ", ".join(others))
     for key, value in properties.items():
+        if key in others:
+            continue
         for name, converted in _java_option(key, value, everything, overrides.keys()).items():
             if name in found and found[name] != converted:
                 raise ConfigError(f"{key!r} sets {name}, which another key of the same properties sets differently.")

@@ -26,9 +26,6 @@ DERIVED: Final[Mapping[str, Callable[[OptionValues], int]]] = MappingProxyType(
         "socket_connection_setup_timeout_max_ms": lambda c: max(
             c.socket_connection_setup_timeout_max_ms, c.socket_connection_setup_timeout_ms
         ),
-        "sasl_login_retry_backoff_max_ms": lambda c: max(
-            c.sasl_login_retry_backoff_max_ms, c.sasl_login_retry_backoff_ms
-        ),
     }
 )
 
@@ -114,7 +111,7 @@ def _larger_than_memory(c: OptionValues) -> str | None:
 
 
 def _backoff_above_its_maximum(c: OptionValues) -> str | None:
-    for name in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout", "sasl_login_retry_backoff"):
+    for name in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
         first, longest = getattr(c, f"{name}_ms"), getattr(c, f"{name}_max_ms")
         if first > longest:
             return f"{name}_ms={first} is larger than {name}_max_ms={longest}; raise the maximum, or leave it out."
@@ -198,21 +195,28 @@ def _incomplete_sasl(c: OptionValues) -> str | None:
             f"{', '.join(unused)} would not be used with sasl_mechanism={c.sasl_mechanism!r}; leave "
             f"{'it' if len(unused) == 1 else 'them'} out."
         )
+    if c.sasl_credentials_provider is not None:
+        both = _changed(c, "sasl_username") + _changed(c, "sasl_password")
+        if both:
+            return f"sasl_credentials_provider gives user and password, so {', '.join(both)} would not be used."
+        return None
     missing = [name for name in needed.get(c.sasl_mechanism, ()) if getattr(c, name) is None]
     if missing:
         return f"sasl_mechanism={c.sasl_mechanism!r} needs {' and '.join(missing)}."
     return _incomplete_oauth(c) if c.sasl_mechanism == "OAUTHBEARER" else None
 
 
+_USER: Final = ("sasl_username", "sasl_password", "sasl_credentials_provider")
+
 #: Beginnings of the options that each mechanism takes.
 _OF_MECHANISM: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "PLAIN": ("sasl_username", "sasl_password"),
-        "SCRAM-SHA-256": ("sasl_username", "sasl_password"),
-        "SCRAM-SHA-512": ("sasl_username", "sasl_password"),
-        "OAUTHBEARER": ("sasl_oauth", "sasl_login_"),
+        "PLAIN": (*_USER, "sasl_allow_plaintext_secrets"),
+        "SCRAM-SHA-256": (*_USER, "sasl_scram_"),
+        "SCRAM-SHA-512": (*_USER, "sasl_scram_"),
+        "OAUTHBEARER": ("sasl_oauth", "sasl_login_", "sasl_allow_plaintext_secrets"),
         "GSSAPI": ("sasl_kerberos_",),
-        "AWS_MSK_IAM": (),
+        "AWS_MSK_IAM": ("sasl_allow_plaintext_secrets",),
     }
 )
 
@@ -223,24 +227,12 @@ def _unused_by_mechanism(c: OptionValues) -> list[str]:
 
 
 def _incomplete_oauth(c: OptionValues) -> str | None:
-    url = c.sasl_oauthbearer_token_endpoint_url
-    if (c.sasl_oauth_token_provider is None) == (url is None):
+    if c.sasl_oauth_token_provider is None:
         return (
-            "sasl_mechanism='OAUTHBEARER' takes its tokens from sasl_oauth_token_provider or from "
-            "sasl_oauthbearer_token_endpoint_url; give exactly one of them."
+            "sasl_mechanism='OAUTHBEARER' takes its tokens from sasl_oauth_token_provider; give it a callable, or one of "
+            "aioproducer.oauth."
         )
-    if url is None:
-        given = _changed(c, "sasl_oauthbearer_")
-        return f"sasl_oauth_token_provider gives tokens, so {', '.join(given)} would not be used." if given else None
-    client = (c.sasl_oauthbearer_client_credentials_client_id, c.sasl_oauthbearer_client_credentials_client_secret)
-    assertion = c.sasl_oauthbearer_assertion_file or c.sasl_oauthbearer_assertion_private_key_file
-    if url.lower().startswith("file:") or assertion or all(client):
-        return None
-    return (
-        "sasl_oauthbearer_token_endpoint_url needs something to ask for a token with: give "
-        "sasl_oauthbearer_client_credentials_client_id and sasl_oauthbearer_client_credentials_client_secret, or "
-        "sasl_oauthbearer_assertion_private_key_file, or sasl_oauthbearer_assertion_file."
-    )
+    return None
 
 
 def _changed(c: OptionValues, prefix: str) -> list[str]:

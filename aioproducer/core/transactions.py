@@ -447,7 +447,11 @@ class TransactionManager:
         what = f"{request.rpc.value} for {request.about} cannot be sent: {error}"
         if isinstance(error, UnsupportedVersion):
             what = self._explained(what, request)
-        self._do(Action.UNINITIALIZED if may_be_cured else Action.FATAL, what, error)
+        if may_be_cured:
+            refused = AuthenticationError(f"{what.rstrip('.')}.")
+            refused.__cause__ = error
+            return self._uninitialize(refused)
+        return self._do(Action.FATAL, what, error)
 
     # -- what to ask --------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ class Broker:
         self.throttled_until = 0.0
         self._connected_at = 0.0
         self._throttle: asyncio.TimerHandle | None = None
+        self._login: asyncio.TimerHandle | None = None  # until the next login on the open connection
 
     @property
     def is_connected(self) -> bool:
@@ -57,6 +58,16 @@ class Broker:
         self.unreachable = False
         self._connected_at = now
 
+    def log_in_at(self, due: float, loop: asyncio.AbstractEventLoop, log_in: Callable[[], object]) -> None:
+        """Have the next login on this connection begin then."""
+        self._forget_login()
+        self._login = loop.call_at(due, log_in)
+
+    def _forget_login(self) -> None:
+        if self._login is not None:
+            self._login.cancel()
+            self._login = None
+
     def failed(self, error: KafkaError, now: float) -> None:
         """An attempt to connect failed; the caller sets ``retry_at``."""
         self.error, self.failed_at = error, now
@@ -66,6 +77,7 @@ class Broker:
     def lost(self, error: KafkaError, now: float, long_s: float) -> None:
         """The connection broke. One that had lasted ``long_s`` seconds was a good one: the pauses begin anew."""
         self.connection = self.versions = None
+        self._forget_login()
         self.error, self.failed_at = error, now
         self.failures = 1 if now - self._connected_at > long_s else self.failures + 1
 
@@ -94,6 +106,7 @@ class Broker:
         """Close the connection, which is no failure of the broker's; those who wait for its answers are told."""
         connection, self.connection, self.versions = self.connection, None, None
         self.failures = 0
+        self._forget_login()
         if connection is not None:
             connection.abort(error)
 

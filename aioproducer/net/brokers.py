@@ -19,11 +19,12 @@ import anyio.abc
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.cluster import ClusterMetadata, Node
-from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, BrokerError, KafkaError
 from aioproducer.net.addresses import Resolver
 from aioproducer.net.broker import Broker
 from aioproducer.net.connection import Connection
-from aioproducer.net.connector import Connector
+from aioproducer.net.connector import Connector, Established
+from aioproducer.net.security.tls_failures import HostRefused
 from aioproducer.protocol.error_codes import ErrorCode
 
 __all__ = ["Brokers"]
@@ -32,6 +33,15 @@ logger = logging.getLogger("aioproducer")
 
 #: How long one broker is waited for before another one is tried as well, in seconds (as in RFC 8305).
 _A_MOMENT_S = 0.25
+
+#: The part of a session after which the next login is due, and the randomness of that.
+_LOG_IN_AFTER, _LOG_IN_WITHIN = 0.85, 0.1
+
+#: Brokers let nobody log in twice within a second.
+_LEAST_SESSION_S = 1.05
+
+#: So many brokers that refuse the credentials speak for their cluster.
+_ENOUGH_REFUSALS = 3
 
 #: However short the configured pauses are: less would keep the processor busy with failing.
 _LEAST_PAUSE_S = 0.005
@@ -72,6 +82,7 @@ class Brokers:
         self._checks_cluster = self._may_rebootstrap and config.metadata_cluster_check_enable
         self._next_rebootstrap_at = 0.0
         self._long_s = config.reconnect_backoff_max_ms / 1000
+        self._long_login_s = config.socket_connection_setup_timeout_max_ms / 1000
         self._reconnect = ExponentialBackoff(config.reconnect_backoff_ms / 1000, self._long_s)
         self._setup = ExponentialBackoff(
             config.socket_connection_setup_timeout_ms / 1000, config.socket_connection_setup_timeout_max_ms / 1000
@@ -104,7 +115,12 @@ class Brokers:
     def has_room(self, broker: Broker) -> bool:
         """Whether it can take a request now."""
         connection = broker.connection
-        return connection is not None and not broker.is_throttled and connection.in_flight < self._max_in_flight
+        return (
+            connection is not None
+            and not broker.is_throttled
+            and not connection.is_held
+            and connection.in_flight < self._max_in_flight
+        )
 
     def least_loaded(self) -> Broker | None:
         """The one that can take a request now and has the fewest to answer; None where none can."""
@@ -116,6 +132,29 @@ class Brokers:
         """What went wrong last with a broker that has not answered since."""
         failed = [broker for broker in self._known.values() if broker.error is not None]
         return max(failed, key=lambda broker: broker.failed_at).error if failed else None
+
+    def refusal(self, since: float, broker: Broker | None = None) -> AuthenticationError | None:
+        """Why waiting longer will not help: who was asked, in attempts that began at ``since`` or later, refused us.
+
+        Where any broker would do, all must have failed, or some of them refused: credentials are those of the cluster.
+        """
+        if broker is not None:
+            asked = [broker]
+        elif any(each.is_connected for each in self._known.values()):
+            return None
+        else:
+            asked = [each for each in self._known.values() if not each.retired]
+        failed = [
+            each for each in asked if each.attempt is None and each.error is not None and each.attempt_at >= since
+        ]
+        refused = [each for each in failed if isinstance(each.error, AuthenticationError)]
+        of_cluster = [each for each in refused if not isinstance(each.error, HostRefused)]
+        if not refused or (len(failed) < len(asked) and len(of_cluster) < _ENOUGH_REFUSALS):
+            return None
+        cause = max(refused, key=lambda each: each.failed_at).error
+        told = AuthenticationError(str(cause))
+        told.__cause__ = cause
+        return told
 
     # -- connecting ---------------------------------------------------------------------------------------------------
 
@@ -182,14 +221,53 @@ class Brokers:
                     raise connection.error
                 else:
                     broker.opened(established, self._loop.time())
+                    self._expect_login(broker, established, established.session_s)
                     self._metadata.unreachable.discard(broker.node.id)
                     if established.throttle_s > 0:
                         self.throttle(broker, established.throttle_s)
         except KafkaError as error:
             self._failed(broker, error)
+        except Exception as error:  # of whatever a login asks: one that fails must not end the producer
+            self._failed(broker, _unforeseen(broker, error))
         finally:
             broker.attempt = None
             self._on_change()
+
+    def _expect_login(self, broker: Broker, established: Established, session_s: float) -> None:
+        """Log in again before the session is over (KIP-368): at 85 to 95 % of it, as Java does."""
+        if session_s <= 0:
+            return
+        part = _LOG_IN_AFTER + _LOG_IN_WITHIN * self._random.random()
+        due = self._loop.time() + max(session_s * part, _LEAST_SESSION_S)
+
+        def log_in() -> None:
+            tasks = self._tasks
+            if tasks is not None and not tasks.cancel_scope.cancel_called:
+                tasks.start_soon(self._log_in, broker, established, name=f"aioproducer log in {broker.node}")
+
+        broker.log_in_at(due, self._loop, log_in)
+
+    async def _log_in(self, broker: Broker, established: Established) -> None:
+        """Log in on an open connection. Where that fails the connection goes, and the next one says what is wrong."""
+        connection, used = established.connection, established.connection.last_used
+        if broker.connection is not connection:
+            return
+        try:
+            async with asyncio.timeout(self._long_login_s):
+                session_s = await self._connector.log_in_again(broker.node, established)
+        except TimeoutError:
+            connection.abort(
+                BrokerConnectionError(f"The login to broker {broker.node} could not be renewed: it took too long.")
+            )
+        except KafkaError as error:
+            connection.abort(BrokerConnectionError(f"The login to broker {broker.node} could not be renewed: {error}"))
+        except Exception as error:
+            connection.abort(_unforeseen(broker, error))
+        else:
+            if not connection.in_flight:
+                connection.last_used = used  # logging in is no reason to keep a connection that nobody uses
+            self._expect_login(broker, established, session_s)
+        self._on_change()
 
     def _failed(self, broker: Broker, error: KafkaError) -> None:
         logger.debug("%s", error)
@@ -213,6 +291,11 @@ class Brokers:
     def _lost(self, broker: Broker, connection: Connection, error: KafkaError) -> None:
         if broker.connection is not connection:
             return  # it was never used, or it was closed on purpose
+        if connection.hung_up and connection.answers <= 1 and not self._config.uses_sasl:
+            error = BrokerConnectionError(
+                f"Broker {broker.node} closed the connection at the first request after ApiVersions: does it want a login "
+                f"(security_protocol SASL_PLAINTEXT or SASL_SSL)?"
+            )
         logger.debug("%s", error)
         broker.lost(error, self._loop.time(), self._long_s)
         self._rest(broker)
@@ -347,3 +430,8 @@ class Brokers:
         known, self._known = self._known, {}
         for broker in known.values():
             broker.close(error)
+
+
+def _unforeseen(broker: Broker, error: Exception) -> BrokerConnectionError:
+    # Neither its text nor its traceback: they may hold what the login is made of.
+    return BrokerConnectionError(f"Broker {broker.node} could not be connected: {type(error).__name__} was raised.")

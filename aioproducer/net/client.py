@@ -19,7 +19,6 @@ import anyio.abc
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.errors import (
-    AuthenticationError,
     BrokerConnectionError,
     InvalidRecord,
     KafkaError,
@@ -79,7 +78,7 @@ class NetworkClient:
         self._closed = False
         self._tasks: anyio.abc.TaskGroup | None = None
         self._ended = asyncio.Event()
-        self._connector = Connector(config, client_id, connect)
+        self._connector = Connector(config, client_id, random, connect)
         self._brokers = Brokers(
             config,
             self.metadata,
@@ -194,7 +193,7 @@ class NetworkClient:
         ``timeout_s`` (None: ``request_timeout_ms``) is the time to reach a broker that can take it, and once more the time
         for its answer. What ``check`` refuses costs the broker its connection, so that another one is asked next, and is
         raised here. Raises `BrokerConnectionError` where no answer came, `KafkaTimeoutError` where no broker could be
-        asked in time, `UnsupportedVersion`. Cancellation: the answer is awaited by nobody.
+        asked in time, `AuthenticationError`, `UnsupportedVersion`. Cancellation: the answer is awaited by nobody.
         """
         timeout_s = self._request_timeout_s if timeout_s is None else timeout_s
         usual = (request.versions[0], request.highest_spoken)
@@ -229,8 +228,9 @@ class NetworkClient:
         """The topic, once its partitions - or this one of them - are known; first come, first served.
 
         Raises at once what waiting cannot change: `BrokerError` for a forbidden or impossible topic, `InvalidRecord` for
-        a partition that a fresh answer does not have. Raises `KafkaTimeoutError` at the deadline (the event loop's time),
-        with the last error as its cause; and for a topic that brokers do not know after ``unknown_topic_timeout_ms``.
+        a partition that a fresh answer does not have, `AuthenticationError` where brokers refuse the credentials. Raises
+        `KafkaTimeoutError` at the deadline (the event loop's time), with the last error as its cause; and for a topic that
+        brokers do not know after ``unknown_topic_timeout_ms``.
         Cancellation: the topic is asked for all the same.
         """
         line = self._lines.setdefault(name, {})
@@ -247,6 +247,7 @@ class NetworkClient:
         self, name: str, partition: int | None, deadline: float, line: _Line, place: object
     ) -> TopicMetadata:
         began_with = self.metadata.answers.get(name, 0)
+        began = self._loop.time()
         unknown_ms = self._config.unknown_topic_timeout_ms
         give_up_unknown_at = inf if unknown_ms is None else self._loop.time() + unknown_ms / 1000
         while True:
@@ -264,6 +265,9 @@ class NetworkClient:
                 _refuse(name, partition, topic, error)
                 if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     until = min(deadline, give_up_unknown_at)
+            refused = self._brokers.refusal(began)
+            if refused is not None:
+                raise refused
             if self._loop.time() >= until:
                 raise self._topic_unknown(name)
             self.request_update(name)
@@ -285,12 +289,14 @@ class NetworkClient:
         Cancellation: nothing is undone.
         """
         self.request_update()
+        began = self._loop.time()
         while not (self.metadata.nodes and self.connected_nodes()):
             self._check_open()
             now = self._loop.time()
+            refused = self._brokers.refusal(began)
+            if refused is not None:
+                raise refused
             error = self.last_error
-            if isinstance(error, AuthenticationError):
-                raise error
             if now >= deadline:
                 why = "." if error is None else f": {error}"
                 servers = ", ".join(self._config.bootstrap_servers)
@@ -302,7 +308,8 @@ class NetworkClient:
 
     async def _wait_room(self, node_id: int | None, timeout_s: float, what: str) -> Broker:
         """The broker, or any broker, once it can take a request."""
-        deadline = self._loop.time() + timeout_s
+        began = self._loop.time()
+        deadline = began + timeout_s
         while True:
             self._check_open()
             now = self._loop.time()
@@ -315,6 +322,9 @@ class NetworkClient:
                     look_again = min(deadline, self._brokers.connect_any(now))
             if broker is not None:
                 return broker
+            refused = self._brokers.refusal(began, None if node_id is None else self._brokers.known(node_id))
+            if refused is not None:
+                raise refused
             if now >= deadline:
                 whom = "any broker" if node_id is None else f"broker {node_id}"
                 why = "." if self.last_error is None else f": {self.last_error}"

@@ -11,10 +11,12 @@ for all of them, which is never later than the first deadline among them and loo
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias, cast
 
@@ -33,6 +35,10 @@ Check: TypeAlias = Callable[[Any], object]
 
 MAX_FRAME_BEFORE_READY = 64 * 1024
 MAX_FRAME = 16 * 1024 * 1024
+_ENOUGH_TO_GUESS = 8
+
+#: How often to look, over TLS, whether everything has left for the operating system.
+_LOOK_AGAIN_S = 0.01
 
 
 @dataclass(slots=True, eq=False)
@@ -59,13 +65,18 @@ class Connection(asyncio.Protocol):
         self.name = name
         self.last_used = 0.0
         self.error: KafkaError | None = None  # why it is closed
+        self.answers = 0  # how many requests it has answered
+        self.hung_up = False  # whether it was the other side that ended it
+        self.first_bytes = b""  # what came first, for guessing who it is that is no broker
         self._client_id = client_id
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._beneath: asyncio.WriteTransport | None = None  # of TLS, which does not count what waits there
         self._frames = FrameReader(MAX_FRAME_BEFORE_READY)
         self._waiting: deque[_Waiting] = deque()
         self._unwritten: deque[_Waiting] = deque()
+        self._held: list[tuple[Callable[[], None], Answered]] | None = None  # where a login is under way: what waits
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
@@ -81,7 +92,31 @@ class Connection(asyncio.Protocol):
     @property
     def in_flight(self) -> int:
         """How many requests were sent and not answered (or, without an answer to come, not written)."""
-        return len(self._waiting) + len(self._unwritten)
+        held = 0 if self._held is None else len(self._held)
+        return len(self._waiting) + len(self._unwritten) + held
+
+    @property
+    def is_held(self) -> bool:
+        """Whether requests are kept back now, as another login is under way."""
+        return self._held is not None
+
+    def hold(self) -> None:
+        """Keep requests back until `release`, those of the login excepted: a broker wants nothing else meanwhile (KIP-368).
+
+        What is on its way already is answered first, in order, as ever.
+        """
+        if self._held is None:
+            self._held = []
+
+    def release(self) -> None:
+        """Send what was kept back, in order; their time begins now."""
+        held, self._held = self._held, None
+        for send, answered in held or ():
+            try:
+                send()
+            except Exception as error:  # a request that cannot be encoded must not cost those behind it their answers
+                gone = ProtocolError(f"A request to broker {self.name} could not be sent: {error}")
+                self._loop.call_soon(answered, gone)
 
     def send(
         self,
@@ -93,16 +128,30 @@ class Connection(asyncio.Protocol):
         expect_response: bool = True,
         raw: bool = False,
         check: Check | None = None,
+        is_login: bool = False,
     ) -> None:
         """Write a request. ``raw``: the callback gets the bytes behind the header instead of a response.
 
-        A response that ``check`` refuses ends the connection. On a connection that is closed, the
-        callback is told soon.
+        ``is_login``: it goes out although the connection is held. A response that ``check`` refuses ends the connection.
+        On a connection that is closed, the callback is told soon.
         """
         transport = self._transport
         if self.closed or transport is None or transport.is_closing():
             gone = self.error or BrokerConnectionError(f"The connection to broker {self.name} is closed.")
             self._loop.call_soon(answered, gone)
+            return
+        if self._held is not None and not is_login:
+            again = partial(
+                self.send,
+                request,
+                version,
+                answered,
+                timeout_s,
+                expect_response=expect_response,
+                raw=raw,
+                check=check,
+            )
+            self._held.append((again, answered))
             return
         correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         pieces = encode_request(correlation_id, self._client_id, request, version)
@@ -120,7 +169,7 @@ class Connection(asyncio.Protocol):
         # Until Python 3.12.9 and 3.13.2 writelines() forgets to tell that it did not get rid of everything (gh-127655).
         transport.set_write_buffer_limits(high=0)
         if transport.get_write_buffer_size() == 0:
-            self._loop.call_soon(self._written)
+            self._loop.call_soon(self._written)  # which looks beneath as well
 
     def resume_writing(self) -> None:
         """The operating system has taken everything (the transport's limits are zero)."""
@@ -130,6 +179,9 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if not self._unwritten or transport is None or transport.get_write_buffer_size() > 0:
             return  # more was written meanwhile: `resume_writing` comes when that has left, too
+        if self._beneath is not None and self._beneath.get_write_buffer_size() > 0:
+            self._loop.call_later(_LOOK_AGAIN_S, self._written)  # nobody tells when that has left
+            return
         self.last_used = self._loop.time()
         unwritten, self._unwritten = self._unwritten, deque()
         for each in unwritten:
@@ -158,10 +210,17 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=0)
         self.last_used = self._loop.time()
 
+    def above(self, beneath: asyncio.WriteTransport, transport: asyncio.Transport) -> None:
+        """TLS was agreed over the transport ``beneath``; ``transport`` is the one that encrypts."""
+        self._beneath = beneath
+        self.connection_made(transport)
+
     def data_received(self, data: bytes) -> None:
         """Cut the bytes into answers, and hand each to whoever waits for it."""
         if self.closed:
             return
+        if not self.first_bytes:
+            self.first_bytes = bytes(data[:_ENOUGH_TO_GUESS])
         frames = self._frames
         frames.feed(data)
         try:
@@ -174,7 +233,7 @@ class Connection(asyncio.Protocol):
                 raise ProtocolError(f"{frames.pending} byte(s) came, and nothing was asked.")
         except ProtocolError as error:
             broken = ProtocolError(f"Broker {self.name} sent something that is of no use: {error}")
-            broken.__cause__ = error
+            broken.__cause__ = error.with_traceback(None)  # whose frames would keep all that came as long as the error
             self.abort(broken)
 
     def _read(self, frame: bytes) -> tuple[_Waiting, object]:
@@ -188,6 +247,7 @@ class Connection(asyncio.Protocol):
         if waiting.check is not None:
             waiting.check(answer)
         self._waiting.popleft()
+        self.answers += 1
         self.last_used = self._loop.time()
         return waiting, answer
 
@@ -213,7 +273,7 @@ class Connection(asyncio.Protocol):
 
     def _check_time(self) -> None:
         self._timer = None
-        if not self.in_flight:
+        if not (self._waiting or self._unwritten):  # what is held has no deadline yet
             return
         first = min(chain(self._waiting, self._unwritten), key=lambda waiting: waiting.deadline)
         if self._loop.time() < first.deadline:
@@ -236,6 +296,7 @@ class Connection(asyncio.Protocol):
             f"The connection to broker {self.name} {how}; {self.in_flight} request(s) were in flight."
         )
         error.__cause__ = exc
+        self.hung_up = not self.closed
         self._end(error)
 
     def abort(self, error: KafkaError) -> None:
@@ -259,12 +320,23 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._frames = FrameReader(MAX_FRAME_BEFORE_READY)  # errors remember the connection, and need no bytes of it
         told = [*self._waiting, *self._unwritten]
         self._waiting.clear()
         self._unwritten.clear()
         self._on_lost(self, error)
         for each in told:
             self._tell(each, error)
+        self.release()  # to be told as well, soon
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the other side is on this machine, so that nobody can listen on the way."""
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        try:
+            return peer is not None and ipaddress.ip_address(peer[0].partition("%")[0]).is_loopback
+        except (ValueError, TypeError, IndexError, AttributeError):
+            return False
 
     def configure_socket(self, send_buffer: int, receive_buffer: int) -> None:
         """Set the options of the socket; sizes in bytes, -1 for the system's default."""

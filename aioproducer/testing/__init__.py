@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aioproducer.testing.broker_log import LoggedBatch, LoggedRecord, TopicConfig
+    from aioproducer.testing.broker_logins import Logins
     from aioproducer.testing.broker_request import Hangup, ReceivedRequest, RequestContext
     from aioproducer.testing.broker_server import BrokerConnection
     from aioproducer.testing.cluster_state import TopicSpec
@@ -27,6 +28,7 @@ __all__ = [
     "Hold",
     "LoggedBatch",
     "LoggedRecord",
+    "Logins",
     "ReceivedRequest",
     "RequestContext",
     "TopicConfig",
@@ -42,6 +44,7 @@ _HOME = {
     "Hold": "faults",
     "LoggedBatch": "broker_log",
     "LoggedRecord": "broker_log",
+    "Logins": "broker_logins",
     "ReceivedRequest": "broker_request",
     "RequestContext": "broker_request",
     "TopicConfig": "broker_log",

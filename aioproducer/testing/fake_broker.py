@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from aioproducer.testing.broker_log import LoggedBatch, LoggedRecord
+    from aioproducer.testing.broker_logins import Logins
     from aioproducer.testing.broker_request import ReceivedRequest
     from aioproducer.testing.cluster_state import TopicSpec
     from aioproducer.types import HeadersInput
@@ -51,7 +52,8 @@ class FakeBroker(FaultScript, TransactionScript):
     numbered from 1; topics without a replication factor of their own have up to three replicas. ``versions`` is the Kafka
     release whose request versions it speaks; ``max_versions`` lowers (or raises) single ones: ``{"Produce": 9}``, or a
     range ``{"Produce": (0, 9)}``. ``receive_buffer`` is the size of the sockets' receive buffers in bytes, for tests that
-    want to fill them. With ``tls``, a server's SSL context, every listener speaks TLS.
+    want to fill them. With ``tls``, a server's SSL context, every listener speaks TLS; with ``logins`` it wants one
+    by SASL.
 
     Every method may be called from any thread. The scripting methods are those of FaultScript: ``fail``, ``delay``,
     ``hold``, ``drop_connection``, ``swallow``, ``corrupt_answer``, ``throttle``, ``control``; those of TransactionScript
@@ -70,6 +72,7 @@ class FakeBroker(FaultScript, TransactionScript):
         host: str = "127.0.0.1",
         receive_buffer: int | None = None,
         tls: ssl.SSLContext | None = None,
+        logins: Logins | None = None,
     ) -> None:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -77,6 +80,7 @@ class FakeBroker(FaultScript, TransactionScript):
             brokers, versions=versions, auto_create_topics=auto_create_topics, num_partitions=num_partitions
         )
         self.cluster.on_change = self._tell_change
+        self.cluster.logins = self.logins = logins
         self.cluster.set_versions(max_versions=max_versions)
         for name, spec in (topics or {}).items():
             self.cluster.create_topic(name, spec)

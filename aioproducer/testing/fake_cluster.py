@@ -16,6 +16,7 @@ from aioproducer.protocol import REQUESTS, ApiKey, decode_request_header, encode
 from aioproducer.protocol.messages import ApiVersion, ApiVersionsRequest
 from aioproducer.testing.apis import HANDLERS
 from aioproducer.testing.apis.api_versions import refuse_version
+from aioproducer.testing.broker_logins import Logins, Session
 from aioproducer.testing.broker_request import AnyRequest, AnyResponse, Hangup, NotYet, ReceivedRequest, RequestContext
 from aioproducer.testing.broker_versions import NEWEST_RELEASE
 from aioproducer.testing.cluster_state import ClusterState, Node
@@ -88,6 +89,9 @@ class FakeCluster(ClusterState):
         )
         self.faults = Faults()
         self.requests: list[ReceivedRequest] = []
+        #: Who may log in; None: everybody may do everything without.
+        self.logins: Logins | None = None
+        self._sessions: dict[int, Session] = {}
         #: Called after each request that arrived and each one that was applied.
         self.on_change: Callable[[], None] = lambda: None
 
@@ -128,6 +132,9 @@ class FakeCluster(ClusterState):
         if node.muted:
             yield Deafen()
             return
+        session = self.session(request.connection)
+        if session is not None and not session.may_ask(request.api_key, now_ms):
+            raise Hangup
         plan = self._plan(node, request, now_ms)
         if plan.hold is not None and not plan.hold.applied:
             now_ms = yield from self._held(plan.hold)
@@ -191,6 +198,14 @@ class FakeCluster(ClusterState):
         if injected.applied:
             handler.handle(context, body)
         return handler.refuse(context, body, injected.code)
+
+    def session(self, connection: int) -> Session | None:
+        """What a connection has said of itself, None where nobody need."""
+        if self.logins is None:
+            return None
+        if connection not in self._sessions:
+            self._sessions[connection] = Session(self.logins, connection)
+        return self._sessions[connection]
 
     def api_versions(self, node: Node) -> list[ApiVersion]:
         """What the node says of itself in ApiVersions."""

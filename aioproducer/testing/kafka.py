@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
+    from aioproducer.testing.kafka_security import KafkaSecurity
+
 __all__ = ["CONTROLLER_ID", "Kafka", "KafkaCluster", "KafkaJars", "KafkaStartError", "KafkaUnavailable"]
 
 _CLUSTER_ID: Final = "YWlvcHJvZHVjZXItdGVzdA"  # a uuid in base64, as `kafka-storage random-uuid` would give
@@ -129,7 +131,8 @@ class KafkaCluster(Kafka):
     formatting, for example ``{"transaction.version": 1}``. ``listeners`` adds listeners by name and security protocol,
     for example ``{"SASL": "SASL_PLAINTEXT"}``, with ``bootstrap("SASL")`` to reach them; what they need goes into
     ``properties``. ``scram_users`` are names and passwords. ``advertise(broker_id, port)`` may give another
-    ``host:port`` for clients to be sent to, such as a proxy's.
+    ``host:port`` for clients to be sent to, such as a proxy's. ``security`` adds listeners with TLS and logins, and an
+    authorizer.
 
     Methods block; from async code call them through ``anyio.to_thread.run_sync``. ``async with`` does that itself.
     """
@@ -145,15 +148,18 @@ class KafkaCluster(Kafka):
         listeners: Mapping[str, str] | None = None,
         scram_users: Mapping[str, str] | None = None,
         advertise: Callable[[int, int], str] | None = None,
+        security: KafkaSecurity | None = None,
     ) -> None:
         super().__init__("")
         self.version = version
         self.broker_ids: Sequence[int] = range(1, brokers + 1)
-        self._properties = dict(properties or {})
+        self._properties = {**(security.properties() if security else {}), **(properties or {})}
         self._heap = heap
         self._features = dict(features or {})
         self._protocols = {"INTERNAL": "PLAINTEXT", "CLIENT": "PLAINTEXT", **(listeners or {})}
-        self._scram_users = dict(scram_users or {})
+        if security is not None:
+            self._protocols |= security.listeners
+        self._scram_users = {**(security.users if security else {}), **(scram_users or {})}
         self._advertise = advertise or _advertise_itself
         self._nodes: dict[int, KafkaNode] = {}
         self._ports: dict[int, dict[str, int]] = {}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from aioproducer.testing.kafka import Kafka, KafkaCluster, KafkaUnavailable
+    from aioproducer.testing.secured import SecuredBroker
 
 
 class KafkaFactory(Protocol):
@@ -94,6 +95,19 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
         return Kafka(bootstrap_servers)
     factory: KafkaFactory = request.getfixturevalue("kafka_factory")
     return factory()
+
+
+@pytest.fixture
+def secured_broker() -> Generator[SecuredBroker, None, None]:
+    """A fake broker that wants TLS and a login: ``Producer(broker.bootstrap_servers, **broker.client_options)``.
+
+    ``broker.logins`` says who may log in, and may be changed; `client_options` are alice's. Needs
+    ``pip install 'aioproducer[testing]'``.
+    """
+    from aioproducer.testing.secured import secured_fake_broker
+
+    with secured_fake_broker() as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def test_wrong_usage_exits_with_2_and_says_why(
         (["--linger-ms", "soon"], "linger_ms"),
         (["-X", "lingering.ms=5"], "linger"),
         (["-X", "acks=0", "-X", "enable_idempotence=false"], "Use 1 or all"),
-        (["-X", "security.protocol=SSL"], "PLAINTEXT only"),
+        (["-X", "security.protocol=SASL_SSL"], "needs sasl_mechanism"),
         (["--bootstrap-servers", "localhost:port"], "'localhost' has a port that is no number"),
         (
             ["--bootstrap-servers", "127.0.0.1:1", "--records", "10"],

@@ -906,7 +906,7 @@ def test_refused_credentials_leave_the_producer_to_be_initialized_again() -> Non
 
     bench.manager.unsendable(bench.expect(Rpc.FIND_COORDINATOR), AuthenticationError("wrong password"))
 
-    assert isinstance(operation.error, TransactionFatal)
+    assert isinstance(operation.error, AuthenticationError)
     assert "wrong password" in str(operation.error)
     assert bench.manager.state is State.UNINITIALIZED
     bench.commit_one_transaction()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -65,10 +66,10 @@ class Peer:
 
 
 @asynccontextmanager
-async def peer(serve: Serve) -> AsyncIterator[Peer]:
+async def peer(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[Peer]:
     """Listen and serve while the block runs."""
     it = Peer(serve)
-    server = await asyncio.start_server(it.accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(it.accept, "127.0.0.1", 0, ssl=tls)
     it.port = server.sockets[0].getsockname()[1]
     try:
         yield it

@@ -12,7 +12,6 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
     BrokerConnectionError,
     BrokerError,
-    ConfigError,
     InvalidRecord,
     KafkaTimeoutError,
     ProducerClosed,
@@ -267,12 +266,6 @@ async def test_cancelling_a_request_leaves_the_connection_in_order(broker: FakeB
         await client.request(INIT)
 
         assert len(broker.connections(closed=True)) == 1
-
-
-async def test_what_is_not_plaintext_is_not_sent_in_plaintext(broker: FakeBroker) -> None:
-    config = ProducerConfig(broker.bootstrap_servers, security_protocol="SSL")
-    with pytest.raises(ConfigError, match="SSL"):
-        NetworkClient(config, client_id="test", random=Random(1), on_ready=lambda: None)
 
 
 # -- throttle (KIP-219) -----------------------------------------------------------------------------------------------

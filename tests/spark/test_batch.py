@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_said_before_a_task_starts(spark: SparkSession, bro
     assert "'topic' is set as well" in refused(spark.sql("SELECT 1 AS n, 'x' AS topic"), broker, **as_json)
     serializers = {"topic": "orders", "kafka.key.serializer": "x"}
     assert "'kafka.key.serializer' is not supported" in refused(values, broker, **serializers)
-    assert "TLS and SASL are not there yet" in refused(values, broker, topic="orders", **{"security.protocol": "SSL"})
+    assert "needs sasl_mechanism" in refused(values, broker, topic="orders", **{"security.protocol": "SASL_SSL"})
     assert "not a URL" in refused(values, broker, topic="orders", report="s3://bucket/report")
 
 

@@ -289,11 +289,11 @@ def test_a_helper_takes_options_as_spark_does() -> None:
         | {"kafka.sasl.username": "u", "kafka.sasl.password": "hush"},
     ],
 )
-def test_what_no_producer_does_yet_is_refused_where_the_options_are_read(given: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"TLS and SASL are not there yet\.$") as caught:
-        SinkOptions.from_spark({**SERVERS, **given})
+def test_tls_and_logins_are_those_of_a_producer(given: dict[str, str]) -> None:
+    options = SinkOptions.from_spark({**SERVERS, **given})
 
-    assert "hush" not in str(caught.value)
+    assert options.config.security_protocol == given["kafka.security.protocol"]
+    assert "hush" not in repr(options)
 
 
 def test_headers_and_logins_are_kept_to_the_blank() -> None:

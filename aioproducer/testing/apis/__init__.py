@@ -23,6 +23,8 @@ from aioproducer.testing.apis import (
     metadata,
     offset_fetch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     txn_offset_commit,
 )
 from aioproducer.testing.broker_request import ApiHandler
@@ -37,6 +39,7 @@ HANDLERS: Mapping[ApiKey, ApiHandler] = MappingProxyType(
         ApiKey.METADATA: metadata.HANDLER,
         ApiKey.OFFSET_FETCH: offset_fetch.HANDLER,
         ApiKey.FIND_COORDINATOR: find_coordinator.HANDLER,
+        ApiKey.SASL_HANDSHAKE: sasl_handshake.HANDLER,
         ApiKey.API_VERSIONS: api_versions.HANDLER,
         ApiKey.CREATE_TOPICS: create_topics.HANDLER,
         ApiKey.DELETE_TOPICS: delete_topics.HANDLER,
@@ -46,6 +49,7 @@ HANDLERS: Mapping[ApiKey, ApiHandler] = MappingProxyType(
         ApiKey.END_TXN: end_txn.HANDLER,
         ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit.HANDLER,
         ApiKey.DESCRIBE_CONFIGS: describe_configs.HANDLER,
+        ApiKey.SASL_AUTHENTICATE: sasl_authenticate.HANDLER,
         ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions.HANDLER,
         ApiKey.LIST_TRANSACTIONS: list_transactions.HANDLER,
     }

@@ -1,0 +1,167 @@
+"""A login with a broker (KIP-43, KIP-152), as a table: what may happen in each state, and what is done about it.
+
+::
+
+    BEGIN     begin                       -> SaslHandshake           HANDSHAKE
+    HANDSHAKE handshake answered          -> the mechanism's first   TOKEN
+    TOKEN     authenticate answered       -> its next message        TOKEN
+                                          -> derive a key            DERIVING
+                                          -> nothing more            DONE
+    DERIVING  derived                     -> its next message        TOKEN
+    any       what the broker refuses, or the mechanism does not accept: AuthenticationError, FAILED
+
+What is not in the table is a mistake of whoever drives it. The same conversation is held again on an open connection
+before the broker's patience ends (KIP-368); it differs in nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from aioproducer.core.sasl.mechanism import Derive, Done, Mechanism, MechanismError, Say, Step
+from aioproducer.core.sasl.words import shown
+from aioproducer.errors import AuthenticationError
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+__all__ = ["Action", "Ask", "Authenticated", "Conversation", "State"]
+
+_MOST_ROUNDS: Final = 10  # the longest mechanism (GSSAPI) has four
+
+
+class State(Enum):
+    """Where a login is."""
+
+    BEGIN = "begin"
+    HANDSHAKE = "handshake"
+    TOKEN = "token"
+    DERIVING = "deriving"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Ask(NamedTuple):
+    """Send this request, and give its answer to ``answered``."""
+
+    request: SaslHandshakeRequest | SaslAuthenticateRequest
+
+
+class Authenticated(NamedTuple):
+    """It is over. The broker wants to see us again within ``lifetime_ms``; 0: it does not."""
+
+    lifetime_ms: int
+
+
+Action: TypeAlias = Ask | Derive | Authenticated
+
+
+class Conversation:
+    """One login with the broker that errors call ``broker``. Every method raises `AuthenticationError`."""
+
+    def __init__(self, mechanism: Mechanism, broker: object) -> None:
+        self.state = State.BEGIN
+        self._mechanism = mechanism
+        self._broker = broker
+        self._rounds = 0
+        self._lifetime_ms = 0
+
+    @property
+    def blocks(self) -> bool:
+        """Whether ``answered`` may take long and belongs into a thread."""
+        return self._mechanism.blocks
+
+    def begin(self) -> Action:
+        """What to do first."""
+        return self._happened(_Begin())
+
+    def answered(self, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> Action:
+        """What to do about an answer."""
+        return self._happened(response)
+
+    def derived(self, salted: bytes) -> Action:
+        """What to do with the salted password."""
+        return self._happened(_Derived(salted))
+
+    def _happened(self, event: object) -> Action:
+        handle = _TABLE.get((self.state, type(event)))
+        if handle is None:
+            raise AssertionError(f"{type(event).__name__} in state {self.state.value}")
+        try:
+            return handle(self, event)
+        except MechanismError as error:
+            # Without the cause, whose traceback has the mechanism's secrets in its frames.
+            sentence = str(error)
+        self.state = State.FAILED
+        raise AuthenticationError(f"{self._mechanism.name} login failed: broker {self._broker} {sentence}.")
+
+    def _handshake(self, event: _Begin) -> Action:
+        self.state = State.HANDSHAKE
+        return Ask(SaslHandshakeRequest(mechanism=self._mechanism.name))
+
+    def _first(self, response: SaslHandshakeResponse) -> Action:
+        if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = shown(", ".join(response.mechanisms[:20])) or "none"
+            raise MechanismError(f"does not offer it; it offers {offered} (sasl_mechanism)")
+        if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise MechanismError(
+                "does not want a login at this port: set security_protocol to PLAINTEXT or SSL, or take another port"
+            )
+        if response.error_code != ErrorCode.NONE:
+            raise MechanismError(f"refused the handshake with error {response.error_code}")
+        return self._follow(self._mechanism.start())
+
+    def _next(self, response: SaslAuthenticateResponse) -> Action:
+        if response.error_code != ErrorCode.NONE:
+            told = (response.error_message or "").rstrip(".") or f"error {response.error_code}"
+            raise MechanismError(f"refused the credentials: {shown(self._mechanism.explain(told))}")
+        self._lifetime_ms = response.session_lifetime_ms
+        self._rounds += 1
+        if self._rounds > _MOST_ROUNDS:
+            raise MechanismError("asks for more and more, and never says whether it is enough")
+        return self._follow(self._mechanism.challenged(response.auth_bytes))
+
+    def _proved(self, event: _Derived) -> Action:
+        return self._follow(self._mechanism.derived(event.salted))
+
+    def _follow(self, step: Step) -> Action:
+        match step:
+            case Say(token):
+                self.state = State.TOKEN
+                return Ask(SaslAuthenticateRequest(auth_bytes=token))
+            case Derive():
+                self.state = State.DERIVING
+                return step
+            case Done():
+                self.state = State.DONE
+                return Authenticated(max(self._lifetime_ms, 0))
+
+
+class _Begin(NamedTuple):
+    pass
+
+
+class _Derived:
+    """Not shown by tracebacks."""
+
+    __slots__ = ("salted",)
+
+    def __init__(self, salted: bytes) -> None:
+        self.salted = salted
+
+
+_TABLE: Final[Mapping[tuple[State, type], Callable[[Conversation, Any], Action]]] = MappingProxyType(
+    {
+        (State.BEGIN, _Begin): Conversation._handshake,  # pyright: ignore[reportPrivateUsage]
+        (State.HANDSHAKE, SaslHandshakeResponse): Conversation._first,  # pyright: ignore[reportPrivateUsage]
+        (State.TOKEN, SaslAuthenticateResponse): Conversation._next,  # pyright: ignore[reportPrivateUsage]
+        (State.DERIVING, _Derived): Conversation._proved,  # pyright: ignore[reportPrivateUsage]
+    }
+)

@@ -1,0 +1,74 @@
+"""OAUTHBEARER: a token that somebody else has issued (RFC 7628, KIP-255; extensions: KIP-342)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from aioproducer._config.secret import Secret
+from aioproducer.core.sasl.mechanism import Done, MechanismError, Say, Step, Token
+from aioproducer.core.sasl.words import shown
+
+__all__ = ["OAuthBearer"]
+
+_SEPARATOR: Final = "\x01"
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # b64token of RFC 6750; so no \x01, no line break
+_KEY: Final = re.compile(r"[A-Za-z]+")
+_VALUE: Final = re.compile(r"[\x21-\x7E \t\r\n]*")
+
+
+class OAuthBearer:
+    """Shows the token; where the broker does not like it, it says why, and then refuses."""
+
+    name = "OAUTHBEARER"
+    blocks = False
+
+    def __init__(self, token: Secret, extensions: Mapping[str, str]) -> None:
+        self._token = token
+        self._extensions = extensions
+        self._status: str | None = None
+
+    def start(self) -> Step:
+        """The one message; raises `MechanismError` for what it cannot hold, or what would become something else in it."""
+        if not _TOKEN.fullmatch(self._token.reveal()):
+            raise MechanismError("cannot be shown this token: it has characters that no token has")
+        for key, value in self._extensions.items():
+            # "auth" would be the token itself.
+            if key == "auth" or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+                raise MechanismError(
+                    f"cannot be told the extension {key!r}: letters, and printable characters, are allowed"
+                )
+        extensions = "".join(f"{key}={value}{_SEPARATOR}" for key, value in self._extensions.items())
+        said = f"n,,{_SEPARATOR}auth=Bearer {self._token.reveal()}{_SEPARATOR}{extensions}{_SEPARATOR}"
+        return Say(Token(said.encode()))
+
+    def challenged(self, token: bytes) -> Step:
+        """Nothing where all is well; else a JSON object that says what is not, to which there is one answer."""
+        if self._status is not None:
+            raise MechanismError(f"does not accept the token: {self._status}")
+        if not token:
+            return Done()
+        self._status = shown(_status(token), self._token.reveal())
+        return Say(Token(_SEPARATOR.encode()))
+
+    def derived(self, salted: bytes) -> Step:
+        """Never asked for."""
+        raise AssertionError(salted)
+
+    def explain(self, message: str) -> str:
+        """What the broker says, and the status that it told before."""
+        said = shown(message, self._token.reveal())
+        return said if self._status is None else f"{said} ({self._status})"
+
+
+def _status(token: bytes) -> str:
+    try:
+        told: Any = json.loads(token)
+    except (ValueError, RecursionError):
+        return "no reason that can be read"
+    if not isinstance(told, dict):
+        return "no reason that can be read"
+    fields = cast("dict[str, object]", told)
+    return ", ".join(f"{key} {fields[key]}" for key in ("status", "scope") if fields.get(key)) or "no reason given"

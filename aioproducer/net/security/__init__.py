@@ -1,0 +1,1 @@
+"""TLS and logging in: what stands between a socket and the first request, and the words for where it fails."""

@@ -1,0 +1,156 @@
+"""Logs in on a connection: carries out what a `Conversation` decides, with the credentials as they are now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from functools import partial
+from inspect import isawaitable
+from random import Random
+from typing import Any, Final
+
+import anyio.to_thread
+
+from aioproducer.config import ProducerConfig, Secret
+from aioproducer.core.cluster import Node
+from aioproducer.core.sasl.conversation import Ask, Authenticated, Conversation
+from aioproducer.core.sasl.mechanism import Derive, Mechanism
+from aioproducer.core.sasl.msk_iam import MskIam
+from aioproducer.core.sasl.oauthbearer import OAuthBearer
+from aioproducer.core.sasl.plain import Plain
+from aioproducer.core.sasl.scram import ALGORITHMS, Scram, salted_password
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, ConfigError, KafkaError
+from aioproducer.net.connection import Connection, settle
+from aioproducer.net.security.tokens import TokenSource
+from aioproducer.net.versions import BrokerVersions
+from aioproducer.protocol.message import Request
+from aioproducer.protocol.messages import SaslHandshakeRequest
+
+__all__ = ["REVEALING", "Login"]
+
+logger = logging.getLogger("aioproducer")
+
+#: Mechanisms that show the other side something with which it could log in itself.
+REVEALING: Final = frozenset({"PLAIN", "OAUTHBEARER", "AWS_MSK_IAM"})
+
+_NONCE_BYTES: Final = 24
+_REMEMBERED: Final = 8
+_HANDSHAKE_VERSION: Final = 1  # version 0 is followed by tokens without headers, as before Kafka 1.0
+
+
+class Login:
+    """Logs in for one producer, which has one set of credentials at a time."""
+
+    def __init__(self, config: ProducerConfig, random: Random) -> None:
+        self._config = config
+        self._timeout_s = config.request_timeout_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._tokens = TokenSource(config, random)
+        self._deriving = asyncio.Lock()
+        self._salted: dict[Derive, bytes] = {}  # all brokers of a cluster have the same salt for a user
+
+    def refuse_in_the_clear(self, node: Node) -> None:
+        """Raise where what is to be said could be read by everybody on the way to this broker."""
+        mechanism = self._config.sasl_mechanism
+        if mechanism in REVEALING and not self._config.sasl_allow_plaintext_secrets:
+            raise AuthenticationError(
+                f"{mechanism} login refused: the connection to broker {node} is not encrypted, and everybody on the way "
+                f"could read what is said. Use security_protocol='SASL_SSL', or SCRAM; or set "
+                f"sasl_allow_plaintext_secrets=True."
+            )
+
+    async def prepare(self, node: Node) -> Conversation:
+        """A conversation with the credentials as they are now; asks whoever has them.
+
+        Raises `AuthenticationError`, `BrokerConnectionError` where a callback fails. Cancellation: that of the callback.
+        """
+        return Conversation(await self._mechanism(node), node)
+
+    async def hold(self, conversation: Conversation, connection: Connection, versions: BrokerVersions) -> float:
+        """Hold the conversation; answers in how many seconds it must be held again, 0 for never.
+
+        Raises `AuthenticationError` where the broker refuses or does not prove itself, `BrokerConnectionError`,
+        `ProtocolError`, `UnsupportedVersion`. Cancellation: the connection is of no use any more.
+        """
+        action = conversation.begin()
+        while True:
+            match action:
+                case Ask(request):
+                    answer = await self._ask(connection, versions, request)
+                    if conversation.blocks:
+                        action = await anyio.to_thread.run_sync(conversation.answered, answer, abandon_on_cancel=True)
+                    else:
+                        action = conversation.answered(answer)
+                case Derive():
+                    action = conversation.derived(await self._derive(action))
+                case Authenticated(lifetime_ms):
+                    return lifetime_ms / 1000
+
+    async def _ask(self, connection: Connection, versions: BrokerVersions, request: Request[Any]) -> Any:
+        version = versions.best(type(request), connection.name)
+        if isinstance(request, SaslHandshakeRequest):
+            version = _HANDSHAKE_VERSION
+        done: asyncio.Future[Any] = self._loop.create_future()
+        connection.send(request, version, partial(settle, done), self._timeout_s, is_login=True)
+        answer = await done
+        if isinstance(answer, BaseException):
+            if connection.hung_up:
+                raise BrokerConnectionError(
+                    f"Broker {connection.name} closed the connection during the {self._config.sasl_mechanism} login, "
+                    f"without a reason; are the credentials right?"
+                ) from answer
+            raise answer
+        return answer
+
+    # -- what is said -------------------------------------------------------------------------------------------------
+
+    async def _mechanism(self, node: Node) -> Mechanism:
+        name = self._config.sasl_mechanism
+        if name == "OAUTHBEARER":
+            token = await self._tokens.token()
+            return OAuthBearer(token.value, token.extensions)
+        if name == "PLAIN":
+            return Plain(*await self._credentials())
+        if name == "GSSAPI":
+            from aioproducer.net.security.gssapi import Gssapi
+
+            return Gssapi(self._config.sasl_kerberos_service_name or "kafka", node.host)
+        if name == "AWS_MSK_IAM":
+            from aioproducer.net.security.msk_iam import signed_payload
+
+            return MskIam(await anyio.to_thread.run_sync(signed_payload, node.host, abandon_on_cancel=True))
+        if name is not None and name in ALGORITHMS:
+            username, password = await self._credentials()
+            nonce = secrets.token_urlsafe(_NONCE_BYTES)
+            return Scram(name, username, password, nonce, self._config.sasl_scram_max_iterations)
+        raise ConfigError(f"sasl_mechanism={name!r} is not known.")  # the configuration refuses it before
+
+    async def _credentials(self) -> tuple[str, Secret]:
+        provider = self._config.sasl_credentials_provider
+        if provider is None:
+            assert self._config.sasl_username is not None
+            assert self._config.sasl_password is not None
+            return self._config.sasl_username, self._config.sasl_password
+        try:
+            given: Any = provider()
+            username, password = (await given) if isawaitable(given) else given
+            return str(username), Secret(password)
+        except KafkaError:
+            raise
+        except Exception as error:  # the program's own code; what it says may hold what it has
+            raise BrokerConnectionError(
+                f"sasl_credentials_provider gave no user name and password; it raised {type(error).__name__}."
+            ) from error
+
+    async def _derive(self, wanted: Derive) -> bytes:
+        async with self._deriving:
+            if wanted not in self._salted:
+                while len(self._salted) >= _REMEMBERED:
+                    del self._salted[next(iter(self._salted))]
+                self._salted[wanted] = await anyio.to_thread.run_sync(_derived, wanted, abandon_on_cancel=True)
+            return self._salted[wanted]
+
+
+def _derived(wanted: Derive) -> bytes:
+    return salted_password(wanted.algorithm, wanted.password.reveal().encode(), wanted.salt, wanted.iterations)

@@ -1,0 +1,88 @@
+"""Listeners of a real Kafka that want TLS, a login or both, and an authorizer: what they need in the brokers' properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from aioproducer.testing.certificates import CertificateAuthority
+
+__all__ = ["KafkaSecurity"]
+
+#: The listeners by name. MTLS wants a client certificate; REAUTH wants the login to be renewed every few seconds.
+_LISTENERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "SSL": "SSL",
+        "MTLS": "SSL",
+        "SASL_PLAINTEXT": "SASL_PLAINTEXT",
+        "SASL_SSL": "SASL_SSL",
+        "REAUTH": "SASL_SSL",
+    }
+)
+_LOGIN_MODULES: Final = "org.apache.kafka.common.security"
+_UNSECURED: Final = f"{_LOGIN_MODULES}.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSecurity:
+    """What `KafkaCluster` takes as ``security``: it then has the listeners SSL, MTLS, SASL_PLAINTEXT, SASL_SSL and REAUTH.
+
+    ``users`` are names and passwords, for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; OAUTHBEARER takes unsigned tokens of
+    anybody. Whoever is not among ``super_users`` may do nothing without an ACL, except through the listeners without a
+    login. ``reauth_ms`` is how long a login lasts at the listener REAUTH.
+    """
+
+    authority: CertificateAuthority
+    users: Mapping[str, str] = field(repr=False)
+    super_users: Sequence[str] = ()
+    reauth_ms: int = 10_000
+
+    @property
+    def listeners(self) -> Mapping[str, str]:
+        """Name and security protocol of each listener."""
+        return _LISTENERS
+
+    def properties(self) -> dict[str, str]:
+        """For brokers and controllers; certificates stand in them as text (KIP-651)."""
+        server = self.authority.issue("localhost", "127.0.0.1", common_name="localhost")
+        supers = ";".join(f"User:{name}" for name in ("ANONYMOUS", *self.super_users))
+        properties = {
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": supers,
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": _one_line(server.key),
+            "ssl.keystore.certificate.chain": _one_line(server.certificate),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": _one_line(self.authority.pem),
+            "ssl.client.auth": "none",
+            "listener.name.mtls.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": ",".join(_MECHANISMS),
+            "listener.name.reauth.connections.max.reauth.ms": str(self.reauth_ms),
+        }
+        for name, protocol in _LISTENERS.items():
+            if protocol.startswith("SASL"):
+                properties |= self._logins(f"listener.name.{name.lower()}")
+        return properties
+
+    def _logins(self, listener: str) -> dict[str, str]:
+        users = " ".join(f'user_{name}="{password}"' for name, password in self.users.items())
+        scram = f"{_LOGIN_MODULES}.scram.ScramLoginModule required;"
+        return {
+            f"{listener}.plain.sasl.jaas.config": f"{_LOGIN_MODULES}.plain.PlainLoginModule required {users};",
+            f"{listener}.scram-sha-256.sasl.jaas.config": scram,
+            f"{listener}.scram-sha-512.sasl.jaas.config": scram,
+            # The broker logs in itself with the claim; without it it does not start.
+            f"{listener}.oauthbearer.sasl.jaas.config": (
+                f"{_LOGIN_MODULES}.oauthbearer.OAuthBearerLoginModule required "
+                f'unsecuredLoginStringClaim_sub="broker" unsecuredValidatorAllowableClockSkewMs="3000";'
+            ),
+            f"{listener}.oauthbearer.sasl.server.callback.handler.class": _UNSECURED,
+        }
+
+
+def _one_line(pem: str) -> str:
+    return pem.strip().replace("\n", "\\n")

@@ -1,0 +1,217 @@
+"""Real brokers with TLS, logins and an authorizer: what they let in, what they refuse, and in which words we tell it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer import AuthenticationError, BrokerError, KafkaError, NotWritten, OAuthToken, Producer
+from aioproducer.testing.certificates import CertificateAuthority
+from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
+from aioproducer.testing.kafka_security import KafkaSecurity
+
+pytestmark = pytest.mark.slow
+
+USERS = {"alice": "alice-secret", "mallory": "mallory-secret"}
+TOPIC = "orders"
+
+
+@pytest.fixture(scope="module", params=["3.9.2", "4.3.1"])
+def secured(request: pytest.FixtureRequest, authority: CertificateAuthority) -> Iterator[KafkaCluster]:
+    """One broker; alice may do everything, mallory nothing. A login lasts 3 seconds at the listener REAUTH."""
+    security = KafkaSecurity(authority, USERS, super_users=["alice"], reauth_ms=3000)
+    try:
+        with KafkaCluster(request.param, security=security) as kafka:
+            kafka.create_topic(TOPIC, 3)
+            yield kafka
+    except KafkaUnavailable as error:
+        pytest.skip(str(error))
+
+
+def unsigned_token(user: str = "alice", life_s: float = 600.0) -> OAuthToken:
+    def part(claims: dict[str, Any]) -> str:
+        return urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+
+    now = time.time()
+    return OAuthToken(f"{part({'alg': 'none'})}.{part({'sub': user, 'iat': now, 'exp': now + life_s})}.")
+
+
+def options(
+    authority: CertificateAuthority, listener: str, mechanism: str | None = None, **more: Any
+) -> dict[str, Any]:
+    protocol = {"MTLS": "SSL", "REAUTH": "SASL_SSL"}.get(listener, listener)
+    given: dict[str, Any] = {"security_protocol": protocol, "close_timeout_ms": 10_000}
+    if protocol.endswith("SSL"):
+        given["ssl_truststore_certificates"] = authority.pem
+    if mechanism == "OAUTHBEARER":
+        given |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": unsigned_token}
+    elif mechanism is not None:
+        given |= {"sasl_mechanism": mechanism, "sasl_username": "alice", "sasl_password": "alice-secret"}
+    return given | more
+
+
+async def sends(kafka: KafkaCluster, listener: str, **options: Any) -> None:
+    async with Producer(kafka.bootstrap(listener), **options) as producer:
+        await producer.send_many(TOPIC, [b"%d" % number for number in range(500)])
+
+
+async def refusal(servers: str, **options: Any) -> str:
+    """What a send says that must fail, and that as soon as it is clear."""
+    async with Producer(servers, **{"max_block_ms": 20_000, **options, "close_timeout_ms": 0}) as producer:
+        async with asyncio.timeout(10):
+            with pytest.raises(NotWritten) as failed:
+                await producer.send(TOPIC, b"value")
+    return str(failed.value)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
+@pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
+async def test_each_mechanism_lets_in(
+    secured: KafkaCluster, authority: CertificateAuthority, listener: str, mechanism: str
+) -> None:
+    await sends(secured, listener, **options(authority, listener, mechanism))
+
+
+async def test_tls_one_way_and_mutual(secured: KafkaCluster, authority: CertificateAuthority, tmp_path: Path) -> None:
+    await sends(secured, "SSL", **options(authority, "SSL"))
+    client = authority.issue("alice", common_name="alice").write(tmp_path / "client.pem")
+    stranger = CertificateAuthority().issue("alice", common_name="alice").write(tmp_path / "stranger.pem")
+    told = await refusal(secured.bootstrap("MTLS"), **options(authority, "MTLS"))
+    assert "ssl_certfile" in told
+    told = await refusal(secured.bootstrap("MTLS"), **options(authority, "MTLS", ssl_certfile=stranger))
+    assert "ssl_certfile" in told
+    told = await refusal(secured.bootstrap("SSL"), security_protocol="SSL")
+    assert "no authority that is trusted here" in told
+    async with Producer(secured.bootstrap("MTLS"), **options(authority, "MTLS", ssl_certfile=client)) as producer:
+        with pytest.raises(KafkaError) as failed:  # let in, and known by the whole of its name, which has no rights
+            await producer.send(TOPIC, b"value")
+    assert "AUTHORIZATION_FAILED" in repr(failed.value) + repr(failed.value.__cause__) + str(failed.value)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
+async def test_refusals_name_the_broker_the_mechanism_and_the_reason(
+    secured: KafkaCluster, authority: CertificateAuthority, mechanism: str
+) -> None:
+    given = options(authority, "SASL_SSL", mechanism)
+    if mechanism == "OAUTHBEARER":
+        given["sasl_oauth_token_provider"] = lambda: unsigned_token(life_s=-60)
+    else:
+        given["sasl_password"] = "wrong"
+    told = await refusal(secured.bootstrap("SASL_SSL"), **given)
+    assert f"{mechanism} login failed: broker {secured.bootstrap('SASL_SSL')} refused the credentials" in told
+
+
+async def test_what_is_mixed_up_is_guessed(secured: KafkaCluster, authority: CertificateAuthority) -> None:
+    async def late(listener: str, **given: Any) -> str:
+        async with Producer(secured.bootstrap(listener), max_block_ms=1500, close_timeout_ms=0, **given) as producer:
+            with pytest.raises(NotWritten) as failed:
+                await producer.send(TOPIC, b"value")
+        return str(failed.value)
+
+    assert "security_protocol" in await late("SSL")
+    assert "TLS" in await late("SSL")
+    assert "listener without TLS" in await late("CLIENT", security_protocol="SSL")
+    assert "does it want a login" in await late("SASL_PLAINTEXT")
+    plain = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "alice-secret"}
+    assert "does not want a login" in await late("CLIENT", security_protocol="SASL_PLAINTEXT", **plain)
+
+
+async def test_what_an_authorizer_denies_is_told_each_by_its_own_name(
+    secured: KafkaCluster, authority: CertificateAuthority
+) -> None:
+    given = options(authority, "SASL_SSL", "SCRAM-SHA-256", sasl_username="mallory", sasl_password="mallory-secret")
+    servers = secured.bootstrap("SASL_SSL")
+
+    async with Producer(servers, acks=1, enable_idempotence=False, **given) as producer:
+        with pytest.raises(KafkaError) as failed:
+            await producer.send(TOPIC, b"value")
+        assert "TOPIC_AUTHORIZATION_FAILED" in str(failed.value)
+
+    async with Producer(servers, transactional_id="t", **given) as producer:
+        with pytest.raises(KafkaError) as failed:
+            await producer.init_transactions()
+        assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in str(failed.value)
+
+
+@pytest.mark.parametrize("listener", ["REAUTH"])
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
+async def test_logins_are_renewed_under_load_and_nobody_notices(
+    secured: KafkaCluster, authority: CertificateAuthority, listener: str, mechanism: str
+) -> None:
+    topic = f"reauth-{mechanism.lower()}-{time.time_ns()}"
+    secured.create_topic(topic, 1)
+    sent = await load(secured, authority, topic, mechanism, seconds=4.5)
+    assert sent > 1000
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
+async def test_logins_are_renewed_every_10_seconds_for_two_minutes(
+    authority: CertificateAuthority, mechanism: str
+) -> None:
+    with KafkaCluster(security=KafkaSecurity(authority, USERS, super_users=["alice"], reauth_ms=10_000)) as kafka:
+        kafka.create_topic(TOPIC, 1)
+        assert await load(kafka, authority, TOPIC, mechanism, seconds=120.0) > 100_000
+
+
+async def load(
+    kafka: KafkaCluster, authority: CertificateAuthority, topic: str, mechanism: str, *, seconds: float
+) -> int:
+    """Send as fast as it goes; all must be written once, over the connections of the beginning."""
+    async with Producer(kafka.bootstrap("REAUTH"), **options(authority, "REAUTH", mechanism)) as producer:
+        await producer.send(topic, b"first")
+        ends, sent, offsets = time.monotonic() + seconds, 0, set[int]()
+        connections = {broker.connection for broker in producer_brokers(producer)}
+        while time.monotonic() < ends:
+            deliveries = [await producer.enqueue(topic, b"x" * 100) for _ in range(500)]
+            for told in await asyncio.gather(*deliveries):
+                offsets.add(told.offset)
+            sent += len(deliveries)
+        assert connections == {broker.connection for broker in producer_brokers(producer)}
+    assert offsets == set(range(1, sent + 1))
+    return sent
+
+
+def producer_brokers(producer: Producer) -> list[Any]:
+    engine: Any = producer._engine
+    return [broker for broker in engine.client._brokers.connected() if broker.node.id >= 0]
+
+
+async def test_transactions_over_sasl_ssl(secured: KafkaCluster, authority: CertificateAuthority) -> None:
+    given = options(authority, "SASL_SSL", "SCRAM-SHA-512", transactional_id=f"t-{time.time_ns()}")
+    async with Producer(secured.bootstrap("SASL_SSL"), **given) as producer:
+        for _ in range(3):
+            async with producer.transaction() as txn:
+                for number in range(20):
+                    await txn.enqueue(TOPIC, b"%d" % number)
+
+
+async def test_an_unknown_topic_of_a_stranger_is_denied_not_unknown(
+    secured: KafkaCluster, authority: CertificateAuthority
+) -> None:
+    given = options(authority, "SASL_PLAINTEXT", "PLAIN", sasl_username="mallory", sasl_password="mallory-secret")
+    async with Producer(secured.bootstrap("SASL_PLAINTEXT"), **given) as producer:
+        with pytest.raises(BrokerError, match="AUTHORIZATION_FAILED"):
+            await producer.partitions_for("secret-topic")
+
+
+async def test_a_password_that_is_right_again_works_at_once(
+    secured: KafkaCluster, authority: CertificateAuthority
+) -> None:
+    current = ["wrong"]
+    given = options(authority, "SASL_SSL", "SCRAM-SHA-256")
+    del given["sasl_username"], given["sasl_password"]
+    given["sasl_credentials_provider"] = lambda: ("alice", current[0])
+    async with Producer(secured.bootstrap("SASL_SSL"), **given) as producer:
+        with pytest.raises(AuthenticationError):
+            await producer.ready(20)
+        current[0] = "alice-secret"
+        await producer.send(TOPIC, b"value")

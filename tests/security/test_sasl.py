@@ -1,0 +1,377 @@
+"""Logging in: each mechanism, what it does about brokers that refuse or cannot be trusted, and logging in again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import uvloop
+
+from aioproducer import (
+    AuthenticationError,
+    KafkaError,
+    NotWritten,
+    NotWrittenTimeout,
+    OAuthToken,
+    Producer,
+    SyncProducer,
+    TransactionCoordinatorClient,
+)
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.testing import FakeBroker, Logins
+from aioproducer.testing.certificates import CertificateAuthority
+from aioproducer.testing.secured import SecuredBroker
+from tests.conftest import QUICK, until
+
+TOPIC = {"orders": 1}
+USERS = {"alice": "alice-secret"}
+ALICE: dict[str, Any] = {"sasl_username": "alice", "sasl_password": "alice-secret"}
+WITH_PASSWORD = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+def options(mechanism: str, **more: Any) -> dict[str, Any]:
+    credentials: dict[str, Any] = {} if mechanism == "OAUTHBEARER" or "sasl_credentials_provider" in more else ALICE
+    return {**QUICK, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, **credentials, **more}
+
+
+def jwt(life_s: float = 3600.0) -> str:
+    def part(claims: dict[str, Any]) -> str:
+        return urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+
+    return f"{part({'alg': 'none'})}.{part({'sub': 'alice', 'exp': time.time() + life_s})}."
+
+
+async def refusal(broker: FakeBroker | str, **options: Any) -> str:
+    """What a send says that must fail, and that as soon as it is clear."""
+    servers = broker if isinstance(broker, str) else broker.bootstrap_servers
+    async with Producer(servers, close_timeout_ms=0, **{"max_block_ms": 20_000, **options}) as producer:
+        async with asyncio.timeout(5):
+            with pytest.raises(NotWritten) as failed:
+                await producer.send("orders", b"value")
+    assert isinstance(failed.value.__cause__, AuthenticationError)
+    return str(failed.value)
+
+
+@pytest.mark.parametrize("mechanism", WITH_PASSWORD)
+async def test_a_password_lets_in(mechanism: str) -> None:
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
+        async with Producer(broker.bootstrap_servers, **options(mechanism)) as producer:
+            await producer.send("orders", b"value")
+        broker.assert_sent("orders", value=b"value")
+        assert broker.logins is not None
+        assert [(how, who) for _, how, who in broker.logins.seen] == [(mechanism, "alice")]
+
+
+@pytest.mark.parametrize("mechanism", WITH_PASSWORD)
+async def test_logging_in_over_tls(mechanism: str, authority: CertificateAuthority) -> None:
+    with FakeBroker(brokers=3, topics={"orders": 3}, logins=Logins(USERS), tls=authority.server_context()) as broker:
+        given = options(mechanism, security_protocol="SASL_SSL", ssl_truststore_certificates=authority.pem)
+        async with Producer(broker.bootstrap_servers, **given) as producer:
+            for partition in range(3):
+                await producer.send("orders", b"value", partition=partition)
+        assert len(broker.records()) == 3
+
+
+def test_logging_in_without_an_event_loop() -> None:
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
+        with SyncProducer(broker.bootstrap_servers, **options("SCRAM-SHA-256")) as producer:
+            producer.send("orders", b"value")
+        broker.assert_sent("orders", value=b"value")
+
+
+async def test_a_coordinator_client_logs_in(secured_broker: SecuredBroker) -> None:
+    servers, given = secured_broker.bootstrap_servers, secured_broker.client_options
+    async with TransactionCoordinatorClient(servers, **given) as coordinator:
+        handle = await coordinator.init("t")
+        async with Producer.attach(handle, servers, **given) as writer:
+            await writer.send("orders", b"value")
+        await coordinator.commit(handle)
+    assert len(secured_broker.records("orders", committed=True)) == 1
+
+
+def test_it_works_with_uvloop(secured_broker: SecuredBroker) -> None:
+    """Its sockets and its TLS are others."""
+    assert secured_broker.logins is not None
+    secured_broker.logins.session_lifetime_ms = 1500
+
+    async def main() -> None:
+        async with Producer(secured_broker.bootstrap_servers, **secured_broker.client_options) as producer:
+            for _ in range(20):
+                await producer.send("orders", b"value")
+                await asyncio.sleep(0.1)
+
+    uvloop.run(main())
+    assert len(secured_broker.logins.seen) == 2
+    assert len(secured_broker.connections(closed=True)) == 1
+
+
+async def test_names_with_commas_and_equals_signs_are_told_as_they_are() -> None:
+    with FakeBroker(topics=TOPIC, logins=Logins({"a=b,c": "p,w=d"})) as broker:
+        given = options("SCRAM-SHA-512", sasl_username="a=b,c", sasl_password="p,w=d")
+        async with Producer(broker.bootstrap_servers, **given) as producer:
+            await producer.send("orders", b"value")
+
+
+async def test_a_transactional_producer_logs_in() -> None:
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
+        given = options("PLAIN", transactional_id="t")
+        async with Producer(broker.bootstrap_servers, **given) as producer, producer.transaction() as txn:
+            await txn.enqueue("orders", b"value")
+        assert len(broker.records("orders", committed=True)) == 1
+
+
+async def test_the_fixture_gives_a_secured_broker_in_one_line(secured_broker: SecuredBroker) -> None:
+    async with Producer(secured_broker.bootstrap_servers, **secured_broker.client_options) as producer:
+        await producer.send("orders", b"value")
+    secured_broker.assert_sent("orders", value=b"value")
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", WITH_PASSWORD)
+async def test_a_wrong_password_is_told_at_once_by_whom_and_how(mechanism: str) -> None:
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
+        told = await refusal(broker, **options(mechanism, sasl_password="wrong"))
+        assert (
+            f"{mechanism} login failed: broker 127.0.0.1:{broker.addresses[1][1]} refused the credentials: Authent"
+            in told
+        )
+        assert "wrong" not in told.replace("wrong mechanism", "")
+        assert broker.count("Metadata") == 0
+
+
+async def test_the_next_attempt_works_once_the_password_is_right() -> None:
+    logins = Logins({"alice": "other"})
+    with FakeBroker(topics=TOPIC, logins=logins) as broker:
+        async with Producer(broker.bootstrap_servers, **options("PLAIN")) as producer:
+            for _ in range(3):
+                with pytest.raises(NotWritten) as failed:
+                    await producer.send("orders", b"value")
+                assert isinstance(failed.value.__cause__, AuthenticationError)
+            logins.users["alice"] = "alice-secret"
+            await producer.send("orders", b"value")
+
+
+async def test_a_transactional_producer_works_once_the_password_is_right() -> None:
+    logins = Logins({"alice": "other"})
+    with FakeBroker(topics=TOPIC, logins=logins) as broker:
+        producer = Producer(broker.bootstrap_servers, transactional_id="t", **options("PLAIN"))
+        async with producer:
+            with pytest.raises(AuthenticationError):
+                await producer.init_transactions()
+            logins.users["alice"] = "alice-secret"
+            await producer.init_transactions()
+            async with producer.transaction() as txn:
+                await txn.enqueue("orders", b"value")
+
+
+async def test_a_mechanism_that_is_not_offered() -> None:
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS, mechanisms=["SCRAM-SHA-512"])) as broker:
+        told = await refusal(broker, **options("PLAIN"))
+    assert "does not offer it; it offers SCRAM-SHA-512 (sasl_mechanism)" in told
+
+
+async def test_a_listener_without_logins() -> None:
+    with FakeBroker(topics=TOPIC) as broker:
+        assert "does not want a login at this port" in await refusal(broker, **options("PLAIN"))
+
+
+async def test_a_listener_that_wants_a_login_and_gets_none() -> None:
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
+        async with Producer(broker.bootstrap_servers, max_block_ms=400, close_timeout_ms=0, **QUICK) as producer:
+            with pytest.raises(NotWrittenTimeout, match="does it want a login"):
+                await producer.send("orders", b"value")
+
+
+async def test_a_broker_that_refuses_the_step(broker: FakeBroker) -> None:
+    broker.cluster.logins = Logins(USERS)
+    broker.fail("SaslAuthenticate", ErrorCode.SASL_AUTHENTICATION_FAILED, times=None)
+    assert "refused the credentials: error 58" in await refusal(broker, **options("PLAIN"))
+
+
+@pytest.mark.parametrize("api", ["SaslHandshake", "SaslAuthenticate"])
+async def test_a_broker_that_stalls_in_the_login_costs_the_setup_time_and_no_more(api: str) -> None:
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
+        broker.swallow(api, times=None)
+        given = options("PLAIN", max_block_ms=500, socket_connection_setup_timeout_ms=150)
+        began = time.monotonic()
+        async with Producer(broker.bootstrap_servers, close_timeout_ms=0, **given) as producer:
+            with pytest.raises(NotWrittenTimeout, match="the PLAIN login did not come to an end"):
+                await producer.send("orders", b"value")
+        assert time.monotonic() - began < 3
+
+
+async def test_secrets_do_not_leave_unencrypted_to_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    from aioproducer.net.connection import Connection
+
+    monkeypatch.setattr(Connection, "is_local", False)
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
+        told = await refusal(broker, **options("PLAIN"))
+        assert "is not encrypted" in told
+        assert "sasl_allow_plaintext_secrets=True" in told
+        assert broker.count("SaslAuthenticate") == 0
+        for given in (options("SCRAM-SHA-256"), options("PLAIN", sasl_allow_plaintext_secrets=True)):
+            async with Producer(broker.bootstrap_servers, **given) as producer:
+                await producer.send("orders", b"value")
+
+
+# -- credentials that change ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", WITH_PASSWORD)
+async def test_credentials_may_change_while_it_runs(mechanism: str) -> None:
+    logins = Logins(dict(USERS))
+    current = ["alice-secret"]
+
+    async def credentials() -> tuple[str, str]:
+        await asyncio.sleep(0)
+        return "alice", current[0]
+
+    with FakeBroker(topics=TOPIC, logins=logins) as broker:
+        given = options(mechanism, sasl_credentials_provider=credentials)
+        async with Producer(broker.bootstrap_servers, **given) as producer:
+            await producer.send("orders", b"value")
+            current[0] = logins.users["alice"] = "rotated"
+            broker.disconnect()
+            await producer.send("orders", b"value")
+
+
+async def test_a_provider_that_fails_is_asked_again_and_what_it_says_stays_with_it() -> None:
+    failing = [True]
+
+    def credentials() -> tuple[str, str]:
+        if failing[0]:
+            raise ValueError("the canary sings")
+        return "alice", "alice-secret"
+
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
+        given = options("PLAIN", sasl_credentials_provider=credentials, max_block_ms=300)
+        async with Producer(broker.bootstrap_servers, **given) as producer:
+            with pytest.raises(NotWrittenTimeout, match="sasl_credentials_provider gave no user name") as failed:
+                await producer.send("orders", b"value")
+            assert "canary" not in str(failed.value)
+            failing[0] = False
+            await producer.ready(10)
+            await producer.send("orders", b"value")
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_token_lets_in_and_is_asked_for_once() -> None:
+    asked: list[str] = []
+    shown: list[tuple[str, Any]] = []
+
+    async def token() -> OAuthToken:
+        asked.append(jwt())
+        return OAuthToken(asked[-1], extensions={"logicalCluster": "lkc-1"})
+
+    def accept(token: str, extensions: Mapping[str, str]) -> bool:
+        shown.append((token, dict(extensions)))
+        return True
+
+    logins = Logins(tokens=accept)
+    with FakeBroker(brokers=3, topics={"orders": 3}, logins=logins) as broker:
+        given = options("OAUTHBEARER", sasl_oauth_token_provider=token)
+        async with Producer(broker.bootstrap_servers, **given) as producer:
+            for partition in range(3):
+                await producer.send("orders", b"value", partition=partition)
+    assert len(asked) == 1
+    assert shown[0] == (asked[0], {"logicalCluster": "lkc-1"})
+    assert "OAuthToken(Secret" in repr(OAuthToken(asked[0]))
+
+
+async def test_a_token_that_is_nearly_over_is_asked_for_again() -> None:
+    asked: list[str] = []
+
+    class Provider:
+        def token(self) -> str:
+            asked.append(jwt(-1 if len(asked) < 1 else 3600))
+            return asked[-1]
+
+    with FakeBroker(topics=TOPIC, logins=Logins()) as broker:
+        given = options("OAUTHBEARER", sasl_oauth_token_provider=Provider())
+        async with Producer(broker.bootstrap_servers, **given) as producer:
+            await producer.send("orders", b"value")
+            broker.disconnect()
+            await producer.send("orders", b"value")
+            broker.disconnect()
+            await producer.send("orders", b"value")
+    assert len(asked) == 2
+
+
+async def test_a_token_that_is_refused_is_told_with_the_status() -> None:
+    with FakeBroker(topics=TOPIC, logins=Logins(tokens=lambda token, extensions: False)) as broker:
+        told = await refusal(broker, **options("OAUTHBEARER", sasl_oauth_token_provider=jwt))
+    assert "invalid_token" in told
+
+
+@pytest.mark.parametrize("token", ["a\x01b", "line\nbreak", "", "with blank"])
+async def test_a_token_cannot_smuggle_anything(token: str) -> None:
+    with FakeBroker(topics=TOPIC, logins=Logins()) as broker:
+        told = await refusal(broker, **options("OAUTHBEARER", sasl_oauth_token_provider=lambda: token))
+        assert "has characters that no token has" in told
+        assert broker.count("SaslAuthenticate") == 0
+
+
+async def test_a_provider_that_gives_something_else_is_told_so() -> None:
+    with FakeBroker(topics=TOPIC, logins=Logins()) as broker:
+        given = options("OAUTHBEARER", sasl_oauth_token_provider=lambda: 7, max_block_ms=300)
+        async with Producer(broker.bootstrap_servers, close_timeout_ms=0, **given) as producer:
+            with pytest.raises(KafkaError, match="return the token as str, or an OAuthToken"):
+                await producer.send("orders", b"value")
+
+
+# -- logging in again (KIP-368) ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", [*WITH_PASSWORD, "OAUTHBEARER"])
+async def test_logging_in_again_on_the_open_connection_is_seen_by_nobody(mechanism: str) -> None:
+    """The broker hangs up on who asks for anything after the session's end, or in the middle of a login."""
+    more: dict[str, Any] = {"sasl_oauth_token_provider": jwt} if mechanism == "OAUTHBEARER" else {}
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS, session_lifetime_ms=1500)) as broker:
+        async with Producer(broker.bootstrap_servers, **options(mechanism, batch_size=200, **more)) as producer:
+            ends = time.monotonic() + 4.5
+            sent = 0
+            while time.monotonic() < ends:
+                deliveries = [await producer.enqueue("orders", b"%d" % (sent + each)) for each in range(20)]
+                sent += len(deliveries)
+                await asyncio.gather(*deliveries)
+        assert len(broker.connections(closed=True)) == 1
+        assert [record.value for record in broker.records()] == [b"%d" % number for number in range(sent)]
+        assert broker.logins is not None
+        assert len(broker.logins.seen) >= 3
+
+
+async def test_logging_in_again_with_requests_in_flight() -> None:
+    """What was sent before is answered before the login, what comes during it leaves after it."""
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS, session_lifetime_ms=1500)) as broker:
+        async with Producer(broker.bootstrap_servers, **options("PLAIN", batch_size=100)) as producer:
+            await producer.send("orders", b"0")
+            with broker.hold("SaslHandshake") as held:
+                await until(lambda: held.waiting)
+                kept = [await producer.enqueue("orders", b"x" * 60) for _ in range(3)]
+                await asyncio.sleep(0.05)
+                assert broker.count("Produce") == 1
+            await asyncio.gather(*kept)
+        assert len(broker.connections(closed=True)) == 1
+
+
+async def test_a_login_that_cannot_be_renewed_costs_the_connection_and_loses_nothing() -> None:
+    logins = Logins(dict(USERS), session_lifetime_ms=1500)
+    with FakeBroker(topics=TOPIC, logins=logins) as broker:
+        async with Producer(broker.bootstrap_servers, **options("SCRAM-SHA-256")) as producer:
+            await producer.send("orders", b"before")
+            logins.users["alice"] = "other"
+            await until(lambda: not broker.connections())
+            waiting = await producer.enqueue("orders", b"after")
+            await asyncio.sleep(0.1)
+            logins.users["alice"] = "alice-secret"
+            await waiting
+        assert [record.value for record in broker.records()] == [b"before", b"after"]
