@@ -23,6 +23,8 @@ import pytest
 from aioproducer import AuthenticationError, KafkaError, NotWritten, OAuthToken, Producer
 from aioproducer.config import ProducerConfig, Secret
 from aioproducer.core.cluster import Node
+from aioproducer.core.sasl.mechanism import Derive
+from aioproducer.core.sasl.scram import salted_password
 from aioproducer.net.security.blocking import Blocking
 from aioproducer.net.security.login import Login
 from aioproducer.net.security.msk_iam import MskSigner
@@ -294,6 +296,7 @@ async def test_a_salted_password_is_made_once_for_each_password_and_not_by_the_l
     monkeypatch.setattr(module, "salted_password", watched)
     logins = Logins({"alice": "first"})
     given: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256", **QUICK}
+    given |= {"max_block_ms": 5000, "close_timeout_ms": 0}
     with FakeBroker(topics=TOPIC, logins=logins) as broker:
         password = "first"
         async with Producer(
@@ -307,6 +310,15 @@ async def test_a_salted_password_is_made_once_for_each_password_and_not_by_the_l
             broker.disconnect()
             await producer.send("orders", b"value")
     assert made == [(b"first", False), (b"second", False)]
+
+
+async def test_a_salted_password_is_not_taken_for_that_of_another_password() -> None:
+    login = with_user(lambda: ("alice", "x"))
+    derive = login._derive  # pyright: ignore[reportPrivateUsage] - brokers choose salts, so none brings this about
+    first = await derive(Derive("sha256", Secret("first"), b"salt", 4096))
+    second = await derive(Derive("sha256", Secret("second"), b"salt", 4096))
+    assert first == salted_password("sha256", b"first", b"salt", 4096)
+    assert second == salted_password("sha256", b"second", b"salt", 4096)
 
 
 # -- AWS --------------------------------------------------------------------------------------------------------------
