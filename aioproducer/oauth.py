@@ -11,15 +11,21 @@ the endpoint says is bounded in size and time and not shown in errors. Needs ``p
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import time
+from base64 import b64encode
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from uuid import uuid4
 
 from aioproducer.config import OAuthToken, Secret
-from aioproducer.errors import BrokerConnectionError, ConfigError
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, ConfigError
+from aioproducer.net.security.blocking import in_thread
+from aioproducer.net.security.callbacks import is_utf_8
+from aioproducer.net.security.tokens import LATEST, is_number
 
 if TYPE_CHECKING:
     import ssl
@@ -28,6 +34,7 @@ __all__ = ["ClientCredentials", "JwtBearer"]
 
 _MOST_BYTES: Final = 256 * 1024
 _OK: Final = 200
+_REFUSALS: Final = frozenset({400, 401, 403})
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
@@ -35,8 +42,8 @@ class ClientCredentials:
     """Asks a token endpoint with a client's id and secret (RFC 6749, 4.4).
 
     ``timeout`` is in seconds for the whole question; ``verify`` is an SSL context that trusts the endpoint (None: the
-    system's authorities); ``urlencode`` percent-encodes id and secret in the header, as RFC 6749 says and some servers
-    do not expect. ``extensions`` are told to the brokers with each token.
+    authorities that httpx trusts); ``urlencode`` percent-encodes id and secret in the header, as RFC 6749 says and some
+    servers do not expect. ``extensions`` are told to the brokers with each token.
     """
 
     def __init__(
@@ -54,16 +61,26 @@ class ClientCredentials:
         self._endpoint = _Endpoint(url, timeout, verify, extensions or {})
         self._client_id = client_id
         self._secret = Secret(client_secret)
+        if not is_utf_8(client_id) or not is_utf_8(self._secret.reveal()):
+            raise ConfigError("client_id or client_secret has characters that UTF-8 cannot encode.")
         self._scope = scope
         self._urlencode = urlencode
 
     async def token(self) -> OAuthToken:
-        """A fresh token. Raises `BrokerConnectionError` where there is none. Cancellation: the question is given up."""
-        user, password = self._client_id, self._secret.reveal()
-        if self._urlencode:
-            user, password = quote(user, safe=""), quote(password, safe="")
+        """A fresh token.
+
+        Raises `AuthenticationError` where the endpoint does not accept the client, `BrokerConnectionError` where it gives
+        no token now. Cancellation: the question is given up.
+        """
         form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
-        return await self._endpoint.ask(form, (user, password))
+        return await self._endpoint.ask(Secret(urlencode(form)), self._basic())
+
+    def _basic(self) -> Secret:
+        """The Authorization header (RFC 7617, RFC 6749 2.3.1)."""
+        encode = partial(quote, safe="") if self._urlencode else str
+        return Secret(
+            "Basic " + b64encode(f"{encode(self._client_id)}:{encode(self._secret.reveal())}".encode()).decode()
+        )
 
     def __repr__(self) -> str:
         return f"<ClientCredentials {self._client_id!r} of {self._endpoint.shown}>"
@@ -103,30 +120,37 @@ class JwtBearer:
         self._scope = scope
 
     async def token(self) -> OAuthToken:
-        """A fresh token. Raises `BrokerConnectionError` where there is none, `ConfigError` for a key that cannot be used.
+        """A fresh token; it is signed for in a thread.
 
-        Cancellation: the question is given up.
+        Raises `AuthenticationError` where the endpoint does not accept the assertion, `BrokerConnectionError` where it gives
+        no token now, `ConfigError` for a key or claims that cannot be used. Cancellation: the question is given up.
         """
-        form = {"grant_type": _JWT_BEARER, "assertion": self._assertion()}
-        return await self._endpoint.ask(form | ({"scope": self._scope} if self._scope else {}), None)
+        return await self._endpoint.ask(await in_thread(self._signed_form), None)
 
-    def _assertion(self) -> str:
+    def _signed_form(self) -> Secret:
         try:
             import jwt
             from cryptography.hazmat.primitives.serialization import load_pem_private_key
         except ImportError as error:
             raise ConfigError("JwtBearer needs a signer: pip install 'aioproducer[oauth]'.") from error
         now = int(time.time())
-        password = None if self._key_password is None else self._key_password.reveal().encode()
         try:
-            key: Any = load_pem_private_key(self._key.reveal().encode(), password)
-        except (ValueError, TypeError):
+            key: Any = load_pem_private_key(
+                self._key.reveal().encode(),
+                None if self._key_password is None else self._key_password.reveal().encode(),
+            )
+        except Exception:  # of many kinds; the frames of each have the key
             key = None
         if key is None:
             raise ConfigError("The key of JwtBearer cannot be read as a private key in PEM; is key_password right?")
         claims = {"iat": now, "nbf": now - 60, "exp": now + self._life, "jti": str(uuid4()), **self._claims}
         headers = None if self._key_id is None else {"kid": self._key_id}
-        return jwt.encode(claims, key, self._algorithm, headers)
+        form = {"grant_type": _JWT_BEARER} | ({"scope": self._scope} if self._scope else {})
+        try:
+            return Secret(urlencode(form | {"assertion": jwt.encode(claims, key, self._algorithm, headers)}))
+        except Exception as error:  # claims that are no JSON, a key of another kind
+            kind = type(error).__name__
+        raise ConfigError(f"JwtBearer cannot sign its claims with {self._algorithm} and this key: {kind}.")
 
     def __repr__(self) -> str:
         return f"<JwtBearer {self._claims['sub']!r} of {self._endpoint.shown}>"
@@ -145,53 +169,95 @@ class _Endpoint:
             )
         if parts.username is not None or parts.password is not None:
             raise ConfigError("The URL of a token endpoint must have no user name or password in it.")
+        if parts.query or parts.fragment or "?" in url or "#" in url:
+            raise ConfigError(
+                "The URL of a token endpoint must have no query: httpx logs it, and what is in it is not for logs."
+            )
         self.shown = f"{parts.scheme}://{parts.hostname}{parts.path}"
         self._url = url
         self._timeout = timeout
         self._verify = verify
         self._extensions = extensions
 
-    async def ask(self, form: dict[str, str], auth: tuple[str, str] | None) -> OAuthToken:
+    async def ask(self, form: Secret, authorization: Secret | None) -> OAuthToken:
+        answer = _Answer()
+        failed: str | None = None
         try:
-            import httpx
+            async with asyncio.timeout(self._timeout):
+                if self._verify is None:
+                    self._verify = await in_thread(_trusted_authorities)
+                await self._fetch(form, authorization, answer, self._verify)
         except ImportError as error:
             raise ConfigError("Asking a token endpoint needs httpx: pip install 'aioproducer[oauth]'.") from error
-        import asyncio
-
-        told = bytearray()
-        try:
-            async with (
-                asyncio.timeout(self._timeout),
-                httpx.AsyncClient(verify=True if self._verify is None else self._verify, trust_env=False) as client,
-                client.stream(
-                    "POST",
-                    self._url,
-                    data=form,
-                    auth=auth,
-                    headers={"Accept": "application/json"},
-                    timeout=self._timeout,
-                ) as response,
-            ):
-                async for piece in response.aiter_bytes():
-                    told += piece
-                    if len(told) > _MOST_BYTES:
-                        raise BrokerConnectionError(f"The token endpoint {self.shown} answered with too much.")
-                status = response.status_code
-        except (httpx.HTTPError, TimeoutError) as error:
-            raise BrokerConnectionError(
-                f"The token endpoint {self.shown} could not be asked: {type(error).__name__}."
-            ) from error
-        if status != _OK:
-            raise BrokerConnectionError(f"The token endpoint {self.shown} refused with status {status}{_why(told)}.")
-        return self._read(told)
-
-    def _read(self, told: bytearray) -> OAuthToken:
-        fields = _object(told)
-        token, life = fields.get("access_token"), fields.get("expires_in")
-        if not isinstance(token, str) or not token:
+        except Exception as error:  # its request, and the frames of its traceback, have the secret
+            failed = type(error).__name__
+        if failed is not None:
+            raise BrokerConnectionError(f"The token endpoint {self.shown} could not be asked: {failed}.")
+        if answer.fault is not None:
+            raise BrokerConnectionError(f"The token endpoint {self.shown} answered {answer.fault}.")
+        if answer.status != _OK:
+            kind = AuthenticationError if answer.status in _REFUSALS else BrokerConnectionError
+            raise kind(f"The token endpoint {self.shown} refused with status {answer.status}{answer.why()}.")
+        token = answer.token(self._extensions)
+        if token is None:
             raise BrokerConnectionError(f"The token endpoint {self.shown} answered without an access_token.")
-        ends = time.time() + float(life) if isinstance(life, int | float) else None
-        return OAuthToken(token, expires_at=ends, extensions=self._extensions)
+        return token
+
+    async def _fetch(self, form: Secret, authorization: Secret | None, answer: _Answer, verify: ssl.SSLContext) -> None:
+        import httpx
+
+        headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",  # what is packed may become very large
+            "Content-Type": "application/x-www-form-urlencoded",
+        } | ({} if authorization is None else {"Authorization": authorization.reveal()})
+        async with (
+            httpx.AsyncClient(verify=verify, trust_env=False) as client,
+            client.stream(
+                "POST", self._url, content=form.reveal().encode(), headers=headers, timeout=self._timeout
+            ) as response,
+        ):
+            answer.status = response.status_code
+            if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+                answer.fault = "in an encoding that was not asked for"
+                return
+            async for piece in response.aiter_raw():
+                answer.body += piece
+                if len(answer.body) > _MOST_BYTES:
+                    answer.fault = "with too much"
+                    return
+
+
+class _Answer:
+    """What an endpoint said; shown to nobody, as it may be a token."""
+
+    __slots__ = ("body", "fault", "status")
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.body = bytearray()
+        self.fault: str | None = None
+
+    def token(self, extensions: Mapping[str, str]) -> OAuthToken | None:
+        fields = _object(self.body)
+        token, life = fields.get("access_token"), fields.get("expires_in")
+        if not isinstance(token, str) or not token or not is_utf_8(token):
+            return None
+        # Where the life is no number that can be, the token is taken as one that does not say when it ends.
+        ends = time.time() + life if is_number(life) else None
+        return OAuthToken(token, expires_at=ends if ends is None or ends <= LATEST else None, extensions=extensions)
+
+    def why(self) -> str:
+        """The error code of RFC 6749, 5.2, which is one word; descriptions may hold what was sent."""
+        code = _object(self.body).get("error")
+        return f" ({code})" if isinstance(code, str) and code.replace("_", "").isalnum() and len(code) < 60 else ""
+
+
+def _trusted_authorities() -> ssl.SSLContext:
+    """Takes a while, as it reads and checks many certificates."""
+    import httpx
+
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def _is_local(host: str) -> bool:
@@ -209,9 +275,3 @@ def _object(told: bytearray) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         return {}
     return cast("Mapping[str, object]", read) if isinstance(read, dict) else {}
-
-
-def _why(told: bytearray) -> str:
-    """The error code of RFC 6749, 5.2, which is one word; descriptions may hold what was sent."""
-    code = _object(told).get("error")
-    return f" ({code})" if isinstance(code, str) and code.replace("_", "").isalnum() and len(code) < 60 else ""

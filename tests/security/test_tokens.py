@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import traceback
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from aioproducer import ConfigError, KafkaError, NotWritten, Producer
+from aioproducer import AuthenticationError, BrokerConnectionError, ConfigError, KafkaError, NotWritten, Producer
 from aioproducer.oauth import ClientCredentials, JwtBearer
 from aioproducer.testing import FakeBroker, Logins
 from aioproducer.testing.msk_iam import AwsKeys
@@ -100,6 +102,76 @@ async def test_an_endpoint_that_gives_no_token(status: int, body: bytes, words: 
     assert "canary" not in str(failed.value)
 
 
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, AuthenticationError), (401, AuthenticationError), (403, AuthenticationError), (503, BrokerConnectionError)],
+)
+async def test_an_endpoint_that_refuses_ends_waiting_and_one_that_is_ill_does_not(
+    status: int, kind: type[KafkaError]
+) -> None:
+    async with endpoint(lambda headers, form: (status, b"{}")) as idp:
+        with pytest.raises(KafkaError) as failed:
+            await ClientCredentials(f"http://{idp.address}/token", "me", "canary").token()
+    assert type(failed.value) is kind
+
+
+async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
+    packed = gzip.compress(b" " * 50_000_000, 1)
+    seen: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed))
+        writer.write(packed)
+        await writer.drain()
+
+    async with peer(serve) as idp:
+        with pytest.raises(BrokerConnectionError, match="encoding that was not asked for"):
+            await ClientCredentials(f"http://{idp.address}/", "me", "s").token()
+    assert b"accept-encoding: identity" in seen[0].lower()
+
+
+@pytest.mark.parametrize("life", ["NaN", "Infinity", "true", "1e300", "1" + "0" * 400, '"soon"', "null"])
+async def test_a_life_that_cannot_be_is_taken_for_unsaid(life: str) -> None:
+    async with endpoint(lambda headers, form: (200, b'{"access_token": "t", "expires_in": %s}' % life.encode())) as idp:
+        token = await ClientCredentials(f"http://{idp.address}/", "me", "s").token()
+    assert token.expires_at is None
+
+
+@pytest.mark.parametrize("status", [0, 401, 503, 200])
+async def test_the_frames_of_a_failure_show_no_secret(status: int) -> None:
+    """0: nobody is there; 200: an answer that holds a secret, and no token."""
+    async with endpoint(lambda headers, form: (status, b'{"token": "canary"}')) as idp:
+        address = idp.address if status else "127.0.0.1:1"
+        with pytest.raises(KafkaError) as failed:
+            await ClientCredentials(f"http://{address}/", "me", "canary").token()
+    frames = [frame for frame, _ in traceback.walk_tb(failed.value.__traceback__)]
+    ours = [frame for frame in frames if frame.f_globals["__name__"] == "aioproducer.oauth"]
+    assert ours
+    assert "canary" not in repr([frame.f_locals for frame in ours])
+    assert b64encode(b"me:canary").decode() not in repr([frame.f_locals for frame in ours])
+    assert failed.value.__cause__ is None
+    assert failed.value.__context__ is None
+
+
+async def test_a_refusal_of_the_endpoint_ends_a_send_at_once() -> None:
+    slow: dict[str, Any] = {**QUICK, "max_block_ms": 20_000}
+    async with endpoint(lambda headers, form: (401, b'{"error": "invalid_client"}')) as idp:
+        with FakeBroker(topics=TOPIC, logins=Logins()) as broker:
+            async with Producer(
+                broker.bootstrap_servers,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="OAUTHBEARER",
+                sasl_oauth_token_provider=ClientCredentials(f"http://{idp.address}/token", "me", "canary"),
+                close_timeout_ms=0,
+                **slow,
+            ) as producer:
+                async with asyncio.timeout(5):
+                    with pytest.raises(NotWritten, match="invalid_client") as failed:
+                        await producer.send("orders", b"value")
+    assert isinstance(failed.value.__cause__, AuthenticationError)
+
+
 async def test_an_endpoint_that_is_silent_costs_its_timeout() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)
@@ -109,7 +181,10 @@ async def test_an_endpoint_that_is_silent_costs_its_timeout() -> None:
             await ClientCredentials(f"http://{silent.address}/", "me", "s", timeout=0.2).token()
 
 
-@pytest.mark.parametrize("url", ["http://idp.example/token", "file:///etc/shadow", "https://me:pw@idp/", "idp/token"])
+@pytest.mark.parametrize(
+    "url",
+    ["http://idp.example/token", "file:///etc/shadow", "https://me:pw@idp/", "idp/token", "https://idp/?a=canary"],
+)
 def test_where_a_secret_may_not_go(url: str) -> None:
     with pytest.raises(ConfigError):
         ClientCredentials(url, "me", "canary")

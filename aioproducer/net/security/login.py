@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Sequence
 from functools import partial
-from inspect import isawaitable
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
-import anyio.to_thread
-
-from aioproducer.config import ProducerConfig, Secret
+from aioproducer.config import OAuthToken, ProducerConfig, Secret
 from aioproducer.core.cluster import Node
 from aioproducer.core.sasl.conversation import Ask, Authenticated, Conversation
 from aioproducer.core.sasl.mechanism import Derive, Mechanism
@@ -20,8 +19,11 @@ from aioproducer.core.sasl.msk_iam import MskIam
 from aioproducer.core.sasl.oauthbearer import OAuthBearer
 from aioproducer.core.sasl.plain import Plain
 from aioproducer.core.sasl.scram import ALGORITHMS, Scram, salted_password
-from aioproducer.errors import AuthenticationError, BrokerConnectionError, ConfigError, KafkaError
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, ConfigError
 from aioproducer.net.connection import Connection, settle
+from aioproducer.net.security.blocking import Blocking
+from aioproducer.net.security.callbacks import ask, is_utf_8
+from aioproducer.net.security.msk_iam import MskSigner
 from aioproducer.net.security.tokens import TokenSource
 from aioproducer.net.versions import BrokerVersions
 from aioproducer.protocol.message import Request
@@ -35,6 +37,7 @@ logger = logging.getLogger("aioproducer")
 REVEALING: Final = frozenset({"PLAIN", "OAUTHBEARER", "AWS_MSK_IAM"})
 
 _NONCE_BYTES: Final = 24
+_CALLBACKS_AT_A_TIME: Final = 4
 _REMEMBERED: Final = 8
 _HANDSHAKE_VERSION: Final = 1  # version 0 is followed by tokens without headers, as before Kafka 1.0
 
@@ -47,6 +50,12 @@ class Login:
         self._timeout_s = config.request_timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._tokens = TokenSource(config, random)
+        self._callbacks = Blocking(_CALLBACKS_AT_A_TIME)
+        self._derivations = Blocking(1)
+        self._kerberos = Blocking(1)
+        self._aws: MskSigner | None = None
+        self._aws_threads = Blocking(1)
+        self._shown: WeakKeyDictionary[Conversation, OAuthToken] = WeakKeyDictionary()
         self._deriving = asyncio.Lock()
         self._salted: dict[Derive, bytes] = {}  # all brokers of a cluster have the same salt for a user
 
@@ -65,7 +74,16 @@ class Login:
 
         Raises `AuthenticationError`, `BrokerConnectionError` where a callback fails. Cancellation: that of the callback.
         """
-        return Conversation(await self._mechanism(node), node)
+        token = await self._tokens.token() if self._config.sasl_mechanism == "OAUTHBEARER" else None
+        try:
+            conversation = Conversation(await self._mechanism(node, token), node)
+        except ConfigError as error:  # a library is missing, say: nothing that waiting would cure
+            sentence = str(error)
+        else:
+            if token is not None:
+                self._shown[conversation] = token
+            return conversation
+        raise AuthenticationError(f"{self._config.sasl_mechanism} login failed: {sentence}")
 
     async def hold(self, conversation: Conversation, connection: Connection, versions: BrokerVersions) -> float:
         """Hold the conversation; answers in how many seconds it must be held again, 0 for never.
@@ -73,13 +91,24 @@ class Login:
         Raises `AuthenticationError` where the broker refuses or does not prove itself, `BrokerConnectionError`,
         `ProtocolError`, `UnsupportedVersion`. Cancellation: the connection is of no use any more.
         """
+        try:
+            return await self._hold(conversation, connection, versions)
+        except AuthenticationError:
+            # What was refused is not shown again: the next attempt asks for something else.
+            token = self._shown.get(conversation)
+            if token is not None:
+                self._tokens.forget(token)
+            self._aws = None
+            raise
+
+    async def _hold(self, conversation: Conversation, connection: Connection, versions: BrokerVersions) -> float:
         action = conversation.begin()
         while True:
             match action:
                 case Ask(request):
                     answer = await self._ask(connection, versions, request)
                     if conversation.blocks:
-                        action = await anyio.to_thread.run_sync(conversation.answered, answer, abandon_on_cancel=True)
+                        action = await self._kerberos.run(conversation.answered, answer)
                     else:
                         action = conversation.answered(answer)
                 case Derive():
@@ -105,10 +134,9 @@ class Login:
 
     # -- what is said -------------------------------------------------------------------------------------------------
 
-    async def _mechanism(self, node: Node) -> Mechanism:
+    async def _mechanism(self, node: Node, token: OAuthToken | None) -> Mechanism:
         name = self._config.sasl_mechanism
-        if name == "OAUTHBEARER":
-            token = await self._tokens.token()
+        if token is not None:
             return OAuthBearer(token.value, token.extensions)
         if name == "PLAIN":
             return Plain(*await self._credentials())
@@ -117,9 +145,8 @@ class Login:
 
             return Gssapi(self._config.sasl_kerberos_service_name or "kafka", node.host)
         if name == "AWS_MSK_IAM":
-            from aioproducer.net.security.msk_iam import signed_payload
-
-            return MskIam(await anyio.to_thread.run_sync(signed_payload, node.host, abandon_on_cancel=True))
+            self._aws = signer = self._aws or MskSigner()
+            return MskIam(await self._aws_threads.run(signer.payload, node.host))
         if name is not None and name in ALGORITHMS:
             username, password = await self._credentials()
             nonce = secrets.token_urlsafe(_NONCE_BYTES)
@@ -132,25 +159,34 @@ class Login:
             assert self._config.sasl_username is not None
             assert self._config.sasl_password is not None
             return self._config.sasl_username, self._config.sasl_password
-        try:
-            given: Any = provider()
-            username, password = (await given) if isawaitable(given) else given
-            return str(username), Secret(password)
-        except KafkaError:
-            raise
-        except Exception as error:  # the program's own code; what it says may hold what it has
-            raise BrokerConnectionError(
-                f"sasl_credentials_provider gave no user name and password; it raised {type(error).__name__}."
-            ) from error
+        return await ask("sasl_credentials_provider", provider, _user_and_password, self._callbacks)
 
     async def _derive(self, wanted: Derive) -> bytes:
         async with self._deriving:
             if wanted not in self._salted:
                 while len(self._salted) >= _REMEMBERED:
                     del self._salted[next(iter(self._salted))]
-                self._salted[wanted] = await anyio.to_thread.run_sync(_derived, wanted, abandon_on_cancel=True)
+                self._salted[wanted] = await self._derivations.run(_derived, wanted)
             return self._salted[wanted]
 
 
 def _derived(wanted: Derive) -> bytes:
     return salted_password(wanted.algorithm, wanted.password.reveal().encode(), wanted.salt, wanted.iterations)
+
+
+def _user_and_password(given: object) -> tuple[str, Secret]:
+    kind = type(given).__name__
+    pair: list[object] = list(cast("Sequence[object]", given)) if isinstance(given, tuple | list) else []
+    match pair:
+        case [str() as username, (str() | Secret()) as given_password]:
+            password = Secret(given_password)
+        case _:
+            raise ConfigError(
+                f"sasl_credentials_provider must return a tuple of two str, user name and password; what it returned is of "
+                f"type {kind} and is none."
+            )
+    if not is_utf_8(username) or not is_utf_8(password.reveal()):
+        raise ConfigError(
+            "sasl_credentials_provider returned a user name or a password with characters that UTF-8 cannot encode."
+        )
+    return username, password

@@ -1,52 +1,68 @@
-"""Signs the request that AWS_MSK_IAM shows, with AWS's own signer and wherever it finds credentials (botocore)."""
+"""Makes the request that AWS_MSK_IAM shows, with credentials from wherever botocore finds them."""
 
 from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
 
 from aioproducer._version import __version__
+from aioproducer.config import Secret
 from aioproducer.core.sasl.mechanism import Token
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, ConfigError
+from aioproducer.net.security.sigv4 import Keys, signed_query
 
-__all__ = ["signed_payload"]
+__all__ = ["MskSigner"]
 
-_LIFE_S: Final = 900
 _REGION_OF_HOST: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?$")
 
 
-def signed_payload(host: str) -> Token:
-    """What to show the broker of this name; asks the chain of AWS credentials, which may take a while.
+class MskSigner:
+    """One session with AWS's chain of credentials, which keeps those that live for some time and renews them."""
 
-    Raises `ConfigError` without botocore, `AuthenticationError` without credentials or region, `BrokerConnectionError` where
-    they cannot be fetched now.
-    """
-    try:
-        from botocore.auth import SigV4QueryAuth  # type: ignore[import-untyped]  # it has no types
-        from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
-        from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
-        from botocore.session import Session  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ConfigError("sasl_mechanism='AWS_MSK_IAM' needs AWS's signer: pip install 'aioproducer[msk]'.") from error
-    session: Any = Session()
-    try:
-        credentials: Any = session.get_credentials()
-        frozen: Any = None if credentials is None else credentials.get_frozen_credentials()
-    except BotoCoreError as error:
-        raise BrokerConnectionError(f"AWS gives no credentials now: {type(error).__name__}.") from error
-    if frozen is None:
-        raise AuthenticationError(
-            "AWS_MSK_IAM login failed: no AWS credentials were found (environment, profile, container or instance)."
-        )
-    named = _REGION_OF_HOST.search(host)
-    region = named[1] if named else session.get_config_variable("region")
-    if not region:
-        raise AuthenticationError(f"AWS_MSK_IAM login failed: {host!r} names no AWS region; set AWS_REGION.")
-    request: Any = AWSRequest(method="GET", url=f"https://{host}/?Action=kafka-cluster%3AConnect")
-    signer: Any = SigV4QueryAuth(frozen, "kafka-cluster", region, expires=_LIFE_S)
-    signer.add_auth(request)
-    signed = {key.lower(): value for key, value in parse_qsl(urlsplit(str(request.url)).query)}
-    about = {"version": "2020_10_22", "host": host, "user-agent": f"aioproducer/{__version__}"}
-    return Token(json.dumps(about | signed).encode())
+    def __init__(self) -> None:
+        self._session: Any = None
+
+    def payload(self, host: str) -> Token:
+        """What to show the broker of this name; asks the chain of AWS credentials, which may take a while.
+
+        Raises `ConfigError` without botocore, `AuthenticationError` without credentials or region, `BrokerConnectionError`
+        where they cannot be fetched now.
+        """
+        named = _REGION_OF_HOST.search(host)
+        keys, region = self._asked(named[1] if named else None)
+        if keys is None:
+            raise AuthenticationError(
+                "AWS_MSK_IAM login failed: no AWS credentials were found (environment, profile, container or instance)."
+            )
+        if not region:
+            raise AuthenticationError(f"AWS_MSK_IAM login failed: {host!r} names no AWS region; set AWS_REGION.")
+        signed = signed_query(keys, host, region, datetime.now(UTC))
+        about = {"version": "2020_10_22", "host": host, "user-agent": f"aioproducer/{__version__}"}
+        return Token(json.dumps(about | {name.lower(): value for name, value in signed.items()}).encode())
+
+    def _asked(self, region: str | None) -> tuple[Keys | None, str | None]:
+        try:
+            from botocore.session import Session  # type: ignore[import-untyped]  # it has no types
+        except ImportError as error:
+            raise ConfigError(
+                "sasl_mechanism='AWS_MSK_IAM' needs AWS's library: pip install 'aioproducer[msk]'."
+            ) from error
+        try:
+            if self._session is None:
+                self._session = Session()
+            return _keys(self._session), region or self._session.get_config_variable("region")
+        except (
+            Exception
+        ) as error:  # botocore lets through what files, sockets and parsers raise; its text may hold secrets
+            kind = type(error).__name__
+        raise BrokerConnectionError(f"AWS gives no credentials now: {kind}.")
+
+
+def _keys(session: Any) -> Keys | None:
+    credentials: Any = session.get_credentials()
+    if credentials is None:
+        return None
+    frozen: Any = credentials.get_frozen_credentials()
+    return Keys(frozen.access_key, Secret(frozen.secret_key), Secret(frozen.token) if frozen.token else None)

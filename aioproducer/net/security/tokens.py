@@ -8,18 +8,26 @@ import logging
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
-from inspect import isawaitable
 from random import Random
-from typing import Any, Final, cast
+from typing import Any, Final, TypeGuard, cast
 
 from aioproducer.config import OAuthToken, ProducerConfig, Secret
 from aioproducer.errors import BrokerConnectionError, ConfigError, KafkaError
+from aioproducer.net.security.blocking import Blocking
+from aioproducer.net.security.callbacks import ask, is_utf_8
 
-__all__ = ["TokenSource"]
+__all__ = ["LATEST", "TokenSource", "is_number"]
 
 logger = logging.getLogger("aioproducer")
 
 _MOST_OF_A_TOKEN: Final = 64 * 1024
+
+#: What is later, in seconds since 1970, is no time that anybody means.
+LATEST: Final = 1e11
+_MOST: Final = 1e300
+
+_SHARE_OF_THE_SETUP: Final = 0.5
+_PAUSE_S: Final = 10.0  # between attempts to renew a token that is valid
 
 
 class TokenSource:
@@ -29,38 +37,49 @@ class TokenSource:
         self._config = config
         self._random = random
         self._asking = asyncio.Lock()
+        self._threads = Blocking(1)
+        self._patience_s = config.socket_connection_setup_timeout_ms / 1000 * _SHARE_OF_THE_SETUP
         self._token: OAuthToken | None = None
         self._renew_at = 0.0  # seconds since 1970, as a token's end is
 
     async def token(self) -> OAuthToken:
         """A token that is valid for some time. One that is due for renewal will do as long as there is no better one.
 
-        Raises `BrokerConnectionError` where the callback fails. Cancellation: is that of the callback.
+        Where there is one, the callback has a part of the connection's time only, so that the rest is enough to log in.
+        Raises `AuthenticationError`, `BrokerConnectionError` where the callback fails. Cancellation: that of the callback.
         """
-        async with self._asking:
-            if self._token is None or time.time() >= self._renew_at:
-                await self._renew()
-            assert self._token is not None
-            return self._token
+        failure: KafkaError
+        try:
+            async with asyncio.timeout(None if self._valid() is None else self._patience_s), self._asking:
+                if self._token is None or time.time() >= self._renew_at:
+                    await self._renew()
+                return self._token or _none()
+        except TimeoutError:
+            failure = BrokerConnectionError("sasl_oauth_token_provider did not answer in time.")
+        except KafkaError as error:
+            failure = error
+        old = self._valid()
+        if old is None or old.expires_at is None:
+            raise failure
+        left = old.expires_at - time.time()
+        self._renew_at = time.time() + min(_PAUSE_S, left / 2)
+        logger.warning("The token could not be renewed, and the one before is valid for %.0f s: %s", left, failure)
+        return old
+
+    def forget(self, token: OAuthToken) -> None:
+        """A broker has refused this token: the next login asks for another one, unless that has happened already."""
+        if self._token is token:
+            self._token = None
+
+    def _valid(self) -> OAuthToken | None:
+        token = self._token
+        return None if token is None or token.expires_at is None or time.time() >= token.expires_at else token
 
     async def _renew(self) -> None:
-        try:
-            given = await _ask(self._config.sasl_oauth_token_provider)
-            token = _read(given)
-        except Exception as error:  # the program's own code
-            old = self._token
-            if old is not None and old.expires_at is not None and time.time() < old.expires_at:
-                logger.warning(
-                    "The token could not be renewed (%s); the one before is still valid.", type(error).__name__
-                )
-                return
-            if isinstance(error, KafkaError):
-                raise
-            raise BrokerConnectionError(
-                f"sasl_oauth_token_provider gave no token; it raised {type(error).__name__}."
-            ) from error
-        self._token = token
-        self._renew_at = self._when(token)
+        provider: Any = self._config.sasl_oauth_token_provider
+        call = provider if callable(provider) else provider.token
+        self._token = await ask("sasl_oauth_token_provider", call, _read, self._threads)
+        self._renew_at = self._when(self._token)
 
     def _when(self, token: OAuthToken) -> float:
         """As in Java's ExpiringCredentialRefreshingLogin: after a part of its life, not too often and not too late."""
@@ -78,10 +97,8 @@ class TokenSource:
         return now + wanted
 
 
-async def _ask(provider: Any) -> object:
-    call = provider if callable(provider) else provider.token
-    given = call()
-    return await given if isawaitable(given) else given
+def _none() -> OAuthToken:
+    raise BrokerConnectionError("The token was refused while it was waited for.")
 
 
 def _read(given: object) -> OAuthToken:
@@ -91,13 +108,43 @@ def _read(given: object) -> OAuthToken:
             f"sasl_oauth_token_provider returned an object of type {type(given).__name__}; return the token as str, or an "
             f"OAuthToken."
         )
-    if token.expires_at is None:
+    for what, text in [("a token", token.value.reveal()), *_texts(token.extensions)]:
+        if not isinstance(text, str):
+            raise ConfigError(
+                f"sasl_oauth_token_provider returned {what} of type {type(text).__name__}; a str is needed."
+            )
+        if not is_utf_8(text):
+            raise ConfigError(f"sasl_oauth_token_provider returned {what} with characters that UTF-8 cannot encode.")
+    end: object = token.expires_at
+    if end is None:
         return OAuthToken(token.value, expires_at=_end_of(token.value), extensions=token.extensions)
+    if is_number(end) and end > LATEST:
+        raise ConfigError(
+            "sasl_oauth_token_provider returned a token whose expires_at lies thousands of years ahead: it is in seconds "
+            "since 1970, and this looks like milliseconds."
+        )
+    if not is_number(end):
+        raise ConfigError(
+            f"sasl_oauth_token_provider returned a token whose expires_at is of type {type(end).__name__} and no finite "
+            f"number; give seconds since 1970, or None."
+        )
     return token
 
 
+def _texts(extensions: Mapping[Any, Any]) -> list[tuple[str, object]]:
+    return [("an extension", text) for pair in extensions.items() for text in pair]
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether it is finite and no bool. An int that is too large for a float would stop whoever reckons with it."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST
+
+
 def _end_of(value: Secret) -> float | None:
-    """When a JWT says that it ends. Nobody relies on it but for renewing in time, so its signature does not matter here."""
+    """When a JWT says that it ends. Nobody relies on it but for renewing in time, so its signature does not matter here.
+
+    What is no time in seconds is taken for nothing said.
+    """
     parts = value.reveal().split(".")
     if len(parts) != 3 or len(parts[1]) > _MOST_OF_A_TOKEN:
         return None
@@ -105,5 +152,5 @@ def _end_of(value: Secret) -> float | None:
         claims: Any = json.loads(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (ValueError, RecursionError):
         return None
-    end: Any = cast("Mapping[str, object]", claims).get("exp") if isinstance(claims, Mapping) else None
-    return float(end) if isinstance(end, int | float) else None
+    end: object = cast("Mapping[str, object]", claims).get("exp") if isinstance(claims, Mapping) else None
+    return float(end) if is_number(end) and end <= LATEST else None
