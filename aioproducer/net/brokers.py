@@ -227,8 +227,6 @@ class Brokers:
                         self.throttle(broker, established.throttle_s)
         except KafkaError as error:
             self._failed(broker, error)
-        except Exception as error:  # of whatever a login asks: one that fails must not end the producer
-            self._failed(broker, _unforeseen(broker, error))
         finally:
             broker.attempt = None
             self._on_change()
@@ -261,8 +259,6 @@ class Brokers:
             )
         except KafkaError as error:
             connection.abort(BrokerConnectionError(f"The login to broker {broker.node} could not be renewed: {error}"))
-        except Exception as error:
-            connection.abort(_unforeseen(broker, error))
         else:
             if not connection.in_flight:
                 connection.last_used = used  # logging in is no reason to keep a connection that nobody uses
@@ -430,8 +426,3 @@ class Brokers:
         known, self._known = self._known, {}
         for broker in known.values():
             broker.close(error)
-
-
-def _unforeseen(broker: Broker, error: Exception) -> BrokerConnectionError:
-    # Neither its text nor its traceback: they may hold what the login is made of.
-    return BrokerConnectionError(f"Broker {broker.node} could not be connected: {type(error).__name__} was raised.")

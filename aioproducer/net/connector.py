@@ -213,6 +213,8 @@ class Connector:
             beneath.abort()
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
                 raise explain_tls_failure(node, host, error) from error
+            if isinstance(error, TypeError | ValueError):  # a name with NUL, say, which a broker advertises
+                raise BrokerConnectionError(f"Broker {node} has no name that a certificate can be for.") from error
             raise
         assert transport is not None  # only if the connection was lost, which raises
         connection.above(beneath, transport)

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import struct
 from contextlib import ExitStack
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ import pytest
 from aioproducer import ConfigError, Producer
 from aioproducer._config.secret import Secret
 from aioproducer.config import ProducerConfig
+from aioproducer.core.cluster import Node
 from aioproducer.core.sasl.mechanism import MechanismError
 from aioproducer.core.sasl.oauthbearer import OAuthBearer
 from aioproducer.core.sasl.plain import Plain
 from aioproducer.core.sasl.words import shown
 from aioproducer.errors import AuthenticationError, KafkaError
 from aioproducer.net.connection import Connection
+from aioproducer.net.connector import Connector
 from aioproducer.net.security.login import REVEALING
 from aioproducer.net.security.tls import make_context
 from aioproducer.protocol import encode_response
@@ -91,6 +94,17 @@ async def test_one_host_that_is_trusted_is_enough(authority: CertificateAuthorit
         for _ in range(6):
             async with Producer(servers, **secured(authority)) as producer:
                 await producer.send("orders", b"value")
+
+
+@pytest.mark.parametrize("host", ["local\0host", "localhost\0"])
+async def test_a_name_that_no_certificate_can_have_is_refused(authority: CertificateAuthority, host: str) -> None:
+    with FakeBroker(topics={"orders": 1}, tls=authority.server_context()) as broker:
+        config = ProducerConfig.create(broker.bootstrap_servers, **secured(authority))
+        connector = Connector(config, "test", Random(0))
+        node = Node(1, host, int(broker.bootstrap_servers.rpartition(":")[2]))
+        with pytest.raises(KafkaError):
+            await connector.connect(node, 0, 2.0, lambda *_: None)
+        await connector.close(KafkaError("That was all."))
 
 
 @pytest.mark.parametrize("raised", [ValueError("canary-secret"), OSError("canary-secret")])
