@@ -198,6 +198,24 @@ def test_a_context_of_ones_own_says_what_it_does_in_ones_own_code(authority: Cer
     config = ProducerConfig.create("localhost:9093", security_protocol="SSL", ssl_context=context)
 
     assert config.ssl_context is context
+    with pytest.raises(ConfigError, match="ssl_context is one of a server"):
+        config.replace(ssl_context=authority.server_context())
+
+
+async def test_a_context_that_verifies_nobody_is_used_with_a_warning(
+    authority: CertificateAuthority, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with FakeBroker(topics={"orders": 1}, tls=authority.server_context()) as broker:
+        async with Producer(broker.bootstrap_servers, security_protocol="SSL", ssl_context=context) as producer:
+            await producer.send("orders", b"value")
+
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert warnings == [
+        "The ssl_context does not verify who the brokers are: anybody may read the records and the login."
+    ]
 
 
 class Peername(asyncio.Transport):

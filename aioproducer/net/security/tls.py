@@ -6,6 +6,7 @@ least. No option changes that. Who needs something else passes an `ssl.SSLContex
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import ssl
@@ -21,6 +22,8 @@ from aioproducer.errors import AuthenticationError
 
 __all__ = ["TlsContexts", "make_context"]
 
+logger = logging.getLogger("aioproducer")
+
 _CERTIFICATE: Final = re.compile(
     r"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----[A-Za-z0-9+/=\s]*-----END [A-Z0-9 ]*-----"
 )
@@ -33,6 +36,11 @@ class TlsContexts:
 
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
+        context = config.ssl_context
+        if context is not None and not (context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname):
+            logger.warning(
+                "The ssl_context does not verify who the brokers are: anybody may read the records and the login."
+            )
 
     async def fresh(self) -> ssl.SSLContext:
         """A context with the certificates as they are now; the one that the user passed, where they passed one.
