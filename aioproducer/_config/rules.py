@@ -161,7 +161,9 @@ def _unused_security(c: OptionValues) -> str | None:
 def _contradictory_tls(c: OptionValues) -> str | None:
     if c.ssl_context is not None:
         if c.ssl_context.protocol is PROTOCOL_TLS_SERVER:
-            return "ssl_context is one of a server (PROTOCOL_TLS_SERVER); ssl.create_default_context() makes a client's."
+            return (
+                "ssl_context is one of a server (PROTOCOL_TLS_SERVER); ssl.create_default_context() makes a client's."
+            )
         others = [n for n in OPTIONS if n.startswith("ssl_") and n != "ssl_context" and c.is_explicit(n)]
         if others:
             return f"ssl_context holds all of TLS, so {', '.join(others)} would not be used; set that on the context."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from aioproducer.record import _pure
-from aioproducer.record.murmur2 import murmur2, partition_for_key, partitions_for_keys
+from aioproducer.record._murmur2 import murmur2, partition_for_key, partitions_for_keys
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

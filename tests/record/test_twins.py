@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -19,11 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aioproducer
+import aioproducer.record
 from aioproducer import record
 from aioproducer._twin import NATIVE_MODULES
 from aioproducer.errors import RecordTooLarge
 from aioproducer.record import Record, RecordBatchBuilder, _pure
-from aioproducer.record.murmur2 import murmur2, partition_for_key
+from aioproducer.record._murmur2 import murmur2, partition_for_key
 
 Builder = type[RecordBatchBuilder]
 Outcome: TypeAlias = "tuple[type[Exception], str] | int"
@@ -298,3 +300,10 @@ def test_where_memory_ends_a_record_is_there_entirely_or_not_at_all(
         assert len(builder.read_records()) == builder.count == records_before + 2 - failed
 
     assert failures
+
+
+def test_no_module_has_the_name_of_a_function_of_its_package() -> None:
+    """As soon as somebody imports such a module it takes the function's place."""
+    modules = {each.name for each in pkgutil.iter_modules(aioproducer.record.__path__)}
+
+    assert modules.isdisjoint(aioproducer.record.__all__)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from aioproducer.record.murmur2 import murmur2, partition_for_key
+from aioproducer.record._murmur2 import murmur2, partition_for_key
 from aioproducer.record.reader import read_batches
 from aioproducer.testing.java_tools import JavaToolError, JavaTools, RecordDigest
 from aioproducer.testing.kafka import CONTROLLER_ID, KafkaCluster, KafkaStartError
