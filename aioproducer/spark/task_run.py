@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import KafkaError, SharedPartition
+from aioproducer.errors import DeliveryError, KafkaError, SharedPartition
 from aioproducer.producer import Producer
 from aioproducer.record.columns import HeaderColumns
 from aioproducer.spark.avro_encoder import AvroEncoder
@@ -33,6 +34,8 @@ from aioproducer.spark.topic_split import load_pyarrow, split_by_topic
 from aioproducer.types import SendManyResult, TopicPartition, Written
 
 __all__ = ["TaskRun"]
+
+logger = logging.getLogger("aioproducer")
 
 #: A thread for every topic may wait for rows; fewer could wait for each other. They are made as they are needed.
 _THREADS: Final = 10_000
@@ -146,6 +149,8 @@ class TaskRun:
     def _producer(self, config: ProducerConfig) -> Producer:
         if self._transaction is None:
             return Producer(config)
+        # None of these rows will count where the task fails: it is the task's failure that must be told.
+        config = config.replace(on_delivery_error=_tell_nobody)
         return Producer.attach(self._transaction.handle, config, writer=self._attempt.id)
 
     async def _send_topics(self, producer: Producer, batches: Iterable[Any]) -> list[_Sent]:
@@ -244,6 +249,10 @@ def _naming_the_way_out(producer: Producer) -> Generator[None, None, None]:
         if isinstance(producer.transaction_error, SharedPartition):
             raise shared_by_tasks(error) from error
         raise
+
+
+def _tell_nobody(error: DeliveryError) -> None:
+    logger.debug("%s", error)
 
 
 def _retries(producer: Producer) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioproducer import TopicPartition, TransactionCoordinatorClient
@@ -122,6 +124,28 @@ def test_a_task_that_fails_ends_the_others_only_where_the_end_shuts_them_out(ver
         assert broker.count("EndTxn") == int(is_refused)
         failure = query.task(transaction, 0, 1).failure
         assert (failure is not None and failure.is_of_end) is is_refused
+
+
+def test_nothing_is_said_of_rows_that_a_task_gave_up_with_its_transaction(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another task has failed and ended the transaction; what computes the rows of this one fails as well."""
+    query = query_on(broker)
+    transaction = query.begin()
+
+    def rows() -> Iterator[Any]:
+        with broker.hold("Produce"):
+            yield pa.record_batch({"value": ["1"] * 5000, "partition": pa.array([0] * 5000, pa.int32())})
+            broker.wait_for(lambda held: held.count("Produce") > 0)
+            asyncio.run(query.coordinator().abort([transaction.handle]))
+        raise ValueError("a mistake of the user's")
+
+    attempt = TaskAttempt(1, 0, query.name, 0)
+    failure = TaskRun(query.options, query.columns, transaction, attempt).report(rows()).failure
+
+    assert failure is not None
+    assert "a mistake of the user's" in failure.reason
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 def test_a_twin_that_fails_before_the_commit_takes_no_row_from_it() -> None:
