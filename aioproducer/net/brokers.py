@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from math import inf
 from random import Random
+from typing import NamedTuple
 
 import anyio
 import anyio.abc
@@ -19,6 +20,7 @@ import anyio.abc
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.cluster import ClusterMetadata, Node
+from aioproducer.core.sasl.conversation import Conversation
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, BrokerError, KafkaError
 from aioproducer.net.addresses import Resolver
 from aioproducer.net.broker import Broker
@@ -37,6 +39,9 @@ _A_MOMENT_S = 0.25
 #: The part of a session after which the next login is due, and the randomness of that.
 _LOG_IN_AFTER, _LOG_IN_WITHIN = 0.85, 0.1
 
+#: The part of a session after which its end is too near for another attempt to get the credentials of the next login.
+_GIVE_UP_AFTER = 0.97
+
 #: Brokers let nobody log in twice within a second.
 _LEAST_SESSION_S = 1.05
 
@@ -45,6 +50,13 @@ _ENOUGH_REFUSALS = 3
 
 #: However short the configured pauses are: less would keep the processor busy with failing.
 _LEAST_PAUSE_S = 0.005
+
+
+class _Session(NamedTuple):
+    """For how long a broker knows us (KIP-368), in the event loop's time."""
+
+    give_up_at: float
+    ends_at: float
 
 
 class Brokers:
@@ -235,24 +247,27 @@ class Brokers:
         """Log in again before the session is over (KIP-368): at 85 to 95 % of it, as Java does."""
         if session_s <= 0:
             return
+        now = self._loop.time()
         part = _LOG_IN_AFTER + _LOG_IN_WITHIN * self._random.random()
-        due = self._loop.time() + max(session_s * part, _LEAST_SESSION_S)
+        due = now + max(session_s * part, _LEAST_SESSION_S)
+        session = _Session(now + session_s * _GIVE_UP_AFTER, now + session_s)
 
         def log_in() -> None:
             tasks = self._tasks
             if tasks is not None and not tasks.cancel_scope.cancel_called:
-                tasks.start_soon(self._log_in, broker, established, name=f"aioproducer log in {broker.node}")
+                tasks.start_soon(self._log_in, broker, established, session, name=f"aioproducer log in {broker.node}")
 
         broker.log_in_at(due, self._loop, log_in)
 
-    async def _log_in(self, broker: Broker, established: Established) -> None:
+    async def _log_in(self, broker: Broker, established: Established, session: _Session) -> None:
         """Log in on an open connection. Where that fails the connection goes, and the next one says what is wrong."""
         connection, used = established.connection, established.connection.last_used
-        if broker.connection is not connection:
+        conversation = await self._prepare_login(broker, connection, session)
+        if conversation is None:
             return
         try:
             async with asyncio.timeout(self._long_login_s):
-                session_s = await self._connector.log_in_again(broker.node, established)
+                session_s = await self._connector.log_in_again(broker.node, established, conversation)
         except TimeoutError:
             connection.abort(
                 BrokerConnectionError(f"The login to broker {broker.node} could not be renewed: it took too long.")
@@ -264,6 +279,33 @@ class Brokers:
                 connection.last_used = used  # logging in is no reason to keep a connection that nobody uses
             self._expect_login(broker, established, session_s)
         self._on_change()
+
+    async def _prepare_login(self, broker: Broker, connection: Connection, session: _Session) -> Conversation | None:
+        """Get the credentials of the next login; whoever has them may fail as long as the session lasts.
+
+        None where the connection is gone. When the session is about to end the connection is closed, as soon as what is
+        in flight is answered: the broker would answer nothing that comes later.
+        """
+        failures = 0
+        while broker.connection is connection:
+            now = self._loop.time()
+            try:
+                async with asyncio.timeout_at(max(session.give_up_at, now + _A_MOMENT_S)):
+                    return await self._connector.prepare_login(broker.node)
+            except TimeoutError:
+                why: str = "whoever has the credentials did not answer in time."
+            except KafkaError as error:
+                why = str(error)
+            pause = max(self._reconnect.delay(failures, self._random.random()), _LEAST_PAUSE_S)
+            failures += 1
+            if self._loop.time() + pause >= session.give_up_at:
+                gone = BrokerConnectionError(f"The login to broker {broker.node} could not be renewed: {why}")
+                await connection.abort_when_answered(session.ends_at, gone)
+                return None
+            level = logging.DEBUG if failures > 1 else logging.WARNING
+            logger.log(level, "The login to broker %s is not renewed yet: %s", broker.node, why)
+            await asyncio.sleep(pause)
+        return None
 
     def _failed(self, broker: Broker, error: KafkaError) -> None:
         logger.debug("%s", error)

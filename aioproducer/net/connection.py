@@ -15,6 +15,7 @@ import ipaddress
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -77,6 +78,7 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[_Waiting] = deque()
         self._unwritten: deque[_Waiting] = deque()
         self._held: list[tuple[Callable[[], None], Answered]] | None = None  # where a login is under way: what waits
+        self._idle: asyncio.Future[None] | None = None  # where somebody waits for the last answer
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
@@ -116,7 +118,21 @@ class Connection(asyncio.Protocol):
                 send()
             except Exception as error:  # a request that cannot be encoded must not cost those behind it their answers
                 gone = ProtocolError(f"A request to broker {self.name} could not be sent: {error}")
+                gone.__cause__ = error
                 self._loop.call_soon(answered, gone)
+
+    async def abort_when_answered(self, latest: float, error: KafkaError) -> None:
+        """Send nothing more, and end the connection when all that was sent is answered, at ``latest`` then.
+
+        That is a time of the event loop. Cancellation: it is left held.
+        """
+        self.hold()
+        if not self.closed and (self._waiting or self._unwritten):
+            self._idle = self._loop.create_future()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(latest):
+                    await self._idle
+        self.abort(error)
 
     def send(
         self,
@@ -186,6 +202,7 @@ class Connection(asyncio.Protocol):
         unwritten, self._unwritten = self._unwritten, deque()
         for each in unwritten:
             self._tell(each, None)
+        self._tell_if_idle()
 
     def ready(self) -> None:
         """The peer is a broker: longer answers are welcome from now on."""
@@ -229,6 +246,7 @@ class Connection(asyncio.Protocol):
                 self._tell(waiting, answer)
                 if self.error is not None:  # whoever was told has ended the connection
                     return
+            self._tell_if_idle()
             if frames.pending and not self._waiting:
                 raise ProtocolError(f"{frames.pending} byte(s) came, and nothing was asked.")
         except ProtocolError as error:
@@ -327,7 +345,12 @@ class Connection(asyncio.Protocol):
         self._on_lost(self, error)
         for each in told:
             self._tell(each, error)
+        self._tell_if_idle()
         self.release()  # to be told as well, soon
+
+    def _tell_if_idle(self) -> None:
+        if self._idle is not None and not (self._waiting or self._unwritten or self._idle.done()):
+            self._idle.set_result(None)
 
     @property
     def is_local(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from aioproducer._version import __version__
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import Node
+from aioproducer.core.sasl.conversation import Conversation
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from aioproducer.net.addresses import Address, Resolver
 from aioproducer.net.connection import Connection, settle
@@ -108,14 +109,18 @@ class Connector:
         session_s = await login.hold(conversation, connection, established.versions)
         return established._replace(session_s=session_s)
 
-    async def log_in_again(self, node: Node, established: Established) -> float:
+    async def prepare_login(self, node: Node) -> Conversation:
+        """Ask for the credentials of another login, which keeps nobody waiting. Raises as `Login.prepare` does."""
+        assert self._login is not None
+        return await self._login.prepare(node)
+
+    async def log_in_again(self, node: Node, established: Established, conversation: Conversation) -> float:
         """Log in on a connection that is in use (KIP-368), whose other requests are held meanwhile.
 
         Answers for how many seconds the broker knows us from now on. Raises as `connect` does; then the connection is of
         no use any more. Cancellation: likewise.
         """
         assert self._login is not None
-        conversation = await self._login.prepare(node)  # before anybody is kept waiting
         connection = established.connection
         connection.hold()
         try:

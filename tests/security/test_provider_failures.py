@@ -241,7 +241,10 @@ async def test_what_a_callback_raises_is_named_and_not_shown(error: BaseExceptio
 
 
 async def test_our_own_cancellation_stays_one_whatever_the_callback_makes_of_it() -> None:
+    asked = asyncio.Event()
+
     async def stubborn() -> str:
+        asked.set()
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
@@ -249,7 +252,7 @@ async def test_our_own_cancellation_stays_one_whatever_the_callback_makes_of_it(
         return "t"
 
     task = asyncio.create_task(TokenSource(config(stubborn), Random(1)).token())
-    await asyncio.sleep(0.01)
+    await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -270,11 +273,12 @@ async def test_work_that_was_given_up_counts_until_its_thread_ends() -> None:
     blocking = Blocking(1)
     may_end = threading.Event()
     first = asyncio.create_task(blocking.run(may_end.wait))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)  # a step of the task, which starts a thread
     first.cancel()
+    threads = threading.enumerate()
     second = asyncio.create_task(blocking.run(int, "5"))
-    done, _ = await asyncio.wait([second], timeout=0.05)
-    assert not done
+    await asyncio.sleep(0)
+    assert threading.enumerate() == threads, "the second has not begun"
     may_end.set()
     assert await second == 5
 

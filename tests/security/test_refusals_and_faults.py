@@ -28,8 +28,11 @@ from aioproducer.protocol import encode_response
 from aioproducer.protocol.messages import ApiVersionsRequest, MetadataRequest, SaslHandshakeResponse
 from aioproducer.testing import FakeBroker, Logins
 from aioproducer.testing.certificates import CertificateAuthority
-from tests.conftest import QUICK
-from tests.net.peers import peer, read_request, versions_answer
+from tests.conftest import QUICK, until
+from tests.net.peers import Peer, peer, read_request, versions_answer
+
+#: Of the event loop: more than what is to happen at once takes.
+TURNS = 50
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +49,17 @@ async def test_acks_0_over_tls_is_not_told_before_all_has_left(authority: Certif
     with FakeBroker(topics={"orders": 1}, tls=authority.server_context(), receive_buffer=65536) as broker:
         options = secured(authority, acks=0, enable_idempotence=False, batch_size=1_000_000, send_buffer_bytes=65536)
         async with Producer(broker.bootstrap_servers, **options) as producer:
+            in_flight = producer.config.max_in_flight_requests_per_connection
             await producer.send("orders", b"first")
             reads = broker.hold_reads(1)
-            sending = [asyncio.create_task(producer.send("orders", b"x" * 900_000)) for _ in range(8)]
-            done, _ = await asyncio.wait(sending, timeout=0.5)
-            assert done == set(), "8 x 900,000 bytes fit into no buffer of the system"
+            sending = [asyncio.create_task(producer.send("orders", b"x" * 900_000)) for _ in range(in_flight)]
+            await until(lambda: producer.metrics()["requests-in-flight"] == in_flight)
+            for _ in range(TURNS):  # it would be told in one
+                await asyncio.sleep(0)
+            assert not any(each.done() for each in sending), "so many bytes fit into no buffer of the system"
             reads.release()
             await asyncio.gather(*sending)
-        await broker.wait_for_async(9, 30)
+        await broker.wait_for_async(1 + in_flight, 30)
 
 
 @pytest.mark.parametrize("suites", ["AECDH-AES256-SHA,@SECLEVEL=0", "ALL,!aNULL", "HIGH:+AES", "-ALL"])
@@ -144,26 +150,22 @@ def test_what_a_broker_says_is_shown_in_one_line(text: str, expected: str) -> No
     assert shown(text, "hunter2") == expected
 
 
-async def open_connection() -> tuple[asyncio.Server, Connection]:
+async def answer_versions(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    header, _ = await read_request(reader)
+    writer.write(versions_answer(header))
+    await reader.read()
+
+
+async def connected(to: Peer) -> Connection:
     loop = asyncio.get_running_loop()
-
-    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await reader.read()
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(listen, "127.0.0.1", 0)
-    _, connection = await loop.create_connection(
-        lambda: Connection("1", "test", lambda *_: None), *server.sockets[0].getsockname()
-    )
-    return server, connection
+    _, connection = await loop.create_connection(lambda: Connection("1", "test", lambda *_: None), "127.0.0.1", to.port)
+    return connection
 
 
 async def test_a_request_that_cannot_be_sent_after_a_login_does_not_cost_those_behind_it() -> None:
-    server, connection = await open_connection()
-    async with server:
-        told: list[object] = []
+    async with peer(answer_versions) as other:
+        connection = await connected(other)
+        told: list[Any] = []
         connection.hold()
         unfit: Any = MetadataRequest(topics=5)  # type: ignore[arg-type]
         connection.send(unfit, 12, told.append, 5)
@@ -171,25 +173,48 @@ async def test_a_request_that_cannot_be_sent_after_a_login_does_not_cost_those_b
         connection.release()
         await asyncio.sleep(0)
         assert [type(each).__name__ for each in told] == ["ProtocolError"]
+        assert isinstance(told[0].__cause__, ValueError)
         assert connection.in_flight == 1, "the one behind it is on its way"
         connection.abort(KafkaError("That was all."))
         assert len(told) == 2
 
 
 async def test_a_timer_that_comes_in_the_middle_of_a_login_finds_only_held_requests() -> None:
-    server, connection = await open_connection()
-    async with server:
+    async with peer(answer_versions) as other:
+        connection = await connected(other)
         failures: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
         told: list[object] = []
-        connection.send(ApiVersionsRequest(), 3, told.append, 0.02)
-        connection._waiting.clear()  # pyright: ignore[reportPrivateUsage] - as if it had been answered
+        connection.send(ApiVersionsRequest(), 3, told.append, 0.2)
+        await until(lambda: told)
+        assert not isinstance(told[0], Exception)
         connection.hold()
         connection.send(ApiVersionsRequest(), 3, told.append, 5)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)  # a timer that is due after that of the first request
         assert failures == []
         assert not connection.closed
         connection.abort(KafkaError("That was all."))
+
+
+async def test_a_connection_ends_when_all_that_was_sent_is_answered() -> None:
+    async with peer(answer_versions) as other:
+        connection, gone = await connected(other), KafkaError("That was all.")
+        told: list[object] = []
+        connection.send(ApiVersionsRequest(), 3, told.append, 5)
+        never = asyncio.get_running_loop().time() + 3600
+        await connection.abort_when_answered(never, gone)
+        assert connection.error is gone
+        assert [isinstance(each, Exception) for each in told] == [False]
+
+
+async def test_a_connection_whose_peer_does_not_answer_ends_in_time() -> None:
+    async with peer(answer_versions) as other:
+        connection, gone = await connected(other), KafkaError("That was all.")
+        told: list[object] = []
+        for _ in range(2):  # it answers once
+            connection.send(ApiVersionsRequest(), 3, told.append, 5)
+        await connection.abort_when_answered(asyncio.get_running_loop().time() + 0.2, gone)
+        assert [isinstance(each, Exception) for each in told] == [False, True]
 
 
 def test_a_context_of_ones_own_says_what_it_does_in_ones_own_code(authority: CertificateAuthority) -> None:
