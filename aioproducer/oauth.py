@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
 import time
 from base64 import b64encode
 from collections.abc import Mapping
@@ -268,8 +269,6 @@ def _is_local(host: str) -> bool:
 
 
 def _object(told: bytearray) -> Mapping[str, object]:
-    import json
-
     try:
         read: Any = json.loads(told)
     except (ValueError, RecursionError):

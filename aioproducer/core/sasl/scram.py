@@ -6,6 +6,10 @@ because brokers store them so: prepared ones would not match where preparing cha
 
 The broker chooses how long computing takes, so it is bounded on both sides: a few iterations would give the password away
 to whoever pretends to be a broker, very many would keep a thread busy for minutes.
+
+The library scramp is for servers and databases: it prepares names and passwords by SASLprep, and derives the key within
+the call that makes a message, so that the key could be neither kept for the next login nor derived in a thread. Tests
+use it as the other side.
 """
 
 from __future__ import annotations

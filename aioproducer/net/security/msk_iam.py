@@ -53,9 +53,7 @@ class MskSigner:
             if self._session is None:
                 self._session = Session()
             return _keys(self._session), region or self._session.get_config_variable("region")
-        except (
-            Exception
-        ) as error:  # botocore lets through what files, sockets and parsers raise; its text may hold secrets
+        except Exception as error:  # whatever files, sockets and parsers raise; the text of it may hold secrets
             kind = type(error).__name__
         raise BrokerConnectionError(f"AWS gives no credentials now: {kind}.")
 
