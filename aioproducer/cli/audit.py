@@ -18,9 +18,9 @@ from aioproducer.cli.spark_options import add_file_arguments, add_spark_argument
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
 if TYPE_CHECKING:
-    from aioproducer.spark.audit import AuditPlan
-    from aioproducer.spark.audit_facts import Where
-    from aioproducer.spark.audit_verdict import AuditVerdict
+    from aioproducer.spark.audit.audit import AuditPlan
+    from aioproducer.spark.audit.facts import Where
+    from aioproducer.spark.audit.verdict import AuditVerdict
 
 __all__ = ["VERB"]
 
@@ -106,7 +106,7 @@ VERB: Final = Verb(
 
 
 def _plan(options: argparse.Namespace) -> AuditPlan:
-    from aioproducer.spark.audit import AuditPlan, AuditReader
+    from aioproducer.spark.audit.audit import AuditPlan, AuditReader
 
     if options.expected is not None and options.sequence is not None:
         raise Trouble("--expected and --sequence are two ways to know what should be there; choose one.")
@@ -143,8 +143,8 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
 
 def _source_options(options: argparse.Namespace) -> Mapping[str, str]:
     """What is told Spark's Kafka source; raises Trouble for what is not the user's to say."""
-    from aioproducer.spark.audit_kafka_source import check_source_options
-    from aioproducer.spark.audit_offsets import AuditFailed
+    from aioproducer.spark.audit.kafka_source import check_source_options
+    from aioproducer.spark.audit.offsets import AuditFailed
 
     chosen = dict(options.source_options)
     if chosen and options.reader != "spark":
@@ -160,7 +160,7 @@ def _source_options(options: argparse.Namespace) -> Mapping[str, str]:
 
 def _check_topic(plan: AuditPlan) -> None:
     """Say now, and not when Spark has started, that there is no such topic or cluster."""
-    from aioproducer.spark.audit_offsets import AuditFailed, stable_ranges
+    from aioproducer.spark.audit.offsets import AuditFailed, stable_ranges
 
     try:
         stable_ranges(plan.config, plan.topic, plan.patience)
@@ -169,7 +169,7 @@ def _check_topic(plan: AuditPlan) -> None:
 
 
 def _where(text: str | None) -> Where | None:
-    from aioproducer.spark.audit_facts import Where, WhereRefused
+    from aioproducer.spark.audit.facts import Where, WhereRefused
 
     try:
         return None if text is None else Where.parse(text)
@@ -178,8 +178,8 @@ def _where(text: str | None) -> Where | None:
 
 
 def _audit(spark: Any, plan: AuditPlan, out: Console) -> AuditVerdict:
-    from aioproducer.spark.audit import run_audit
-    from aioproducer.spark.audit_offsets import AuditFailed
+    from aioproducer.spark.audit.audit import run_audit
+    from aioproducer.spark.audit.offsets import AuditFailed
 
     try:
         with out.progress("Auditing", 100) as advance:
@@ -206,7 +206,7 @@ def _check_file(name: str, path: Path) -> None:
 
 def _write(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> None:
     """Raises Trouble for a file that cannot be written after all; the verdict is told already."""
-    from aioproducer.spark.audit_report import html_report
+    from aioproducer.spark.audit.report import html_report
 
     for name, path in _files_to_write(options):
         if name == "--out":

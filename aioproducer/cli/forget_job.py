@@ -13,7 +13,7 @@ from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
-    from aioproducer.spark.earlier_commit import EarlierCommit
+    from aioproducer.spark.exactly_once.earlier_commit import EarlierCommit
 
 __all__ = ["VERB"]
 
@@ -38,8 +38,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> ExitCode:
     from aioproducer.config import ProducerConfig
     from aioproducer.errors import KafkaError
-    from aioproducer.spark.job_forget import forget_job
-    from aioproducer.spark.sink_options import COMMIT_LOG
+    from aioproducer.spark.exactly_once.job_forget import forget_job
+    from aioproducer.spark.options.sink import COMMIT_LOG
 
     if not (options.yes or options.show) and (options.json or not sys.stdin.isatty()):
         raise Trouble("Nobody can be asked (standard input is no terminal, or --json): add --yes, or --show to look.")
@@ -67,7 +67,7 @@ VERB: Final = Verb("forget-job", "Let a batch job that was committed write its r
 
 
 async def _look(config: ProducerConfig, topic: str, options: argparse.Namespace) -> EarlierCommit | None:
-    from aioproducer.spark.commit_log import CommitLog
+    from aioproducer.spark.exactly_once.commit_log import CommitLog
 
     log = CommitLog(config, topic)
     if not await log.exists():
@@ -76,7 +76,7 @@ async def _look(config: ProducerConfig, topic: str, options: argparse.Namespace)
 
 
 def _report(found: EarlierCommit | None, topic: str, options: argparse.Namespace) -> None:
-    from aioproducer.spark.commit_marker import utc
+    from aioproducer.spark.exactly_once.commit_marker import utc
 
     if options.json:
         print(json.dumps({"job": None if found is None else _as_json(found)}, indent=2))

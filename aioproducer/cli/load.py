@@ -16,7 +16,7 @@ from aioproducer.cli.spark_options import add_file_arguments, add_spark_argument
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
 if TYPE_CHECKING:
-    from aioproducer.spark.load import LoadPlan, LoadResult
+    from aioproducer.spark.load.load import LoadPlan, LoadResult
 
 __all__ = ["VERB"]
 
@@ -54,7 +54,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
-    from aioproducer.spark.load import LoadFailed
+    from aioproducer.spark.load.load import LoadFailed
 
     require("A load", ["pyarrow", "pandas"], "load")
     require_spark("A load", options)
@@ -81,8 +81,8 @@ VERB: Final = Verb(
 
 
 def _plan(options: argparse.Namespace) -> LoadPlan:
-    from aioproducer.spark.load import LoadPlan
-    from aioproducer.spark.sink_options import SinkOptions
+    from aioproducer.spark.load.load import LoadPlan
+    from aioproducer.spark.options.sink import SinkOptions
 
     if options.exactly_once and options.id is None:
         raise Trouble(
@@ -108,8 +108,8 @@ def _plan(options: argparse.Namespace) -> LoadPlan:
 
 def _check_topic(plan: LoadPlan) -> None:
     """Say now, and not when Spark has started, that there is no such topic or cluster."""
-    from aioproducer.spark.load_state import LoadRefused
-    from aioproducer.spark.load_topic import check_topic
+    from aioproducer.spark.load.state import LoadRefused
+    from aioproducer.spark.load.topic import check_topic
 
     try:
         check_topic(plan.producer, plan.topic)
@@ -118,8 +118,8 @@ def _check_topic(plan: LoadPlan) -> None:
 
 
 def _load(spark: Any, plan: LoadPlan, out: Console) -> LoadResult:
-    from aioproducer.spark.load import run_load
-    from aioproducer.spark.load_state import LoadRefused
+    from aioproducer.spark.load.load import run_load
+    from aioproducer.spark.load.state import LoadRefused
 
     try:
         with out.progress("Loading", 100) as advance:

@@ -15,8 +15,8 @@ from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
-    from aioproducer.spark.commit_marker import CommitMarker
-    from aioproducer.spark.marker_reset import MarkerReset
+    from aioproducer.spark.exactly_once.commit_marker import CommitMarker
+    from aioproducer.spark.exactly_once.marker_reset import MarkerReset
 
 __all__ = ["VERB"]
 
@@ -53,7 +53,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> ExitCode:
     from aioproducer.config import ProducerConfig
-    from aioproducer.spark.marker_reset import ResetFailed, ResetUnknown
+    from aioproducer.spark.exactly_once.marker_reset import ResetFailed, ResetUnknown
 
     if options.batch is not None and options.batch < 0:
         raise Trouble(f"--batch {options.batch}: batches are counted from 0. Leave it out, and none counts as written.")
@@ -109,7 +109,7 @@ async def _set_back(config: ProducerConfig, seen: CommitMarker, options: argpars
 @asynccontextmanager
 async def _marker(config: ProducerConfig, options: argparse.Namespace) -> AsyncGenerator[MarkerReset, None]:
     from aioproducer.coordinator_client import TransactionCoordinatorClient
-    from aioproducer.spark.marker_reset import MarkerReset
+    from aioproducer.spark.exactly_once.marker_reset import MarkerReset
 
     async with TransactionCoordinatorClient(config) as client:
         yield MarkerReset(client, options.transactional_id, options.topic)
@@ -127,7 +127,7 @@ def _show(found: _Found, options: argparse.Namespace) -> ExitCode:
 
 def _checked(found: _Found, options: argparse.Namespace) -> CommitMarker:
     """The marker, where it may be set back."""
-    from aioproducer.spark.marker_reset import checked_batch
+    from aioproducer.spark.exactly_once.marker_reset import checked_batch
 
     if found.marker is None:
         raise Trouble(
@@ -144,7 +144,7 @@ def _checked(found: _Found, options: argparse.Namespace) -> CommitMarker:
 
 
 def _warn(seen: CommitMarker, found: _Found, options: argparse.Namespace) -> None:
-    from aioproducer.spark.marker_reset import checked_batch
+    from aioproducer.spark.exactly_once.marker_reset import checked_batch
 
     wanted, last = checked_batch(seen, options.batch), seen.highest
     _say(f"The marker ({found.place}) tells of {seen}.", options)

@@ -19,7 +19,7 @@ from aioproducer.cli.verb import Trouble
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from aioproducer.spark.load_progress import Progress
+    from aioproducer.spark.session.progress import Progress
 
 __all__ = ["in_percent", "require_spark", "session_for"]
 
@@ -32,7 +32,7 @@ _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 def require_spark(purpose: str, options: argparse.Namespace) -> None:
     """Raise Trouble where ``purpose`` (the beginning of a sentence) cannot be: without PySpark or Java, and with Connect."""
-    from aioproducer.spark.load_session import SparkMissing, check_spark
+    from aioproducer.spark.session.session import SparkMissing, check_spark
 
     asks = _asks_for_connect(options)
     if asks is not None:
@@ -65,9 +65,9 @@ def session_for(verb: str, options: argparse.Namespace, cannot: str) -> Generato
     Raises Trouble where Spark cannot be started or its JVM ends meanwhile, for files that are refused, and for what else
     Spark raises in the block: ``cannot`` (the beginning of a sentence), and the cause.
     """
-    from aioproducer.spark.load_errors import cause_of, spark_errors
-    from aioproducer.spark.load_files import FilesRefused
-    from aioproducer.spark.load_session import SparkNotStarted, spark_session
+    from aioproducer.spark.files.files import FilesRefused
+    from aioproducer.spark.session.errors import cause_of, spark_errors
+    from aioproducer.spark.session.session import SparkNotStarted, spark_session
 
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     name, settings = f"aioproducer {verb}", dict(options.settings)
@@ -91,7 +91,7 @@ def session_for(verb: str, options: argparse.Namespace, cannot: str) -> Generato
 
 @contextmanager
 def _minding_its_end(spark: SparkSession) -> Generator[None, None, None]:
-    from aioproducer.spark.load_session import told_of_end
+    from aioproducer.spark.session.session import told_of_end
 
     try:
         yield

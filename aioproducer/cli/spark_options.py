@@ -12,8 +12,8 @@ from aioproducer.cli.extras import require
 from aioproducer.cli.verb import Trouble
 
 if TYPE_CHECKING:
-    from aioproducer.spark.load_files import RecordShape, SourceFiles
-    from aioproducer.spark.schema_registry import SchemaRegistry
+    from aioproducer.spark.avro.registry import SchemaRegistry
+    from aioproducer.spark.files.files import RecordShape, SourceFiles
 
 __all__ = ["add_file_arguments", "add_spark_arguments", "files_of", "shape_of"]
 
@@ -73,7 +73,7 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
 
 def files_of(options: argparse.Namespace, paths: list[str]) -> SourceFiles:
     """The files that the arguments name; raises Trouble where their format cannot be told."""
-    from aioproducer.spark.load_files import FilesRefused, SourceFiles
+    from aioproducer.spark.files.files import FilesRefused, SourceFiles
 
     try:
         return SourceFiles.of(paths, options.format, dict(options.read_options), options.schema)
@@ -83,9 +83,9 @@ def files_of(options: argparse.Namespace, paths: list[str]) -> SourceFiles:
 
 def shape_of(options: argparse.Namespace, *, is_compared: bool = False) -> RecordShape:
     """How rows become records; those that are only compared have no schema registered. Raises Trouble."""
-    from aioproducer.spark.avro_shape import AvroShape
-    from aioproducer.spark.load_files import RecordShape, ValueShape
-    from aioproducer.spark.schema_registry import value_subject
+    from aioproducer.spark.avro.registry import value_subject
+    from aioproducer.spark.files.avro_shape import AvroShape
+    from aioproducer.spark.files.files import RecordShape, ValueShape
 
     value = ValueShape(options.value_format)
     if value is not ValueShape.AVRO:
@@ -103,7 +103,7 @@ def shape_of(options: argparse.Namespace, *, is_compared: bool = False) -> Recor
 
 def _registry_at(url: str) -> SchemaRegistry:
     """With the login of the URL or, as everybody on the machine can read command lines, of the environment."""
-    from aioproducer.spark.schema_registry import SchemaRegistry
+    from aioproducer.spark.avro.registry import SchemaRegistry
 
     registry = SchemaRegistry.at(url)
     return registry if registry.user_info is not None else SchemaRegistry.at(url, os.environ.get(_LOGIN))

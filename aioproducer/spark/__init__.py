@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from aioproducer.spark.requirements import check_requirements
 
 if TYPE_CHECKING:
-    from aioproducer.spark.barrier_write import foreach_batch, write_exactly_once
-    from aioproducer.spark.kafka_partitions import partition_for_kafka
-    from aioproducer.spark.source import AioProducerSource
-    from aioproducer.spark.write_failed import WriteFailed
+    from aioproducer.spark.exactly_once.write_failed import WriteFailed
+    from aioproducer.spark.sink.barrier import foreach_batch, write_exactly_once
+    from aioproducer.spark.sink.kafka_partitions import partition_for_kafka
+    from aioproducer.spark.sink.source import AioProducerSource
 
 __all__ = ["AioProducerSource", "WriteFailed", "foreach_batch", "partition_for_kafka", "write_exactly_once"]
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aioproducer.spark.load_session import SparkMissing, check_spark
+from aioproducer.spark.session.session import SparkMissing, check_spark
 from benchmarks import CHECKOUT
 from benchmarks.spark.rows import TASKS
 from benchmarks.unavailable import Unavailable

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from aioproducer.cli.main import main
-from aioproducer.spark.commit_marker import CommitMarkerSetBack
-from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.exactly_once.commit_marker import CommitMarkerSetBack
+from aioproducer.spark.exactly_once.task_summary import TaskSummary
 from aioproducer.testing import FakeBroker
 from tests.spark.query import Query, rows_of
 

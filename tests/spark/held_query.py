@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 
 from aioproducer.spark import AioProducerSource
-from aioproducer.spark.writers import StreamWriter
+from aioproducer.spark.sink.writers import StreamWriter
 from tests.spark.local_spark import start
 from tests.spark.standalone import HOST
 from tests.spark.streams import PARTITIONS, run_program, values_of, write_to_the_end

@@ -19,11 +19,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 from aioproducer.coordinator_client import TransactionCoordinatorClient
 from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.spark import AioProducerSource
-from aioproducer.spark.commit_marker import CommitMarker
-from aioproducer.spark.job_coordinator import JobCoordinator
-from aioproducer.spark.job_transaction import JobTransaction
-from aioproducer.spark.task_summary import TaskSummary
-from aioproducer.spark.writers import StreamWriter
+from aioproducer.spark.exactly_once.commit_marker import CommitMarker
+from aioproducer.spark.exactly_once.job_coordinator import JobCoordinator
+from aioproducer.spark.exactly_once.job_transaction import JobTransaction
+from aioproducer.spark.exactly_once.task_summary import TaskSummary
+from aioproducer.spark.sink.writers import StreamWriter
 from tests.spark.local_spark import start
 from tests.spark.streams import EXACTLY_ONCE, numbers, run_program, write_to_the_end
 

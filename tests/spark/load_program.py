@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from aioproducer.spark.load_log import LoadLog
+from aioproducer.spark.load.log import LoadLog
 from tests.spark.local_spark import ROOT
 
 __all__ = ["kill_when_committed", "told_by"]

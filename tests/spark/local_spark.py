@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aioproducer.spark.load_session import SparkMissing, check_spark
+from aioproducer.spark.session.session import SparkMissing, check_spark
 from tests.needs import not_here
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from aioproducer.spark.job_coordinator import JobCoordinator
-from aioproducer.spark.job_transaction import JobTransaction
-from aioproducer.spark.sink_columns import SinkColumns
-from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.task_attempt import TaskAttempt, job_query
-from aioproducer.spark.task_run import TaskRun
-from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.exactly_once.job_coordinator import JobCoordinator
+from aioproducer.spark.exactly_once.job_transaction import JobTransaction
+from aioproducer.spark.exactly_once.task_attempt import TaskAttempt, job_query
+from aioproducer.spark.exactly_once.task_summary import TaskSummary
+from aioproducer.spark.options.sink import SinkOptions
+from aioproducer.spark.sink.columns import SinkColumns
+from aioproducer.spark.sink.task_run import TaskRun
 
 
 class Query:

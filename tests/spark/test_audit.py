@@ -12,11 +12,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from aioproducer.spark.audit import AuditPlan, AuditReader, run_audit
-from aioproducer.spark.audit_facts import Where
-from aioproducer.spark.audit_report import html_report
-from aioproducer.spark.audit_verdict import AuditVerdict
-from aioproducer.spark.load_files import FilesRefused, RecordShape, SourceFiles, ValueShape
+from aioproducer.spark.audit.audit import AuditPlan, AuditReader, run_audit
+from aioproducer.spark.audit.facts import Where
+from aioproducer.spark.audit.report import html_report
+from aioproducer.spark.audit.verdict import AuditVerdict
+from aioproducer.spark.files.files import FilesRefused, RecordShape, SourceFiles, ValueShape
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened
 from tests.spark.kafka_source import kafka_source_jars

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from aioproducer.spark.audit_completion import Completion
-from aioproducer.spark.audit_murmur2 import home_partitions
-from aioproducer.spark.audit_offsets import AuditFailed, OffsetRange, stable_ranges
+from aioproducer.spark.audit.completion import Completion
+from aioproducer.spark.audit.murmur2 import home_partitions
+from aioproducer.spark.audit.offsets import AuditFailed, OffsetRange, stable_ranges
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened
 

@@ -11,13 +11,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from aiokafka.partitioner import murmur2  # type: ignore[import-untyped]
 
-from aioproducer.spark.audit_findings import FINDING_COLUMNS, Finding, FindingKind, findings_batch
-from aioproducer.spark.audit_judge import SAMPLES, SEQUENCE_BLOCK, Facts, Side, judge_bucket
-from aioproducer.spark.audit_murmur2 import home_partitions
-from aioproducer.spark.audit_offsets import AuditFailed
-from aioproducer.spark.audit_plan import AuditPlan
-from aioproducer.spark.audit_report import html_report
-from aioproducer.spark.audit_verdict import AuditVerdict, Expectation, Sample, add_up
+from aioproducer.spark.audit.findings import FINDING_COLUMNS, Finding, FindingKind, findings_batch
+from aioproducer.spark.audit.judge import SAMPLES, SEQUENCE_BLOCK, Facts, Side, judge_bucket
+from aioproducer.spark.audit.murmur2 import home_partitions
+from aioproducer.spark.audit.offsets import AuditFailed
+from aioproducer.spark.audit.plan import AuditPlan
+from aioproducer.spark.audit.report import html_report
+from aioproducer.spark.audit.verdict import AuditVerdict, Expectation, Sample, add_up
 
 PARTITIONS = 3
 KEYS = 11

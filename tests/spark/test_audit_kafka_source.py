@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.spark.audit_kafka_source import check_source_options, jar_trouble
-from aioproducer.spark.audit_offsets import AuditFailed
+from aioproducer.spark.audit.kafka_source import check_source_options, jar_trouble
+from aioproducer.spark.audit.offsets import AuditFailed
 
 PACKAGE = "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.5 "
 

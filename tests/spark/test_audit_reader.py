@@ -9,10 +9,10 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.protocol.messages import AbortedTransaction
-from aioproducer.spark.audit_gaps import Gap, GapReason, Span, explain_with, spans_of
-from aioproducer.spark.audit_murmur2 import home_partitions
-from aioproducer.spark.audit_offsets import AuditFailed, OffsetRange, split_ranges, stable_ranges
-from aioproducer.spark.audit_reader import RangeReader
+from aioproducer.spark.audit.gaps import Gap, GapReason, Span, explain_with, spans_of
+from aioproducer.spark.audit.murmur2 import home_partitions
+from aioproducer.spark.audit.offsets import AuditFailed, OffsetRange, split_ranges, stable_ranges
+from aioproducer.spark.audit.reader import RangeReader
 from aioproducer.testing import FakeBroker
 from aioproducer.testing.raw_client import record_batch
 from tests.conftest import opened

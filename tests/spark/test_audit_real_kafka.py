@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproducer.spark.audit import AuditPlan, AuditReader, run_audit
-from aioproducer.spark.audit_facts import Where
-from aioproducer.spark.audit_offsets import stable_ranges
-from aioproducer.spark.audit_reader import RangeReader
+from aioproducer.spark.audit.audit import AuditPlan, AuditReader, run_audit
+from aioproducer.spark.audit.facts import Where
+from aioproducer.spark.audit.offsets import stable_ranges
+from aioproducer.spark.audit.reader import RangeReader
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.plugin import KafkaFactory
 from tests.conftest import opened, until

@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from aioproducer.spark.audit_findings import Finding, FindingKind
-from aioproducer.spark.audit_offsets import OffsetRange
-from aioproducer.spark.audit_report import html_report
-from aioproducer.spark.audit_verdict import AuditVerdict, Expectation, add_up
+from aioproducer.spark.audit.findings import Finding, FindingKind
+from aioproducer.spark.audit.offsets import OffsetRange
+from aioproducer.spark.audit.report import html_report
+from aioproducer.spark.audit.verdict import AuditVerdict, Expectation, add_up
 
 RANGES = [OffsetRange(0, 0, 1000), OffsetRange(1, 500, 600), OffsetRange(2, 0, 0)]
 UNCHECKED = {"missing": "nobody could be asked"}

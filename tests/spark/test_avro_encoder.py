@@ -13,8 +13,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioproducer.errors import InvalidRecord
-from aioproducer.spark.avro_encoder import AvroEncoder
-from aioproducer.spark.avro_schema import AvroSchema
+from aioproducer.spark.avro.encoder import AvroEncoder
+from aioproducer.spark.avro.schema import AvroSchema
 from tests.spark.test_avro_schema import MILLIS, array_of, column, map_of, record, struct_of
 
 

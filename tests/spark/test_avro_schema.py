@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import ConfigError
-from aioproducer.spark.avro_schema import AvroSchema
+from aioproducer.spark.avro.schema import AvroSchema
 
 
 def column(name: str, kind: Any, nullable: bool = True) -> dict[str, Any]:

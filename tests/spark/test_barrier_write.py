@@ -15,9 +15,9 @@ import pytest
 from aioproducer import Producer, TransactionCoordinatorClient
 from aioproducer.errors import ConfigError
 from aioproducer.spark import WriteFailed, foreach_batch, write_exactly_once
-from aioproducer.spark.barrier_failure import name_transaction, named_transactions
-from aioproducer.spark.job_coordinator import JobCoordinator
-from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.exactly_once.job_coordinator import JobCoordinator
+from aioproducer.spark.options.sink import SinkOptions
+from aioproducer.spark.sink.barrier_failure import name_transaction, named_transactions
 from aioproducer.testing import FakeBroker
 from tests.spark.streams import values_of, write_files
 

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from aioproducer.spark.avro_schema import AvroSchema
-from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMismatch
-from aioproducer.spark.earlier_commit import EarlierCommit
-from aioproducer.spark.fingerprint import Fingerprint
-from aioproducer.spark.task_attempt import TaskAttempt
-from aioproducer.spark.task_run import TaskRun
+from aioproducer.spark.avro.schema import AvroSchema
+from aioproducer.spark.exactly_once.commit_marker import CommitMarker, CommitMarkerMismatch
+from aioproducer.spark.exactly_once.earlier_commit import EarlierCommit
+from aioproducer.spark.exactly_once.fingerprint import Fingerprint
+from aioproducer.spark.exactly_once.task_attempt import TaskAttempt
+from aioproducer.spark.sink.task_run import TaskRun
 from aioproducer.testing import FakeBroker
 from aioproducer.types import OffsetAndMetadata
 from tests.spark.query import Query, numbered, rows_of

@@ -10,9 +10,9 @@ import pytest
 
 from aioproducer import TopicPartition
 from aioproducer.errors import ConfigError
-from aioproducer.spark.batch_report import BatchReport, as_line
-from aioproducer.spark.earlier_commit import EarlierCommit
-from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.exactly_once.earlier_commit import EarlierCommit
+from aioproducer.spark.exactly_once.task_summary import TaskSummary
+from aioproducer.spark.sink.batch_report import BatchReport, as_line
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -17,14 +17,14 @@ from aioproducer.core.transaction_handle import TransactionHandle
 from aioproducer.errors import ConfigError, KafkaError, KafkaTimeoutError
 from aioproducer.record.compression import Codec
 from aioproducer.record.reader import read_batches
-from aioproducer.spark.commit_log import CommitLog
-from aioproducer.spark.commit_log_policy import forgets
-from aioproducer.spark.commit_marker import CommitMarkerMismatch
-from aioproducer.spark.fingerprint import Fingerprint
-from aioproducer.spark.job_forget import forget_job
-from aioproducer.spark.task_attempt import TaskAttempt
-from aioproducer.spark.task_run import TaskRun
-from aioproducer.spark.write_failed import WriteFailed
+from aioproducer.spark.exactly_once.commit_log import CommitLog
+from aioproducer.spark.exactly_once.commit_log_policy import forgets
+from aioproducer.spark.exactly_once.commit_marker import CommitMarkerMismatch
+from aioproducer.spark.exactly_once.fingerprint import Fingerprint
+from aioproducer.spark.exactly_once.job_forget import forget_job
+from aioproducer.spark.exactly_once.task_attempt import TaskAttempt
+from aioproducer.spark.exactly_once.write_failed import WriteFailed
+from aioproducer.spark.sink.task_run import TaskRun
 from aioproducer.testing import FakeBroker, TopicConfig, TopicSpec
 from tests.spark.query import Query, numbered, rows_of
 
@@ -105,7 +105,7 @@ async def _add(query: Query, handle: TransactionHandle) -> None:
 
 
 def test_a_long_log_is_read_to_its_end(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioproducer.spark.commit_log._FETCH_SIZE", 500)
+    monkeypatch.setattr("aioproducer.spark.exactly_once.commit_log._FETCH_SIZE", 500)
     for day in range(8):
         job(broker, day).run(0)
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from aioproducer.record import partition_for_key
-from aioproducer.spark.sink_options import COMMIT_LOG
+from aioproducer.spark.options.sink import COMMIT_LOG
 from aioproducer.testing import FakeBroker
 from tests.needs import not_here
 from tests.spark import connect_client, connect_server

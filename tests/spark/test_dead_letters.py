@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from aioproducer.errors import ConfigError, InvalidRecord, SendManyError
 from aioproducer.record import BATCH_OVERHEAD, record_size_upper_bound
-from aioproducer.spark.dead_letters import DeadLetters
-from aioproducer.spark.job_coordinator import JobCoordinator
-from aioproducer.spark.sink_columns import SinkColumns
-from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.task_attempt import TaskAttempt
-from aioproducer.spark.task_run import TaskRun
-from aioproducer.spark.task_summary import TaskSummary
-from aioproducer.spark.topic_rules import TopicRules
+from aioproducer.spark.exactly_once.job_coordinator import JobCoordinator
+from aioproducer.spark.exactly_once.task_attempt import TaskAttempt
+from aioproducer.spark.exactly_once.task_summary import TaskSummary
+from aioproducer.spark.options.sink import SinkOptions
+from aioproducer.spark.sink.columns import SinkColumns
+from aioproducer.spark.sink.dead_letters import DeadLetters
+from aioproducer.spark.sink.task_run import TaskRun
+from aioproducer.spark.sink.topic_rules import TopicRules
 from aioproducer.testing import FakeBroker
 
 NOWHERE = "127.0.0.1:1"

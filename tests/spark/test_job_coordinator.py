@@ -13,13 +13,13 @@ import pytest
 
 from aioproducer import TopicPartition, TransactionCoordinatorClient
 from aioproducer.errors import SharedPartition, TransactionAbortable
-from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, marker_group
-from aioproducer.spark.job_transaction import AttemptRefused
-from aioproducer.spark.task_attempt import TaskAttempt
-from aioproducer.spark.task_failure import TaskFailure
-from aioproducer.spark.task_run import TaskRun
-from aioproducer.spark.task_summary import TaskSummary
-from aioproducer.spark.write_failed import WriteFailed
+from aioproducer.spark.exactly_once.commit_marker import CommitMarker, CommitMarkerMissing, marker_group
+from aioproducer.spark.exactly_once.job_transaction import AttemptRefused
+from aioproducer.spark.exactly_once.task_attempt import TaskAttempt
+from aioproducer.spark.exactly_once.task_failure import TaskFailure
+from aioproducer.spark.exactly_once.task_summary import TaskSummary
+from aioproducer.spark.exactly_once.write_failed import WriteFailed
+from aioproducer.spark.sink.task_run import TaskRun
 from aioproducer.testing import FakeBroker
 from aioproducer.types import OffsetAndMetadata
 from tests.spark.query import Query, rows_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import ConfigError
-from aioproducer.spark.json_types import check_json
+from aioproducer.spark.sink.json_types import check_json
 
 
 def column(kind: Any, name: str = "n") -> dict[str, Any]:

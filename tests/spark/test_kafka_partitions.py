@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from aioproducer.errors import ConfigError, InvalidRecord
 from aioproducer.record import murmur2
 from aioproducer.spark import partition_for_kafka
-from aioproducer.spark.kafka_partitions import choose_for_keys, choose_partitions
-from aioproducer.spark.key_partitions import partitions_of_keys
+from aioproducer.spark.sink.kafka_partitions import choose_for_keys, choose_partitions
+from aioproducer.spark.sink.key_partitions import partitions_of_keys
 from aioproducer.testing import FakeBroker
 
 if TYPE_CHECKING:

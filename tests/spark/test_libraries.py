@@ -53,8 +53,8 @@ def test_a_write_in_a_barrier_stage_asks_for_pandas_as_pyspark_would_in_its_mids
 def test_values_of_json_ask_for_orjson_before_kafka_is_asked(
     spark: SparkSession, without: Callable[[str], None]
 ) -> None:
-    from aioproducer.spark.sink_columns import SinkColumns
-    from aioproducer.spark.sink_options import SinkOptions
+    from aioproducer.spark.options.sink import SinkOptions
+    from aioproducer.spark.sink.columns import SinkColumns
 
     df = spark.sql("SELECT 1 AS a")
     options = SinkOptions.from_spark({**OPTIONS, "delivery.guarantee": "exactly-once", "value.format": "json"})

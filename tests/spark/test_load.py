@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from aioproducer.errors import ConfigError, KafkaTimeoutError
-from aioproducer.spark.load import LoadPlan, LoadResult
-from aioproducer.spark.load_errors import cause_of
-from aioproducer.spark.load_files import FileFormat, FilesRefused, SourceFiles
-from aioproducer.spark.load_listing import FoundFile, escaped, partition_base
-from aioproducer.spark.load_log import LoadLog
-from aioproducer.spark.load_state import LoadRefused, LoadState
+from aioproducer.spark.files.files import FileFormat, FilesRefused, SourceFiles
+from aioproducer.spark.files.listing import FoundFile, escaped, partition_base
+from aioproducer.spark.load.load import LoadPlan, LoadResult
+from aioproducer.spark.load.log import LoadLog
+from aioproducer.spark.load.state import LoadRefused, LoadState
+from aioproducer.spark.session.errors import cause_of
 
 SCHEMA = {"type": "struct", "fields": []}
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.spark.load import LoadFailed, LoadPlan, run_load
-from aioproducer.spark.load_errors import cause_of
-from aioproducer.spark.load_files import FilesRefused, SourceFiles
+from aioproducer.spark.files.files import FilesRefused, SourceFiles
+from aioproducer.spark.load.load import LoadFailed, LoadPlan, run_load
+from aioproducer.spark.session.errors import cause_of
 from aioproducer.testing import FakeBroker
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproducer.spark.audit import AuditPlan, run_audit
-from aioproducer.spark.load import LoadFailed, LoadPlan, run_load
-from aioproducer.spark.load_files import FilesRefused, SourceFiles
+from aioproducer.spark.audit.audit import AuditPlan, run_audit
+from aioproducer.spark.files.files import FilesRefused, SourceFiles
+from aioproducer.spark.load.load import LoadFailed, LoadPlan, run_load
 from aioproducer.testing import FakeBroker
 
 if TYPE_CHECKING:

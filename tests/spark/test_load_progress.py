@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from aioproducer.spark.load_progress import told
+from aioproducer.spark.session.progress import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,13 +16,13 @@ import fastavro
 import pytest
 
 from aioproducer.errors import ConfigError
-from aioproducer.spark.audit import AuditPlan, run_audit
-from aioproducer.spark.avro_shape import AvroShape
-from aioproducer.spark.load import LoadFailed, LoadPlan, run_load
-from aioproducer.spark.load_errors import spark_errors
-from aioproducer.spark.load_files import FilesRefused, RecordShape, SourceFiles, ValueShape
-from aioproducer.spark.load_state import LoadRefused
-from aioproducer.spark.schema_registry import SchemaRegistry
+from aioproducer.spark.audit.audit import AuditPlan, run_audit
+from aioproducer.spark.avro.registry import SchemaRegistry
+from aioproducer.spark.files.avro_shape import AvroShape
+from aioproducer.spark.files.files import FilesRefused, RecordShape, SourceFiles, ValueShape
+from aioproducer.spark.load.load import LoadFailed, LoadPlan, run_load
+from aioproducer.spark.load.state import LoadRefused
+from aioproducer.spark.session.errors import spark_errors
 from aioproducer.testing import FakeBroker
 from tests.spark.registry import Registry
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproducer.spark.audit import AuditPlan, run_audit
-from aioproducer.spark.load import LoadPlan, LoadResult, run_load
-from aioproducer.spark.load_files import FilesRefused, RecordShape, SourceFiles, ValueShape
-from aioproducer.spark.load_state import LoadRefused
+from aioproducer.spark.audit.audit import AuditPlan, run_audit
+from aioproducer.spark.files.files import FilesRefused, RecordShape, SourceFiles, ValueShape
+from aioproducer.spark.load.load import LoadPlan, LoadResult, run_load
+from aioproducer.spark.load.state import LoadRefused
 from aioproducer.testing import FakeBroker
 
 if TYPE_CHECKING:

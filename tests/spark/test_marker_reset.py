@@ -9,9 +9,14 @@ from typing import TypeVar
 import pytest
 
 from aioproducer import KafkaError, TransactionCoordinatorClient
-from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMissing, CommitMarkerSetBack, marker_group
-from aioproducer.spark.marker_reset import MarkerReset, ResetFailed, ResetRefused
-from aioproducer.spark.write_failed import WriteFailed
+from aioproducer.spark.exactly_once.commit_marker import (
+    CommitMarker,
+    CommitMarkerMissing,
+    CommitMarkerSetBack,
+    marker_group,
+)
+from aioproducer.spark.exactly_once.marker_reset import MarkerReset, ResetFailed, ResetRefused
+from aioproducer.spark.exactly_once.write_failed import WriteFailed
 from aioproducer.testing import FakeBroker
 from aioproducer.types import OffsetAndMetadata, TopicPartition
 from tests.spark.query import Query, rows_of

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from aioproducer.spark.rate_limit import paced
+from aioproducer.spark.sink.rate_limit import paced
 
 
 class Clock:

@@ -13,13 +13,13 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.errors import DeliveryError
-from aioproducer.spark.job_coordinator import JobCoordinator
-from aioproducer.spark.sink_columns import SinkColumns
-from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.task_attempt import TaskAttempt
-from aioproducer.spark.task_run import TaskRun
-from aioproducer.spark.task_summary import TaskSummary
-from aioproducer.spark.topic_rules_reader import TopicRulesReader
+from aioproducer.spark.exactly_once.job_coordinator import JobCoordinator
+from aioproducer.spark.exactly_once.task_attempt import TaskAttempt
+from aioproducer.spark.exactly_once.task_summary import TaskSummary
+from aioproducer.spark.options.sink import SinkOptions
+from aioproducer.spark.sink.columns import SinkColumns
+from aioproducer.spark.sink.task_run import TaskRun
+from aioproducer.spark.sink.topic_rules_reader import TopicRulesReader
 from aioproducer.testing import FakeBroker, TopicConfig, TopicSpec
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.plugin import KafkaFactory

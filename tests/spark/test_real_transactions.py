@@ -12,12 +12,12 @@ import pytest
 from aioproducer.cli.main import main
 from aioproducer.errors import SharedPartition
 from aioproducer.record.reader import read_batches
-from aioproducer.spark.commit_log import CommitLog
-from aioproducer.spark.commit_marker import CommitMarker, CommitMarkerMismatch, CommitMarkerSetBack
-from aioproducer.spark.fingerprint import Fingerprint
-from aioproducer.spark.job_forget import forget_job
-from aioproducer.spark.sink_options import COMMIT_LOG
-from aioproducer.spark.write_failed import WriteFailed
+from aioproducer.spark.exactly_once.commit_log import CommitLog
+from aioproducer.spark.exactly_once.commit_marker import CommitMarker, CommitMarkerMismatch, CommitMarkerSetBack
+from aioproducer.spark.exactly_once.fingerprint import Fingerprint
+from aioproducer.spark.exactly_once.job_forget import forget_job
+from aioproducer.spark.exactly_once.write_failed import WriteFailed
+from aioproducer.spark.options.sink import COMMIT_LOG
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.plugin import KafkaFactory
 from tests.spark.query import Query, numbered, rows_of

@@ -15,12 +15,12 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.errors import DeliveryError, InvalidRecord, SendManyError
-from aioproducer.spark.job_coordinator import JobCoordinator
-from aioproducer.spark.sink_columns import SinkColumns
-from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.task_attempt import TaskAttempt
-from aioproducer.spark.task_run import TaskRun
-from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.exactly_once.job_coordinator import JobCoordinator
+from aioproducer.spark.exactly_once.task_attempt import TaskAttempt
+from aioproducer.spark.exactly_once.task_summary import TaskSummary
+from aioproducer.spark.options.sink import SinkOptions
+from aioproducer.spark.sink.columns import SinkColumns
+from aioproducer.spark.sink.task_run import TaskRun
 from aioproducer.testing import FakeBroker, TopicConfig, TopicSpec
 from aioproducer.types import TimestampType
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from aioproducer.spark.commit_marker import CommitMarkerError, CommitMarkerMismatch
+from aioproducer.spark.exactly_once.commit_marker import CommitMarkerError, CommitMarkerMismatch
 from aioproducer.testing import FakeBroker
 from tests.spark.query import Query
 

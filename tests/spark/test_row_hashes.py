@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer._twin import use_native
-from aioproducer.spark import _row_hashes_pure
+from aioproducer.spark.exactly_once import _row_hashes_pure
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 TWINS: list[ModuleType] = [_row_hashes_pure]
-if use_native("aioproducer.spark._row_hashes"):
-    from aioproducer.spark import _row_hashes
+if use_native("aioproducer.spark.exactly_once._row_hashes"):
+    from aioproducer.spark.exactly_once import _row_hashes
 
     TWINS.append(_row_hashes)
 

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from aioproducer.spark.row_sizes import RowSizes
-from aioproducer.spark.sink_columns import SinkColumns
-from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.task_run import TaskRun
+from aioproducer.spark.options.sink import SinkOptions
+from aioproducer.spark.sink.columns import SinkColumns
+from aioproducer.spark.sink.row_sizes import RowSizes
+from aioproducer.spark.sink.task_run import TaskRun
 from aioproducer.testing import FakeBroker
 
 _STRUCTS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

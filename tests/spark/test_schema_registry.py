@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from aioproducer.errors import ConfigError
-from aioproducer.spark.schema_registry import SchemaRegistry, SchemaRegistryError, value_subject
+from aioproducer.spark.avro.registry import SchemaRegistry, SchemaRegistryError, value_subject
 from tests.spark.registry import Registry
 
 SCHEMA = '{"type": "record", "name": "r", "fields": []}'

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from aioproducer.errors import ConfigError
-from aioproducer.spark.sink_columns import SinkColumns
-from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.options.sink import SinkOptions
+from aioproducer.spark.sink.columns import SinkColumns
 from tests.spark.registry import Registry
 
 TOPIC = {"topic": "orders"}

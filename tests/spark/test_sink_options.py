@@ -9,10 +9,10 @@ import pytest
 
 from aioproducer.config import Secret
 from aioproducer.errors import ConfigError
-from aioproducer.spark.barrier_write import BarrierWrite, foreach_batch
-from aioproducer.spark.given_options import OptionValue
-from aioproducer.spark.schema_registry import SchemaRegistry
-from aioproducer.spark.sink_options import DeliveryGuarantee, MissingMarker, SinkOptions, ValueFormat
+from aioproducer.spark.avro.registry import SchemaRegistry
+from aioproducer.spark.options.given import OptionValue
+from aioproducer.spark.options.sink import DeliveryGuarantee, MissingMarker, SinkOptions, ValueFormat
+from aioproducer.spark.sink.barrier import BarrierWrite, foreach_batch
 
 SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9093"}
 AVRO = {**SERVERS, "topic": "orders", "value.format": "avro"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproducer.cli.main import main
-from aioproducer.spark.commit_marker import marker_group
+from aioproducer.spark.exactly_once.commit_marker import marker_group
 from aioproducer.testing import FakeBroker
 from tests.spark.streams import EXACTLY_ONCE, numbers, values_of, write_file, write_files
 

@@ -8,8 +8,8 @@ import pytest
 
 from aioproducer.errors import BrokerError, KafkaError, ProducerFenced
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
-from aioproducer.spark.commit_marker import CommitMarkerMissing
-from aioproducer.spark.task_failure import TaskFailure
+from aioproducer.spark.exactly_once.commit_marker import CommitMarkerMissing
+from aioproducer.spark.exactly_once.task_failure import TaskFailure
 
 LARGE = TaskFailure("Row 3 is too large.")
 ENDED = TaskFailure("The producer is fenced.", is_of_end=True)

@@ -19,12 +19,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioproducer.errors import InvalidRecord, SendManyError
-from aioproducer.spark.avro_schema import AvroSchema
-from aioproducer.spark.schema_registry import SchemaRegistryError
-from aioproducer.spark.sink_columns import SinkColumns
-from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.task_run import TaskRun
-from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.avro.registry import SchemaRegistryError
+from aioproducer.spark.avro.schema import AvroSchema
+from aioproducer.spark.exactly_once.task_summary import TaskSummary
+from aioproducer.spark.options.sink import SinkOptions
+from aioproducer.spark.sink.columns import SinkColumns
+from aioproducer.spark.sink.task_run import TaskRun
 from aioproducer.testing import FakeBroker
 from tests.spark.registry import Registry
 

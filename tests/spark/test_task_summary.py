@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aioproducer import TopicPartition
 from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.spark.earlier_commit import EarlierCommit
-from aioproducer.spark.job_transaction import JobTransaction
-from aioproducer.spark.task_summary import TaskSummary
+from aioproducer.spark.exactly_once.earlier_commit import EarlierCommit
+from aioproducer.spark.exactly_once.job_transaction import JobTransaction
+from aioproducer.spark.exactly_once.task_summary import TaskSummary
 from aioproducer.types import Written
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)

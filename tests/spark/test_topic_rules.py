@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.config import ProducerConfig
-from aioproducer.spark.topic_rules import TimestampLimit, TopicRules
+from aioproducer.spark.sink.topic_rules import TimestampLimit, TopicRules
 
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 DIFFERENCE = "message.timestamp.difference.max.ms"

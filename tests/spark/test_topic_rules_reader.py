@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.topic_rules import TimestampLimit, TopicRules
-from aioproducer.spark.topic_rules_reader import TopicRulesReader
+from aioproducer.spark.options.sink import SinkOptions
+from aioproducer.spark.sink.topic_rules import TimestampLimit, TopicRules
+from aioproducer.spark.sink.topic_rules_reader import TopicRulesReader
 from aioproducer.testing import FakeBroker, TopicConfig, TopicSpec
 
 ORDERS = TopicConfig(max_message_bytes=500, message_timestamp_before_max_ms=1000, compacted=True)

@@ -1,0 +1,1 @@
+"""`aioproducer audit`: whether a topic holds what it should, record by record."""

@@ -1,0 +1,55 @@
+"""Finds the offsets that a reader of a range has left out, and makes rows of the reasons, few even where they are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from aioproducer.spark.audit.gaps import Gap, GapReason, explain_gaps
+from aioproducer.spark.audit.offsets import OffsetRange
+
+__all__ = ["LeftOut", "explained"]
+
+#: Reasons that are no faults are only counted, at the place of the first: a log may have a marker for each few records.
+_HARMLESS: Final = frozenset({GapReason.CONTROL, GapReason.ABORTED})
+
+
+class LeftOut:
+    """What is left out of a range, by the offsets that were read, in order."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        self._wanted = wanted
+        self._at = wanted.begin
+        self._gaps: list[Gap] = []
+
+    def read(self, offsets: Any) -> None:
+        """These came next: an array of numpy with at least one."""
+        expected = np.concatenate(([self._at], offsets[:-1] + 1))
+        self._gaps += (Gap(int(expected[row]), int(offsets[row])) for row in np.flatnonzero(offsets > expected))
+        self._at = int(offsets[-1]) + 1
+
+    def gaps(self) -> Sequence[Gap]:
+        """The gaps between them, and behind the last one."""
+        behind = [Gap(self._at, self._wanted.end)] if self._at < self._wanted.end else []
+        return [*self._gaps, *behind]
+
+
+def explained(
+    bootstrap_servers: str, topic: str, partition: int, gaps: Sequence[Gap]
+) -> Sequence[tuple[GapReason, Gap]]:
+    """Why the brokers have no record there; of a reason that is no fault one gap with the size of all."""
+    return _merged(explain_gaps(bootstrap_servers, topic, partition, gaps))
+
+
+def _merged(reasons: Iterator[tuple[GapReason, Gap]]) -> Sequence[tuple[GapReason, Gap]]:
+    found: list[tuple[GapReason, Gap]] = []
+    counts: dict[GapReason, Gap] = {}
+    for reason, gap in reasons:
+        if reason in _HARMLESS:
+            first = counts.get(reason, Gap(gap.begin, gap.begin))
+            counts[reason] = Gap(first.begin, first.end + gap.end - gap.begin)
+        else:
+            found.append((reason, gap))
+    return [*found, *counts.items()]

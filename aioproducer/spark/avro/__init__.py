@@ -1,0 +1,1 @@
+"""Values in Avro: schemas of rows, their encoder, and the schema registry."""

@@ -1,0 +1,130 @@
+"""Holds an Avro schema that was given against the columns that are to be written with it, before any task starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark.avro.spark_types import Decimal, SparkType, decimal_of, is_text
+
+__all__ = ["attributes", "branch", "check_fit", "is_union"]
+
+#: What a column of a type can be written as: names of Avro's types, with the logical type where there is one.
+_WRITTEN_AS: Final[Mapping[str, tuple[str, ...]]] = {
+    "boolean": ("boolean",),
+    "byte": ("int", "long", "float", "double"),
+    "short": ("int", "long", "float", "double"),
+    "integer": ("int", "long", "double"),
+    "long": ("long",),
+    "float": ("float", "double"),
+    "double": ("double",),
+    "binary": ("bytes", "fixed"),
+    "date": ("int date",),
+    "timestamp": ("long timestamp-micros", "long timestamp-millis"),
+    "timestamp_ntz": ("long local-timestamp-micros", "long local-timestamp-millis"),
+    "void": ("null",),
+    "string": ("string", "enum"),
+}
+
+
+def check_fit(columns: Sequence[Mapping[str, Any]], schema: Any) -> None:
+    """Raise `ConfigError` unless the schema, with its names resolved, is a record of just these columns."""
+    record = attributes(schema)
+    if record.get("type") != "record":
+        raise ConfigError("The Avro schema that was given is no record; values that are made of columns are records.")
+    _check_record(columns, record, "")
+
+
+def branch(schema: Any) -> Any:
+    """The schema itself, or what a union has beside null; the union where that is more than one."""
+    if not is_union(schema):
+        return schema
+    others = [each for each in schema if each != "null"]
+    return others[0] if len(others) == 1 else schema if others else "null"
+
+
+def is_union(schema: Any) -> bool:
+    """Whether it has several branches."""
+    return isinstance(schema, list)
+
+
+def attributes(schema: Any) -> Mapping[str, Any]:
+    """The schema where it has attributes; empty for a name and for a union."""
+    return cast("Mapping[str, Any]", schema) if isinstance(schema, dict) else {}
+
+
+def _check_record(columns: Sequence[Mapping[str, Any]], schema: Mapping[str, Any], where: str) -> None:
+    fields = {field["name"]: field["type"] for field in schema["fields"]}
+    names = [str(column["name"]) for column in columns]
+    of_what = f"of {where!r} " if where else ""
+    if lacking := [name for name in names if name not in fields]:
+        raise ConfigError(
+            f"The Avro schema {of_what}has no field for {_listed(lacking)}, which the DataFrame has; it has "
+            f"{_listed(fields)}. Drop the columns, or add the fields."
+        )
+    if others := [name for name in fields if name not in names]:
+        raise ConfigError(
+            f"The Avro schema {of_what}has the fields {_listed(others)}, for which there is no column; there are "
+            f"{_listed(names)}. Add the columns, or take the fields away."
+        )
+    for column in columns:
+        name = str(column["name"])
+        _check_type(column["type"], fields[name], f"{where}.{name}" if where else name)
+
+
+def _check_type(kind: SparkType, schema: Any, where: str) -> None:
+    chosen = branch(schema)
+    if is_union(chosen):
+        raise ConfigError(
+            f"The Avro schema has a union of several types for the column {where!r}, and it cannot be told which one a row "
+            "is to have: let it be one type, or that and null."
+        )
+    if not _fits(kind, chosen):
+        raise ConfigError(
+            f"The column {where!r} is of type {_spark_name(kind)}, which cannot be written as the Avro schema has it: "
+            f"{_avro_name(chosen)}. Cast the column, or change the schema."
+        )
+    if isinstance(kind, str):
+        return
+    if kind["type"] == "struct":
+        _check_record(kind["fields"], chosen, where)
+    elif kind["type"] == "array":
+        _check_type(kind["elementType"], chosen["items"], where)
+    else:
+        _check_type(kind["valueType"], chosen["values"], where)
+
+
+def _fits(kind: SparkType, schema: Any) -> bool:
+    name = _avro_name(schema)
+    if not isinstance(kind, str):
+        wanted = "record" if kind["type"] == "struct" else kind["type"]
+        return bool(name == wanted and (wanted != "map" or is_text(kind["keyType"])))
+    decimal = decimal_of(kind)
+    if decimal is not None:
+        return _takes_decimal(schema, decimal)
+    return name in _WRITTEN_AS.get("string" if is_text(kind) else kind, ())
+
+
+def _takes_decimal(schema: Any, decimal: Decimal) -> bool:
+    found = attributes(schema)
+    if found.get("logicalType") != "decimal":
+        return False
+    scale = found.get("scale", 0)
+    return bool(scale >= decimal.scale and found["precision"] - scale >= decimal.precision - decimal.scale)
+
+
+def _avro_name(schema: Any) -> str:
+    found = attributes(schema)
+    kind, logical = found.get("type", schema), found.get("logicalType")
+    if logical == "decimal":
+        return f"{kind} decimal({found.get('precision')},{found.get('scale', 0)})"
+    return f"{kind} {logical}" if logical else str(kind)
+
+
+def _spark_name(kind: SparkType) -> str:
+    return kind if isinstance(kind, str) else str(kind["type"])
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, names)) or "none at all"

@@ -1,0 +1,1 @@
+"""The sink's options, as Spark hands them over."""

@@ -1,0 +1,100 @@
+"""Takes the options as they were given, in any case and spelling, with or without ``kafka.``, each by its one name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from reprlib import Repr
+from typing import Final, NamedTuple, TypeAlias
+
+from aioproducer.config import OPTIONS
+from aioproducer.errors import ConfigError
+from aioproducer.spark.options.own import OWN, REFUSED
+
+__all__ = ["HEADERS", "GivenOption", "OptionValue", "given_options"]
+
+#: What Spark's own ``option()`` takes.
+OptionValue: TypeAlias = str | bool | float | None
+
+#: What the keys of headers begin with.
+HEADERS: Final = "headers."
+
+_KAFKA: Final = "kafka."
+
+#: A schema may be pages long.
+_short = Repr()
+_short.maxstring = 100
+
+
+class GivenOption(NamedTuple):
+    """An option: its key as it was given, and its text, without blanks at its ends where these mean nothing."""
+
+    key: str
+    text: str
+
+
+def given_options(options: Mapping[str, OptionValue]) -> Mapping[str, GivenOption]:
+    """The options by their names: lower case, with dots, without ``kafka.``. One that is None was not given.
+
+    Raises `ConfigError` for one that is there twice with different values, as one of them would be passed over in silence,
+    for one of the sink's own that has ``kafka.`` before it, and for what is no `OptionValue`.
+    """
+    found: dict[str, GivenOption] = {}
+    for key, value in options.items():
+        if value is None:
+            continue
+        name = _name_of(key)
+        text = _text_of(key, value)
+        given = GivenOption(key, text if _is_exact(name) else text.strip())
+        earlier = found.setdefault(name, given)
+        if earlier.text != given.text:
+            raise _given_twice(name, earlier, given)
+    return found
+
+
+def _name_of(key: str) -> str:
+    lowered = key.lower()
+    name = _dotted(lowered.removeprefix(_KAFKA))
+    if lowered.startswith(_KAFKA) and (name.startswith(HEADERS) or (name in OWN and not _is_kafkas(name))):
+        raise ConfigError(
+            f"The option {key!r} is not Kafka's but one of the sink itself: write it without 'kafka.', as {name!r}."
+        )
+    return name
+
+
+def _dotted(name: str) -> str:
+    """The name with dots, as Java spells it; that of a header, and one that nobody knows, as it is."""
+    dotted = name.replace("_", ".")
+    return dotted if dotted in OWN or dotted in REFUSED or _is_kafkas(dotted) else name
+
+
+def _text_of(key: str, value: str | float) -> str:
+    """The text that PySpark makes of it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller without types
+        return str(value)
+    raise ConfigError(
+        f"The option {key!r} is of type {type(value).__name__}; options are text, numbers, True or False."
+    )
+
+
+def _is_exact(name: str) -> bool:
+    return name.startswith(HEADERS) or (name in OWN and OWN[name].is_exact)
+
+
+def _given_twice(name: str, first: GivenOption, second: GivenOption) -> ConfigError:
+    if _may_be_shown(name):
+        both = f"{first.key!r}={_short.repr(first.text)} and {second.key!r}={_short.repr(second.text)}"
+    else:
+        both = f"{first.key!r} and {second.key!r} (the values are not shown, as they may be secret)"
+    return ConfigError(f"An option is given twice, and differently: {both}. Leave one of them out.")
+
+
+def _is_kafkas(name: str) -> bool:
+    return name.replace(".", "_") in OPTIONS
+
+
+def _may_be_shown(name: str) -> bool:
+    if name in OWN:
+        return not OWN[name].is_secret
+    return _is_kafkas(name) and not name.startswith(("ssl.", "sasl."))

@@ -1,0 +1,55 @@
+"""Tells how far the running Spark jobs are, while they run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aioproducer.spark.session.errors import spark_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Progress", "told"]
+
+#: ``progress(done, of, note)``: so many of so many tasks.
+Progress: TypeAlias = Callable[[int, int, str], object]
+
+_POLL: Final = 0.25
+
+
+@contextmanager
+def told(spark: SparkSession, progress: Progress) -> Generator[None, None, None]:
+    """Tell ``progress`` how many tasks are done while the block runs, from a thread of its own."""
+    done = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+    began = time.monotonic()
+    seen: dict[int, tuple[int, int]] = {}
+
+    def look() -> None:
+        for stage in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage)
+            if info is not None:
+                seen[stage] = (info.numCompletedTasks, info.numTasks)
+
+    def tell() -> None:
+        while not done.wait(_POLL):
+            try:
+                look()
+            except spark_errors():  # the JVM has ended, of which the job tells
+                return
+            if seen:
+                finished = sum(each[0] for each in seen.values())
+                progress(finished, sum(each[1] for each in seen.values()), f"{time.monotonic() - began:.0f} s")
+
+    thread = threading.Thread(target=tell, name="aioproducer progress", daemon=True)
+    thread.start()
+    try:
+        yield
+        progress(1, 1, f"{time.monotonic() - began:.0f} s")
+    finally:
+        done.set()
+        thread.join()

@@ -1,0 +1,91 @@
+"""Divides the rows that cannot be written where they belong from the others, for a topic of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import InvalidRecord
+from aioproducer.spark.options.sink import SinkOptions
+from aioproducer.spark.sink.columns import SinkColumns
+from aioproducer.spark.sink.row_faults import RowFaults
+from aioproducer.spark.sink.timestamps import told
+from aioproducer.spark.sink.topic_rules import TopicRules
+
+__all__ = ["DeadLetters"]
+
+_TOPIC: Final = "_aioproducer_topic"
+_ERROR: Final = "_aioproducer_error"
+
+#: What max_request_size can be at most.
+_LARGEST: Final = 2**31 - 1
+
+
+class DeadLetters:
+    """The dead letters of one task: rows that the producer or their topic would refuse, as they are.
+
+    Two headers tell of each to which topic it was going, and why it is not there. A timestamp that the topic of dead letters
+    refuses itself gives way to the time at which the letter is written. ``rules`` tells those of a topic, and may block.
+    """
+
+    #: Headers, and the columns of a divided table that they are made of.
+    headers: Final = {"aioproducer.topic": _TOPIC, "aioproducer.error": _ERROR}
+
+    def __init__(
+        self, topic: str, columns: SinkColumns, options: SinkOptions, rules: Callable[[str], TopicRules]
+    ) -> None:
+        self.topic: Final = topic
+        self._columns = columns
+        self._config = options.config
+        self._rules = rules
+        self._faults = RowFaults(columns, options)
+
+    def producer_config(self) -> ProducerConfig:
+        """The options of the letters' own producer, which takes records as large as its memory, or as any may be."""
+        config = self._config
+        largest = max(config.max_request_size, min(config.buffer_memory, _LARGEST))
+        return self._rules(self.topic).fitting(config.replace(max_request_size=largest))
+
+    def divide(self, tables: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """Each topic with its rows, and the topic of dead letters with those that are not fit for theirs.
+
+        Raises `InvalidRecord` for rows that name this topic themselves: they would have another producer than its letters.
+        """
+        pa = import_module("pyarrow")
+        for topic, table in tables:
+            if topic == self.topic:
+                raise InvalidRecord(f"A row names {topic!r} in the column 'topic', which is the topic of dead letters.")
+            faults = self._faults.find(table, self._rules(topic), _now_ms())
+            if not faults:
+                yield topic, table
+                continue
+            if len(faults) < table.num_rows:
+                yield topic, table.filter(pa.array([row not in faults for row in range(table.num_rows)]))
+            numbers = sorted(faults)
+            yield self.topic, self._letters(topic, table.take(pa.array(numbers)), [faults[row] for row in numbers])
+
+    def _letters(self, topic: str, rows: Any, faults: Sequence[str]) -> Any:
+        pa = import_module("pyarrow")
+        errors = list(faults)
+        letters = self._stamped_anew(rows, errors) if self._columns.has("timestamp") else rows
+        letters = letters.append_column(_TOPIC, pa.array([topic] * len(errors), pa.string()))
+        return letters.append_column(_ERROR, pa.array(errors, pa.string()))
+
+    def _stamped_anew(self, rows: Any, errors: list[str]) -> Any:
+        """The rows without the timestamps that cannot stay; adds to the errors what these were."""
+        pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
+        refused = self._faults.of_timestamps(rows, self._rules(self.topic), _now_ms())
+        for row in refused:
+            stamp = told(rows.column("timestamp")[row])
+            errors[row] += f" The topic of dead letters does not take its timestamp either: {stamp}."
+        at = rows.schema.get_field_index("timestamp")
+        mask = pa.array([row in refused for row in range(rows.num_rows)])
+        stamps = compute.if_else(mask, pa.scalar(None, rows.schema.field(at).type), rows.column(at))
+        return rows.set_column(at, "timestamp", stamps)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

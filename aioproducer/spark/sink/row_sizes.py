@@ -1,0 +1,94 @@
+"""Tells how large the rows of a table are as records: at most, from the lengths in the Arrow columns, and exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, Final
+
+from aioproducer.record import (
+    BATCH_OVERHEAD,
+    Codec,
+    EncodedBatch,
+    RecordBatchBuilder,
+    encode_batch,
+    record_size_upper_bound,
+)
+from aioproducer.spark.options.sink import SinkOptions
+from aioproducer.spark.sink.columns import SinkColumns
+
+__all__ = ["RowSizes"]
+
+_BARE: Final = record_size_upper_bound(None, None)
+_PER_HEADER: Final = record_size_upper_bound(None, None, [("", b"")]) - _BARE
+
+
+class RowSizes:
+    """How large rows with these columns become, each in a batch of its own."""
+
+    def __init__(self, columns: SinkColumns, options: SinkOptions) -> None:
+        self._columns = columns
+        self._config = options.config
+        self._headers = options.headers
+        self._codec = Codec[self._config.compression_type.upper()]
+        self._overhead = BATCH_OVERHEAD + record_size_upper_bound(None, None, options.headers)
+
+    def at_most(self, table: Any) -> Any:
+        """The most bytes that each row can take without compression, counted as the producer does."""
+        compute = import_module("pyarrow.compute")
+        sizes = compute.add(_lengths(table.column("value")), self._overhead)
+        if self._columns.has("key"):
+            sizes = compute.add(sizes, _lengths(table.column("key")))
+        return compute.add(sizes, _header_sizes(table.column("headers"))) if self._columns.has("headers") else sizes
+
+    def may_become(self, sizes: Any) -> Any:
+        """The most bytes that rows of these sizes can take, compressed or not: what does not compress becomes larger."""
+        if self._codec is Codec.NONE:
+            return sizes
+        compute = import_module("pyarrow.compute")
+        # Snappy promises no more than a sixth and 36 bytes for each block of 32 KiB; the others stay far below it.
+        return compute.add(compute.add(sizes, compute.divide(sizes, 5)), 128)
+
+    def encoded(self, table: Any, row: int) -> EncodedBatch:
+        """One row as it is sent, which knows its size exactly."""
+        key = _bytes(table, "key", row) if self._columns.has("key") else None
+        headers = _pairs(table.column("headers")[row].as_py()) if self._columns.has("headers") else ()
+        builder = RecordBatchBuilder()
+        builder.append(0, key, _bytes(table, "value", row), [*headers, *self._headers])  # no time changes the size
+        return encode_batch(builder, self._codec, self._config.compression_level)
+
+
+def _bytes(table: Any, column: str, row: int) -> bytes | None:
+    return _encoded(table.column(column)[row].as_py())
+
+
+def _encoded(content: str | bytes | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content
+
+
+def _pairs(headers: Any) -> Iterator[tuple[str, bytes | None]]:
+    """The names and values of a list of structs or of a map; what has no name is left to the encoder, which refuses it."""
+    for header in headers or ():
+        pair: Any = header.values() if hasattr(header, "values") else header
+        name, content = pair or ("", None)
+        yield name or "", _encoded(content)
+
+
+def _lengths(column: Any) -> Any:
+    """The bytes of strings or binaries; 0 for null."""
+    compute = import_module("pyarrow.compute")
+    return compute.fill_null(compute.binary_length(column).cast("int64"), 0)
+
+
+def _header_sizes(column: Any) -> Any:
+    """The bytes that the headers of each row take; ``column`` has lists of names and values, or maps."""
+    pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
+    if pa.types.is_map(column.type):
+        pairs = [pa.field("key", column.type.key_type, nullable=False), pa.field("value", column.type.item_type)]
+        column = column.cast(pa.list_(pa.struct(pairs)))
+    headers = column.flatten()
+    sizes = compute.add(compute.add(_lengths(headers.field(0)), _lengths(headers.field(1))), _PER_HEADER)
+    total = pa.concat_arrays([pa.array([0], pa.int64()), compute.cumulative_sum(sizes)])
+    counts = compute.fill_null(compute.list_value_length(column), 0).cast("int64")
+    ends = compute.cumulative_sum(counts)
+    return compute.subtract(total.take(ends), total.take(compute.subtract(ends, counts)))
