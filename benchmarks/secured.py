@@ -20,7 +20,7 @@ from typing import Any, Final
 from aioproducer import Producer
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.testing.kafka import KafkaCluster
-from aioproducer.testing.kafka_security import KafkaSecurity
+from aioproducer.testing.kafka.security import KafkaSecurity
 
 __all__ = ["main"]
 

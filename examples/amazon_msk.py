@@ -9,7 +9,7 @@ from _secured import config_of
 
 from aioproducer import Producer
 from aioproducer.testing import Logins
-from aioproducer.testing.msk_iam import AwsKeys
+from aioproducer.testing.broker.msk_iam import AwsKeys
 
 PRINTED = """
 bootstrap.servers=b-1.cluster.abc123.c2.kafka.eu-central-1.amazonaws.com:9098

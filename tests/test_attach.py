@@ -28,7 +28,7 @@ from aioproducer import (
 )
 from aioproducer.core.writer_shape import shape_of
 from aioproducer.testing import FakeBroker, TopicSpec
-from aioproducer.testing.broker_log import TopicConfig
+from aioproducer.testing.broker.log import TopicConfig
 from aioproducer.types import TimestampType
 from tests.conftest import opened, until
 

@@ -41,7 +41,7 @@ from aioproducer import (
 from aioproducer.protocol import ErrorCode
 from aioproducer.protocol.messages import OffsetFetchResponse
 from aioproducer.testing import FakeBroker
-from aioproducer.testing.broker_request import RequestContext
+from aioproducer.testing.broker.request import RequestContext
 from tests.conftest import QUICK, Clock, until
 from tests.testing.raw_transactions import OLDEST, TV1, TV2, RawTransactions, Versions, Who
 

@@ -29,11 +29,11 @@ __all__ = ["AioProducerSource", "WriteFailed", "foreach_batch", "partition_for_k
 check_requirements()
 
 _HOMES = {
-    "AioProducerSource": "source",
-    "WriteFailed": "write_failed",
-    "foreach_batch": "barrier_write",
-    "partition_for_kafka": "kafka_partitions",
-    "write_exactly_once": "barrier_write",
+    "AioProducerSource": "sink.source",
+    "WriteFailed": "exactly_once.write_failed",
+    "foreach_batch": "sink.barrier",
+    "partition_for_kafka": "sink.kafka_partitions",
+    "write_exactly_once": "sink.barrier",
 }
 
 

@@ -10,15 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aioproducer.testing.broker_log import LoggedBatch, LoggedRecord, TopicConfig
-    from aioproducer.testing.broker_logins import Logins
-    from aioproducer.testing.broker_request import Hangup, ReceivedRequest, RequestContext
-    from aioproducer.testing.broker_server import BrokerConnection
-    from aioproducer.testing.cluster_state import TopicSpec
-    from aioproducer.testing.fake_broker import FakeBroker
-    from aioproducer.testing.fake_cluster import FakeCluster
-    from aioproducer.testing.faults import Hold
-    from aioproducer.testing.transaction_coordinator import TwoPhaseCommit
+    from aioproducer.testing.broker.cluster_state import TopicSpec
+    from aioproducer.testing.broker.fake_broker import FakeBroker
+    from aioproducer.testing.broker.fake_cluster import FakeCluster
+    from aioproducer.testing.broker.faults import Hold
+    from aioproducer.testing.broker.log import LoggedBatch, LoggedRecord, TopicConfig
+    from aioproducer.testing.broker.logins import Logins
+    from aioproducer.testing.broker.request import Hangup, ReceivedRequest, RequestContext
+    from aioproducer.testing.broker.server import BrokerConnection
+    from aioproducer.testing.broker.transaction_coordinator import TwoPhaseCommit
 
 __all__ = [
     "BrokerConnection",
@@ -37,19 +37,19 @@ __all__ = [
 ]
 
 _HOME = {
-    "BrokerConnection": "broker_server",
-    "FakeBroker": "fake_broker",
-    "FakeCluster": "fake_cluster",
-    "Hangup": "broker_request",
-    "Hold": "faults",
-    "LoggedBatch": "broker_log",
-    "LoggedRecord": "broker_log",
-    "Logins": "broker_logins",
-    "ReceivedRequest": "broker_request",
-    "RequestContext": "broker_request",
-    "TopicConfig": "broker_log",
-    "TopicSpec": "cluster_state",
-    "TwoPhaseCommit": "transaction_coordinator",
+    "BrokerConnection": "broker.server",
+    "FakeBroker": "broker.fake_broker",
+    "FakeCluster": "broker.fake_cluster",
+    "Hangup": "broker.request",
+    "Hold": "broker.faults",
+    "LoggedBatch": "broker.log",
+    "LoggedRecord": "broker.log",
+    "Logins": "broker.logins",
+    "ReceivedRequest": "broker.request",
+    "RequestContext": "broker.request",
+    "TopicConfig": "broker.log",
+    "TopicSpec": "broker.cluster_state",
+    "TwoPhaseCommit": "broker.transaction_coordinator",
 }
 
 

@@ -16,8 +16,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
+    from aioproducer.testing.broker.secured import SecuredBroker
     from aioproducer.testing.kafka import Kafka, KafkaCluster, KafkaUnavailable
-    from aioproducer.testing.secured import SecuredBroker
 
 
 class KafkaFactory(Protocol):
@@ -104,7 +104,7 @@ def secured_broker() -> Generator[SecuredBroker, None, None]:
     ``broker.logins`` says who may log in, and may be changed; `client_options` are alice's. Needs
     ``pip install 'aioproducer[testing]'``.
     """
-    from aioproducer.testing.secured import secured_fake_broker
+    from aioproducer.testing.broker.secured import secured_fake_broker
 
     with secured_fake_broker() as broker:
         yield broker

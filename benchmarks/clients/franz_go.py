@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from aioproducer.testing.kafka_jars import cache_directory
+from aioproducer.testing.kafka.jars import cache_directory
 from benchmarks.cases import Workload
 from benchmarks.job import BATCH_SIZE, CONCURRENCY, Job, different_keys, payloads
 from benchmarks.measure import Figures

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from aioproducer.testing.jvm import SOURCES
-from aioproducer.testing.kafka_jars import KafkaJars, KafkaUnavailable
+from aioproducer.testing.kafka.jars import KafkaJars, KafkaUnavailable
+from aioproducer.testing.kafka.jvm import SOURCES
 from benchmarks.cases import Workload
 from benchmarks.job import BATCH_SIZE, BUFFER_MEMORY, Job, payloads
 from benchmarks.measure import Figures, lone_figures

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from aioproducer.testing.kafka_jars import cache_directory, locked
+from aioproducer.testing.kafka.jars import cache_directory, locked
 from benchmarks.unavailable import Unavailable
 
 __all__ = ["spark_kafka_jars"]

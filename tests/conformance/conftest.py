@@ -19,7 +19,7 @@ from aioproducer import Producer
 from aioproducer.record import Codec
 from aioproducer.testing import FakeBroker, TopicConfig, TopicSpec
 from aioproducer.testing.admin import Admin
-from aioproducer.testing.broker_log import BatchHeader
+from aioproducer.testing.broker.log import BatchHeader
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.plugin import KafkaFactory
 from aioproducer.types import Header, TimestampType

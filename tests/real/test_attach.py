@@ -19,8 +19,8 @@ from aioproducer import (
     TransactionStateError,
     Written,
 )
-from aioproducer.testing.java_tools import JavaTools
 from aioproducer.testing.kafka import KafkaCluster, KafkaJars
+from aioproducer.testing.kafka.java_tools import JavaTools
 from aioproducer.testing.plugin import KafkaFactory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

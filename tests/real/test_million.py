@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from aioproducer import Producer
-from aioproducer.testing.java_tools import JavaTools, RecordDigest
 from aioproducer.testing.kafka import KafkaCluster
-from aioproducer.testing.kafka_jars import KafkaJars
+from aioproducer.testing.kafka.jars import KafkaJars
+from aioproducer.testing.kafka.java_tools import JavaTools, RecordDigest
 from aioproducer.testing.plugin import KafkaFactory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

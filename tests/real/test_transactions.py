@@ -23,8 +23,8 @@ from aioproducer.protocol.messages import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from aioproducer.testing.java_tools import JavaTools, ReadRecord
 from aioproducer.testing.kafka import KafkaCluster, KafkaJars
+from aioproducer.testing.kafka.java_tools import JavaTools, ReadRecord
 from aioproducer.testing.plugin import KafkaFactory
 from aioproducer.testing.raw_client import RawClient
 from tests.conftest import until

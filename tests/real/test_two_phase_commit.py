@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from aioproducer import PreparedTransactionState, Producer, TransactionFatal
-from aioproducer.testing.java_tools import JavaTools
 from aioproducer.testing.kafka import KafkaCluster, KafkaJars
+from aioproducer.testing.kafka.java_tools import JavaTools
 from aioproducer.testing.plugin import KafkaFactory
 from tests.conftest import QUICK
 

@@ -15,7 +15,7 @@ import pytest
 from aioproducer import AuthenticationError, BrokerError, KafkaError, NotWritten, OAuthToken, Producer
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
-from aioproducer.testing.kafka_security import KafkaSecurity
+from aioproducer.testing.kafka.security import KafkaSecurity
 
 pytestmark = pytest.mark.slow
 

@@ -24,8 +24,8 @@ from aioproducer import (
 )
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import FakeBroker, Logins
+from aioproducer.testing.broker.secured import SecuredBroker
 from aioproducer.testing.certificates import CertificateAuthority
-from aioproducer.testing.secured import SecuredBroker
 from tests.conftest import QUICK, until
 
 TOPIC = {"orders": 1}

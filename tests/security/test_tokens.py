@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from aioproducer import AuthenticationError, BrokerConnectionError, ConfigError, KafkaError, NotWritten, Producer
 from aioproducer.oauth import ClientCredentials, JwtBearer
 from aioproducer.testing import FakeBroker, Logins
-from aioproducer.testing.msk_iam import AwsKeys
+from aioproducer.testing.broker.msk_iam import AwsKeys
 from tests.conftest import QUICK
 from tests.net.peers import peer
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Self
 
 import pytest
 
-from aioproducer.testing.process_guard import ProcessGuard
+from aioproducer.testing.kafka.process_guard import ProcessGuard
 from tests.spark.local_spark import ROOT, need
 from tests.spark.processes import command_of, environment_of, kill, processes
 

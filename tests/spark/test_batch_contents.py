@@ -273,7 +273,7 @@ def test_dead_letters_count_as_the_rows_that_they_were(broker: FakeBroker) -> No
 def test_where_brokers_take_less_metadata_fewer_batches_are_remembered(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioproducer.testing.apis.txn_offset_commit._LARGEST_METADATA", 300)
+    monkeypatch.setattr("aioproducer.testing.broker.apis.txn_offset_commit._LARGEST_METADATA", 300)
     query = query_on(broker)
     for batch in range(10):
         query.run(batch)

@@ -9,7 +9,7 @@ from crc32c import crc32c
 from aioproducer.errors import ConfigError
 from aioproducer.protocol import ErrorCode
 from aioproducer.record import Codec, RecordBatchBuilder, encode_batch, read_batches
-from aioproducer.testing.broker_log import Appended, LogRules, PartitionLog, Refused, TopicConfig
+from aioproducer.testing.broker.log import Appended, LogRules, PartitionLog, Refused, TopicConfig
 from aioproducer.types import TimestampType
 
 NOW = 1_700_000_000_000

@@ -8,8 +8,8 @@ import pytest
 
 from aioproducer.protocol import REQUESTS, ApiKey
 from aioproducer.protocol.messages import ApiVersionsRequest
-from aioproducer.testing.broker_versions import NEWEST_RELEASE, RELEASES
-from aioproducer.testing.kafka_jars import DEFAULT_KAFKA_VERSION, OLDER_KAFKA_VERSION
+from aioproducer.testing.broker.versions import NEWEST_RELEASE, RELEASES
+from aioproducer.testing.kafka.jars import DEFAULT_KAFKA_VERSION, OLDER_KAFKA_VERSION
 from aioproducer.testing.raw_client import RawClient
 
 if TYPE_CHECKING:

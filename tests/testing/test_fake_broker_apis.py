@@ -34,7 +34,7 @@ from aioproducer.protocol.messages import (
 from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder, encode_batch
 from aioproducer.testing import FakeBroker, TopicConfig, TopicSpec
-from aioproducer.testing.broker_versions import RELEASES
+from aioproducer.testing.broker.versions import RELEASES
 from aioproducer.testing.raw_client import RawClient, produce, record_batch
 from aioproducer.types import TimestampType
 

@@ -24,7 +24,7 @@ from aioproducer.protocol.messages import (
     ProduceResponse,
 )
 from aioproducer.testing import FakeBroker, Hangup, RequestContext
-from aioproducer.testing.faults import CORRUPTIONS
+from aioproducer.testing.broker.faults import CORRUPTIONS
 from aioproducer.testing.raw_client import RawClient, produce, record_batch
 
 VERSION = 9

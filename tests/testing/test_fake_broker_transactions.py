@@ -23,10 +23,10 @@ from aioproducer.protocol.messages import (
     OffsetFetchRequestTopic,
 )
 from aioproducer.testing import FakeBroker, FakeCluster
-from aioproducer.testing.broker_log import BatchHeader, LogRules, PartitionLog
-from aioproducer.testing.group_offsets import OFFSETS_TOPIC, CommittedOffset, offsets_partition
+from aioproducer.testing.broker.group_offsets import OFFSETS_TOPIC, CommittedOffset, offsets_partition
+from aioproducer.testing.broker.log import BatchHeader, LogRules, PartitionLog
+from aioproducer.testing.broker.transaction_state import TransactionState
 from aioproducer.testing.raw_client import RawClient
-from aioproducer.testing.transaction_state import TransactionState
 from tests.testing.raw_transactions import OLD, OLDEST, TV1, TV2, Note, RawTransactions, Versions, Who, batch
 
 ALL_VERSIONS = [OLDEST, OLD, TV1, TV2]

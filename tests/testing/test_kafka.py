@@ -13,16 +13,16 @@ from confluent_kafka import Producer
 
 from aioproducer.record._murmur2 import murmur2, partition_for_key
 from aioproducer.record.reader import read_batches
-from aioproducer.testing.java_tools import JavaToolError, JavaTools, RecordDigest
 from aioproducer.testing.kafka import CONTROLLER_ID, KafkaCluster, KafkaStartError
-from aioproducer.testing.kafka_jars import (
+from aioproducer.testing.kafka.jars import (
     DEFAULT_KAFKA_VERSION,
     JARS_VARIABLE,
     OLDER_KAFKA_VERSION,
     KafkaJars,
     KafkaUnavailable,
 )
-from aioproducer.testing.process_guard import ProcessGuard
+from aioproducer.testing.kafka.java_tools import JavaToolError, JavaTools, RecordDigest
+from aioproducer.testing.kafka.process_guard import ProcessGuard
 from aioproducer.types import TimestampType
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def test_guarded_processes_die_with_the_process_that_started_them_even_when_they
     read_end, write_end = os.pipe()
     script = textwrap.dedent(f"""
         import os, pathlib, signal, subprocess
-        from aioproducer.testing.process_guard import ProcessGuard
+        from aioproducer.testing.kafka.process_guard import ProcessGuard
         guard = ProcessGuard(pathlib.Path({str(guarded)!r}))
         sleeper = subprocess.Popen(["sleep", "60"], process_group=guard.group, pass_fds=[{write_end}])
         sleeper.send_signal(signal.SIGSTOP)

@@ -17,7 +17,7 @@ import pytest
 from aioproducer import Producer, RecordMetadata, TopicPartition
 from aioproducer.errors import KafkaError
 from aioproducer.testing import FakeBroker
-from aioproducer.testing.faults import Hold
+from aioproducer.testing.broker.faults import Hold
 from tests.traps.judge import Audit, audited, payload
 
 __all__ = ["ANY", "Fault", "World", "a_few_and_many", "begin_at", "run_schedule"]

@@ -11,7 +11,7 @@ import pytest
 from aioproducer import Delivery, Producer, ProducerRecord
 from aioproducer.errors import Unknown
 from aioproducer.testing import FakeBroker
-from aioproducer.testing.faults import Hold
+from aioproducer.testing.broker.faults import Hold
 from tests.conftest import QUICK, opened, until
 from tests.traps.judge import audited, payload
 from tests.traps.steps import Steps, at_every_step

@@ -13,7 +13,7 @@ import pytest
 from aioproducer import Producer
 from aioproducer.errors import CommitUnknown, ConfigError, DeliveryError, KafkaError, TransactionAbortable
 from aioproducer.testing import FakeBroker
-from aioproducer.testing.faults import Hold
+from aioproducer.testing.broker.faults import Hold
 from tests.conftest import opened
 from tests.traps.ledger import GROUP, PARTITIONS, Entry, Fate, Ledger
 from tests.traps.schedules import a_few_and_many

@@ -10,8 +10,8 @@ import pytest
 from aioproducer.errors import DeliveryError, UnsupportedVersion
 from aioproducer.protocol import ApiKey, ErrorCode
 from aioproducer.testing import FakeBroker, RequestContext
-from aioproducer.testing.broker_versions import RELEASES
-from aioproducer.testing.faults import Rule, _Kind
+from aioproducer.testing.broker.faults import Rule, _Kind
+from aioproducer.testing.broker.versions import RELEASES
 from tests.traps.judge import audited
 from tests.traps.schedules import ANY, World, a_few_and_many, run_schedule
 

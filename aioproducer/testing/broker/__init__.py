@@ -1,0 +1,1 @@
+"""The fake broker: a strict, scriptable Kafka cluster inside the test process."""
