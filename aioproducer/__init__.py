@@ -16,10 +16,9 @@ from aioproducer._version import __version__
 
 if TYPE_CHECKING:
     from aioproducer.config import OAuthToken, ProducerConfig, ProducerOptions
-    from aioproducer.coordinator_client import TransactionCoordinatorClient
     from aioproducer.core.partitioner import Partitioner, PartitionIds, RoundRobinPartitioner
-    from aioproducer.core.prepared_transaction import PreparedTransactionState
-    from aioproducer.core.transaction_handle import TransactionHandle
+    from aioproducer.core.transactions.handle import TransactionHandle
+    from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
     from aioproducer.delivery import Delivery
     from aioproducer.errors import (
         AuthenticationError,
@@ -71,7 +70,8 @@ if TYPE_CHECKING:
         StringSerializer,
     )
     from aioproducer.sync import SyncDelivery, SyncProducer, SyncTransaction
-    from aioproducer.transaction import Transaction
+    from aioproducer.transactions.client import TransactionCoordinatorClient
+    from aioproducer.transactions.context import Transaction
     from aioproducer.types import (
         CloseReport,
         ConsumerGroupMetadata,
@@ -168,14 +168,14 @@ _HOMES = {
         "ProducerConfig",
         "ProducerOptions",
     ),
-    "coordinator_client": ("TransactionCoordinatorClient",),
+    "transactions.client": ("TransactionCoordinatorClient",),
     "core.partitioner": (
         "PartitionIds",
         "Partitioner",
         "RoundRobinPartitioner",
     ),
-    "core.prepared_transaction": ("PreparedTransactionState",),
-    "core.transaction_handle": ("TransactionHandle",),
+    "core.transactions.prepared_transaction": ("PreparedTransactionState",),
+    "core.transactions.handle": ("TransactionHandle",),
     "delivery": ("Delivery",),
     "errors": (
         "AuthenticationError",
@@ -231,7 +231,7 @@ _HOMES = {
         "SyncProducer",
         "SyncTransaction",
     ),
-    "transaction": ("Transaction",),
+    "transactions.context": ("Transaction",),
     "types": (
         "CloseReport",
         "ConsumerGroupMetadata",

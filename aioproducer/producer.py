@@ -15,17 +15,16 @@ from typing import Any, Self, TypeVar, Unpack, cast
 import anyio
 
 from aioproducer.arguments import check_hook, check_timeout, checked_group, checked_offsets
-from aioproducer.attempts import Attempts, Next
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
-from aioproducer.core.prepared_transaction import PreparedTransactionState
-from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.core.transaction_operations import Operation
-from aioproducer.core.transaction_states import State
-from aioproducer.core.writer_shape import WRITER_BITS
-from aioproducer.deadline import Deadline
+from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.operation import Operation
+from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
+from aioproducer.core.transactions.states import State
+from aioproducer.core.transactions.writer_shape import WRITER_BITS
 from aioproducer.delivery import Delivery, DeliveryCallback
-from aioproducer.engine import Attachment, Engine
+from aioproducer.engine.deadline import Deadline
+from aioproducer.engine.engine import Attachment, Engine
 from aioproducer.errors import (
     ConfigError,
     DeliveryError,
@@ -42,13 +41,14 @@ from aioproducer.errors import (
     UnknownTimeout,
 )
 from aioproducer.hot import RECORD_COST, Appender, ShortWay
-from aioproducer.intake import Intake, SerializedRecord, run_now, whole_record
+from aioproducer.intake.many import SendMany, SendManyProgress, check_values
+from aioproducer.intake.records import Intake, SerializedRecord, run_now, whole_record
+from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat, send_table
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.send_many import SendMany, SendManyProgress, check_values
-from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat, send_table
-from aioproducer.shared_acknowledgements import SharedAcknowledgements
-from aioproducer.transaction import Transaction
-from aioproducer.transactions import Transactions
+from aioproducer.transactions.attempts import Attempts, Next
+from aioproducer.transactions.context import Transaction
+from aioproducer.transactions.link import Transactions
+from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 from aioproducer.types import (
     CloseReport,
     ConsumerGroupMetadata,

@@ -25,11 +25,11 @@ from typing import Any, Self, TypeAlias, TypeVar, Unpack
 from anyio.from_thread import BlockingPortal
 
 from aioproducer.arguments import check_hook, check_timeout, is_async
-from aioproducer.attempts import Attempts, Next
 from aioproducer.config import ProducerConfig, ProducerOptions
-from aioproducer.core.prepared_transaction import PreparedTransactionState
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
 from aioproducer.delivery import Delivery
+from aioproducer.engine.loop_thread import LoopThread
 from aioproducer.errors import (
     ConfigError,
     DeliveryError,
@@ -41,11 +41,11 @@ from aioproducer.errors import (
     SendManyError,
     TransactionError,
 )
-from aioproducer.loop_thread import LoopThread
+from aioproducer.intake.many import SendMany, SendManyProgress, check_values
+from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
 from aioproducer.producer import Producer
-from aioproducer.send_many import SendMany, SendManyProgress, check_values
-from aioproducer.send_table import HeaderColumns, SendTableProgress, ValueFormat
-from aioproducer.transaction import NOT_BEGUN, OVER, SENDING, Transaction, refuse
+from aioproducer.transactions.attempts import Attempts, Next
+from aioproducer.transactions.context import NOT_BEGUN, OVER, SENDING, Transaction, refuse
 from aioproducer.types import (
     CloseReport,
     ConsumerGroupMetadata,

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer.accumulator import AccumulatorSettings, RecordAccumulator
-from aioproducer.buffer_pool import BufferPool
+from aioproducer.accumulator.accumulator import AccumulatorSettings, RecordAccumulator
+from aioproducer.accumulator.buffer_pool import BufferPool
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata

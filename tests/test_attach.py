@@ -26,7 +26,7 @@ from aioproducer import (
     Unknown,
     Written,
 )
-from aioproducer.core.writer_shape import shape_of
+from aioproducer.core.transactions.writer_shape import shape_of
 from aioproducer.testing import FakeBroker, TopicSpec
 from aioproducer.testing.broker.log import TopicConfig
 from aioproducer.types import TimestampType

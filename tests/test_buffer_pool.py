@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer.buffer_pool import BufferPool, PoolClosed
+from aioproducer.accumulator.buffer_pool import BufferPool, PoolClosed
 
 
 async def take(pool: BufferPool, size: int, log: list[int] | None = None, name: int = 0) -> None:

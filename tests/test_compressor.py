@@ -22,7 +22,7 @@ import anyio.to_thread
 import pytest
 
 from aioproducer._twin import use_native
-from aioproducer.compressor import Compressor
+from aioproducer.engine.compressor import Compressor
 from aioproducer.record import Codec, RecordBatchBuilder, c_level, compress, decompress, encode_batch, find_c_functions
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened, until

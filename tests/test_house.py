@@ -59,7 +59,7 @@ def test_every_public_name_exists_and_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("producer.py", "Producer"), ("coordinator_client.py", "TransactionCoordinatorClient")]
+    ("module", "name"), [("producer.py", "Producer"), ("transactions/client.py", "TransactionCoordinatorClient")]
 )
 def test_every_public_coroutine_says_what_cancellation_does(module: str, name: str) -> None:
     tree = ast.parse((ROOT / "aioproducer" / module).read_text())

@@ -11,7 +11,7 @@ import pytest
 from aioproducer.delivery import BatchFailure, Delivery, ProduceResult
 from aioproducer.errors import BrokerError, KafkaError, NotWritten, SendManyError, Unknown
 from aioproducer.hot import Appender, ShortWay
-from aioproducer.send_many import SendMany
+from aioproducer.intake.many import SendMany
 from aioproducer.types import SendManyResult, TopicPartition
 
 

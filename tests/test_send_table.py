@@ -36,11 +36,11 @@ from aioproducer import (
     Unknown,
 )
 from aioproducer.delivery import ProduceResult
-from aioproducer.foreign import ForeignTasks
+from aioproducer.engine.foreign import ForeignTasks
+from aioproducer.engine.unobserved import UnobservedFailures
+from aioproducer.intake.table import SentBatch, _Chunks, _Pace, _slice_for
 from aioproducer.record import _columns_pure, columns
-from aioproducer.send_table import SentBatch, _Chunks, _Pace, _slice_for
 from aioproducer.testing import FakeBroker
-from aioproducer.unobserved import UnobservedFailures
 from tests.conftest import Clock, opened, until
 from tests.real.conftest import read_log
 
@@ -55,7 +55,7 @@ TWINS = list(dict.fromkeys([columns.ColumnEncoder.__module__, _columns_pure.__na
 def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each encoder in turn."""
     chosen = import_module(request.param)
-    monkeypatch.setattr("aioproducer.send_table.ColumnEncoder", chosen.ColumnEncoder)
+    monkeypatch.setattr("aioproducer.intake.table.ColumnEncoder", chosen.ColumnEncoder)
     monkeypatch.setattr(columns, "ArrowSource", chosen.ArrowSource)
     monkeypatch.setattr("aioproducer.record.json_columns.ArrowSource", chosen.ArrowSource)
 
@@ -888,7 +888,7 @@ async def test_what_failed_before_a_table_raised_goes_to_on_delivery_error(broke
 
 
 async def test_what_failed_before_a_cancellation_goes_to_on_delivery_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioproducer.send_table._PROGRESS_INTERVAL", 0.0)
+    monkeypatch.setattr("aioproducer.intake.table._PROGRESS_INTERVAL", 0.0)
     table = pa.table({"v": ["a", "b"], "p": [0, 1]})
     failures: list[Delivery] = []
     counted: list[SendManyResult] = []

@@ -13,12 +13,12 @@ import pytest
 
 from aioproducer import ProducerConfig
 from aioproducer.core.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
+from aioproducer.engine.sender import Sender
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol import ErrorCode
 from aioproducer.protocol.messages import InitProducerIdResponse, ProduceRequest
 from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder
-from aioproducer.sender import Sender
 from aioproducer.testing import FakeBroker, RequestContext
 from tests.conftest import Clock, opened, until
 from tests.test_accumulator import Rig

@@ -126,7 +126,7 @@ def test_a_start_that_fails_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPa
     def require(codec: object) -> None:
         raise ConfigError("cramjam is missing")
 
-    monkeypatch.setattr("aioproducer.engine.require", require)
+    monkeypatch.setattr("aioproducer.engine.engine.require", require)
     before = set(threading.enumerate())
     producer = SyncProducer("127.0.0.1:1")
 

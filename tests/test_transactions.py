@@ -32,8 +32,8 @@ from aioproducer.errors import (
     TransactionFatal,
     TransactionStateError,
 )
+from aioproducer.intake.many import SendMany
 from aioproducer.protocol.messages import EndTxnRequest
-from aioproducer.send_many import SendMany
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened, until
 
@@ -90,7 +90,7 @@ async def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: Fake
 async def test_what_would_meet_the_last_markers_of_version_2_is_held_back(
     offsets: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioproducer.coordinator._BROKERS_PAUSE_S", 60.0)
+    monkeypatch.setattr("aioproducer.transactions.carrier._BROKERS_PAUSE_S", 60.0)
     with FakeBroker(topics={"orders": 3, "in": 2}, versions="4.3.1") as broker:
         held = broker.hold_markers()
         async with transactional(broker) as producer:
@@ -152,7 +152,7 @@ async def test_it_is_held_back_no_longer_where_the_coordinator_is_busy_with_some
 
 async def test_a_transaction_long_after_the_last_one_asks_for_no_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("aioproducer.coordinator.time.perf_counter", lambda: now)
+    monkeypatch.setattr("aioproducer.transactions.carrier.time.perf_counter", lambda: now)
     with FakeBroker(topics={"orders": 3}, versions="4.3.1") as broker:
         held = broker.hold_markers()
         async with transactional(broker) as producer:

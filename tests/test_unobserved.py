@@ -9,11 +9,11 @@ import pytest
 
 from aioproducer import Producer, ProducerRecord
 from aioproducer.delivery import BatchFailure
+from aioproducer.engine.foreign import ForeignTasks
+from aioproducer.engine.unobserved import UnobservedFailures
 from aioproducer.errors import BrokerError, DeliveryError, UnknownTimeout
-from aioproducer.foreign import ForeignTasks
 from aioproducer.testing import FakeBroker
 from aioproducer.types import TopicPartition
-from aioproducer.unobserved import UnobservedFailures
 from tests.conftest import Clock, opened, until
 
 

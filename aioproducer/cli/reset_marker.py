@@ -108,8 +108,8 @@ async def _set_back(config: ProducerConfig, seen: CommitMarker, options: argpars
 
 @asynccontextmanager
 async def _marker(config: ProducerConfig, options: argparse.Namespace) -> AsyncGenerator[MarkerReset, None]:
-    from aioproducer.coordinator_client import TransactionCoordinatorClient
     from aioproducer.spark.exactly_once.marker_reset import MarkerReset
+    from aioproducer.transactions.client import TransactionCoordinatorClient
 
     async with TransactionCoordinatorClient(config) as client:
         yield MarkerReset(client, options.transactional_id, options.topic)

@@ -1,34 +1,10 @@
-"""What an outer coordinator writes down of a transaction that is prepared, to have it committed later (KIP-939)."""
+"""Where `PreparedTransactionState` was before it had a folder: states that were pickled then name this module.
+
+For one release; then it goes.
+"""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
-from aioproducer.errors import ConfigError
+from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
 
 __all__ = ["PreparedTransactionState"]
-
-_TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,5})")
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedTransactionState:
-    """Names one prepared transaction: a value that can be pickled, and written as text (Java's PreparedTxnState).
-
-    ``str(state)`` is ``"producer_id:epoch"``, and `parse` reads it again.
-    """
-
-    producer_id: int
-    epoch: int
-
-    @classmethod
-    def parse(cls, text: str) -> PreparedTransactionState:
-        """The state that was written as this text. Raises `ConfigError` for any other text."""
-        found = _TEXT.fullmatch(text)
-        if found is None:
-            raise ConfigError(f'{text!r} names no prepared transaction; what does is "producer_id:epoch".')
-        return cls(int(found[1]), int(found[2]))
-
-    def __str__(self) -> str:
-        return f"{self.producer_id}:{self.epoch}"

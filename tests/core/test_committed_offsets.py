@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.core.committed_offsets import committed_offsets
+from aioproducer.core.transactions.offsets import committed_offsets
 from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.core.described_transaction import described_transaction
-from aioproducer.core.transaction_requests import CoordinatorKey, CoordinatorType
+from aioproducer.core.transactions.described_transaction import described_transaction
+from aioproducer.core.transactions.requests import CoordinatorKey, CoordinatorType
 from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import DescribedTransaction, DescribeTransactionsRequest

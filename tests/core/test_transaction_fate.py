@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.core.transaction_fate import Fate, transaction_fate
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.transaction_fate import Fate, transaction_fate
 from aioproducer.protocol.error_codes import ErrorCode
 from tests.core.described import answer
 

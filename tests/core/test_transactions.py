@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from aioproducer.core.prepared_transaction import PreparedTransactionState
-from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.core.transaction_requests import CoordinatorRequest, CoordinatorType, Rpc
-from aioproducer.core.transaction_states import State
-from aioproducer.core.transactions import Pause, TransactionManager
+from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.manager import Pause, TransactionManager
+from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
+from aioproducer.core.transactions.requests import CoordinatorRequest, CoordinatorType, Rpc
+from aioproducer.core.transactions.states import State
 from aioproducer.errors import (
     AuthenticationError,
     CommitUnknown,
@@ -1308,3 +1308,17 @@ def test_what_there_is_to_ask_is_announced(is_v2: bool) -> None:
         assert (bench.wakes > 0) is has_work
         if manager.pending is not None:
             manager.pending.acknowledge()
+
+
+@pytest.mark.parametrize(
+    ("value", "was"),
+    [
+        (TransactionHandle("payments-1", 7, 0), "aioproducer.core.transaction_handle"),
+        (PreparedTransactionState(7, 4), "aioproducer.core.prepared_transaction"),
+    ],
+)
+def test_what_was_pickled_before_modules_moved_can_be_loaded(value: object, was: str) -> None:
+    kept = pickle.dumps(value, protocol=0).replace(type(value).__module__.encode(), was.encode())
+
+    assert was.encode() in kept
+    assert pickle.loads(kept) == value

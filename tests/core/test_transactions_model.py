@@ -23,11 +23,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aioproducer.core.transaction_errors import Action, action_for
-from aioproducer.core.transaction_operations import Operation
-from aioproducer.core.transaction_requests import CoordinatorRequest, ProducerIdAndEpoch, Rpc
-from aioproducer.core.transaction_states import State
-from aioproducer.core.transactions import TransactionManager
+from aioproducer.core.transactions.errors import Action, action_for
+from aioproducer.core.transactions.manager import TransactionManager
+from aioproducer.core.transactions.operation import Operation
+from aioproducer.core.transactions.requests import CoordinatorRequest, ProducerIdAndEpoch, Rpc
+from aioproducer.core.transactions.states import State
 from aioproducer.errors import CommitUnknown, KafkaError, KafkaTimeoutError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (

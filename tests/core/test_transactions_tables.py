@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from aioproducer.core.transaction_errors import Action, action_for, action_for_batch, decisive_code, may_be_done
-from aioproducer.core.transaction_requests import Rpc
-from aioproducer.core.transaction_states import TRANSITIONS, State
-from aioproducer.core.transactions import Pause, TransactionManager
+from aioproducer.core.transactions.errors import Action, action_for, action_for_batch, decisive_code, may_be_done
+from aioproducer.core.transactions.manager import Pause, TransactionManager
+from aioproducer.core.transactions.requests import Rpc
+from aioproducer.core.transactions.states import TRANSITIONS, State
 from aioproducer.errors import (
     CommitFailed,
     CommitUnknown,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioproducer.core.writer_shape import FirstBatches, shape_of
+from aioproducer.core.transactions.writer_shape import FirstBatches, shape_of
 
 SHAPE = shape_of(9)
 NEEDED = sum(SHAPE)

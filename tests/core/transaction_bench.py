@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from aioproducer.core.transaction_requests import CoordinatorRequest, CoordinatorType, Rpc
-from aioproducer.core.transaction_states import State
-from aioproducer.core.transactions import TransactionManager
+from aioproducer.core.transactions.manager import TransactionManager
+from aioproducer.core.transactions.requests import CoordinatorRequest, CoordinatorType, Rpc
+from aioproducer.core.transactions.states import State
 from aioproducer.errors import KafkaError, TransactionFatal
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aioproducer.core.transaction_errors import Action
-from aioproducer.core.transaction_requests import Rpc
+from aioproducer.core.transactions.errors import Action
+from aioproducer.core.transactions.requests import Rpc
 from aioproducer.protocol.error_codes import ErrorCode
 
 E = ErrorCode

@@ -16,14 +16,14 @@ from typing import Any, NoReturn
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from aioproducer.coordinator_client import TransactionCoordinatorClient
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.spark import AioProducerSource
 from aioproducer.spark.exactly_once.commit_marker import CommitMarker
 from aioproducer.spark.exactly_once.job_coordinator import JobCoordinator
 from aioproducer.spark.exactly_once.job_transaction import JobTransaction
 from aioproducer.spark.exactly_once.task_summary import TaskSummary
 from aioproducer.spark.sink.writers import StreamWriter
+from aioproducer.transactions.client import TransactionCoordinatorClient
 from tests.spark.local_spark import start
 from tests.spark.streams import EXACTLY_ONCE, numbers, run_program, write_to_the_end
 

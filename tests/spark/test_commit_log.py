@@ -13,7 +13,7 @@ import pytest
 from crc32c import crc32c
 
 from aioproducer import Producer
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.errors import ConfigError, KafkaError, KafkaTimeoutError
 from aioproducer.record.compression import Codec
 from aioproducer.record.reader import read_batches

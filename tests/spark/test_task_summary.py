@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aioproducer import TopicPartition
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.spark.exactly_once.earlier_commit import EarlierCommit
 from aioproducer.spark.exactly_once.job_transaction import JobTransaction
 from aioproducer.spark.exactly_once.task_summary import TaskSummary

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioproducer import BufferFull, NotWrittenTimeout, Producer, ProducerClosed, RecordTooLarge
-from aioproducer.buffer_pool import BufferPool
+from aioproducer.accumulator.buffer_pool import BufferPool
 from aioproducer.testing import FakeBroker, TopicConfig, TopicSpec
 from tests.conftest import QUICK, until
 from tests.traps.judge import audited, payload

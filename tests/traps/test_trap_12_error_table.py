@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from aioproducer import Producer
-from aioproducer.core.transaction_errors import Action
-from aioproducer.core.transaction_requests import Rpc
+from aioproducer.core.transactions.errors import Action
+from aioproducer.core.transactions.requests import Rpc
 from aioproducer.errors import (
     CommitFailed,
     CommitUnknown,

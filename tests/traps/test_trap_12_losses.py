@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from aioproducer import Producer
-from aioproducer.core.transaction_requests import Rpc
+from aioproducer.core.transactions.requests import Rpc
 from aioproducer.protocol.messages import FindCoordinatorResponse
 from aioproducer.testing import FakeBroker, Hangup, RequestContext
 from tests.conftest import opened, until

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from aioproducer import Producer
-from aioproducer.core.transaction_requests import Rpc
+from aioproducer.core.transactions.requests import Rpc
 from aioproducer.errors import CommitUnknown, KafkaError
 from tests.traps.ledger import GROUP, INPUT, PARTITIONS, Fate, Ledger
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from aioproducer.config import ProducerConfig
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.errors import BrokerError, ConfigError, KafkaError, KafkaTimeoutError
 from aioproducer.producer import Producer
 from aioproducer.protocol.error_codes import ErrorCode, broker_error

@@ -18,8 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aioproducer.coordinator_client import TransactionCoordinatorClient
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.errors import (
     CommitUnknown,
     KafkaError,
@@ -38,6 +37,7 @@ from aioproducer.spark.exactly_once.task_failure import TaskFailure
 from aioproducer.spark.exactly_once.task_summary import TaskSummary
 from aioproducer.spark.exactly_once.write_failed import WriteFailed
 from aioproducer.spark.options.sink import MarkerMismatch, SinkOptions
+from aioproducer.transactions.client import TransactionCoordinatorClient
 from aioproducer.types import TopicPartition, Written
 
 __all__ = ["JobCoordinator"]

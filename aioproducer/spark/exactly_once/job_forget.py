@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aioproducer.config import ProducerConfig
-from aioproducer.coordinator_client import TransactionCoordinatorClient
 from aioproducer.spark.exactly_once.commit_log import CommitLog
+from aioproducer.transactions.client import TransactionCoordinatorClient
 
 __all__ = ["forget_job"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.errors import KafkaError, SharedPartition, TransactionAbortable
 from aioproducer.spark.exactly_once.commit_marker import (
     CommitMarker,

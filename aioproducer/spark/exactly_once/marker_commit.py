@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from aioproducer.coordinator_client import TransactionCoordinatorClient
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.errors import BrokerError, KafkaError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.spark.exactly_once.commit_marker import MOST_BATCHES, CommitMarker
+from aioproducer.transactions.client import TransactionCoordinatorClient
 from aioproducer.types import TopicPartition
 
 __all__ = ["send_marker"]

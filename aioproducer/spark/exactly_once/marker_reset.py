@@ -15,11 +15,11 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from aioproducer.coordinator_client import TransactionCoordinatorClient
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.errors import CommitUnknown, KafkaError, ProducerFenced, TransactionError, UnsupportedVersion
 from aioproducer.spark.exactly_once.commit_marker import CommitMarker, marker_group
 from aioproducer.spark.exactly_once.marker_commit import send_marker
+from aioproducer.transactions.client import TransactionCoordinatorClient
 from aioproducer.types import TopicPartition
 
 __all__ = ["MarkerReset", "ResetFailed", "ResetRefused", "ResetUnknown", "checked_batch"]

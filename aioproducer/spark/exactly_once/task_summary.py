@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.spark.exactly_once.earlier_commit import EarlierCommit
 from aioproducer.spark.exactly_once.fingerprint import Fingerprint
 from aioproducer.spark.exactly_once.job_transaction import JobTransaction

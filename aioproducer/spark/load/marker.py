@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from aioproducer.config import ProducerConfig
-from aioproducer.coordinator_client import TransactionCoordinatorClient
 from aioproducer.spark.exactly_once.commit_marker import CommitMarker
 from aioproducer.spark.exactly_once.marker_reset import MarkerReset
 from aioproducer.spark.exactly_once.task_attempt import job_query
 from aioproducer.spark.load.log import LoadLog
 from aioproducer.spark.load.state import LoadRefused
+from aioproducer.transactions.client import TransactionCoordinatorClient
 
 __all__ = ["check_marker", "job_of", "last_commit"]
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aioproducer.coordinator_client import TransactionCoordinatorClient
 from aioproducer.errors import ConfigError, KafkaError
 from aioproducer.spark.exactly_once.job_coordinator import JobCoordinator
 from aioproducer.spark.exactly_once.job_transaction import JobTransaction
@@ -35,6 +34,7 @@ from aioproducer.spark.sink.columns import SinkColumns
 from aioproducer.spark.sink.kafka_partitions import partition_for_kafka, slots
 from aioproducer.spark.sink.task_run import TaskRun
 from aioproducer.spark.sink.topic_rules_reader import TopicRulesReader
+from aioproducer.transactions.client import TransactionCoordinatorClient
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

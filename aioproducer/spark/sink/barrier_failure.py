@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
 
 __all__ = ["name_transaction", "named_transactions"]
 

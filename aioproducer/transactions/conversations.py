@@ -16,12 +16,11 @@ from random import Random
 from typing import TypeVar
 
 from aioproducer.config import ProducerConfig
-from aioproducer.coordinator import Coordinator
 from aioproducer.core.backoff import ExponentialBackoff
-from aioproducer.core.coordinator_query import CoordinatorQuery, is_of_another_broker, query_error
-from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.core.transaction_requests import CoordinatorKey, find_coordinator, found_coordinator
-from aioproducer.core.transactions import TransactionManager
+from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.manager import TransactionManager
+from aioproducer.core.transactions.queries import CoordinatorQuery, is_of_another_broker, query_error
+from aioproducer.core.transactions.requests import CoordinatorKey, find_coordinator, found_coordinator
 from aioproducer.errors import (
     AuthenticationError,
     BrokerError,
@@ -36,6 +35,7 @@ from aioproducer.errors import (
 )
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.transactions.carrier import Coordinator
 from aioproducer.types import TopicPartition
 
 __all__ = ["Coordination", "Tried"]

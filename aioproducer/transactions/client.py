@@ -22,14 +22,13 @@ import anyio
 
 from aioproducer.arguments import check_timeout, checked_group, checked_name, checked_offsets, checked_partition
 from aioproducer.config import ProducerConfig, ProducerOptions
-from aioproducer.coordination import Coordination, Tried
-from aioproducer.core.committed_offsets import committed_offsets
-from aioproducer.core.open_transaction import open_transaction
-from aioproducer.core.transaction_failures import commit_unknown
-from aioproducer.core.transaction_fate import Fate, transaction_fate
-from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.core.transaction_operations import Operation
-from aioproducer.core.transactions import TransactionManager
+from aioproducer.core.transactions.failures import commit_unknown
+from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.manager import TransactionManager
+from aioproducer.core.transactions.offsets import committed_offsets
+from aioproducer.core.transactions.open_transaction import open_transaction
+from aioproducer.core.transactions.operation import Operation
+from aioproducer.core.transactions.transaction_fate import Fate, transaction_fate
 from aioproducer.errors import (
     BrokerError,
     CommitUnknown,
@@ -48,6 +47,7 @@ from aioproducer.errors import (
     UnsupportedVersion,
 )
 from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.transactions.conversations import Coordination, Tried
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, Written
 
 __all__ = ["TransactionCoordinatorClient"]

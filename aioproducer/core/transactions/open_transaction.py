@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aioproducer.core.coordinator_query import CoordinatorQuery
-from aioproducer.core.described_transaction import described_transaction
+from aioproducer.core.transactions.described_transaction import described_transaction
+from aioproducer.core.transactions.queries import CoordinatorQuery
 from aioproducer.protocol.messages import DescribedTransaction
 
 __all__ = ["open_transaction"]

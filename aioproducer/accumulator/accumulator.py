@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import accumulate, count
 from typing import NamedTuple, Protocol
 
-from aioproducer.buffer_pool import BufferPool, PoolClosed
+from aioproducer.accumulator.buffer_pool import BufferPool, PoolClosed
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import BATCH_OVERHEAD, FlushWaiter, ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
@@ -33,7 +33,7 @@ from aioproducer.core.division import divided_by_count, divided_by_size
 from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
 from aioproducer.core.pause import Pause
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.writer_shape import FirstBatches
+from aioproducer.core.transactions.writer_shape import FirstBatches
 from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
 from aioproducer.errors import KafkaError
 from aioproducer.hot import Lane, OpenBatch, StickyPartition

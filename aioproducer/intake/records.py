@@ -14,13 +14,13 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
-from aioproducer.accumulator import PoolClosed
+from aioproducer.accumulator.accumulator import PoolClosed
 from aioproducer.arguments import checked_topic
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import TopicMetadata
 from aioproducer.core.partitioner import PartitionIds, RoundRobinPartitioner
 from aioproducer.delivery import Delivery
-from aioproducer.engine import Engine
+from aioproducer.engine.engine import Engine
 from aioproducer.errors import (
     BufferFull,
     DeliveryError,

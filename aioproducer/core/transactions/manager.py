@@ -26,12 +26,12 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from aioproducer.core.backoff import ExponentialBackoff
-from aioproducer.core.prepared_transaction import PreparedTransactionState
-from aioproducer.core.transaction_errors import Action, action_for, action_for_batch, decisive_code, may_be_done
-from aioproducer.core.transaction_failures import commit_unknown, transaction_error, two_phase_needs
-from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.core.transaction_operations import Operation
-from aioproducer.core.transaction_requests import (
+from aioproducer.core.transactions.errors import Action, action_for, action_for_batch, decisive_code, may_be_done
+from aioproducer.core.transactions.failures import commit_unknown, transaction_error, two_phase_needs
+from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.operation import Operation
+from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
+from aioproducer.core.transactions.requests import (
     FIRST_VERSION_THAT_BUMPS,
     CoordinatorKey,
     CoordinatorRequest,
@@ -48,7 +48,7 @@ from aioproducer.core.transaction_requests import (
     offset_commit_codes,
     partition_codes,
 )
-from aioproducer.core.transaction_states import TRANSITIONS, State
+from aioproducer.core.transactions.states import TRANSITIONS, State
 from aioproducer.errors import (
     AuthenticationError,
     BrokerError,

@@ -19,25 +19,25 @@ from typing import Any, NamedTuple, cast
 import anyio
 import anyio.abc
 
-from aioproducer.accumulator import AccumulatorSettings, RecordAccumulator
-from aioproducer.buffer_pool import BufferPool
+from aioproducer.accumulator.accumulator import AccumulatorSettings, RecordAccumulator
+from aioproducer.accumulator.buffer_pool import BufferPool
 from aioproducer.config import ProducerConfig
-from aioproducer.coordinator import Coordinator
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.transaction_handle import TransactionHandle
-from aioproducer.core.transactions import TransactionManager
-from aioproducer.core.writer_shape import shape_of
+from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.manager import TransactionManager
+from aioproducer.core.transactions.writer_shape import shape_of
+from aioproducer.engine.foreign import ForeignTasks
+from aioproducer.engine.sender import Sender
+from aioproducer.engine.unobserved import UnobservedFailures
 from aioproducer.errors import ForkedProcess, ProducerClosed, ProducerDied, ProducerStateError, WrongEventLoop
-from aioproducer.foreign import ForeignTasks
 from aioproducer.hot import Appender, Lane, OpenBatch, count_fork
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
-from aioproducer.sender import Sender
-from aioproducer.shared_acknowledgements import SharedAcknowledgements
-from aioproducer.transactions import Transactions
-from aioproducer.unobserved import UnobservedFailures
+from aioproducer.transactions.carrier import Coordinator
+from aioproducer.transactions.link import Transactions
+from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
 __all__ = ["Attachment", "Engine"]
 

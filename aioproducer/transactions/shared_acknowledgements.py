@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from aioproducer.accumulator import RecordAccumulator
+from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
-from aioproducer.core.shared_writes import Ownership, SharedWrites, shared_partition
+from aioproducer.core.transactions.sharing import Ownership, SharedWrites, shared_partition
 from aioproducer.errors import AuthenticationError, KafkaError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.error_codes import ErrorCode, broker_error

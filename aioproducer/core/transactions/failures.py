@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aioproducer.core.transaction_errors import Action
+from aioproducer.core.transactions.errors import Action
 from aioproducer.errors import (
     CommitFailed,
     CommitUnknown,

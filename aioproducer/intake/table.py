@@ -21,12 +21,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from aioproducer.accumulator import PoolClosed
+from aioproducer.accumulator.accumulator import PoolClosed
 from aioproducer.arguments import check_plain_hook
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import TopicMetadata
 from aioproducer.delivery import ProduceResult
-from aioproducer.engine import Engine
+from aioproducer.engine.engine import Engine
 from aioproducer.errors import (
     ConfigError,
     DeliveryError,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from aioproducer.core.transaction_requests import CoordinatorKey
+from aioproducer.core.transactions.requests import CoordinatorKey
 from aioproducer.errors import BrokerError
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.message import Request

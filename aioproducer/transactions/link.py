@@ -13,11 +13,11 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 
-from aioproducer.accumulator import RecordAccumulator
+from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.transaction_operations import Operation
-from aioproducer.core.transaction_states import State
-from aioproducer.core.transactions import PREPARE, TransactionManager
+from aioproducer.core.transactions.manager import PREPARE, TransactionManager
+from aioproducer.core.transactions.operation import Operation
+from aioproducer.core.transactions.states import State
 from aioproducer.errors import CommitUnknown, KafkaError, KafkaTimeoutError, TransactionAbortable, TransactionStateError
 from aioproducer.types import TopicPartition
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import IntEnum, auto
 
-from aioproducer.core.transaction_requests import Rpc
+from aioproducer.core.transactions.requests import Rpc
 from aioproducer.protocol.error_codes import ErrorCode
 
 __all__ = ["Action", "action_for", "action_for_batch", "decisive_code", "may_be_done"]

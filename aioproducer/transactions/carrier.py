@@ -13,9 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from aioproducer.core.backoff import ExponentialBackoff
-from aioproducer.core.transaction_markers import markers_written
-from aioproducer.core.transaction_requests import CoordinatorRequest, Rpc
-from aioproducer.core.transactions import FIRST_PARTITIONS_BACKOFF, Pause, TransactionManager
+from aioproducer.core.transactions.manager import FIRST_PARTITIONS_BACKOFF, Pause, TransactionManager
+from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
+from aioproducer.core.transactions.transaction_markers import markers_written
 from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, cast
 
 from aioproducer.delivery import BatchFailure
+from aioproducer.engine.foreign import ForeignTasks
 from aioproducer.errors import DeliveryError, ForkedProcess, TransactionAborted, WrongEventLoop
-from aioproducer.foreign import ForeignTasks
 from aioproducer.types import TopicPartition
 
 __all__ = ["UnobservedFailures"]

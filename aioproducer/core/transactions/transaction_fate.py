@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from functools import partial
 
-from aioproducer.core.coordinator_query import CoordinatorQuery
-from aioproducer.core.described_transaction import described_transaction
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.described_transaction import described_transaction
+from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.queries import CoordinatorQuery
 from aioproducer.protocol.messages import DescribedTransaction
 
 __all__ = ["Fate", "transaction_fate"]

@@ -6,8 +6,8 @@ logs, too, meets CONCURRENT_TRANSACTIONS.
 
 from __future__ import annotations
 
-from aioproducer.core.coordinator_query import CoordinatorQuery
-from aioproducer.core.transaction_requests import CoordinatorKey, CoordinatorType
+from aioproducer.core.transactions.queries import CoordinatorQuery
+from aioproducer.core.transactions.requests import CoordinatorKey, CoordinatorType
 from aioproducer.protocol.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
 
 __all__ = ["markers_written"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 
-from aioproducer.core.transaction_handle import TransactionHandle
+from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.errors import KafkaError, TransactionAbortable, TransactionStateError
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 

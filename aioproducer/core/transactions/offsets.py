@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeAlias
 
-from aioproducer.core.coordinator_query import CoordinatorQuery, query_error
-from aioproducer.core.transaction_requests import CoordinatorKey, CoordinatorType
+from aioproducer.core.transactions.queries import CoordinatorQuery, query_error
+from aioproducer.core.transactions.requests import CoordinatorKey, CoordinatorType
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (

@@ -22,14 +22,14 @@ from uuid import UUID
 import anyio
 import anyio.abc
 
-from aioproducer.accumulator import RecordAccumulator
-from aioproducer.compressor import Compressor
+from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.config import ProducerConfig
 from aioproducer.core.answers import match_answers
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.verdicts import Verdict, may_be_written, produce_verdict
+from aioproducer.engine.compressor import Compressor
 from aioproducer.errors import (
     AuthenticationError,
     BrokerError,
@@ -53,8 +53,8 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder
-from aioproducer.shared_acknowledgements import SharedAcknowledgements
-from aioproducer.transactions import Transactions
+from aioproducer.transactions.link import Transactions
+from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
 __all__ = ["Sender"]
 

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from aioproducer.deadline import Deadline
+from aioproducer.engine.deadline import Deadline
 
 __all__ = ["ForeignTasks"]
 

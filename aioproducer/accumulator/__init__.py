@@ -1,0 +1,1 @@
+"""Where records wait: batches for each partition, and the memory that they share."""

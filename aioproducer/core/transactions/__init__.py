@@ -1,0 +1,1 @@
+"""What a transaction does next, decided without a loop, a clock or a socket."""

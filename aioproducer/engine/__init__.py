@@ -1,0 +1,1 @@
+"""What runs while a producer is open: the engine and its sender, in one event loop."""

@@ -1,0 +1,1 @@
+"""How records get in: one by one, many at a time, and as tables."""
