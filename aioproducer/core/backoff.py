@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ExponentialBackoff"]
+from aioproducer.config import ProducerConfig
+
+__all__ = ["ExponentialBackoff", "retry_backoff"]
 
 _MAX_EXPONENT = 62  # beyond it every pause is the longest one
 
@@ -22,3 +24,8 @@ class ExponentialBackoff:
         """The pause after ``attempts`` failures beyond the first; ``random`` is from 0 to 1."""
         pause = min(self.max_s, self.initial_s * self.multiplier ** min(max(attempts, 0), _MAX_EXPONENT))
         return pause * (1 - self.jitter + 2 * self.jitter * random)
+
+
+def retry_backoff(config: ProducerConfig) -> ExponentialBackoff:
+    """The pauses between retries that the configuration asks for."""
+    return ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)

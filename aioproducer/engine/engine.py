@@ -22,7 +22,7 @@ import anyio.abc
 from aioproducer.accumulator.accumulator import AccumulatorSettings, RecordAccumulator
 from aioproducer.accumulator.buffer_pool import BufferPool
 from aioproducer.config import ProducerConfig
-from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.manager import TransactionManager
@@ -156,7 +156,7 @@ class Engine:
         return SharedAcknowledgements(
             self.accumulator,
             self.client,
-            _retry_backoff(self.config),
+            retry_backoff(self.config),
             self.config.request_timeout_ms / 1000,
             random=random.random,
             wake=self._wake,
@@ -188,7 +188,7 @@ class Engine:
         coordinator = Coordinator(
             manager,
             self.client,
-            _retry_backoff(config),
+            retry_backoff(config),
             config.request_timeout_ms / 1000,
             has_unsettled=lambda: self.accumulator.has_unsettled,
             random=random.random,
@@ -407,16 +407,12 @@ async def _endless(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     raise RuntimeError(f"{run!r} ended, although nobody asked it to")
 
 
-def _retry_backoff(config: ProducerConfig) -> ExponentialBackoff:
-    return ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-
-
 def _settings(config: ProducerConfig, codec: Codec) -> AccumulatorSettings:
     return AccumulatorSettings(
         batch_size=config.batch_size,
         linger_s=config.linger_ms / 1000,
         delivery_timeout_s=config.delivery_timeout_ms / 1000,
-        retry_backoff=_retry_backoff(config),
+        retry_backoff=retry_backoff(config),
         max_request_size=config.max_request_size,
         codec=codec,
         compression_level=config.compression_level,

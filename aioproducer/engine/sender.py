@@ -25,7 +25,7 @@ import anyio.abc
 from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.config import ProducerConfig
 from aioproducer.core.answers import match_answers
-from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.verdicts import Verdict, may_be_written, produce_verdict
@@ -99,7 +99,7 @@ class Sender:
         self._codec = codec
         self._random = random
         self._request_timeout_s = config.request_timeout_ms / 1000
-        self._retry_backoff = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._retry_backoff = retry_backoff(config)
         self._loop = asyncio.get_running_loop()
         self._compressor = Compressor(codec, config.compression_level)
         self._wakeup: asyncio.Future[None] | None = None

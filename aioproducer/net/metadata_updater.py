@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 import anyio
 
 from aioproducer.config import ProducerConfig
-from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.cluster import ClusterMetadata
 from aioproducer.errors import KafkaError, ProtocolError
 from aioproducer.net.connection import Check
@@ -71,7 +71,7 @@ class MetadataUpdater:
         self._on_news = on_news
         self._rebootstrap = rebootstrap
         self._loop = asyncio.get_running_loop()
-        self._retry = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._retry = retry_backoff(config)
         self._max_age_s = config.metadata_max_age_ms / 1000
         self._trigger_s: float | None = None
         if config.metadata_recovery_strategy == "rebootstrap":

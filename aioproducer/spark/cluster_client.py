@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from aioproducer.config import ProducerConfig
-from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.backoff import retry_backoff
 from aioproducer.errors import AuthenticationError, BrokerError, KafkaError, KafkaTimeoutError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.message import Request, Response
@@ -34,7 +34,7 @@ class ClusterClient:
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
         self._random = Random()
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._backoff = retry_backoff(config)
 
     async def __aenter__(self) -> Self:
         client_id = self._config.client_id or "aioproducer-spark"

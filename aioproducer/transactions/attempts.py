@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 
 from aioproducer.config import ProducerConfig
-from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.backoff import retry_backoff
 from aioproducer.errors import (
     CommitFailed,
     ConfigError,
@@ -74,7 +74,7 @@ class Attempts:
         self._most = most
         self._made = 0
         self._transactional_id = config.transactional_id
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._backoff = retry_backoff(config)
         self._random = random
 
     def after(self, error: KafkaError) -> Next:

@@ -14,8 +14,8 @@ from contextlib import suppress
 
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.transactions.manager import FIRST_PARTITIONS_BACKOFF, Pause, TransactionManager
+from aioproducer.core.transactions.queries import markers_written
 from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
-from aioproducer.core.transactions.transaction_markers import markers_written
 from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient
 

@@ -26,9 +26,8 @@ from aioproducer.core.transactions.failures import commit_unknown
 from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.manager import TransactionManager
 from aioproducer.core.transactions.offsets import committed_offsets
-from aioproducer.core.transactions.open_transaction import open_transaction
 from aioproducer.core.transactions.operation import Operation
-from aioproducer.core.transactions.transaction_fate import Fate, transaction_fate
+from aioproducer.core.transactions.queries import Fate, open_transaction, transaction_fate
 from aioproducer.errors import (
     BrokerError,
     CommitUnknown,

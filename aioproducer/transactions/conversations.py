@@ -16,7 +16,7 @@ from random import Random
 from typing import TypeVar
 
 from aioproducer.config import ProducerConfig
-from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.manager import TransactionManager
 from aioproducer.core.transactions.queries import CoordinatorQuery, is_of_another_broker, query_error
@@ -66,7 +66,7 @@ class Coordination:
         self._config = config
         self._random = random
         self._client = NetworkClient(config, client_id=client_id, random=random, on_ready=_nothing)
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._backoff = retry_backoff(config)
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._coordinators: dict[CoordinatorKey, int] = {}
         self._waiting: set[asyncio.Timeout] = set()

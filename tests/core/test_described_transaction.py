@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.core.transactions.described_transaction import described_transaction
+from aioproducer.core.transactions.queries import described_transaction
 from aioproducer.core.transactions.requests import CoordinatorKey, CoordinatorType
 from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.protocol.error_codes import ErrorCode

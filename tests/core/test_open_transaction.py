@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.core.transactions.open_transaction import open_transaction
+from aioproducer.core.transactions.queries import open_transaction
 from aioproducer.protocol.error_codes import ErrorCode
 from tests.core.described import answer
 

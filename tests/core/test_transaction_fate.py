@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.core.transactions.handle import TransactionHandle
-from aioproducer.core.transactions.transaction_fate import Fate, transaction_fate
+from aioproducer.core.transactions.queries import Fate, transaction_fate
 from aioproducer.protocol.error_codes import ErrorCode
 from tests.core.described import answer
 
