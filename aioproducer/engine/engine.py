@@ -1,8 +1,7 @@
 """The running parts of a producer, wired together, and the one task that owns all their tasks but the user's.
 
-An `Engine` lives from a producer's start to its close, in one event loop and one process. If any of its tasks ends
-without being asked to - a bug, a foreign ``task.cancel()`` - the engine *dies*: every record that waits is told, and
-every waiting and later call fails with the cause. Nothing is ever left waiting for a task that is gone.
+If any of these tasks ends without being asked to, the engine dies (`Lifetime`), and every record that waits fails with the
+cause.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import asyncio
 import logging
 import os
 import weakref
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, NamedTuple, cast
 
@@ -30,8 +28,9 @@ from aioproducer.core.transactions.writer_shape import shape_of
 from aioproducer.engine.foreign import ForeignTasks
 from aioproducer.engine.sender import Sender
 from aioproducer.engine.unobserved import UnobservedFailures
-from aioproducer.errors import ForkedProcess, ProducerClosed, ProducerDied, ProducerStateError, WrongEventLoop
+from aioproducer.errors import ProducerDied
 from aioproducer.hot import Appender, Lane, OpenBatch, count_fork
+from aioproducer.lifetime import Lifetime, Refusals
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
@@ -43,21 +42,13 @@ __all__ = ["Attachment", "Engine"]
 
 logger = logging.getLogger("aioproducer")
 
-_forks = 0
-
 
 def _nobody() -> None:
     return None
 
 
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-    count_fork()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_fork)
+    os.register_at_fork(after_in_child=count_fork)
 
 #: Without idempotence the broker cannot put retries into order, so a partition has one batch in flight - unless nothing
 #: is ever sent twice.
@@ -71,11 +62,21 @@ class Attachment(NamedTuple):
     writer: int
 
 
-class Engine:
+class Engine(Lifetime):
     """Everything that runs while a producer is open.
 
     With an ``attachment`` it writes into that transaction only.
     """
+
+    refusals = Refusals(
+        dead="An internal task of the producer {what}; nothing more will be sent. Close this producer and start another "
+        "one.",
+        forked="The producer was started in process {there}, and this is its fork {here}: connections and sequences cannot "
+        "be shared. Make a producer in each process, or start it after the fork.",
+        closed="The producer is closed or closing; it takes no more records.",
+        elsewhere="The producer was started in another event loop. Use it in that loop, make one for each loop, or take "
+        "SyncProducer to send from threads.",
+    )
 
     def __init__(
         self,
@@ -86,19 +87,12 @@ class Engine:
         appender: Appender,
         attachment: Attachment | None = None,
     ) -> None:
-        self.loop = asyncio.get_running_loop()
+        super().__init__()
         self.config = config
         self.metrics = metrics
-        self.died: ProducerDied | None = None
-        self.closing = False
         self.foreign = ForeignTasks(self.loop)
         self.appender = appender
         self._burst_of: Callable[[], asyncio.Task[Any] | None] = _nobody
-        self._waiting: set[asyncio.Timeout] = set()
-        self._forks = _forks
-        self._pid = os.getpid()
-        self._stopping = False
-        self._task: asyncio.Task[None] | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._keys_choose: bool | None = None
         self._has_short_way = False
@@ -207,13 +201,7 @@ class Engine:
 
     def start(self) -> None:
         """Start the tasks; waits for nothing."""
-        self._task = self.loop.create_task(self._run(), name="aioproducer")
-        self._task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """A task that is cancelled before its first step runs nothing, not even its clean-up."""
-        if self.died is None and not self._stopping:
-            self._die(None)
+        self._run_in_task(self._run(), "aioproducer")
 
     async def _run(self) -> None:
         cause: BaseException | None = None
@@ -235,29 +223,19 @@ class Engine:
         finally:
             self._tasks = None
             try:
-                if not self._stopping:
-                    self._die(cause)
+                self._die(cause)
             finally:
                 await self.client.close()
 
     def _die(self, cause: BaseException | None) -> None:
-        what = (
-            "was cancelled from outside"
-            if cause is None or isinstance(cause, asyncio.CancelledError)
-            else f"raised {cause!r}"
-        )
-        self.died = ProducerDied(
-            f"An internal task of the producer {what}; nothing more will be sent. Close this producer and start another one."
-        )
-        self.died.__cause__ = cause
-        self.appender.detach()
-        logger.error("%s", self.died, exc_info=cause)
-        try:
-            self.accumulator.fail_all(self.died, self.loop.time())
-            if self.transactions is not None:
-                self.transactions.close(self.died)
-        finally:
-            self._interrupt()
+        if not self._stopping:
+            self.appender.detach()
+        super()._die(cause)
+
+    def _give_up(self, error: ProducerDied) -> None:
+        self.accumulator.fail_all(error, self.loop.time())
+        if self.transactions is not None:
+            self.transactions.close(error)
 
     def close_intake(self) -> None:
         """Take no more records; every call that waits to put one in ends now."""
@@ -266,21 +244,9 @@ class Engine:
         self.accumulator.close(self.loop.time())
         self._interrupt()
 
-    @contextmanager
-    def interrupting(self, limit: asyncio.Timeout) -> Generator[None]:
-        """Let the end of the engine end this wait: its timeout then expires at once, and `refusal` says why."""
-        self._waiting.add(limit)
-        try:
-            yield
-        finally:
-            self._waiting.discard(limit)
-
     def _interrupt(self) -> None:
         self.pool.close()
-        for limit in list(self._waiting):
-            if not limit.expired():  # one that has just run out, and whose task has not run yet, cannot be moved
-                limit.reschedule(self.loop.time())
-        self._waiting.clear()
+        super()._interrupt()
 
     async def stop(self) -> None:
         """End all tasks and connections; whatever has no outcome by now must have been given up before.
@@ -306,40 +272,7 @@ class Engine:
         """Run foreign work - an async interceptor - in a task for which closing waits, within its time."""
         self.foreign.spawn(work, name)
 
-    # -- who may use it -----------------------------------------------------------------------------------------------
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether records may be put in, from here and now."""
-        return (
-            not self.closing
-            and self.died is None
-            and self._forks == _forks
-            and asyncio._get_running_loop() is self.loop
-        )
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this process is a fork of the one that started the engine."""
-        return self._forks != _forks
-
-    def refusal(self) -> ProducerStateError:
-        """Why it is not usable."""
-        if self.is_forked:
-            return ForkedProcess(
-                f"The producer was started in process {self._pid}, and this is its fork {os.getpid()}: connections and "
-                "sequences cannot be shared. Make a producer in each process, or start it after the fork."
-            )
-        if self.died is not None:
-            fresh = ProducerDied(str(self.died))
-            fresh.__cause__ = self.died.__cause__
-            return fresh
-        if self.closing:
-            return ProducerClosed("The producer is closed or closing; it takes no more records.")
-        return WrongEventLoop(
-            "The producer was started in another event loop. Use it in that loop, make one for each loop, or take "
-            "SyncProducer to send from threads."
-        )
+    # -- records without the intake -----------------------------------------------------------------------------------
 
     def open_short_way(self, keys_choose: bool | None) -> None:
         """Let records be appended without the `Intake` where there is nothing to decide, as long as the engine is usable.

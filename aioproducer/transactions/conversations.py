@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from math import inf
@@ -24,15 +23,12 @@ from aioproducer.core.transactions.requests import CoordinatorKey, find_coordina
 from aioproducer.errors import (
     AuthenticationError,
     BrokerError,
-    ForkedProcess,
     KafkaError,
     KafkaTimeoutError,
     ProducerClosed,
-    ProducerDied,
-    ProducerStateError,
     UnsupportedVersion,
-    WrongEventLoop,
 )
+from aioproducer.lifetime import Lifetime, Refusals
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.transactions.carrier import Coordinator
@@ -57,30 +53,34 @@ class Tried:
     error: KafkaError | None = None
 
 
-class Coordination:
-    """One pool of connections, and all calls that wait on it. To be made in a running event loop."""
+class Coordination(Lifetime):
+    """One pool of connections, and all calls that wait on it. To be created in a running event loop."""
+
+    refusals = Refusals(
+        dead="An internal task of the coordinator client {what}; nothing more will be asked. Close it and start another "
+        "one.",
+        forked="The coordinator client was started in process {there}, and this is its fork {here}: connections cannot be "
+        "shared. Make one in each process, or start it after the fork.",
+        closed="The coordinator client was closed meanwhile.",
+        elsewhere="The coordinator client was started in another event loop. Use it in that loop, or make one for each "
+        "loop.",
+    )
 
     def __init__(self, config: ProducerConfig, client_id: str, random: Random) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.died: ProducerDied | None = None
+        super().__init__()
         self._config = config
         self._random = random
         self._client = NetworkClient(config, client_id=client_id, random=random, on_ready=_nothing)
         self._backoff = retry_backoff(config)
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._coordinators: dict[CoordinatorKey, int] = {}
-        self._waiting: set[asyncio.Timeout] = set()
-        self._pid = os.getpid()
-        self._stopping = False
         self._transaction_version = 0
-        self._task: asyncio.Task[None] | None = None
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Let the connections live; waits for nothing."""
-        self._task = self.loop.create_task(self._run(), name="aioproducer coordinator client")
-        self._task.add_done_callback(self._ended)
+        self._run_in_task(self._run(), "aioproducer coordinator client")
 
     async def _run(self) -> None:
         cause: BaseException | None = None
@@ -93,65 +93,13 @@ class Coordination:
             self._die(cause)
             await self._client.close()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """A task that is cancelled before its first step runs nothing, not even its clean-up."""
-        self._die(None if task.cancelled() else task.exception())
-
-    def _die(self, cause: BaseException | None) -> None:
-        if self._stopping or self.died is not None:
-            return
-        is_cancelled = cause is None or isinstance(cause, asyncio.CancelledError)
-        what = "was cancelled from outside" if is_cancelled else f"raised {cause!r}"
-        self.died = ProducerDied(
-            f"An internal task of the coordinator client {what}; nothing more will be asked. Close it and start another one."
-        )
-        self.died.__cause__ = cause
-        logger.error("%s", self.died, exc_info=cause)
-        self._interrupt()
-
     async def stop(self) -> None:
         """End every waiting call and all connections. Cancellation: they are ended all the same."""
-        self._stopping = True
+        self.closing = self._stopping = True
         self._interrupt()
         await self._client.close()
         if self._task is not None:
             await asyncio.wait([self._task])
-
-    def _interrupt(self) -> None:
-        for limit in self._waiting:
-            if not limit.expired():  # one that has just run out, and whose task has not run yet, cannot be moved
-                limit.reschedule(self.loop.time())
-        self._waiting.clear()
-
-    # -- who may use it -----------------------------------------------------------------------------------------------
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this process is a fork of the one that it was started in."""
-        return self._pid != os.getpid()
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether coordinators can be asked, from here and now."""
-        is_over = self._stopping or self.died is not None
-        return not is_over and asyncio._get_running_loop() is self.loop and not self.is_forked
-
-    def refusal(self) -> ProducerStateError:
-        """Why it is not usable."""
-        if self.is_forked:
-            return ForkedProcess(
-                f"The coordinator client was started in process {self._pid}, and this is its fork {os.getpid()}: "
-                "connections cannot be shared. Make one in each process, or start it after the fork."
-            )
-        if self.died is not None:
-            fresh = ProducerDied(str(self.died))
-            fresh.__cause__ = self.died.__cause__
-            return fresh
-        if self._stopping:
-            return ProducerClosed("The coordinator client was closed meanwhile.")
-        return WrongEventLoop(
-            "The coordinator client was started in another event loop. Use it in that loop, or make one for each loop."
-        )
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
@@ -165,10 +113,10 @@ class Coordination:
         limit = asyncio.timeout_at(None if deadline == inf else deadline)
         try:
             async with limit:
-                self._waiting.add(limit)
-                if not self._client.connected_nodes():
-                    await self._client.wait_ready(inf)
-                return await work(tried)
+                with self.interrupting(limit):
+                    if not self._client.connected_nodes():
+                        await self._client.wait_ready(inf)
+                    return await work(tried)
         except (TimeoutError, ProducerClosed) as error:
             if not self.is_usable:
                 raise self.refusal() from None
@@ -179,8 +127,6 @@ class Coordination:
             where = "" if self._client.connected_nodes() else f", and no broker of {servers} is connected"
             why = "." if last is None else f": {last}"
             raise KafkaTimeoutError(f"{what} was not over in time{where}{why}") from last
-        finally:
-            self._waiting.discard(limit)
 
     # -- conversations ------------------------------------------------------------------------------------------------
 
