@@ -40,7 +40,7 @@ from aioproducer.errors import (
     TransactionStateError,
     UnknownTimeout,
 )
-from aioproducer.hot import RECORD_COST, Appender, ShortWay
+from aioproducer.hot import RECORD_COST, Appender, FastPath
 from aioproducer.intake.many import SendMany, SendManyProgress, check_values
 from aioproducer.intake.records import Intake, SerializedRecord, run_now, whole_record
 from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat, send_table
@@ -73,7 +73,7 @@ _client_numbers = itertools.count(1)
 _BURST_BYTES = 256 * 1024
 
 
-class Producer(ShortWay):
+class Producer(FastPath):
     """Sends records to Kafka from one event loop.
 
     ::
@@ -218,7 +218,7 @@ class Producer(ShortWay):
         self._shared = None if self._attachment is None else self._engine.shared
         self._engine.start()
         if self._intake.is_plain:
-            self._engine.open_short_way(self._intake.keys_choose)
+            self._engine.open_fast_path(self._intake.keys_choose)
         return self
 
     async def __aenter__(self) -> Self:
@@ -368,7 +368,7 @@ class Producer(ShortWay):
         """What a subclass does in its own ``enqueue`` is done for ``send``, too."""
         super().__init_subclass__(**more)
         if cls.enqueue is not Producer.enqueue and cls.send is Producer.send:
-            setattr(cls, "send", cls._send_by_enqueue)  # noqa: B010 - a type checker knows the method as `ShortWay` has it
+            setattr(cls, "send", cls._send_by_enqueue)  # noqa: B010 - a type checker knows the method as `FastPath` has it
 
     async def _send(
         self,
@@ -381,7 +381,7 @@ class Producer(ShortWay):
         on_delivery: DeliveryCallback | None,
         timeout: float | None,
     ) -> RecordMetadata:
-        """The long way of `send`, where the time is limited, or `enqueue` has one."""
+        """The slow path of `send`, where the time is limited, or `enqueue` has one."""
         return await self._acknowledged(
             lambda: self._enqueue(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout), timeout
         )
@@ -445,7 +445,7 @@ class Producer(ShortWay):
         on_delivery: DeliveryCallback | None,
         timeout: float | None,
     ) -> Delivery:
-        """The long way of `enqueue`, where something must be decided or awaited, or is wrong."""
+        """The slow path of `enqueue`, where something must be decided or awaited, or is wrong."""
         timeout = check_timeout(timeout, InvalidRecord)
         check_hook("on_delivery", on_delivery, "the Delivery")
         engine = self._usable()
@@ -490,7 +490,7 @@ class Producer(ShortWay):
         timestamp_ms: int | None,
         on_delivery: DeliveryCallback | None,
     ) -> Delivery:
-        """The long way of `enqueue_nowait`."""
+        """The slow path of `enqueue_nowait`."""
         check_hook("on_delivery", on_delivery, "the Delivery")
         engine = self._usable()
         if engine.transactions is not None:
@@ -888,7 +888,7 @@ class Producer(ShortWay):
         engine = self._engine
         if engine is None:
             raise (
-                ProducerClosed("The producer is closed. Enter it again, or make another one.")
+                ProducerClosed("The producer is closed. Re-enter it with `async with`, or create a new one.")
                 if self._closed
                 else NotStarted("The producer is not started: use it within `async with producer:`, or call start().")
             )

@@ -554,7 +554,7 @@ class SyncProducer:
             raise (
                 NotStarted("The producer is not started: use it within `with producer:`, or call start().")
                 if self._report is None
-                else ProducerClosed("The producer is closed. Enter it again, or make another one.")
+                else ProducerClosed("The producer is closed. Re-enter it with `async with`, or create a new one.")
             )
         if self._producer.is_forked:
             raise ForkedProcess(
@@ -680,7 +680,7 @@ class _Feed:
         self._is_idle = True
 
     def put(self, item: object) -> bool:
-        """Hand an item over, and wait where too many were not taken; answers whether more may come."""
+        """Hand an item over, and wait where too many were not taken; returns whether more may come."""
         with self._lock:
             self._items.append(item)
             was_idle, self._is_idle = self._is_idle, False
@@ -691,7 +691,7 @@ class _Feed:
         return True
 
     def wait(self) -> bool:
-        """Wait until everything was taken; answers whether more may come. Raises what the taker raised."""
+        """Wait until everything was taken; returns whether more may come. Raises what the taker raised."""
         return self._taking is None or self._taking.result()
 
     async def _take_all(self) -> bool:

@@ -17,7 +17,7 @@ from aioproducer.testing import FakeBroker
 
 
 async def register(producer: Producer, name: str) -> int:
-    """Write a registration; answers its number."""
+    """Write a registration; returns its number."""
     metadata = await producer.send(
         "registrations", json.dumps({"name": name}), key=name, headers={"type": "Registered"}
     )

@@ -1142,7 +1142,7 @@ def test_nothing_is_kept_of_a_topic_that_was_idle_for_long_but_its_sequences(cod
     ):
         assert not state
     assert rig.metrics.as_mapping() == before
-    assert lane.partition_count == 0, "who took the short way cannot put anything into it any more"
+    assert lane.partition_count == 0, "who took the fast path cannot put anything into it any more"
 
     rig.lead(dict.fromkeys(range(3), 1))
     rig.put(0)
@@ -1162,7 +1162,7 @@ def test_a_topic_is_not_forgotten_while_a_batch_of_it_is_under_way(why: str, rig
     lane = rig.accumulator.lanes["t"]
 
     forget(rig)
-    assert lane.partition_count == 0, "nobody takes the short way past those who wait for the topic"
+    assert lane.partition_count == 0, "nobody takes the fast path past those who wait for the topic"
     rig.lead(dict.fromkeys(range(3), 1))
     rig.accumulator.reroute(1001.0)
     for expired in rig.drain(1001.0):

@@ -281,7 +281,7 @@ def test_what_cannot_be_attached_is_refused_at_once(handle: Any, options: dict[s
         Producer.attach(cast(TransactionHandle, handle), "localhost:9092", **options)
 
 
-async def test_records_for_a_known_topic_take_the_short_way(broker: FakeBroker) -> None:
+async def test_records_for_a_known_topic_take_the_fast_path(broker: FakeBroker) -> None:
     async with shared(broker) as (owner, handle):
         async with attached(broker, handle) as writer:
             await writer.send("orders", b"one", partition=0)

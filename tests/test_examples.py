@@ -104,7 +104,7 @@ def test_the_example_runs_on_real_kafka_and_says_what_it_should(
 
 
 def run(name: str, directory: Path, **variables: str) -> str:
-    """Run an example in that directory; answers what it printed."""
+    """Run an example in that directory; returns what it printed."""
     environment = {variable: text for variable, text in os.environ.items() if not variable.startswith("KAFKA_")}
     runner = ["-m", "pytest"] if "testing" in name else []
     done = subprocess.run(

@@ -257,7 +257,7 @@ async def test_a_full_buffer_makes_senders_wait_and_serves_them_in_order(broker:
 
 
 async def test_nobody_overtakes_those_who_wait_for_a_topic(broker: FakeBroker) -> None:
-    """Not even by the short way into the batch that the first of them has opened."""
+    """Not even by the fast path into the batch that the first of them has opened."""
     async with opened(broker) as producer:
 
         async def send_two() -> None:
@@ -797,7 +797,7 @@ async def test_failures_of_a_bulk_that_ends_without_an_answer_are_told(broker: F
         await until(lambda: len(told) == 20)
 
 
-async def test_who_never_waits_goes_the_short_way_for_ever(broker: FakeBroker) -> None:
+async def test_who_never_waits_goes_the_fast_path_for_ever(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         await producer.send("orders", b"")
         longest = 0

@@ -10,12 +10,12 @@ import pytest
 
 from aioproducer.delivery import BatchFailure, Delivery, ProduceResult
 from aioproducer.errors import BrokerError, KafkaError, NotWritten, SendManyError, Unknown
-from aioproducer.hot import Appender, ShortWay
+from aioproducer.hot import Appender, FastPath
 from aioproducer.intake.many import SendMany
 from aioproducer.types import SendManyResult, TopicPartition
 
 
-class Topic(ShortWay):
+class Topic(FastPath):
     """Partitions that acknowledge a record at once, unless they are stalled or refuse it; and a clock."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Topic(ShortWay):
         self.accepted = 0
         self.unobserved_records = 0
         self._offsets: dict[int, int] = {}
-        # Detached: every record takes the long way.
+        # Detached: every record takes the slow path.
         self.appender = Appender(self.enqueue, self.enqueue, self.enqueue, 1)  # type: ignore[arg-type]
 
     def check_waiter(self, loop: object) -> None:

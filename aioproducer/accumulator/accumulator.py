@@ -200,7 +200,7 @@ class RecordAccumulator:
         size: int,
         now: float,
     ) -> Delivery | None:
-        """Put the record at the end of its partition, or answer None where there is no room for it yet.
+        """Put the record at the end of its partition, or return None where there is no room for it yet.
 
         ``partition`` None: wherever records without a key go now. ``size`` is an upper bound of the encoded record.
         """
@@ -393,7 +393,7 @@ class RecordAccumulator:
         self.pool.release(BATCH_OVERHEAD)
 
     def filled(self, batch: OpenBatch) -> None:
-        """The batch became full on the short way, which looks after nothing else."""
+        """The batch became full on the fast path, which looks after nothing else."""
         assert isinstance(batch, ProducerBatch)
         self.replace(batch.partition, batch.created_at)  # full is full, whatever the time
         self._wake_sender()
@@ -755,7 +755,7 @@ class RecordAccumulator:
             self._to_seal.append(batch)
 
     def _seal(self, batch: ProducerBatch) -> bool:
-        """Fix the bytes of a batch now, or have a worker do it; answers whether they are fixed."""
+        """Fix the bytes of a batch now, or have a worker do it; returns whether they are fixed."""
         if batch.encoded is not None:
             return True
         if batch.is_sealing:

@@ -145,7 +145,7 @@ class ProducerBatch(OpenBatch):
         self.is_sealing = False
 
     def seal(self, codec: Codec, level: int | None) -> float:
-        """Close and compress at once; answers the compression ratio."""
+        """Close and compress at once; returns the compression ratio."""
         builder = self.close()
         uncompressed = builder.size
         self.sealed(encode_batch(builder, codec, level))

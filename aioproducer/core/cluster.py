@@ -106,7 +106,7 @@ class ClusterMetadata:
     # -- learning -----------------------------------------------------------------------------------------------------
 
     def touch(self, topic: str, now: float) -> bool:
-        """Note that a topic is in use; answers whether it is a new one."""
+        """Note that a topic is in use; returns whether it is a new one."""
         is_new = topic not in self._used_at
         self._used_at[topic] = now
         return is_new

@@ -72,7 +72,7 @@ class Engine(Lifetime):
         dead="An internal task of the producer {what}; nothing more will be sent. Close this producer and start another "
         "one.",
         forked="The producer was started in process {there}, and this is its fork {here}: connections and sequences cannot "
-        "be shared. Make a producer in each process, or start it after the fork.",
+        "be shared. Create a producer in each process, or start it after the fork.",
         closed="The producer is closed or closing; it takes no more records.",
         elsewhere="The producer was started in another event loop. Use it in that loop, make one for each loop, or take "
         "SyncProducer to send from threads.",
@@ -95,7 +95,7 @@ class Engine(Lifetime):
         self._burst_of: Callable[[], asyncio.Task[Any] | None] = _nobody
         self._tasks: anyio.abc.TaskGroup | None = None
         self._keys_choose: bool | None = None
-        self._has_short_way = False
+        self._has_fast_path = False
         self._transaction_version = 0
 
         codec = Codec[config.compression_type.upper()]
@@ -274,17 +274,17 @@ class Engine(Lifetime):
 
     # -- records without the intake -----------------------------------------------------------------------------------
 
-    def open_short_way(self, keys_choose: bool | None) -> None:
+    def open_fast_path(self, keys_choose: bool | None) -> None:
         """Let records be appended without the `Intake` where there is nothing to decide, as long as the engine is usable.
 
         With transactions, within each of them only.
         """
-        self._has_short_way, self._keys_choose = True, keys_choose
+        self._has_fast_path, self._keys_choose = True, keys_choose
         if self.transactions is None or self.transactions.takes_records:
             self._attach()
 
     def _attach(self) -> None:
-        if not self._has_short_way or self.closing:
+        if not self._has_fast_path or self.closing:
             return
         self.appender.attach(
             self.loop,
@@ -298,14 +298,14 @@ class Engine(Lifetime):
         )
 
     def _begin(self, topic: str, lane: Lane, partition: int, size: int) -> OpenBatch | None:
-        """A batch for a record that took the short way, where that needs nobody to wait; partition -1: any."""
+        """A batch for a record that took the fast path, where that needs nobody to wait; partition -1: any."""
         known = self.client.topic(topic)
         if known is None or known.partition_count != lane.partition_count:
             return None
         return self.accumulator.begin(known, None if partition < 0 else partition, size, self.loop.time())
 
     def is_burst_of_one_task(self) -> bool:
-        """Begin a new burst; answers whether one task alone made the old one, and the one before that ended with it.
+        """Begin a new burst; returns whether one task alone made the old one, and the one before that ended with it.
 
         Only such a task must be made to pause. Many tasks that send one record each let the event loop run by
         themselves, and a pause would change their order.

@@ -39,7 +39,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def end(self, timeout: float, *, cancel: bool = False) -> bool:
-        """Wait for what was called through the portal, or cancel it, and for the thread; answers whether it has ended."""
+        """Wait for what was called through the portal, or cancel it, and for the thread; returns whether it has ended."""
         with suppress(RuntimeError):  # it has ended
             self.portal.start_task_soon(self.portal.stop, cancel)
         return self.join(timeout)
@@ -53,7 +53,7 @@ class LoopThread:
             self._last_is_done.set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end of the thread, so many seconds after what it does last; answers whether it has come.
+        """Wait for the end of the thread, so many seconds after what it does last; returns whether it has come.
 
         The seconds bound what others have left in the event loop: tasks that refuse to be cancelled.
         """

@@ -12,7 +12,7 @@ from aioproducer._twin import use_native
 from . import _append
 
 if TYPE_CHECKING or not use_native("aioproducer.hot._native"):
-    from ._append import RECORD_COST, Appender, Budget, Lane, OpenBatch, ShortWay, StickyPartition, count_fork
+    from ._append import RECORD_COST, Appender, Budget, FastPath, Lane, OpenBatch, StickyPartition, count_fork
     from ._delivery import Delivery, Outcome
 else:
     from ._native import (
@@ -20,19 +20,19 @@ else:
         Appender,
         Budget,
         Delivery,
+        FastPath,
         Lane,
         OpenBatch,
         Outcome,
-        ShortWay,
         StickyPartition,
         count_fork,
     )
 
     for name in ("send", "enqueue", "enqueue_nowait"):  # what a user reads is written once
         for attribute in ("__annotations__", "__doc__", "__qualname__"):
-            setattr(getattr(ShortWay, name), attribute, getattr(getattr(_append.ShortWay, name), attribute))
+            setattr(getattr(FastPath, name), attribute, getattr(getattr(_append.FastPath, name), attribute))
     # Whoever looks before calling - mocks, decorators that retry - must be told what it answers.
-    for call in (ShortWay.send, ShortWay.enqueue):
+    for call in (FastPath.send, FastPath.enqueue):
         if sys.version_info >= (3, 12):
             inspect.markcoroutinefunction(call)
         else:
@@ -43,10 +43,10 @@ __all__ = [
     "Appender",
     "Budget",
     "Delivery",
+    "FastPath",
     "Lane",
     "OpenBatch",
     "Outcome",
-    "ShortWay",
     "StickyPartition",
     "count_fork",
 ]

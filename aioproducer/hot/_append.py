@@ -1,8 +1,8 @@
-"""The short way of a record into an open batch, in plain Python: what it does is right by definition for the native twin.
+"""The fast path of a record into an open batch, in plain Python: what it does is right by definition for the native twin.
 
 Most records need no decision and no wait: their topic is known, their partition has an open batch with room, memory is
-free, and nobody stands in line for it. `Appender.append` puts such a record in, and answers None for every other one, which
-then takes the long way (``Intake``, ``RecordAccumulator``). The long way decides; what it decided - which batch is open,
+free, and nobody stands in line for it. `Appender.append` puts such a record in, and returns None for every other one, which
+then takes the slow path (``Intake``, ``RecordAccumulator``). The slow path decides; what it decided - which batch is open,
 which partition the records without a key stick to - it leaves in the `Lane` of the topic for those that follow.
 """
 
@@ -25,7 +25,7 @@ from ._delivery import Delivery, Outcome
 if TYPE_CHECKING:
     from aioproducer.types import Header, HeadersInput, ProducerRecord, RecordMetadata
 
-__all__ = ["RECORD_COST", "Appender", "Budget", "Lane", "OpenBatch", "ShortWay", "StickyPartition", "count_fork"]
+__all__ = ["RECORD_COST", "Appender", "Budget", "FastPath", "Lane", "OpenBatch", "StickyPartition", "count_fork"]
 
 #: Appending takes its time, too: for each record as much as so many bytes.
 RECORD_COST: Final = 192
@@ -102,7 +102,7 @@ class OpenBatch:
     def append(
         self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
     ) -> tuple[int, Delivery]:
-        """Add a record; answers how many bytes it took, and its handle."""
+        """Add a record; returns how many bytes it took, and its handle."""
         builder = self.builder
         assert builder is not None
         used = builder.append(timestamp_ms, key, value, headers)
@@ -137,7 +137,7 @@ class StickyPartition:
         self.turn = max(1, turn)
 
     def appended(self, size: int, batch_is_full: bool) -> bool:
-        """Note the bytes of an appended record; answers whether the next one should go elsewhere.
+        """Note the bytes of an appended record; returns whether the next one should go elsewhere.
 
         Switching waits until the batch is full, so that it does not leave a half-filled one behind, but not for ever.
         """
@@ -167,7 +167,7 @@ class Appender:
     """Puts records into open batches as long as there is nothing to decide.
 
     It works between `attach` and `detach`, in the event loop and the process of the former. ``send``, ``enqueue`` and
-    ``enqueue_nowait`` are the long ways, with the arguments of the `ShortWay`, all of them by position.
+    ``enqueue_nowait`` are the slow paths, with the arguments of the `FastPath`, all of them by position.
     """
 
     __slots__ = (
@@ -226,7 +226,7 @@ class Appender:
         """Begin to take records.
 
         ``filled(batch)`` is told of batches that are full. ``begin(topic, lane, partition, size)`` answers a batch with
-        room for a record, begins one, or answers None where that is to be decided the long way; partition -1: the next
+        room for a record, begins one, or returns None where that is to be decided on the slow path; partition -1: the next
         one to stick to. ``undo(batch)`` takes a batch back that stayed empty. ``max_size`` is the largest record in
         bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None where neither this nor the sticky
         choice is to be made here.
@@ -258,7 +258,7 @@ class Appender:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> Delivery | None:
-        """Put the record in, or answer None where it must take the long way; nothing was done then, and nothing raised."""
+        """Put the record in, or return None where it must take the slow path; nothing was done then, and nothing raised."""
         # All in one, as a call costs a tenth of the whole; what is rare is elsewhere.
         plain_headers: Sequence[Header] = ()
         if headers is not None:
@@ -355,7 +355,7 @@ class Appender:
         """Put in what can be of a list or tuple of values without keys, from ``values[at]`` on, into one batch.
 
         Answers how many records that were, the outcome that they share, as which ones, and the bytes of their values; or
-        None, where the first one must take the long way.
+        None, where the first one must take the slow path.
         """
         if type(values) is not list and type(values) is not tuple:  # nothing of the caller's may run in between
             return None
@@ -441,14 +441,14 @@ _NOT_PLAIN: Final[Any] = object()
 
 
 def _plain_bytes(content: object) -> Any:
-    """The bytes of a key or a value, None for none, or `_NOT_PLAIN` where the long way must look at it."""
+    """The bytes of a key or a value, None for none, or `_NOT_PLAIN` where the slow path must look at it."""
     if content is None or type(content) is bytes:
         return content
     return content.encode() if type(content) is str and content.isascii() else _NOT_PLAIN
 
 
 def _plain_headers(headers: Any) -> Sequence[Header] | None:
-    """The headers as the encoder takes them, or None where the long way must look at them."""
+    """The headers as the encoder takes them, or None where the slow path must look at them."""
     if headers is None:
         return ()
     if not isinstance(headers, (dict, tuple, list)):
@@ -459,15 +459,15 @@ def _plain_headers(headers: Any) -> Sequence[Header] | None:
         plain = normalize_headers(cast("object", headers))
         for name, _ in plain:
             name.encode()  # a lone surrogate would not do
-    except Exception:  # the long way says what is wrong
+    except Exception:  # the slow path says what is wrong
         return None
     return plain
 
 
-class ShortWay:
+class FastPath:
     """The calls of a producer that mostly end in an open batch."""
 
-    #: The short way itself; not for users.
+    #: The fast path itself; not for users.
     appender: Appender
 
     async def send(
@@ -566,5 +566,5 @@ class ShortWay:
         return appender.enqueue_nowait(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
 
-for _method in (ShortWay.send, ShortWay.enqueue):
+for _method in (FastPath.send, FastPath.enqueue):
     _method.__qualname__ = f"Producer.{_method.__name__}"  # as which it is known to who reads a warning

@@ -696,7 +696,7 @@ cdef bint is_waiting(Waiter waiter) noexcept:
 
 
 cdef bint set_waiter(Waiter waiter) noexcept:
-    """Answers whether it has to be called back now."""
+    """Returns whether it has to be called back now."""
     if not is_waiting(waiter):
         return False
     waiter.state = SET
@@ -849,7 +849,7 @@ cdef class OpenBatch:
         self.limit = 0
 
     def append(self, timestamp_ms, key, value, headers):
-        """Add a record; answers how many bytes it took, and its handle."""
+        """Add a record; returns how many bytes it took, and its handle."""
         cdef RecordBatchBuilder builder = self.builder
         used = builder.append(timestamp_ms, key, value, headers)
         return used, Delivery(
@@ -874,7 +874,7 @@ cdef class StickyPartition:
         return self.bytes >= self.turn and (batch_is_full or self.bytes >= 2 * self.turn)
 
     def appended(self, Py_ssize_t size, bint batch_is_full):
-        """Note the bytes of an appended record; answers whether the next one should go elsewhere.
+        """Note the bytes of an appended record; returns whether the next one should go elsewhere.
 
         Switching waits until the batch is full, so that it does not leave a half-filled one behind, but not for ever.
         """
@@ -897,7 +897,7 @@ cdef class Appender:
     """Puts records into open batches as long as there is nothing to decide.
 
     It works between `attach` and `detach`, in the event loop and the process of the former. ``send``, ``enqueue`` and
-    ``enqueue_nowait`` are the long ways, with the arguments of the `ShortWay`, all of them by position.
+    ``enqueue_nowait`` are the slow paths, with the arguments of the `FastPath`, all of them by position.
     """
 
     def __init__(self, send, enqueue, enqueue_nowait, long long max_burst):
@@ -912,7 +912,7 @@ cdef class Appender:
         """Begin to take records.
 
         ``filled(batch)`` is told of batches that are full. ``begin(topic, lane, partition, size)`` answers a batch with
-        room for a record, begins one, or answers None where that is to be decided the long way; partition -1: the next
+        room for a record, begins one, or returns None where that is to be decided on the slow path; partition -1: the next
         one to stick to. ``undo(batch)`` takes a batch back that stayed empty. ``max_size`` is the largest record in
         bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None where neither this nor the sticky
         choice is to be made here.
@@ -942,7 +942,7 @@ cdef class Appender:
         self._loop = self._kept = self._topic = self._lane = None
 
     def append(self, topic, value, key, headers, partition, timestamp_ms):
-        """Put the record in, or answer None where it must take the long way; nothing was done then, and nothing raised."""
+        """Put the record in, or return None where it must take the slow path; nothing was done then, and nothing raised."""
         return self.put(
             <PyObject*>topic,
             <PyObject*>value,
@@ -1006,7 +1006,7 @@ cdef class Appender:
         PyObject* partition,
         PyObject* timestamp_ms,
     ):
-        """The delivery, or None where the record must take the long way. The caller keeps alive what it gives."""
+        """The delivery, or None where the record must take the slow path. The caller keeps alive what it gives."""
         cdef Budget budget
         cdef Lane lane
         cdef StickyPartition sticky = None
@@ -1124,7 +1124,7 @@ cdef class Appender:
         """Put in what can be of a list or tuple of values without keys, from ``values[at]`` on, into one batch.
 
         Answers how many records that were, the outcome that they share, as which ones, and the bytes of their values; or
-        None, where the first one must take the long way.
+        None, where the first one must take the slow path.
         """
         cdef Budget budget
         cdef Lane lane
@@ -1200,7 +1200,7 @@ cdef class Appender:
 
 
 cdef inline bint read_plain(PyObject* content, const char** data, Py_ssize_t* length) noexcept:
-    """Whether a key or a value is None, bytes or plain text; else the long way must look at it."""
+    """Whether a key or a value is None, bytes or plain text; else the slow path must look at it."""
     if PyBytes_CheckExact(content):
         data[0], length[0] = PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content)
     elif content is <PyObject*>None:
@@ -1213,7 +1213,7 @@ cdef inline bint read_plain(PyObject* content, const char** data, Py_ssize_t* le
 
 
 cdef object plain_headers(object headers):
-    """The headers as the encoder takes them, or None where the long way must look at them."""
+    """The headers as the encoder takes them, or None where the slow path must look at them."""
     if not isinstance(headers, (dict, tuple, list)):
         return None
     try:
@@ -1223,12 +1223,12 @@ cdef object plain_headers(object headers):
         for name, _ in plain:
             if not PyUnicode_IS_COMPACT_ASCII(<PyObject*>name):
                 name.encode()  # a lone surrogate would not do
-    except Exception:  # the long way says what is wrong
+    except Exception:  # the slow path says what is wrong
         return None
     return plain
 
 
-cdef class ShortWay:
+cdef class FastPath:
     """The calls of a producer that mostly end in an open batch."""
 
     cdef public Appender appender
@@ -1322,20 +1322,20 @@ cdef inline bint is_usual(PyObject** arguments, size_t flags, PyObject* names) e
 
 cdef inline int check_producer(PyObject* itself) except -1:
     """Cython would take anything for one: ``Producer.enqueue(object(), ...)`` ended the process."""
-    if not PyObject_TypeCheck(itself, <PyTypeObject*>ShortWay):
+    if not PyObject_TypeCheck(itself, <PyTypeObject*>FastPath):
         raise TypeError(f"This is a method of producers, not of {type(<object>itself).__name__!r} objects.")
     return 0
 
 
 cdef inline PyObject* give_usual(Call call, PyObject** arguments, PyObject* names) noexcept:
-    call.given[APPENDER] = own((<ShortWay>arguments[0]).appender)
+    call.given[APPENDER] = own((<FastPath>arguments[0]).appender)
     call.given[TOPIC], call.given[VALUE] = own(<object>arguments[1]), own(<object>arguments[2])
     call.given[KEY], call.given[PARTITION] = own(None if names is NULL else <object>arguments[3]), own(None)
     return own(call)
 
 
 cdef vectorcallfunc take_calls(object method, vectorcallfunc taker):
-    """Have this one called in place of the method; answers what was called, which is what it passes calls on to."""
+    """Have this one called in place of the method; returns what was called, which is what it passes calls on to."""
     cdef PyObject* called = <PyObject*>method
     cdef vectorcallfunc before = PyVectorcall_Function(called)
     if before is not NULL:
@@ -1355,8 +1355,8 @@ cdef inline PyObject* own(object given) noexcept:
 
 
 cdef str REUSED = "cannot reuse already awaited coroutine"
-cdef object SEND_CODE = _append.ShortWay.send.__code__
-cdef object ENQUEUE_CODE = _append.ShortWay.enqueue.__code__
+cdef object SEND_CODE = _append.FastPath.send.__code__
+cdef object ENQUEUE_CODE = _append.FastPath.enqueue.__code__
 
 
 cdef enum:  # what a call was given
@@ -1378,12 +1378,12 @@ cdef enum Rest:
 
 @cython.freelist(1024)  # for all of this size: so what only `Send` needs is here as well
 cdef class Call:
-    """One call of a producer's method, which is a coroutine: it mostly goes the short way, or else another one goes for it."""
+    """One call of a producer's method, which is a coroutine: it mostly takes the fast path, or else another one goes for it."""
 
     # What it was called with, as long as it needs it: all or nothing. Into attributes of the usual kind Cython puts None first
     # and last, and counts that.
     cdef PyObject* given[ALL_GIVEN]
-    cdef object long_way
+    cdef object slow_path
     cdef Delivery delivery
     cdef Waiter waiter
     cdef bint has_begun, is_running
@@ -1410,8 +1410,8 @@ cdef class Call:
     cdef inline PyObject* of_rest(self, Rest what) noexcept:
         return <PyObject*>None if self.given[REST] is NULL else tuple_item(self.given[REST], what)
 
-    cdef object make_long_way(self):
-        """The coroutine of the method that goes the long way."""
+    cdef object make_slow_path(self):
+        """The coroutine of the method that takes the slow path."""
         if self.given[APPENDER] is NULL:  # made by hand, of the type of another one
             raise RuntimeError(REUSED)
         return self.long_method()(
@@ -1429,19 +1429,19 @@ cdef class Call:
         raise NotImplementedError  # `Enqueue` and `Send` have their own; Cython knows no abstract methods
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
-        """The first step; `PYGEN_ERROR` without an exception where it is to be the long way's."""
+        """The first step; `PYGEN_ERROR` without an exception where it is to be the slow path's."""
         raise NotImplementedError  # `Enqueue` and `Send` have their own; Cython knows no abstract methods
 
     cdef PySendResult go_on(self, PyObject* value, PyObject** result) except? PYGEN_ERROR:
-        """A later step of the short way."""
+        """A later step of the fast path."""
         raise RuntimeError(REUSED)
 
     cdef bint give_up(self) except -1:
-        """Stop waiting, where it does; answers whether it did."""
+        """Stop waiting, where it does; returns whether it did."""
         return False
 
     cdef object waited_for(self):
-        """What the short way waits for, or None."""
+        """What the fast path waits for, or None."""
         return None
 
     cdef const char* complaint(self) noexcept:
@@ -1449,7 +1449,7 @@ cdef class Call:
         return b""
 
     def __await__(self):
-        if self.waited_for() is not None or (self.long_way is not None and self.long_way.cr_await is not None):
+        if self.waited_for() is not None or (self.slow_path is not None and self.slow_path.cr_await is not None):
             raise RuntimeError("coroutine is being awaited already")
         return self
 
@@ -1472,22 +1472,22 @@ cdef class Call:
     def throw(self, kind, value=None, traceback=None):
         """As of a coroutine."""
         self.check_not_running()
-        if self.long_way is None and not self.give_up():
+        if self.slow_path is None and not self.give_up():
             if self.has_begun:
                 raise RuntimeError(REUSED)
-            self.take_long_way()  # to its first line, from where it raises
-        if self.long_way is None:
+            self.take_slow_path()  # to its first line, from where it raises
+        if self.slow_path is None:
             raise_from_outside(kind, value, traceback)
         if value is None and traceback is None:
-            return self.long_way.throw(kind)
-        return self.long_way.throw(kind, value, traceback)
+            return self.slow_path.throw(kind)
+        return self.slow_path.throw(kind, value, traceback)
 
     def close(self):
         """As of a coroutine."""
         self.check_not_running()
         self.has_begun = True
-        if self.long_way is not None:
-            self.long_way.close()
+        if self.slow_path is not None:
+            self.slow_path.close()
         elif not self.give_up():
             self.forget()
 
@@ -1507,18 +1507,18 @@ cdef class Call:
         for what in range(ALL_GIVEN):
             Py_XDECREF(given[what])
 
-    cdef int take_long_way(self) except -1:
+    cdef int take_slow_path(self) except -1:
         cdef bint was_running = self.is_running
-        self.has_begun = self.is_running = True  # what is given is lent to the long way: nobody may have it forgotten meanwhile
+        self.has_begun = self.is_running = True  # what is given is lent to the slow path: nobody may have it forgotten meanwhile
         try:
-            self.long_way = self.make_long_way()
+            self.slow_path = self.make_slow_path()
         finally:
             self.is_running = was_running
             self.forget()
         return 0
 
     cdef inline Delivery put(self):
-        """The delivery, or None where the record must take the long way."""
+        """The delivery, or None where the record must take the slow path."""
         cdef Delivery delivery
         cdef PyObject* on_delivery = self.of_rest(ON_DELIVERY)
         if self.given[APPENDER] is NULL or (on_delivery is not <PyObject*>None and not callable(<object>on_delivery)):
@@ -1541,22 +1541,22 @@ cdef class Call:
     @property
     def cr_await(self):
         """As of a coroutine: what it waits for."""
-        return self.waited_for() if self.long_way is None else self.long_way.cr_await
+        return self.waited_for() if self.slow_path is None else self.slow_path.cr_await
 
     @property
     def cr_frame(self):
         """As of a coroutine: where it waits."""
-        return None if self.long_way is None else self.long_way.cr_frame
+        return None if self.slow_path is None else self.slow_path.cr_frame
 
     @property
     def cr_running(self):
         """As of a coroutine."""
-        return self.is_running if self.long_way is None else self.long_way.cr_running
+        return self.is_running if self.slow_path is None else self.slow_path.cr_running
 
     @property
     def cr_suspended(self):
         """As of a coroutine."""
-        return self.waited_for() is not None if self.long_way is None else self.long_way.cr_suspended
+        return self.waited_for() is not None if self.slow_path is None else self.slow_path.cr_suspended
 
     @property
     def cr_origin(self):
@@ -1680,7 +1680,7 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
     cdef Call self = <Call>itself
     cdef PySendResult state
     result[0] = NULL
-    if self.long_way is None:
+    if self.slow_path is None:
         self.check_not_running()
         if self.has_begun:
             return self.go_on(value, result)
@@ -1691,12 +1691,12 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
             state = self.begin(result)
             if state != PYGEN_ERROR:
                 return state
-            self.take_long_way()
+            self.take_slow_path()
         finally:
             self.is_running = False
             if self.given[APPENDER] is not NULL:  # it failed
                 self.forget()
-    return PyIter_Send(<PyObject*>self.long_way, value, result)
+    return PyIter_Send(<PyObject*>self.slow_path, value, result)
 
 
 cdef void complain(PyObject* call) noexcept:
@@ -1749,7 +1749,7 @@ cdef int clear_call(PyObject* call) noexcept:
 (<CTypeObject*>Send).tp_dealloc = end_call
 (<CTypeObject*>Send).tp_traverse = traverse_call
 (<CTypeObject*>Send).tp_clear = clear_call
-any_send = take_calls(ShortWay.__dict__["send"], <vectorcallfunc>call_send)
-any_enqueue = take_calls(ShortWay.__dict__["enqueue"], <vectorcallfunc>call_enqueue)
+any_send = take_calls(FastPath.__dict__["send"], <vectorcallfunc>call_send)
+any_enqueue = take_calls(FastPath.__dict__["enqueue"], <vectorcallfunc>call_enqueue)
 if AIOPRODUCER_ENDS_TUPLES:
     (<CTypeObject*>METADATA).tp_dealloc = end_metadata

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeAlias
 
 from aioproducer.arguments import check_plain_hook, check_timeout
 from aioproducer.errors import DeliveryError, InvalidRecord, KafkaError, SendManyError
-from aioproducer.hot import Delivery, Outcome, ShortWay
+from aioproducer.hot import Delivery, FastPath, Outcome
 from aioproducer.types import HeadersInput, ProducerRecord, SendManyResult, TopicPartition
 
 __all__ = ["SendMany", "SendManyProgress", "check_values"]
@@ -76,7 +76,7 @@ class SendMany:
 
     def __init__(
         self,
-        producer: ShortWay,
+        producer: FastPath,
         topic: str,
         clock: Callable[[], float],
         *,
@@ -125,7 +125,7 @@ class SendMany:
                     piece.outcome.abandon(index)
 
     async def add(self, values: Iterable[object]) -> bool:
-        """Accept some more; answers whether even more may come, which ends with the first record that failed.
+        """Accept some more; returns whether even more may come, which ends with the first record that failed.
 
         Raises what ``values`` or the key function raise. Cancellation: what was accepted is delivered all the same.
         """

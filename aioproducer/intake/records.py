@@ -98,7 +98,7 @@ class Intake:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> SerializedRecord:
-        """The short way, where nothing of the user's runs."""
+        """Without interceptors and serializers: nothing of the user's runs here."""
         if isinstance(topic, ProducerRecord):
             whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
             topic, value, key, headers = whole.topic, whole.value, whole.key, whole.headers
@@ -178,7 +178,7 @@ class Intake:
         return Choice(topic, self._partition(record, topic))
 
     def try_append(self, engine: Engine, record: SerializedRecord, choice: Choice | None) -> Delivery | None:
-        """Append without waiting, or answer None."""
+        """Append without waiting, or return None."""
         if choice is None:
             return None
         return engine.accumulator.try_append(

@@ -524,7 +524,7 @@ class _Chunks:
             goes_on = self._put(chunk)
 
     def _put(self, chunk: Any) -> bool:
-        """Let the event loop have the chunk; answers whether more are to be read now."""
+        """Let the event loop have the chunk; returns whether more are to be read now."""
         with self._lock:
             self._ready.append(chunk)
             self._rows_ready += _rows_of(chunk)

@@ -186,7 +186,7 @@ class Brokers:
         self._tasks.start_soon(self._connect, broker, scope, name=f"aioproducer connect {broker.node}")
 
     def connect_any(self, now: float) -> float:
-        """Begin to connect a broker, whichever comes first; answers when to look again (infinity: on a change)."""
+        """Begin to connect a broker, whichever comes first; returns when to look again (infinity: on a change)."""
         for node_id in self._metadata.nodes:
             self.get(node_id)
         if self._is_cut_off():
@@ -450,7 +450,7 @@ class Brokers:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def close_idle(self, now: float, idle_s: float) -> float:
-        """Close the connections that have had nothing to do for so long; answers when another one may have come to that."""
+        """Close the connections that have had nothing to do for so long; returns when another one may have come to that."""
         look_again = now + idle_s  # one that is busy, or is not there yet, cannot be idle for so long before
         for broker in list(self._known.values()):
             connection = broker.connection

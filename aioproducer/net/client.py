@@ -51,7 +51,7 @@ _Line: TypeAlias = dict[object, int | None]
 
 
 class NetworkClient:
-    """Connections to the brokers of one cluster, and what they tell of it. To be made in a running event loop.
+    """Connections to the brokers of one cluster, and what they tell of it. To be created in a running event loop.
 
     ``on_ready()`` is called, soon after, whenever something has become possible that was not: a connection, news of the
     cluster, the end of a throttle. ``connect`` opens sockets in another way, for tests.
@@ -210,7 +210,7 @@ class NetworkClient:
         check: Callable[[_R], object] | None,
         reach_s: float | None = None,
     ) -> tuple[_R, int]:
-        """Like `request`, in one of these versions; answers the response and in which.
+        """Like `request`, in one of these versions; returns the response and in which.
 
         ``reach_s`` is the time to reach the broker; None: ``timeout_s``. Raises `UnsupportedVersion` where the broker speaks
         none of the versions; then nothing was sent.

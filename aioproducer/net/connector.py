@@ -117,7 +117,7 @@ class Connector:
     async def log_in_again(self, node: Node, established: Established, conversation: Conversation) -> float:
         """Log in on a connection that is in use (KIP-368), whose other requests are held meanwhile.
 
-        Answers for how many seconds the broker knows us from now on. Raises as `connect` does; then the connection is of
+        Returns for how many seconds the broker knows us from now on. Raises as `connect` does; then the connection is of
         no use any more. Cancellation: likewise.
         """
         assert self._login is not None

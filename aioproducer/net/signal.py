@@ -22,7 +22,7 @@ class Signal:
                 _settle(waiter, True)
 
     async def wait(self, until: float | None) -> bool:
-        """Wait to be told; answers False when it is ``until`` (the event loop's time) first.
+        """Wait to be told; returns False when it is ``until`` (the event loop's time) first.
 
         Cancellation: nothing is left behind.
         """

@@ -357,7 +357,7 @@ cdef void free_column(Column* column) noexcept:
 
 
 cdef bint point(Column* column, ArrowArray* array, int64_t skipped) noexcept:
-    """Read from this array from now on, behind ``skipped`` rows; answers whether it can be what the schema said."""
+    """Read from this array from now on, behind ``skipped`` rows; returns whether it can be what the schema said."""
     cdef int64_t at
     if array == NULL or array.n_buffers < BUFFERS[<int>column.kind]:
         return False
@@ -610,7 +610,7 @@ cdef inline char* put_record(
 
 
 cdef inline int64_t append(Batch* batch, const Row* row, const char* headers, int64_t headers_length) noexcept nogil:
-    """Put a record at the end of a batch that has room for its bound; answers the bytes that it takes there."""
+    """Put a record at the end of a batch that has room for its bound; returns the bytes that it takes there."""
     cdef uint64_t timestamp_delta = zigzag(row.timestamp_ms - batch.base_timestamp) if batch.count else 0
     cdef char* end = put_record(
         batch.data + batch.used, row, <uint64_t>batch.count << 1, timestamp_delta, headers, headers_length
@@ -666,7 +666,7 @@ cdef int64_t skim_values(const offset_t* offsets, int64_t rows, int64_t most, in
 cdef int64_t append_values(
     Batch* batch, const offset_t* offsets, const char* data, int64_t rows, const char* end, uint64_t timestamp_delta
 ) noexcept nogil:
-    """Write the next values as ``put_record`` does, up to the first that might not fit before ``end``; answers how many.
+    """Write the next values as ``put_record`` does, up to the first that might not fit before ``end``; returns how many.
 
     What stands before a value is the same as in the row before, if that was as long, but for the offset. It is moved in
     pieces of fixed sizes, beyond their ends: no further than the most that a record can take.
@@ -1098,7 +1098,7 @@ cdef class ColumnEncoder:
         return NONE
 
     cdef int64_t encode_headers(self, int64_t at) noexcept nogil:
-        """Write the headers of a row as they stand in a record, where there is room for them; answers how long they are."""
+        """Write the headers of a row as they stand in a record, where there is room for them; returns how long they are."""
         cdef int64_t count = 0
         cdef int64_t begin, end
         cdef HeaderSource* source
@@ -1142,7 +1142,7 @@ cdef class ColumnEncoder:
     # -- batches out ---------------------------------------------------------------------------------------------------
 
     def encode(self, int64_t budget, int64_t batch_size, int64_t partitions, int64_t now_ms, choose):
-        """Put the checked rows into batches, as far as ``budget`` bytes go; answers how many of these were used.
+        """Put the checked rows into batches, as far as ``budget`` bytes go; returns how many of these were used.
 
         A batch takes ``batch_size`` bytes, or one record. ``now_ms`` stamps the rows without a timestamp. A row without a
         partition goes where its key belongs among so many ``partitions`` or, without a key, to the one that
@@ -1172,7 +1172,7 @@ cdef class ColumnEncoder:
                 self.make_room(&self.batches[row.partition], row.bound, &goal)
 
     cdef Step fill(self, Goal* goal, Row* row) noexcept nogil:
-        """Put rows into batches as long as there is nothing else to do; answers what is to be done before the next one."""
+        """Put rows into batches as long as there is nothing else to do; returns what is to be done before the next one."""
         cdef Batch* batch
         cdef bint is_choice, is_full
         cdef int64_t overhead, used
@@ -1211,7 +1211,7 @@ cdef class ColumnEncoder:
     cdef int64_t append_more(self, Batch* batch, int64_t left, const Goal* goal) noexcept nogil:
         """Put as many of the next rows into the same batch as certainly fit into it and into so many bytes.
 
-        Each is a key and a value. What all of them have in common is done once; answers how many bytes they are.
+        Each is a key and a value. What all of them have in common is done once; returns how many bytes they are.
         """
         cdef Row row
         cdef int64_t before = batch.used
@@ -1350,7 +1350,7 @@ cdef class ColumnEncoder:
 
 
 cdef inline bint list_bounds(const Column* column, int64_t row, int64_t* begin, int64_t* end) noexcept nogil:
-    """The items of the row's list, none where it is null; answers whether they are where items can be."""
+    """The items of the row's list, none where it is null; returns whether they are where items can be."""
     cdef int64_t at = row + column.offset
     begin[0] = end[0] = 0
     if is_null(column, at):

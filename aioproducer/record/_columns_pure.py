@@ -327,7 +327,7 @@ class ColumnEncoder:
     # -- batches out --------------------------------------------------------------------------------------------------
 
     def encode(self, budget: int, batch_size: int, partitions: int, now_ms: int, choose: Callable[[], int]) -> int:
-        """Put the checked rows into batches, as far as ``budget`` bytes go; answers how many of these were used.
+        """Put the checked rows into batches, as far as ``budget`` bytes go; returns how many of these were used.
 
         A batch takes ``batch_size`` bytes, or one record. ``now_ms`` stamps the rows without a timestamp. A row without a
         partition goes where its key belongs among so many ``partitions`` or, without a key, to the one that

@@ -15,7 +15,7 @@ cdef class RecordBatchBuilder:
     cdef Py_ssize_t _expected
     cdef bint _closed
 
-    # The one encoder; answers the bytes that the record takes. Length -1: null. `headers`: None, or a sequence of
+    # The one encoder; returns the bytes that the record takes. Length -1: null. `headers`: None, or a sequence of
     # (str, bytes-like | None). The caller owns key and value, and keeps them alive: reading unusual headers may run
     # Python code.
     cdef Py_ssize_t append_fields(

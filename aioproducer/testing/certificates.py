@@ -26,7 +26,7 @@ class Identity:
         return self.key + self.certificate
 
     def write(self, path: Path) -> str:
-        """Write key and certificate into one file; answers its path."""
+        """Write key and certificate into one file; returns its path."""
         path.write_text(self.pem)
         return str(path)
 
@@ -54,7 +54,7 @@ class CertificateAuthority:
         return self._authority.cert_pem.bytes().decode()
 
     def write(self, path: Path) -> str:
-        """Write the authority's certificate into a file; answers its path."""
+        """Write the authority's certificate into a file; returns its path."""
         path.write_text(self.pem)
         return str(path)
 

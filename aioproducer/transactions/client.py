@@ -337,7 +337,7 @@ class TransactionCoordinatorClient:
         running = self._coordination
         if running is None:
             raise (
-                ProducerClosed("The coordinator client is closed. Enter it again, or make another one.")
+                ProducerClosed("The coordinator client is closed. Re-enter it with `async with`, or create a new one.")
                 if self._closed
                 else NotStarted(
                     "The coordinator client is not started: use it within `async with client:`, or call start()."
@@ -355,7 +355,7 @@ class TransactionCoordinatorClient:
         deadline: float,
         begin: Callable[[TransactionManager], Operation],
     ) -> TransactionManager:
-        """Do one thing to the transaction of a handle; answers who did it. Raises what became of it, or why it ended."""
+        """Do one thing to the transaction of a handle; returns who did it. Raises what became of it, or why it ended."""
 
         async def work(tried: Tried) -> TransactionManager:
             manager = running.attached(handle)

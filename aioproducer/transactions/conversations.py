@@ -60,7 +60,7 @@ class Coordination(Lifetime):
         dead="An internal task of the coordinator client {what}; nothing more will be asked. Close it and start another "
         "one.",
         forked="The coordinator client was started in process {there}, and this is its fork {here}: connections cannot be "
-        "shared. Make one in each process, or start it after the fork.",
+        "shared. Create one in each process, or start it after the fork.",
         closed="The coordinator client was closed meanwhile.",
         elsewhere="The coordinator client was started in another event loop. Use it in that loop, or make one for each "
         "loop.",

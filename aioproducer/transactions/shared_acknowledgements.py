@@ -112,7 +112,7 @@ class SharedAcknowledgements:
         self._wake()
 
     async def _learn(self, topic: str) -> str | None:
-        """Ask until there is an answer; answers why it cannot be known, or None where it is known now."""
+        """Ask until there is an answer; returns why it cannot be known, or None where it is known now."""
         attempts = 0
         while True:
             try:

@@ -15,17 +15,17 @@ __all__ = ["Waiting", "each_way", "pause"]
 
 
 class Waiting(World):
-    """A world in which the long way waits for a gate, and then buffers the record in its own way."""
+    """A world in which the slow path waits for a gate, and then buffers the record in its own way."""
 
     def __init__(self, twin: Twin) -> None:
         super().__init__(twin)
         self.attach(asyncio.get_running_loop())
         self.gate = asyncio.Event()
         self.buffered: list[object] = []
-        self.long = twin.short_way()
-        self.long.appender = twin.appender(self.long_way, self.long_way, self.long_way, PLENTY)
+        self.long = twin.fast_path()
+        self.long.appender = twin.appender(self.slow_path, self.slow_path, self.slow_path, PLENTY)
 
-    async def long_way(self, topic: object, value: object, *rest: object) -> object:
+    async def slow_path(self, topic: object, value: object, *rest: object) -> object:
         if value == b"bad":
             raise ValueError("bad")
         await self.gate.wait()
@@ -34,7 +34,7 @@ class Waiting(World):
 
     def shortly(self, value: bytes = b"x") -> Any:
         """A call that does not wait."""
-        return self.short_way.enqueue("orders", value, partition=0)
+        return self.fast_path.enqueue("orders", value, partition=0)
 
     def slowly(self, value: bytes = b"x") -> Any:
         """A call that waits for the gate."""
@@ -42,7 +42,7 @@ class Waiting(World):
 
     def sent(self, value: bytes = b"x", **more: Any) -> Any:
         """A call that waits for the acknowledgement only."""
-        return self.short_way.send("orders", value, partition=0, **more)
+        return self.fast_path.send("orders", value, partition=0, **more)
 
     @property
     def count(self) -> int:

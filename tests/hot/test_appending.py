@@ -1,4 +1,4 @@
-"""The short ways in Python and in native code: the same calls, and the same bytes, counts and refusals."""
+"""The fast paths in Python and in native code: the same calls, and the same bytes, counts and refusals."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class Appending(RuleBasedStateMachine):
         def enqueue(world: World) -> Any:
             return stepped(
                 world,
-                world.short_way.enqueue(
+                world.fast_path.enqueue(
                     topic,
                     value,
                     key=key,
@@ -222,10 +222,10 @@ class Appending(RuleBasedStateMachine):
     @rule(topic=topics, value=contents, headers=headers, partition=partitions, hook=st.sampled_from([None, print, 5]))
     def enqueue_nowait(self, topic: Any, value: Any, headers: Any, partition: Any, hook: Any) -> None:
         def enqueue(world: World) -> Any:
-            answer = world.short_way.enqueue_nowait(
+            answer = world.fast_path.enqueue_nowait(
                 topic, value, headers=headers(), partition=partition, timestamp_ms=3, on_delivery=hook
             )
-            if answer != "long way":
+            if answer != "slow path":
                 world.deliveries.append(answer)
             return answer
 
@@ -336,7 +336,7 @@ def loop() -> object:
 
 
 @each_twin
-def test_a_burst_ends_the_short_way_until_the_caller_was_asked_to_pause(twin: Twin, loop: object) -> None:
+def test_a_burst_ends_the_fast_path_until_the_caller_was_asked_to_pause(twin: Twin, loop: object) -> None:
     world = World(twin, max_burst=2000)
     world.attach(loop)
 
@@ -543,7 +543,7 @@ _WRONG: Sequence[tuple[str, str, object]] = [
     ("sticky_partition", "turn", None),
     ("budget", "free", "text"),
     ("budget", "line", None),
-    ("short_way", "appender", "text"),
+    ("fast_path", "appender", "text"),
 ]
 
 
@@ -559,7 +559,7 @@ def test_the_native_twin_refuses_what_is_of_the_wrong_type(kind: str, attribute:
         "lane": twin.lane(1, sticky),
         "sticky_partition": sticky,
         "budget": twin.budget(5),
-        "short_way": twin.short_way(),
+        "fast_path": twin.fast_path(),
     }
 
     with pytest.raises(TypeError):
@@ -607,8 +607,8 @@ def test_the_native_twin_raises_where_something_was_never_made_ready(loop: objec
         lambda: delivery.add_done_callback(print),
         lambda: repr(delivery),
         lambda: batch.append(0, None, None, ()),
-        lambda: twin.short_way().enqueue_nowait("orders"),
-        lambda: twin.short_way().enqueue("orders").send(None),
+        lambda: twin.fast_path().enqueue_nowait("orders"),
+        lambda: twin.fast_path().enqueue("orders").send(None),
     ]
     for use in uses:
         with pytest.raises(AttributeError):

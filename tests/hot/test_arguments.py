@@ -10,7 +10,7 @@ import pytest
 
 from tests.hot.twins import Twin, World, each_twin
 
-#: As the long way gets them: topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout.
+#: As the slow path gets them: topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout.
 CALLS: list[tuple[tuple[Any, ...], dict[str, Any], tuple[Any, ...]]] = [
     (("t",), {}, ("t", None, None, None, None, None, None, None)),
     (("t", b"v"), {}, ("t", b"v", None, None, None, None, None, None)),
@@ -39,14 +39,14 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 
 
 async def what_arrived(world: World, call: Any) -> tuple[Any, ...]:
-    """What the long way was given."""
+    """What the slow path was given."""
     arrived: list[tuple[Any, ...]] = []
 
-    async def long_way(*arguments: Any) -> str:
+    async def slow_path(*arguments: Any) -> str:
         arrived.append(arguments)
-        return "long way"
+        return "slow path"
 
-    world.short_way.appender = world.twin.appender(long_way, long_way, None, 5)
+    world.fast_path.appender = world.twin.appender(slow_path, slow_path, None, 5)
     made = call()
     with contextlib.suppress(TypeError):  # of a send, which awaits what it got for a Delivery
         await made
@@ -61,14 +61,14 @@ async def test_arguments_arrive_where_they_belong(
     twin: Twin, what: str, by_position: tuple[Any, ...], by_name: dict[str, Any], expected: tuple[Any, ...]
 ) -> None:
     world = World(twin)
-    method = getattr(world.short_way, what)
-    of_class = getattr(type(world.short_way), what)
+    method = getattr(world.fast_path, what)
+    of_class = getattr(type(world.fast_path), what)
 
     for call in (
         lambda: method(*by_position, **by_name),
         partial(method, *by_position, **by_name),
         partial(method, **by_name, **dict(zip(("topic", "value"), by_position, strict=False))),
-        lambda: of_class(world.short_way, *by_position, **by_name),
+        lambda: of_class(world.fast_path, *by_position, **by_name),
     ):
         assert await what_arrived(world, call) == expected
 
@@ -79,7 +79,7 @@ async def test_arguments_arrive_where_they_belong(
 def test_what_is_no_call_is_refused(
     twin: Twin, what: str, by_position: tuple[Any, ...], by_name: dict[str, Any]
 ) -> None:
-    method = getattr(World(twin).short_way, what)
+    method = getattr(World(twin).fast_path, what)
 
     with pytest.raises(TypeError):
         method(*by_position, **by_name)
@@ -87,16 +87,16 @@ def test_what_is_no_call_is_refused(
 
 @each_twin
 async def test_a_class_of_the_users_may_hand_a_call_on(twin: Twin) -> None:
-    base: Any = twin.short_way
+    base: Any = twin.fast_path
 
     class Derived(base):  # type: ignore[misc]  # any class at all
         def enqueue(self, topic: str, value: bytes) -> Any:
             return super().enqueue(topic, value, key=b"k")
 
     world = World(twin)
-    world.short_way = Derived()
+    world.fast_path = Derived()
 
-    arrived = await what_arrived(world, lambda: world.short_way.enqueue("t", b"v"))
+    arrived = await what_arrived(world, lambda: world.fast_path.enqueue("t", b"v"))
 
     assert arrived == ("t", b"v", b"k", None, None, None, None, None)
 
@@ -104,7 +104,7 @@ async def test_a_class_of_the_users_may_hand_a_call_on(twin: Twin) -> None:
 @each_twin
 @pytest.mark.parametrize("what", ["send", "enqueue", "enqueue_nowait"])
 def test_the_methods_take_no_other_object_for_their_own(twin: Twin, what: str) -> None:
-    method = getattr(twin.short_way, what)
+    method = getattr(twin.fast_path, what)
 
     for call in (partial(method, object(), "t", b"v"), partial(method, "t", b"v"), partial(method, "t", b"v", b"k")):
         with pytest.raises((TypeError, AttributeError)):

@@ -64,7 +64,7 @@ async def test_an_error_comes_out_as_it_is_with_the_place_where_it_was_raised(
         error = error.exceptions[0]
 
     assert repr(error) == "ValueError('bad')"
-    assert "long_way" in [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    assert "slow_path" in [frame.name for frame in traceback.extract_tb(error.__traceback__)]
 
 
 @each_twin
@@ -302,7 +302,7 @@ async def test_never_awaited_it_warns_and_buffers_nothing(twin: Twin) -> None:
 async def test_never_awaited_it_warns_also_where_only_the_collector_finds_it(twin: Twin) -> None:
     world = Waiting(twin)
     value: list[Any] = []
-    value.append(world.short_way.enqueue("orders", value))
+    value.append(world.fast_path.enqueue("orders", value))
     del value
 
     with pytest.warns(RuntimeWarning, match=r"coroutine 'Producer\.enqueue' was never awaited"):
@@ -358,7 +358,7 @@ async def test_a_task_shows_where_it_waits(twin: Twin) -> None:
     await pause()
 
     assert "coro=<Producer.enqueue() running at " in repr(task)
-    assert [frame.f_code.co_name for frame in task.get_stack()][-1] in {"long_way", "enqueue"}
+    assert [frame.f_code.co_name for frame in task.get_stack()][-1] in {"slow_path", "enqueue"}
     world.gate.set()
     await task
     assert "coro=<Producer.enqueue() done, defined at " in repr(task)

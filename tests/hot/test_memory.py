@@ -41,12 +41,12 @@ async def rounds(world: World, count: int) -> None:
     key, value, headers = b"key" * 10, b"value" * 10, [("trace", b"1")]
     new_result = result_class(world.twin)
     for number in range(count):
-        call = world.short_way.enqueue("orders", value, key=key, headers=headers, timestamp_ms=10**12 + number)
+        call = world.fast_path.enqueue("orders", value, key=key, headers=headers, timestamp_ms=10**12 + number)
         delivery = await call
         delivery.mark_observed()
-        world.short_way.enqueue_nowait("orders", value).mark_observed()
-        await world.short_way.enqueue("unknown", value, key=key, headers=headers)
-        world.short_way.enqueue("orders", value, headers=headers).close()
+        world.fast_path.enqueue_nowait("orders", value).mark_observed()
+        await world.fast_path.enqueue("unknown", value, key=key, headers=headers)
+        world.fast_path.enqueue("orders", value, headers=headers).close()
         world.appender.append_run("orders", [value, None, "text"], 0, headers, None)
         outcome = delivery.located()
         if number % 3 == 0:
@@ -87,7 +87,7 @@ async def test_everything_that_was_taken_is_let_go(twin: Twin) -> None:
             result = result_class(twin)(ORDERS)
             batch = twin.open_batch(result, 1000)
             world.lanes["orders"].open[0] = batch
-            call = world.short_way.enqueue(topic, value, key=key, headers=headers, partition=0, on_delivery=None)
+            call = world.fast_path.enqueue(topic, value, key=key, headers=headers, partition=0, on_delivery=None)
             delivery = await call
             if state == "split":
                 part = result_class(twin)(ORDERS)
@@ -141,7 +141,7 @@ async def test_a_task_that_is_over_does_not_keep_the_value(twin: Twin) -> None:
 
     topics = ["orders", "unknown", ProducerRecord("orders", value)]
     tasks = [
-        asyncio.create_task(world.short_way.enqueue(topic, value if isinstance(topic, str) else None))
+        asyncio.create_task(world.fast_path.enqueue(topic, value if isinstance(topic, str) else None))
         for topic in topics
     ]
     del topics
@@ -162,7 +162,7 @@ async def test_a_task_that_is_over_keeps_nothing_of_a_call_that_was_refused(twin
     gone = weakref.ref(odd)
     arguments: dict[str, Any] = dict.fromkeys(("value", "key", "headers", "partition", "timestamp_ms"), odd)
 
-    task = asyncio.create_task(world.short_way.enqueue(odd, **arguments))
+    task = asyncio.create_task(world.fast_path.enqueue(odd, **arguments))
     await asyncio.gather(task, return_exceptions=True)
     world.told.clear()
     arguments.clear()
@@ -185,7 +185,7 @@ class FailingTimeout(float):
 
 
 class Ends(BaseException):
-    """What is an Exception goes the long way."""
+    """What is an Exception takes the slow path."""
 
 
 class FailingHeaders(dict[str, bytes]):
@@ -195,7 +195,7 @@ class FailingHeaders(dict[str, bytes]):
 
 @each_twin
 @pytest.mark.parametrize(
-    ("what", "raises"), [("batch", Fails), ("headers", Ends), ("timeout", Fails), ("long way", Fails)]
+    ("what", "raises"), [("batch", Fails), ("headers", Ends), ("timeout", Fails), ("slow path", Fails)]
 )
 async def test_a_call_that_has_failed_keeps_nothing_of_what_it_was_given(
     twin: Twin, what: str, raises: type[BaseException]
@@ -208,11 +208,11 @@ async def test_a_call_that_has_failed_keeps_nothing_of_what_it_was_given(
     if what == "batch":
         world._begin = fail  # type: ignore[assignment, method-assign]
     world.attach(asyncio.get_running_loop())
-    if what == "long way":
-        world.short_way.appender = twin.appender(fail, fail, fail, 5)
+    if what == "slow path":
+        world.fast_path.appender = twin.appender(fail, fail, fail, 5)
     callback = Callback()
     gone = weakref.ref(callback)
-    call = world.short_way.enqueue(
+    call = world.fast_path.enqueue(
         "orders",
         b"value",
         on_delivery=callback,
@@ -231,10 +231,10 @@ async def test_a_call_that_has_failed_keeps_nothing_of_what_it_was_given(
 
 
 @each_twin
-async def test_nobody_takes_away_what_is_lent_to_the_long_way(twin: Twin) -> None:
+async def test_nobody_takes_away_what_is_lent_to_the_slow_path(twin: Twin) -> None:
     refused: list[str] = []
 
-    def long_way(*arguments: object) -> Any:
+    def slow_path(*arguments: object) -> Any:
         for attack in (call.close, lambda: call.throw(Fails), lambda: call.send(None)):
             try:
                 attack()
@@ -247,8 +247,8 @@ async def test_nobody_takes_away_what_is_lent_to_the_long_way(twin: Twin) -> Non
         pass
 
     world = World(twin)
-    world.short_way.appender = twin.appender(long_way, long_way, long_way, 5)
-    call = world.short_way.enqueue("orders", b"value", key=b"key")
+    world.fast_path.appender = twin.appender(slow_path, slow_path, slow_path, 5)
+    call = world.fast_path.enqueue("orders", b"value", key=b"key")
 
     with pytest.raises(Fails):
         call.throw(Fails)
@@ -269,7 +269,7 @@ def test_the_collector_finds_a_call_that_was_given_what_leads_to_it(twin: Twin, 
 
     world = World(twin)
     odd = Odd()
-    odd.call = getattr(world.short_way, what)(**{"topic": "orders", name: odd})
+    odd.call = getattr(world.fast_path, what)(**{"topic": "orders", name: odd})
     gone = weakref.ref(odd)
 
     del odd
@@ -295,7 +295,7 @@ async def test_what_a_call_was_given_goes_once_and_nobody_finds_the_call_then(tw
     world.attach(asyncio.get_running_loop())
     ends: list[str] = []
     found: list[object] = []
-    method = getattr(world.short_way, what)
+    method = getattr(world.fast_path, what)
     call = method(
         "orders", b"x", key=Text("key"), headers=[("h", Text("header"))], partition=0, timeout=Text("timeout")
     )
@@ -306,7 +306,7 @@ async def test_what_a_call_was_given_goes_once_and_nobody_finds_the_call_then(tw
         with pytest.raises(KeyError):
             call.throw(KeyError())
     elif end == "awaited":
-        assert await call == "long way"
+        assert await call == "slow path"
         world.told.clear()
     del call
 
@@ -326,7 +326,7 @@ def test_nobody_finds_a_coroutine_that_complains_of_its_end(what: str, monkeypat
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", look)
-        call = getattr(world.short_way, what)("orders", b"x")
+        call = getattr(world.fast_path, what)("orders", b"x")
         assert gc.is_tracked(call)
         del call
 
@@ -431,7 +431,7 @@ def test_a_delivery_outlives_its_loop(twin: Twin) -> None:
 
     async def enqueue() -> Any:
         world.attach(asyncio.get_running_loop())
-        return await world.short_way.enqueue("orders", b"x")
+        return await world.fast_path.enqueue("orders", b"x")
 
     delivery = asyncio.run(enqueue())
     assert not delivery.done()

@@ -246,7 +246,7 @@ def test_metadata_may_end_in_other_threads_than_they_came_from(twin: Twin) -> No
 async def test_awaited_metadata_take_no_memory_that_is_not_given_back(twin: Twin) -> None:
     world = World(twin)
     world.attach(asyncio.get_running_loop())
-    delivery = await world.short_way.enqueue("orders", b"x")
+    delivery = await world.fast_path.enqueue("orders", b"x")
     delivery.located().succeed(41)
     count = 200_000 if twin.name == "native" else 20_000
 

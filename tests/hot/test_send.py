@@ -127,18 +127,18 @@ async def test_on_delivery_is_told_as_well(twin: Twin) -> None:
 
 
 @each_twin
-async def test_what_needs_a_decision_or_has_a_time_limit_takes_the_long_way(twin: Twin) -> None:
+async def test_what_needs_a_decision_or_has_a_time_limit_takes_the_slow_path(twin: Twin) -> None:
     world = Waiting(twin)
 
     answers = [
         await world.sent(timeout=5.0),
-        await world.short_way.send("orders", b"x", key=b"k", headers=(), partition=1, timestamp_ms=9, timeout=0),
+        await world.fast_path.send("orders", b"x", key=b"k", headers=(), partition=1, timestamp_ms=9, timeout=0),
     ]
 
-    assert answers == ["long way", "long way"]
+    assert answers == ["slow path", "slow path"]
     assert world.told == [
-        ("long way to send", "orders", b"x", None, None, 0, None, None, 5.0),
-        ("long way to send", "orders", b"x", b"k", (), 1, 9, None, 0),
+        ("slow path to send", "orders", b"x", None, None, 0, None, None, 5.0),
+        ("slow path to send", "orders", b"x", b"k", (), 1, 9, None, 0),
     ]
     assert world.count == 0
 
@@ -440,7 +440,7 @@ async def test_never_awaited_it_warns_and_buffers_nothing(twin: Twin) -> None:
     world = Waiting(twin)
 
     with pytest.warns(RuntimeWarning, match=r"coroutine 'Producer\.send' was never awaited") as warned:
-        world.short_way.send("orders", b"x", partition=0)
+        world.fast_path.send("orders", b"x", partition=0)
 
     assert [each.filename for each in warned] == [__file__]
     assert world.count == 0

@@ -176,7 +176,7 @@ async def test_waits_that_are_given_up_again_and_again_do_not_pile_up(twin: Twin
 
 
 def step(work: Any) -> Any:
-    """Takes the first step of a coroutine; answers what it waits for."""
+    """Takes the first step of a coroutine; returns what it waits for."""
     return work.send(None)
 
 

@@ -28,7 +28,7 @@ class Twin(NamedTuple):
     lane: Any
     open_batch: Any
     outcome: Any
-    short_way: Any
+    fast_path: Any
     sticky_partition: Any
 
 
@@ -43,7 +43,7 @@ def _twin(name: str, module: Any, deliveries: Any) -> Twin:
         module.Lane,
         module.OpenBatch,
         deliveries.Outcome,
-        module.ShortWay,
+        module.FastPath,
         module.StickyPartition,
     )
 
@@ -112,8 +112,8 @@ class World:
         self.budget = twin.budget(PLENTY)
         self.lanes: dict[str, Any] = {}
         self.appender = twin.appender(self._send, self._enqueue, self._enqueue_nowait, max_burst)
-        self.short_way = twin.short_way()
-        self.short_way.appender = self.appender
+        self.fast_path = twin.fast_path()
+        self.fast_path.appender = self.appender
         self._result_class = result_class(twin)
         self._switches = 0
         for topic, partitions in (("orders", 3), ("payments", 1)):
@@ -180,13 +180,13 @@ class World:
         self.told.append(("filled", batch.result.partition, batch.count))
 
     async def _send(self, *arguments: object) -> object:
-        self.told.append(("long way to send", *arguments))
-        return "long way"
+        self.told.append(("slow path to send", *arguments))
+        return "slow path"
 
     async def _enqueue(self, *arguments: object) -> object:
-        self.told.append(("long way", len(arguments), *map(type, arguments)))
-        return "long way"
+        self.told.append(("slow path", len(arguments), *map(type, arguments)))
+        return "slow path"
 
     def _enqueue_nowait(self, *arguments: object) -> object:
-        self.told.append(("long way, now", len(arguments), *map(type, arguments)))
-        return "long way"
+        self.told.append(("slow path, now", len(arguments), *map(type, arguments)))
+        return "slow path"

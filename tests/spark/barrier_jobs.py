@@ -24,7 +24,7 @@ ROWS: Final = 100_000
 
 
 def write_job(spark: SparkSession, bootstrap_servers: str, topic: str, job: int) -> int:
-    """Write the numbers of that job; answers how many they are."""
+    """Write the numbers of that job; returns how many they are."""
     df = spark.range(job * ROWS, (job + 1) * ROWS).selectExpr("string(id) AS key", "string(id) AS value")
     servers = {"kafka.bootstrap.servers": bootstrap_servers}
     return write_exactly_once(df, {**servers, "topic": topic, "transactional.id": topic, "job.id": f"{job}"}).rows

@@ -38,7 +38,7 @@ class Written(NamedTuple):
 
 @contextmanager
 def connect(log: Path) -> Iterator[str]:
-    """A server in a block that ends it; answers how to reach it."""
+    """A server in a block that ends it; returns how to reach it."""
     command = [sys.executable, "-m", connect_server.__name__]
     with (
         log.open("w") as stderr,

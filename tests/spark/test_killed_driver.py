@@ -42,7 +42,7 @@ class Runs:
         self.directory = directory
 
     def start(self, *kill: str) -> int:
-        """Run it; answers its exit code."""
+        """Run it; returns its exit code."""
         program = [sys.executable, "-m", killed_query.__name__]
         command = [*program, self.kafka.bootstrap_servers, self.topic, str(self.directory), *kill]
         log = self.directory / "stderr"

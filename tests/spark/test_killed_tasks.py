@@ -96,7 +96,7 @@ def new_topic(kafka: KafkaCluster) -> str:
 def run_under_fire(
     kafka: KafkaCluster, topic: str, victims: Callable[[], Sequence[int]], run_job: Callable[[int], int]
 ) -> str:
-    """Run the jobs while one or two of the victims are killed in each; answers what came of it."""
+    """Run the jobs while one or two of the victims are killed in each; returns what came of it."""
     chance = random.Random(topic)
     deaths = 0
 

@@ -84,7 +84,7 @@ class HeldQuery:
             time.sleep(0.05)
 
     def ends(self) -> bool:
-        """Wait for its end; answers whether everything was written."""
+        """Wait for its end; returns whether everything was written."""
         return self.process.wait(PATIENCE) == 0
 
 

@@ -45,7 +45,7 @@ def _throw(work: Coroutine[Any, Any, object], error: BaseException) -> Callable[
 
 
 async def at_every_step(run: Callable[[int], Awaitable[bool]]) -> int:
-    """Run again and again, cancelled one step later each time, until that is too late; answers how many steps there are."""
+    """Run again and again, cancelled one step later each time, until that is too late; returns how many steps there are."""
     for at in range(1, 200):
         if not await run(at):
             return at - 1

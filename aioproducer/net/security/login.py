@@ -86,7 +86,7 @@ class Login:
         raise AuthenticationError(f"{self._config.sasl_mechanism} login failed: {sentence}")
 
     async def hold(self, conversation: Conversation, connection: Connection, versions: BrokerVersions) -> float:
-        """Hold the conversation; answers in how many seconds it must be held again, 0 for never.
+        """Hold the conversation; returns in how many seconds it must be held again, 0 for never.
 
         Raises `AuthenticationError` where the broker refuses or does not prove itself, `BrokerConnectionError`,
         `ProtocolError`, `UnsupportedVersion`. Cancellation: the connection is of no use any more.

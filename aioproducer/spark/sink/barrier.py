@@ -46,7 +46,7 @@ _TO_ASK: Final = 10.0
 
 
 def write_exactly_once(df: DataFrame, options: Mapping[str, OptionValue]) -> TaskSummary:
-    """Write all rows in one transaction, retried by Spark where a task fails; answers how many rows and bytes.
+    """Write all rows in one transaction, retried by Spark where a task fails; returns how many rows and bytes.
 
     ``options`` are those of the data source: ``kafka.bootstrap.servers``, ``topic`` and ``transactional.id`` at least. With
     ``job.id`` a job that has succeeded under this id before writes nothing (``skipped``). The rows are shuffled by

@@ -43,7 +43,7 @@ Talk: TypeAlias = Generator[Verdict | bytes, bytes, None]
 class Logins:
     """What the brokers know of users. All of it may be changed while they run.
 
-    ``users`` are names and passwords, for PLAIN and SCRAM. ``tokens`` answers whether a token (with its extensions) is
+    ``users`` are names and passwords, for PLAIN and SCRAM. ``tokens`` returns whether a token (with its extensions) is
     accepted. ``session_lifetime_ms`` above 0 is how long a login lasts (KIP-368; Kafka's ``connections.max.reauth.ms``).
     ``aws`` are the keys that AWS_MSK_IAM logins must be signed with.
     """
