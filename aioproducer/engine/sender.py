@@ -28,15 +28,13 @@ from aioproducer.core.answers import match_answers
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.verdicts import Verdict, may_be_written, produce_verdict
 from aioproducer.engine.compressor import Compressor
+from aioproducer.engine.produce_answers import ProduceAnswers
 from aioproducer.errors import (
     AuthenticationError,
-    BrokerError,
     KafkaError,
     KafkaTimeoutError,
     ProtocolError,
-    RecordTooLarge,
     UnsupportedVersion,
 )
 from aioproducer.metrics import ProducerMetrics
@@ -101,6 +99,7 @@ class Sender:
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._retry_backoff = retry_backoff(config)
         self._loop = asyncio.get_running_loop()
+        self._answers = ProduceAnswers(config, accumulator, client, sequences, metrics, transactions, shared)
         self._compressor = Compressor(codec, config.compression_level)
         self._wakeup: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -281,12 +280,10 @@ class Sender:
             now, began = self._loop.time(), time.perf_counter()
             self._metrics.request_latency.observe(began - sent_at)
             try:
-                self._answered(node, batches, told, answer)
-            except (
-                Exception
-            ) as error:  # a bug of ours; raised here it would reach the connection only, and be passed over
+                self._answers.take(node, batches, told, answer, now)
+            except Exception as error:  # a bug of ours; raised here it would reach the connection only, which logs it
                 self._failure = error
-                self.wake()
+            self.wake()
             self._accumulator.worked(time.perf_counter() - began, now)
 
         self._client.send(
@@ -309,142 +306,6 @@ class Sender:
                 "(Kafka 2.1). Take lz4, snappy or gzip."
             )
         return version
-
-    # -- answers ------------------------------------------------------------------------------------------------------
-
-    def _answered(
-        self, node: int, batches: Sequence[ProducerBatch], told: Sequence[PartitionProduceResponse], answer: Any
-    ) -> None:
-        now = self._loop.time()
-        if isinstance(answer, ProduceResponse):
-            if answer.throttle_time_ms:
-                self._metrics.throttle_time.observe(answer.throttle_time_ms / 1000)
-            for batch, each in zip(batches, told, strict=True):
-                self._judge(node, batch, each, answer, now)
-        elif answer is None:  # acks=0: the bytes are on their way, and more will never be known
-            for batch in batches:
-                self._accumulator.complete(batch, -1, -1, now)
-        else:
-            error = answer if isinstance(answer, KafkaError) else ProtocolError(f"Broker {node} answered {answer!r}.")
-            for batch in batches:
-                self._unanswered(batch, error, now)
-        self.wake()
-
-    def _unanswered(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """No readable answer: the batch may be in the log; only the same bytes again can tell."""
-        batch.possibly_written = True
-        self._client.request_update(batch.partition.topic)
-        if error.retriable or isinstance(error, ProtocolError):
-            self._retry_or_fail(batch, error, now)
-        else:
-            self._accumulator.fail(batch, error, now)
-
-    def _judge(
-        self, node: int, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse, now: float
-    ) -> None:
-        code = answer.error_code
-        verdict = produce_verdict(code)
-        if verdict is Verdict.COMPLETE:
-            self._complete(batch, answer.base_offset, answer.log_append_time_ms, now)
-            return
-        if verdict is Verdict.COMPLETE_WITHOUT_OFFSET:
-            self._complete(batch, -1, -1, now)
-            return
-        if may_be_written(code):
-            batch.possibly_written = True
-        elif verdict is Verdict.SPLIT and batch.count == 1 and self._was_always_too_large(batch):
-            batch.possibly_written = False
-        error = broker_error(code, answer.error_message)
-        self._learn_leader(node, batch, code, answer, response)
-        if verdict is Verdict.FENCED and self._transactions is None:
-            self._sequences.fenced(batch)
-        if verdict is Verdict.RENUMBER and (
-            batch.whole_in_doubt or (code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written)
-        ):
-            # The broker forgot what would tell a repeat from news, or knows the batch as a part of a larger one only: under
-            # a new number a lost answer's batch would double.
-            self._accumulator.fail(batch, error, now)
-        elif verdict is Verdict.RENUMBER and self._transactions is not None:
-            if not self._transactions.is_failing and self._sequences.is_ahead(batch):
-                self._retry_or_fail(batch, error, now)
-            elif (
-                self._shared is not None
-                and self._transactions.is_shared
-                and code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            ):
-                self._shared.unexpected(batch, error, now)
-            else:
-                self._accumulator.fail(batch, error, now)
-        elif verdict is Verdict.RENUMBER and self._sequences.idempotent:
-            self._sequences.unexpected(batch, code, answer.log_start_offset)
-            self._retry_or_fail(batch, error, now)
-        elif verdict is Verdict.NEW_PRODUCER_ID and self._renews_id(batch):
-            self._sequences.unknown_id(batch)
-            self._retry_or_fail(batch, error, now)
-        elif verdict is Verdict.RETRY:
-            self._retry_or_fail(batch, error, now)
-        elif verdict is Verdict.SPLIT and self._may_split(batch):
-            logger.warning(
-                "%s is too large for the broker (%d records, %d bytes): it is split and sent again. A smaller batch_size "
-                "or max_request_size avoids this.",
-                batch.partition,
-                batch.count,
-                batch.size,
-            )
-            self._accumulator.split(batch, now)
-        else:
-            record_errors = {each.batch_index: each.batch_index_error_message or "" for each in answer.record_errors}
-            self._accumulator.fail(batch, self._named(batch, error), now, record_errors=record_errors)
-
-    def _renews_id(self, batch: ProducerBatch) -> bool:
-        """Whether a batch may be sent again under another producer id: one that may be in the log would be doubled."""
-        return self._sequences.idempotent and self._transactions is None and not batch.possibly_written
-
-    def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
-        if self._shared is not None and self._transactions is not None and self._transactions.is_shared:
-            self._shared.acknowledged(batch, base_offset, log_append_time_ms, now)
-        else:
-            self._accumulator.complete(batch, base_offset, log_append_time_ms, now)
-
-    def _learn_leader(
-        self, node: int, batch: ProducerBatch, code: int, answer: PartitionProduceResponse, response: ProduceResponse
-    ) -> None:
-        """Take the broker's hint who leads now (KIP-951), and ask for the whole picture in any case."""
-        if code not in ErrorCode._value2member_map_ or not ErrorCode(code).invalid_metadata:
-            return
-        hint, metadata = answer.current_leader, self._client.metadata
-        if hint.leader_id >= 0:
-            metadata.apply_leader_hint(*batch.partition, hint.leader_id, hint.leader_epoch, response.node_endpoints)
-        metadata.distrust_leader(*batch.partition, node)
-        self._client.request_update(batch.partition.topic)
-
-    def _was_always_too_large(self, batch: ProducerBatch) -> bool:
-        """Whether a batch that is refused for its size was refused at every attempt, whatever became of the answers.
-
-        A broker looks at the size first of all, before it looks for a repeat (UnifiedLog.append); so the same bytes were
-        not written earlier either, unless the limit was lowered since. That it was shows where it let as much pass.
-        """
-        return batch.size > self._metrics.topic(batch.partition.topic).largest_batch
-
-    def _may_split(self, batch: ProducerBatch) -> bool:
-        return batch.count > 1 and not batch.given_up
-
-    def _named(self, batch: ProducerBatch, error: BrokerError) -> KafkaError:
-        if error.code == ErrorCode.MESSAGE_TOO_LARGE and not batch.possibly_written:
-            too_large = RecordTooLarge(
-                f"The broker refused a batch of {batch.count} record(s) and {batch.size} bytes for {batch.partition}: it is "
-                "larger than the topic's max.message.bytes. Send smaller records, compress them, or raise that limit."
-            )
-            too_large.__cause__ = error
-            return too_large
-        return error
-
-    def _retry_or_fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        if batch.given_up or batch.attempts > self._config.retries or self._config.acks == 0:
-            self._accumulator.fail(batch, error, now)
-        else:
-            logger.debug("%r is sent again: %s", batch, error)
-            self._accumulator.retry(batch, now)
 
     # -- the producer id ----------------------------------------------------------------------------------------------
 

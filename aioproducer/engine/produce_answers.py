@@ -1,0 +1,236 @@
+"""Carries out what brokers answer to Produce requests: a batch is complete, is sent again, is split, or fails.
+
+`produce_verdict` says what an error code means; the table at the end of this file, which method carries that out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from aioproducer.accumulator.accumulator import RecordAccumulator
+from aioproducer.config import ProducerConfig
+from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.sequences import Sequences
+from aioproducer.core.verdicts import Verdict, may_be_written, produce_verdict
+from aioproducer.errors import BrokerError, KafkaError, ProtocolError, RecordTooLarge
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.net.client import NetworkClient
+from aioproducer.protocol.error_codes import ErrorCode, broker_error
+from aioproducer.protocol.messages import PartitionProduceResponse, ProduceResponse
+from aioproducer.transactions.link import Transactions
+from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
+
+__all__ = ["ProduceAnswers"]
+
+logger = logging.getLogger("aioproducer")
+
+
+class _Refusal(NamedTuple):
+    """A batch that the broker refused, and what it said."""
+
+    batch: ProducerBatch
+    answer: PartitionProduceResponse
+    error: BrokerError
+    now: float
+
+
+class ProduceAnswers:
+    """Takes the answers of one producer. ``shared`` takes them over while others write into the transaction, too."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        accumulator: RecordAccumulator,
+        client: NetworkClient,
+        sequences: Sequences,
+        metrics: ProducerMetrics,
+        transactions: Transactions | None = None,
+        shared: SharedAcknowledgements | None = None,
+    ) -> None:
+        self._config = config
+        self._accumulator = accumulator
+        self._client = client
+        self._sequences = sequences
+        self._metrics = metrics
+        self._transactions = transactions
+        self._shared = shared
+
+    def take(
+        self,
+        node: int,
+        batches: Sequence[ProducerBatch],
+        told: Sequence[PartitionProduceResponse],
+        answer: Any,
+        now: float,
+    ) -> None:
+        """The answer to a request with these batches: a response, the error in its place, or None with acks=0.
+
+        ``told`` is what the response says of each batch.
+        """
+        if isinstance(answer, ProduceResponse):
+            if answer.throttle_time_ms:
+                self._metrics.throttle_time.observe(answer.throttle_time_ms / 1000)
+            for batch, each in zip(batches, told, strict=True):
+                self._take_one(node, batch, each, answer, now)
+        elif answer is None:  # acks=0: the bytes are on their way, and more will never be known
+            for batch in batches:
+                self._accumulator.complete(batch, -1, -1, now)
+        else:
+            error = answer if isinstance(answer, KafkaError) else ProtocolError(f"Broker {node} answered {answer!r}.")
+            for batch in batches:
+                self._unanswered(batch, error, now)
+
+    def _unanswered(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        """No readable answer: the batch may be in the log; only the same bytes again can tell."""
+        batch.possibly_written = True
+        self._client.request_update(batch.partition.topic)
+        if error.retriable or isinstance(error, ProtocolError):
+            self._send_again(batch, error, now)
+        else:
+            self._accumulator.fail(batch, error, now)
+
+    def _take_one(
+        self, node: int, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse, now: float
+    ) -> None:
+        code = answer.error_code
+        verdict = produce_verdict(code)
+        if verdict is Verdict.COMPLETE:
+            self._complete(batch, answer.base_offset, answer.log_append_time_ms, now)
+            return
+        if verdict is Verdict.COMPLETE_WITHOUT_OFFSET:
+            self._complete(batch, -1, -1, now)
+            return
+        if may_be_written(code):
+            batch.possibly_written = True
+        elif verdict is Verdict.SPLIT and batch.count == 1 and self._was_always_too_large(batch):
+            batch.possibly_written = False
+        self._learn_leader(node, batch, code, answer, response)
+        _REFUSED[verdict](self, _Refusal(batch, answer, broker_error(code, answer.error_message), now))
+
+    def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
+        if self._shared is not None and self._transactions is not None and self._transactions.is_shared:
+            self._shared.acknowledged(batch, base_offset, log_append_time_ms, now)
+        else:
+            self._accumulator.complete(batch, base_offset, log_append_time_ms, now)
+
+    # -- refusals -----------------------------------------------------------------------------------------------------
+
+    def retry(self, refusal: _Refusal) -> None:
+        """Send it again, if it may be."""
+        self._send_again(refusal.batch, refusal.error, refusal.now)
+
+    def split(self, refusal: _Refusal) -> None:
+        """Send smaller batches in its place."""
+        batch = refusal.batch
+        if batch.count == 1 or batch.given_up:
+            return self.fail(refusal)
+        logger.warning(
+            "%s is too large for the broker (%d records, %d bytes): it is split and sent again. A smaller batch_size or "
+            "max_request_size avoids this.",
+            batch.partition,
+            batch.count,
+            batch.size,
+        )
+        self._accumulator.split(batch, refusal.now)
+
+    def renumber(self, refusal: _Refusal) -> None:
+        """The broker's view of the sequence differs: a new number, unless the batch could be doubled under one."""
+        batch, answer, error, now = refusal
+        forgotten = answer.error_code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written
+        if batch.whole_in_doubt or forgotten:
+            # The broker forgot what would tell a repeat from news, or knows the batch as a part of a larger one only: under
+            # a new number a lost answer's batch would double.
+            self._accumulator.fail(batch, error, now)
+        elif self._transactions is not None:
+            self._renumber_in_transaction(refusal, self._transactions)
+        elif self._sequences.idempotent:
+            self._sequences.unexpected(batch, answer.error_code, answer.log_start_offset)
+            self._send_again(batch, error, now)
+        else:
+            self.fail(refusal)
+
+    def _renumber_in_transaction(self, refusal: _Refusal, transactions: Transactions) -> None:
+        batch, answer, error, now = refusal
+        is_gap = answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if not transactions.is_failing and self._sequences.is_ahead(batch):
+            self._send_again(batch, error, now)
+        elif self._shared is not None and transactions.is_shared and is_gap:
+            self._shared.unexpected(batch, error, now)
+        else:
+            self._accumulator.fail(batch, error, now)
+
+    def renew_id(self, refusal: _Refusal) -> None:
+        """Send it under another producer id, if it is certainly not in the log: else it would be doubled."""
+        is_possible = self._sequences.idempotent and self._transactions is None
+        if not is_possible or refusal.batch.possibly_written:
+            return self.fail(refusal)
+        self._sequences.unknown_id(refusal.batch)
+        self._send_again(refusal.batch, refusal.error, refusal.now)
+
+    def fence(self, refusal: _Refusal) -> None:
+        """It fails, and all that follow under this producer id with it."""
+        if self._transactions is None:
+            self._sequences.fenced(refusal.batch)
+        self.fail(refusal)
+
+    def fail(self, refusal: _Refusal) -> None:
+        """Give it up, with what the broker says of single records."""
+        errors = refusal.answer.record_errors
+        self._accumulator.fail(
+            refusal.batch,
+            _named(refusal.batch, refusal.error),
+            refusal.now,
+            record_errors={each.batch_index: each.batch_index_error_message or "" for each in errors},
+        )
+
+    def _send_again(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        if batch.given_up or batch.attempts > self._config.retries or self._config.acks == 0:
+            self._accumulator.fail(batch, error, now)
+        else:
+            logger.debug("%r is sent again: %s", batch, error)
+            self._accumulator.retry(batch, now)
+
+    # -- what an answer tells besides ---------------------------------------------------------------------------------
+
+    def _learn_leader(
+        self, node: int, batch: ProducerBatch, code: int, answer: PartitionProduceResponse, response: ProduceResponse
+    ) -> None:
+        """Take the broker's hint who leads now (KIP-951), and ask for the whole picture in any case."""
+        if code not in ErrorCode._value2member_map_ or not ErrorCode(code).invalid_metadata:
+            return
+        hint, metadata = answer.current_leader, self._client.metadata
+        if hint.leader_id >= 0:
+            metadata.apply_leader_hint(*batch.partition, hint.leader_id, hint.leader_epoch, response.node_endpoints)
+        metadata.distrust_leader(*batch.partition, node)
+        self._client.request_update(batch.partition.topic)
+
+    def _was_always_too_large(self, batch: ProducerBatch) -> bool:
+        """Whether a batch that is refused for its size was refused at every attempt, whatever became of the answers.
+
+        A broker looks at the size first of all, before it looks for a repeat (UnifiedLog.append); so the same bytes were
+        not written earlier either, unless the limit was lowered since. That it was shows where it let as much pass.
+        """
+        return batch.size > self._metrics.topic(batch.partition.topic).largest_batch
+
+
+_REFUSED: Final[Mapping[Verdict, Callable[[ProduceAnswers, _Refusal], None]]] = {
+    Verdict.RETRY: ProduceAnswers.retry,
+    Verdict.SPLIT: ProduceAnswers.split,
+    Verdict.RENUMBER: ProduceAnswers.renumber,
+    Verdict.NEW_PRODUCER_ID: ProduceAnswers.renew_id,
+    Verdict.FENCED: ProduceAnswers.fence,
+    Verdict.FAIL: ProduceAnswers.fail,
+}
+
+
+def _named(batch: ProducerBatch, error: BrokerError) -> KafkaError:
+    if error.code == ErrorCode.MESSAGE_TOO_LARGE and not batch.possibly_written:
+        too_large = RecordTooLarge(
+            f"The broker refused a batch of {batch.count} record(s) and {batch.size} bytes for {batch.partition}: it is "
+            "larger than the topic's max.message.bytes. Send smaller records, compress them, or raise that limit."
+        )
+        too_large.__cause__ = error
+        return too_large
+    return error
