@@ -179,5 +179,6 @@ async def test_batches_do_not_linger_while_somebody_waits_for_memory(broker: Fak
             await until(lambda: broker.count("Produce") == 1)
             lingering = await producer.enqueue("orders", b"b" * 60_000, partition=0)
             waiting = asyncio.create_task(producer.send("orders", b"c" * 50_000, partition=1))
+            await until(lambda: broker.count("Produce") == 2)  # although the first one is not answered
         async with asyncio.timeout(20):
             await asyncio.gather(first, lingering, waiting)
