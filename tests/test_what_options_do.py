@@ -174,11 +174,12 @@ async def test_the_age_of_the_oldest_record_without_an_outcome_is_in_the_health(
 async def test_batches_do_not_linger_while_somebody_waits_for_memory(broker: FakeBroker) -> None:
     options: dict[str, Any] = {"buffer_memory": 100_000, "batch_size": 90_000, "max_request_size": 90_000}
     async with opened(broker, **QUICK | options, linger_ms=3_600_000, delivery_timeout_ms=7_200_000) as producer:
+        await producer.send("orders", b"value", partition=0)  # before that a partition has one batch in flight
         with broker.hold("Produce"):
             first = await producer.enqueue("orders", b"a", partition=0)
-            await until(lambda: broker.count("Produce") == 1)
+            await until(lambda: producer.metrics()["request-total"] == 2)
             lingering = await producer.enqueue("orders", b"b" * 60_000, partition=0)
             waiting = asyncio.create_task(producer.send("orders", b"c" * 50_000, partition=1))
-            await until(lambda: broker.count("Produce") == 2)  # although the first one is not answered
+            await until(lambda: producer.metrics()["request-total"] == 3, 10)  # although the first one is not answered
         async with asyncio.timeout(20):
             await asyncio.gather(first, lingering, waiting)
