@@ -701,6 +701,8 @@ class TransactionManager:
         """Go into the state that an error asks for."""
         if action is Action.BUMP_EPOCH and not (self._can_bump or self.is_v2 or self._of_handle):
             action = Action.FATAL
+        if action is Action.UNINITIALIZED and self.state is not State.INITIALIZING:
+            action = Action.FATAL
         error = transaction_error(action, what, cause)
         if action in _ABORTABLE:
             self._abortable(error)
