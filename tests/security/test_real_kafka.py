@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aioproducer import AuthenticationError, BrokerError, KafkaError, NotWritten, OAuthToken, Producer
+from aioproducer import AuthenticationError, BrokerError, KafkaError, NotWritten, Producer
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
 from aioproducer.testing.kafka_security import KafkaSecurity
+from tests.security.real_kafka import USERS, options, unsigned_token
 
 pytestmark = pytest.mark.slow
 
-USERS = {"alice": "alice-secret", "mallory": "mallory-secret"}
 TOPIC = "orders"
 
 
@@ -33,28 +31,6 @@ def secured(request: pytest.FixtureRequest, authority: CertificateAuthority) -> 
             yield kafka
     except KafkaUnavailable as error:
         pytest.skip(str(error))
-
-
-def unsigned_token(user: str = "alice", life_s: float = 600.0) -> OAuthToken:
-    def part(claims: dict[str, Any]) -> str:
-        return urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
-
-    now = time.time()
-    return OAuthToken(f"{part({'alg': 'none'})}.{part({'sub': user, 'iat': now, 'exp': now + life_s})}.")
-
-
-def options(
-    authority: CertificateAuthority, listener: str, mechanism: str | None = None, **more: Any
-) -> dict[str, Any]:
-    protocol = {"MTLS": "SSL", "REAUTH": "SASL_SSL"}.get(listener, listener)
-    given: dict[str, Any] = {"security_protocol": protocol, "close_timeout_ms": 10_000}
-    if protocol.endswith("SSL"):
-        given["ssl_truststore_certificates"] = authority.pem
-    if mechanism == "OAUTHBEARER":
-        given |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": unsigned_token}
-    elif mechanism is not None:
-        given |= {"sasl_mechanism": mechanism, "sasl_username": "alice", "sasl_password": "alice-secret"}
-    return given | more
 
 
 async def sends(kafka: KafkaCluster, listener: str, **options: Any) -> None:
@@ -149,17 +125,6 @@ async def test_logins_are_renewed_under_load_and_nobody_notices(
     secured.create_topic(topic, 1)
     sent = await load(secured, authority, topic, mechanism, seconds=4.5)
     assert sent > 1000
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
-async def test_logins_are_renewed_every_10_seconds_for_two_minutes(
-    authority: CertificateAuthority, mechanism: str
-) -> None:
-    with KafkaCluster(security=KafkaSecurity(authority, USERS, super_users=["alice"], reauth_ms=10_000)) as kafka:
-        kafka.create_topic(TOPIC, 1)
-        assert await load(kafka, authority, TOPIC, mechanism, seconds=120.0) > 100_000
 
 
 async def load(
