@@ -626,6 +626,8 @@ class TransactionManager:
         error = broker_error(code, message)
         concerned = sorted(each for each, its_code in (partitions or {}).items() if its_code == code)
         of = f" with {', '.join(map(str, concerned))}" if concerned else ""
+        if request.rpc is Rpc.ADD_OFFSETS_TO_TXN:
+            of = f" with group {self._committing.group.group_id!r}"
         what = f"{request.rpc.value} for {request.about}{of} was refused: {error}"
         if code in _NO_TWO_PHASE:
             what = self._explained(what, request)
