@@ -5,14 +5,29 @@ from __future__ import annotations
 import json
 import time
 from base64 import urlsafe_b64encode
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own __all__ leaves them out
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from aioproducer import OAuthToken
 from aioproducer.testing.certificates import CertificateAuthority
+from tests.conftest import until
 
-__all__ = ["USERS", "options", "unsigned_token"]
+if TYPE_CHECKING:
+    from aioproducer.testing.kafka import KafkaCluster
 
-USERS = {"alice": "alice-secret", "mallory": "mallory-secret"}
+__all__ = ["USERS", "AclOperation", "ResourceType", "grant", "options", "unsigned_token"]
+
+#: alice may do everything. Nobody else may do anything, but for what a test grants them.
+USERS = {name: f"{name}-secret" for name in ("alice", "mallory", "bob", "carol", "dave")}
 
 
 def unsigned_token(user: str = "alice", life_s: float = 600.0) -> OAuthToken:
@@ -35,3 +50,12 @@ def options(
     elif mechanism is not None:
         given |= {"sasl_mechanism": mechanism, "sasl_username": "alice", "sasl_password": "alice-secret"}
     return given | more
+
+
+async def grant(kafka: KafkaCluster, user: str, right: AclOperation, kind: ResourceType, name: str) -> None:
+    """Allow the user to do this, and wait until the broker knows."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    about = (kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", right, AclPermissionType.ALLOW)
+    for created in admin.create_acls([AclBinding(*about)]).values():
+        created.result(30)
+    await until(lambda: admin.describe_acls(AclBindingFilter(*about)).result(30))
