@@ -449,10 +449,11 @@ async def test_closing_waits_for_a_commit_that_nobody_waits_for(broker: FakeBrok
     assert committed(broker) == [b"kept"]
 
 
-async def test_a_refused_transactional_id_is_told_at_once(broker: FakeBroker) -> None:
+@pytest.mark.parametrize("api", ["FindCoordinator", "InitProducerId"])  # which need DESCRIBE and WRITE
+async def test_a_refused_transactional_id_is_told_at_once(broker: FakeBroker, api: str) -> None:
     async with transactional(broker) as producer:
-        broker.fail("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
-        with pytest.raises(TransactionFatal, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        broker.fail(api, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+        with pytest.raises(TransactionFatal, match=r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*the same call succeeds"):
             await producer.init_transactions()
         async with producer.transaction() as txn:  # the rights were given meanwhile
             await txn.send("orders", b"allowed")

@@ -275,6 +275,7 @@ class Brokers:
         except KafkaError as error:
             connection.abort(BrokerConnectionError(f"The login to broker {broker.node} could not be renewed: {error}"))
         else:
+            logger.debug("The %s login to broker %s is renewed.", self._config.sasl_mechanism, broker.node)
             if not connection.in_flight:
                 connection.last_used = used  # logging in is no reason to keep a connection that nobody uses
             self._expect_login(broker, established, session_s)

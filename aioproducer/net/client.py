@@ -20,6 +20,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.errors import (
     BrokerConnectionError,
+    BrokerError,
     InvalidRecord,
     KafkaError,
     KafkaTimeoutError,
@@ -167,7 +168,7 @@ class NetworkClient:
     def topic_error(self, name: str) -> KafkaError | None:
         """What the last answer said was wrong with a topic."""
         code = self.metadata.errors.get(name)
-        return None if code is None else broker_error(code, f"topic {name!r}")
+        return None if code is None else _topic_error(name, code)
 
     def connected_nodes(self) -> list[int]:
         """The ids of the brokers that are connected; bootstrap servers are none yet."""
@@ -467,10 +468,14 @@ def _is_next(line: _Line, place: object, topic: TopicMetadata) -> bool:
     return True
 
 
+def _topic_error(name: str, code: int) -> BrokerError:
+    return broker_error(code, f"topic {name!r}: {broker_error(code).message}")
+
+
 def _refuse(name: str, partition: int | None, topic: TopicMetadata | None, error: int | None) -> None:
     """Raise what a fresh answer says that no waiting will change."""
     if error in _HOPELESS and error is not None:
-        raise broker_error(error, f"topic {name!r}")
+        raise _topic_error(name, error)
     if topic is not None and error is None:
         raise InvalidRecord(
             f"partition={partition}: topic {name!r} has {topic.partition_count} partition(s), "

@@ -271,9 +271,16 @@ _TEXTS: Mapping[int, str] = MappingProxyType(
         ),
         ErrorCode.REBALANCE_IN_PROGRESS: "The group is rebalancing; its members have to join again.",
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE: "The offset to be committed is too large to be stored.",
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED: "The principal has no permission for this operation on the topic.",
-        ErrorCode.GROUP_AUTHORIZATION_FAILED: "The principal has no permission for this operation on the group.",
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "The principal has no permission for this operation on the cluster.",
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+            "The principal has no permission for this operation on the topic; producing needs WRITE."
+        ),
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: (
+            "The principal has no permission for this operation on the group; committing offsets needs READ."
+        ),
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+            "The principal has no permission for this operation on the cluster; an idempotent producer needs "
+            "IDEMPOTENT_WRITE on the cluster, or WRITE on any topic."
+        ),
         ErrorCode.INVALID_TIMESTAMP: "The timestamp of a record is too far from the broker's time.",
         ErrorCode.UNSUPPORTED_SASL_MECHANISM: "The broker has not enabled this SASL mechanism.",
         ErrorCode.ILLEGAL_SASL_STATE: "The request does not fit the state that authentication is in.",
@@ -306,7 +313,7 @@ _TEXTS: Mapping[int, str] = MappingProxyType(
             "The transaction coordinator that wrote this is not in charge any more."
         ),
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-            "The principal has no permission to use this transactional id."
+            "The principal has no permission to use this transactional id; a transactional producer needs WRITE."
         ),
         ErrorCode.SECURITY_DISABLED: "The broker runs without the security feature that this needs.",
         ErrorCode.OPERATION_NOT_ATTEMPTED: (

@@ -6,11 +6,15 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aioproducer import NotWritten, Producer
+from aioproducer.core.sasl.mechanism import MechanismError, Say
+from aioproducer.net.security.gssapi import Gssapi
 from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
+from tests.fuzzing import each_count, survive
 from tests.needs import not_here
 from tests.security.kdc import REALM, Kdc, missing, running_kdc
 
@@ -77,3 +81,45 @@ async def test_without_a_ticket_it_is_said_so(kafka: KafkaCluster, kdc: Kdc) -> 
     ) as producer:
         with pytest.raises(NotWritten, match=r"GSSAPI login failed: broker .* cannot be shown a ticket for kafka@127"):
             await producer.send("orders", b"value")
+
+
+def handshake(kdc: Kdc) -> tuple[Gssapi, Any, bytes]:
+    """The client that has begun, the context of a server, and what the server answers first."""
+    import gssapi  # type: ignore[import-untyped, unused-ignore]
+
+    kdc.log_in("alice", kdc.keytab("alice"))
+    client = Gssapi("kafka", "127.0.0.1")
+    keytab: dict[bytes | str, bytes | str] = {"keytab": str(kdc.keytab("kafka/127.0.0.1"))}
+    server = gssapi.SecurityContext(creds=gssapi.Credentials(usage="accept", store=keytab), usage="accept")
+    begun = client.start()
+    assert isinstance(begun, Say)
+    return client, server, server.step(bytes(begun.token))
+
+
+@each_count
+def test_an_answer_that_is_nearly_right(kdc: Kdc, count: int) -> None:
+    _, _, right = handshake(kdc)
+    client = Gssapi("kafka", "127.0.0.1")
+
+    def answer(data: bytes) -> None:
+        client.start()
+        client.challenged(data)
+
+    assert survive("GSSAPI, first", answer, [right], MechanismError, count).refused > count // 2
+
+
+@each_count
+def test_an_offer_of_protection_that_is_nearly_right(kdc: Kdc, count: int) -> None:
+    """Half of the inputs are what an honest server says of itself, half what somebody in between makes of it."""
+    client, server, right = handshake(kdc)
+    client.challenged(right)
+    sent = 0
+
+    def offer(data: bytes) -> None:
+        nonlocal sent
+        sent += 1
+        client._is_agreed = False
+        client.challenged(server.wrap(data, False).message if sent % 2 else data)
+
+    seeds = [b"\1\0\0\0", b"\7\0\xff\xff", server.wrap(b"\1\0\0\0", False).message]
+    assert min(survive("GSSAPI, second", offer, seeds, MechanismError, count)) > count // 100

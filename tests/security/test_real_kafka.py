@@ -3,58 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aioproducer import AuthenticationError, BrokerError, KafkaError, NotWritten, OAuthToken, Producer
+from aioproducer import (
+    AuthenticationError,
+    BrokerError,
+    KafkaError,
+    NotWritten,
+    OAuthToken,
+    Producer,
+    TopicPartition,
+    TransactionAbortable,
+    TransactionFatal,
+)
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
 from aioproducer.testing.kafka.security import KafkaSecurity
+from aioproducer.testing.token_issuer import TokenIssuer
+from tests.security.real_kafka import USERS, AclOperation, ResourceType, grant, options, unsigned_token
+from tests.spark.read_back import committed
 
 pytestmark = pytest.mark.slow
 
-USERS = {"alice": "alice-secret", "mallory": "mallory-secret"}
 TOPIC = "orders"
 
 
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> TokenIssuer:
+    """Whose tokens the listener SIGNED takes."""
+    return TokenIssuer(tmp_path_factory.mktemp("issuer") / "jwks.json")
+
+
 @pytest.fixture(scope="module", params=["3.9.2", "4.3.1"])
-def secured(request: pytest.FixtureRequest, authority: CertificateAuthority) -> Iterator[KafkaCluster]:
+def secured(
+    request: pytest.FixtureRequest, authority: CertificateAuthority, issuer: TokenIssuer
+) -> Iterator[KafkaCluster]:
     """One broker; alice may do everything, mallory nothing. A login lasts 3 seconds at the listener REAUTH."""
-    security = KafkaSecurity(authority, USERS, super_users=["alice"], reauth_ms=3000)
+    security = KafkaSecurity(authority, USERS, super_users=["alice"], reauth_ms=3000, signed_tokens=issuer)
     try:
         with KafkaCluster(request.param, security=security) as kafka:
             kafka.create_topic(TOPIC, 3)
             yield kafka
     except KafkaUnavailable as error:
         pytest.skip(str(error))
-
-
-def unsigned_token(user: str = "alice", life_s: float = 600.0) -> OAuthToken:
-    def part(claims: dict[str, Any]) -> str:
-        return urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
-
-    now = time.time()
-    return OAuthToken(f"{part({'alg': 'none'})}.{part({'sub': user, 'iat': now, 'exp': now + life_s})}.")
-
-
-def options(
-    authority: CertificateAuthority, listener: str, mechanism: str | None = None, **more: Any
-) -> dict[str, Any]:
-    protocol = {"MTLS": "SSL", "REAUTH": "SASL_SSL"}.get(listener, listener)
-    given: dict[str, Any] = {"security_protocol": protocol, "close_timeout_ms": 10_000}
-    if protocol.endswith("SSL"):
-        given["ssl_truststore_certificates"] = authority.pem
-    if mechanism == "OAUTHBEARER":
-        given |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": unsigned_token}
-    elif mechanism is not None:
-        given |= {"sasl_mechanism": mechanism, "sasl_username": "alice", "sasl_password": "alice-secret"}
-    return given | more
 
 
 async def sends(kafka: KafkaCluster, listener: str, **options: Any) -> None:
@@ -123,21 +120,93 @@ async def test_what_is_mixed_up_is_guessed(secured: KafkaCluster, authority: Cer
     assert "does not want a login" in await late("CLIENT", security_protocol="SASL_PLAINTEXT", **plain)
 
 
-async def test_what_an_authorizer_denies_is_told_each_by_its_own_name(
+async def test_signed_tokens_are_verified_with_the_keys_in_a_file(
+    secured: KafkaCluster, authority: CertificateAuthority, issuer: TokenIssuer
+) -> None:
+    given = options(authority, "SIGNED", "OAUTHBEARER", sasl_oauth_token_provider=issuer.token)
+    await sends(secured, "SIGNED", **given)
+
+
+@pytest.mark.parametrize("wrong", ["signature", "issuer", "audience", "expired", "not signed"])
+async def test_a_token_that_is_not_valid_is_refused(
+    secured: KafkaCluster, authority: CertificateAuthority, issuer: TokenIssuer, tmp_path: Path, wrong: str
+) -> None:
+    tokens: dict[str, Callable[[], OAuthToken]] = {
+        "signature": TokenIssuer(tmp_path / "jwks.json").token,  # by another key of the same name
+        "issuer": lambda: issuer.token(iss="https://somebody.else"),
+        "audience": lambda: issuer.token(aud="another service"),
+        "expired": lambda: issuer.token(life_s=-120),
+        "not signed": unsigned_token,
+    }
+    servers = secured.bootstrap("SIGNED")
+    given = options(authority, "SIGNED", "OAUTHBEARER", sasl_oauth_token_provider=tokens[wrong])
+    told = await refusal(servers, **given)
+    assert f"OAUTHBEARER login failed: broker {servers} refused the credentials: status invalid_token: the sign" in told
+    assert tokens[wrong]().value.reveal().split(".")[0] not in told
+
+
+async def test_a_right_on_the_topic_that_is_missing_is_named(
     secured: KafkaCluster, authority: CertificateAuthority
 ) -> None:
-    given = options(authority, "SASL_SSL", "SCRAM-SHA-256", sasl_username="mallory", sasl_password="mallory-secret")
-    servers = secured.bootstrap("SASL_SSL")
+    async with as_user(secured, authority, "bob", acks=1, enable_idempotence=False) as producer:
+        with pytest.raises(NotWritten, match=f"TOPIC_AUTHORIZATION_FAILED.*topic '{TOPIC}'.*needs WRITE"):
+            await producer.send(TOPIC, b"value")  # whoever may not describe a topic is told nothing of it
+        await grant(secured, "bob", AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC)
+        with pytest.raises(NotWritten, match=f"{TOPIC}-0 .*TOPIC_AUTHORIZATION_FAILED.*needs WRITE"):
+            await producer.send(TOPIC, b"value", partition=0)
+        await grant(secured, "bob", AclOperation.WRITE, ResourceType.TOPIC, TOPIC)
+        await producer.send(TOPIC, b"value")
 
-    async with Producer(servers, acks=1, enable_idempotence=False, **given) as producer:
-        with pytest.raises(KafkaError) as failed:
+
+async def test_a_right_on_the_cluster_that_is_missing_is_named(
+    secured: KafkaCluster, authority: CertificateAuthority
+) -> None:
+    await grant(secured, "carol", AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC)
+    async with as_user(secured, authority, "carol") as producer:
+        for _ in range(2):
+            with pytest.raises(NotWritten, match=r"CLUSTER_AUTHORIZATION_FAILED.*IDEMPOTENT_WRITE on the cluster"):
+                await producer.send(TOPIC, b"value")
+        await grant(secured, "carol", AclOperation.IDEMPOTENT_WRITE, ResourceType.BROKER, "kafka-cluster")
+        with pytest.raises(NotWritten, match=r"TOPIC_AUTHORIZATION_FAILED.*needs WRITE"):
             await producer.send(TOPIC, b"value")
-        assert "TOPIC_AUTHORIZATION_FAILED" in str(failed.value)
+        await grant(secured, "carol", AclOperation.WRITE, ResourceType.TOPIC, TOPIC)
+        await producer.send(TOPIC, b"value")
 
-    async with Producer(servers, transactional_id="t", **given) as producer:
-        with pytest.raises(KafkaError) as failed:
+
+async def test_rights_of_a_transaction_that_are_missing_are_named(
+    secured: KafkaCluster, authority: CertificateAuthority
+) -> None:
+    async with as_user(secured, authority, "dave", transactional_id="daves") as producer:
+        refused = r"'daves' was refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*needs WRITE"
+        with pytest.raises(TransactionFatal, match=f"FindCoordinator for .*{refused}"):
             await producer.init_transactions()
-        assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in str(failed.value)
+        await grant(secured, "dave", AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "daves")
+        with pytest.raises(TransactionFatal, match=f"InitProducerId for .*{refused}"):
+            await producer.init_transactions()
+        await grant(secured, "dave", AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "daves")
+        await producer.init_transactions()
+
+        with pytest.raises(KafkaError, match=f"TOPIC_AUTHORIZATION_FAILED.*'{TOPIC}'.*needs WRITE"):
+            await one_transaction(producer)
+        await grant(secured, "dave", AclOperation.WRITE, ResourceType.TOPIC, TOPIC)
+        with pytest.raises(TransactionAbortable, match=r"group 'readers' was refused: GROUP_AUTH.*needs READ"):
+            await one_transaction(producer, group="readers")
+        await grant(secured, "dave", AclOperation.READ, ResourceType.GROUP, "readers")
+        await grant(secured, "dave", AclOperation.READ, ResourceType.TOPIC, TOPIC)
+        await one_transaction(producer, group="readers")
+
+
+def as_user(kafka: KafkaCluster, authority: CertificateAuthority, user: str, **more: Any) -> Producer:
+    """A producer of that user."""
+    given = options(authority, "SASL_SSL", "SCRAM-SHA-256", sasl_username=user, sasl_password=USERS[user], **more)
+    return Producer(kafka.bootstrap("SASL_SSL"), **given)
+
+
+async def one_transaction(producer: Producer, group: str | None = None) -> None:
+    async with producer.transaction() as txn:
+        await txn.send(TOPIC, b"value")
+        if group is not None:
+            await txn.send_offsets({TopicPartition(TOPIC, 0): 1}, group)
 
 
 @pytest.mark.parametrize("listener", ["REAUTH"])
@@ -149,17 +218,6 @@ async def test_logins_are_renewed_under_load_and_nobody_notices(
     secured.create_topic(topic, 1)
     sent = await load(secured, authority, topic, mechanism, seconds=4.5)
     assert sent > 1000
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
-async def test_logins_are_renewed_every_10_seconds_for_two_minutes(
-    authority: CertificateAuthority, mechanism: str
-) -> None:
-    with KafkaCluster(security=KafkaSecurity(authority, USERS, super_users=["alice"], reauth_ms=10_000)) as kafka:
-        kafka.create_topic(TOPIC, 1)
-        assert await load(kafka, authority, TOPIC, mechanism, seconds=120.0) > 100_000
 
 
 async def load(
@@ -186,12 +244,23 @@ def producer_brokers(producer: Producer) -> list[Any]:
 
 
 async def test_transactions_over_sasl_ssl(secured: KafkaCluster, authority: CertificateAuthority) -> None:
-    given = options(authority, "SASL_SSL", "SCRAM-SHA-512", transactional_id=f"t-{time.time_ns()}")
+    topic = f"transactions-{time.time_ns()}"
+    secured.create_topic(topic, 3)
+    given = options(authority, "SASL_SSL", "SCRAM-SHA-512", transactional_id=topic)
     async with Producer(secured.bootstrap("SASL_SSL"), **given) as producer:
-        for _ in range(3):
-            async with producer.transaction() as txn:
-                for number in range(20):
-                    await txn.enqueue(TOPIC, b"%d" % number)
+        for begin in range(0, 120, 20):
+            with suppress(LookupError):
+                async with producer.transaction() as txn:
+                    for number in range(begin, begin + 20):
+                        await txn.enqueue(topic, b"%d" % number, partition=number % 3)
+                    if begin % 40:
+                        raise LookupError  # which aborts it
+
+    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for message in committed(secured.bootstrap_servers, topic, 3):
+        found[message.partition() or 0].append(int(message.value() or b""))
+    kept = [number for begin in (0, 40, 80) for number in range(begin, begin + 20)]
+    assert found == {partition: [number for number in kept if number % 3 == partition] for partition in range(3)}
 
 
 async def test_an_unknown_topic_of_a_stranger_is_denied_not_unknown(

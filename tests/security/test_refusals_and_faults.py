@@ -298,6 +298,18 @@ def test_a_broker_that_repeats_the_token_does_not_bring_it_into_the_error() -> N
     assert mechanism.explain("canary-token is bad") == "*** is bad (status invalid ***\\n)"
 
 
+def test_a_status_that_a_broker_says_twice_is_told_once_and_with_its_causes() -> None:
+    """Kafka's validator answers every token that it does not accept like this."""
+    mechanism = OAuthBearer(Secret("canary-token"), {})
+    mechanism.start()
+    mechanism.challenged(b'{"status":"invalid_token"}')
+
+    assert mechanism.explain('{"status":"invalid_token"}') == (
+        "status invalid_token: the signature, issuer, audience or time of the token is not what the broker accepts; the "
+        "broker's log says which"
+    )
+
+
 async def test_before_the_login_is_over_no_large_frame_is_waited_for() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         header, _ = await read_request(reader)

@@ -77,7 +77,7 @@ def expected(place: Place, code: ErrorCode, action: Action, version: str) -> Exp
         return Expected(CommitUnknown, goes_on=False)
     if action in ABORTABLE or (place.rpc is Rpc.COMMIT and action is Action.INVALID_STATE and version == TV2):
         return Expected(TransactionAbortable)  # the latter: the coordinator's own abort came first (KAFKA-20785)
-    goes_on = action in (Action.COMMIT_FAILED, Action.UNINITIALIZED)
+    goes_on = action is Action.COMMIT_FAILED or (action is Action.UNINITIALIZED and place.step is Step.INIT)
     return Expected(CLASSES.get(action, TransactionFatal), goes_on)
 
 

@@ -16,6 +16,10 @@ __all__ = ["OAuthBearer"]
 _SEPARATOR: Final = "\x01"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # b64token of RFC 6750; so no \x01, no line break
 _KEY: Final = re.compile(r"[A-Za-z]+")
+_INVALID: Final = "status invalid_token"
+_CAUSES: Final = (
+    "the signature, issuer, audience or time of the token is not what the broker accepts; the broker's log says which"
+)
 _VALUE: Final = re.compile(r"[\x21-\x7E \t\r\n]*")
 
 
@@ -59,8 +63,10 @@ class OAuthBearer:
 
     def explain(self, message: str) -> str:
         """What the broker says, and the status that it told before."""
-        said = shown(message, self._token.reveal())
-        return said if self._status is None else f"{said} ({self._status})"
+        said, token = self._status, self._token.reveal()
+        if said is None or said != shown(_status(message.encode(errors="replace")), token):
+            return shown(message, token) if said is None else f"{shown(message, token)} ({said})"
+        return f"{said}: {_CAUSES}" if said == _INVALID else said  # Kafka's brokers say the same twice
 
 
 def _status(token: bytes) -> str:

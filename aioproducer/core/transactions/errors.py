@@ -54,7 +54,7 @@ _OPEN_TRANSACTION: Mapping[int, Action] = {
 _TABLES: Mapping[Rpc, Mapping[int, Action]] = {
     Rpc.FIND_COORDINATOR: {
         ErrorCode.NONE: Action.DONE,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.FATAL,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.UNINITIALIZED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED: Action.ABORTABLE,
         ErrorCode.TRANSACTION_ABORTABLE: Action.ABORTABLE,
     },

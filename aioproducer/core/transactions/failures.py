@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from aioproducer.core.transactions.errors import Action
 from aioproducer.errors import (
@@ -45,16 +46,20 @@ _WAYS_OUT: Mapping[type[TransactionError], str] = {
     CommitUnknown: "Read with isolation_level=read_committed before the work is done again.",
 }
 
+#: Nothing is lost where nothing has begun.
+_ASK_AGAIN: Final = "Nothing has begun; once the cause is gone the same call succeeds."
+
 
 def transaction_error(action: Action, what: str, cause: KafkaError) -> TransactionError:
     """The error to raise after an action; ``what`` is the sentence that says what happened."""
-    return _with_cause(_ERRORS[action], what, cause)
+    class_ = _ERRORS[action]
+    return _with_cause(class_, what, cause, _ASK_AGAIN if action is Action.UNINITIALIZED else _WAYS_OUT[class_])
 
 
 def commit_unknown(transactional_id: str, cause: KafkaError) -> TransactionError:
     """The error where nobody can say whether the commit succeeded."""
     what = f"The transaction of transactional_id {transactional_id!r} may be committed or not: {cause}"
-    return _with_cause(CommitUnknown, what, cause)
+    return _with_cause(CommitUnknown, what, cause, _WAYS_OUT[CommitUnknown])
 
 
 def two_phase_needs(*, keep_prepared: bool) -> str:
@@ -71,7 +76,7 @@ def two_phase_needs(*, keep_prepared: bool) -> str:
     )
 
 
-def _with_cause(class_: type[TransactionError], what: str, cause: KafkaError) -> TransactionError:
-    error = class_(f"{what.rstrip('.')}. {_WAYS_OUT[class_]}")
+def _with_cause(class_: type[TransactionError], what: str, cause: KafkaError, way_out: str) -> TransactionError:
+    error = class_(f"{what.rstrip('.')}. {way_out}")
     error.__cause__ = cause
     return error

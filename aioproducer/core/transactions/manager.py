@@ -626,6 +626,8 @@ class TransactionManager:
         error = broker_error(code, message)
         concerned = sorted(each for each, its_code in (partitions or {}).items() if its_code == code)
         of = f" with {', '.join(map(str, concerned))}" if concerned else ""
+        if request.rpc is Rpc.ADD_OFFSETS_TO_TXN:
+            of = f" with group {self._committing.group.group_id!r}"
         what = f"{request.rpc.value} for {request.about}{of} was refused: {error}"
         if code in _NO_TWO_PHASE:
             what = self._explained(what, request)
@@ -700,6 +702,8 @@ class TransactionManager:
     def _do(self, action: Action, what: str, cause: KafkaError) -> None:
         """Go into the state that an error asks for."""
         if action is Action.BUMP_EPOCH and not (self._can_bump or self.is_v2 or self._of_handle):
+            action = Action.FATAL
+        if action is Action.UNINITIALIZED and self.state is not State.INITIALIZING:
             action = Action.FATAL
         error = transaction_error(action, what, cause)
         if action in _ABORTABLE:

@@ -132,7 +132,7 @@ class KafkaCluster(Kafka):
     for example ``{"SASL": "SASL_PLAINTEXT"}``, with ``bootstrap("SASL")`` to reach them; what they need goes into
     ``properties``. ``scram_users`` are names and passwords. ``advertise(broker_id, port)`` may give another
     ``host:port`` for clients to be sent to, such as a proxy's. ``security`` adds listeners with TLS and logins, and an
-    authorizer.
+    authorizer. ``jvm_options`` are for the brokers' JVMs, for example system properties (``-Dname=value``).
 
     Methods block; from async code call them through ``anyio.to_thread.run_sync``. ``async with`` does that itself.
     """
@@ -149,12 +149,14 @@ class KafkaCluster(Kafka):
         scram_users: Mapping[str, str] | None = None,
         advertise: Callable[[int, int], str] | None = None,
         security: KafkaSecurity | None = None,
+        jvm_options: Sequence[str] = (),
     ) -> None:
         super().__init__("")
         self.version = version
         self.broker_ids: Sequence[int] = range(1, brokers + 1)
         self._properties = {**(security.properties() if security else {}), **(properties or {})}
         self._heap = heap
+        self._jvm_options = (*(security.jvm_options if security else ()), *jvm_options)
         self._features = dict(features or {})
         self._protocols = {"INTERNAL": "PLAINTEXT", "CLIENT": "PLAINTEXT", **(listeners or {})}
         if security is not None:
@@ -300,7 +302,14 @@ class KafkaCluster(Kafka):
         )
         for broker_id in self.broker_ids:
             self._nodes[broker_id] = KafkaNode(
-                broker_id, "broker", directory, properties.broker(broker_id), jars=jars, heap=self._heap, guard=guard
+                broker_id,
+                "broker",
+                directory,
+                properties.broker(broker_id),
+                jars=jars,
+                heap=self._heap,
+                guard=guard,
+                jvm_options=self._jvm_options,
             )
         self._start_all()
 

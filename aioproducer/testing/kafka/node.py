@@ -44,6 +44,7 @@ class KafkaNode:
         jars: KafkaJars,
         heap: str,
         guard: ProcessGuard,
+        jvm_options: Sequence[str] = (),
     ) -> None:
         self.node_id = node_id
         self.data_directory = directory / f"{role}-{node_id}"
@@ -51,7 +52,7 @@ class KafkaNode:
         self._log_file = directory / f"{role}-{node_id}.log"
         self._properties_file = directory / f"{role}-{node_id}.properties"
         self._guard = guard
-        self._server = JavaProgram(jars, "kafka.Kafka", role, options=("-Xms64m", f"-Xmx{heap}"))
+        self._server = JavaProgram(jars, "kafka.Kafka", role, options=("-Xms64m", f"-Xmx{heap}", *jvm_options))
         self._storage_tool = JavaProgram(
             jars, "kafka.tools.StorageTool", "format", options=("-Xmx128m", "-XX:TieredStopAtLevel=1")
         )

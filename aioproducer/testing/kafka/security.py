@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from aioproducer.testing.certificates import CertificateAuthority
+    from aioproducer.testing.token_issuer import TokenIssuer
 
 __all__ = ["KafkaSecurity"]
 
@@ -23,6 +24,9 @@ _LISTENERS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _LOGIN_MODULES: Final = "org.apache.kafka.common.security"
+_SIGNED: Final = "SIGNED"
+_SIGNED_VALIDATOR: Final = f"{_LOGIN_MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+_ALLOWED_URLS: Final = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 _UNSECURED: Final = f"{_LOGIN_MODULES}.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
@@ -34,17 +38,26 @@ class KafkaSecurity:
     ``users`` are names and passwords, for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; OAUTHBEARER takes unsigned tokens of
     anybody. Whoever is not among ``super_users`` may do nothing without an ACL, except through the listeners without a
     login. ``reauth_ms`` is how long a login lasts at the listener REAUTH.
+
+    ``signed_tokens`` adds the listener SIGNED (SASL_SSL), where OAUTHBEARER takes only tokens of that issuer.
     """
 
     authority: CertificateAuthority
     users: Mapping[str, str] = field(repr=False)
     super_users: Sequence[str] = ()
     reauth_ms: int = 10_000
+    signed_tokens: TokenIssuer | None = None
 
     @property
     def listeners(self) -> Mapping[str, str]:
         """Name and security protocol of each listener."""
-        return _LISTENERS
+        return _LISTENERS if self.signed_tokens is None else {**_LISTENERS, _SIGNED: "SASL_SSL"}
+
+    @property
+    def jvm_options(self) -> Sequence[str]:
+        """What the brokers' JVMs need."""
+        # From Kafka 4.0 on a broker reads keys from no URL that is not on this list.
+        return () if self.signed_tokens is None else (f"-D{_ALLOWED_URLS}={self.signed_tokens.url}",)
 
     def properties(self) -> dict[str, str]:
         """For brokers and controllers; certificates stand in them as text (KIP-651)."""
@@ -63,9 +76,11 @@ class KafkaSecurity:
             "sasl.enabled.mechanisms": ",".join(_MECHANISMS),
             "listener.name.reauth.connections.max.reauth.ms": str(self.reauth_ms),
         }
-        for name, protocol in _LISTENERS.items():
+        for name, protocol in self.listeners.items():
             if protocol.startswith("SASL"):
                 properties |= self._logins(f"listener.name.{name.lower()}")
+        if self.signed_tokens is not None:
+            properties |= _signed_tokens(f"listener.name.{_SIGNED.lower()}", self.signed_tokens)
         return properties
 
     def _logins(self, listener: str) -> dict[str, str]:
@@ -82,6 +97,15 @@ class KafkaSecurity:
             ),
             f"{listener}.oauthbearer.sasl.server.callback.handler.class": _UNSECURED,
         }
+
+
+def _signed_tokens(listener: str, issuer: TokenIssuer) -> dict[str, str]:
+    return {
+        f"{listener}.oauthbearer.sasl.server.callback.handler.class": _SIGNED_VALIDATOR,
+        f"{listener}.sasl.oauthbearer.jwks.endpoint.url": issuer.url,
+        f"{listener}.sasl.oauthbearer.expected.issuer": issuer.name,
+        f"{listener}.sasl.oauthbearer.expected.audience": issuer.audience,
+    }
 
 
 def _one_line(pem: str) -> str:
