@@ -128,7 +128,6 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
         records=options.records,
         first=options.first_sequence,
         checks_partition=options.partitioner == "murmur2",
-        can_explain=config.get("security.protocol", "plaintext").lower() == "plaintext",
         patience=options.patience,
         reader=AuditReader(options.reader),
         source_options=_source_options(options),
