@@ -252,6 +252,28 @@ async def test_one_host_that_refuses_is_enough_where_it_is_the_coordinator() -> 
         assert len(committed(broker)) == 3
 
 
+async def test_while_a_commit_is_on_its_way_to_a_connection_nobody_says_that_it_may_have_been_sent() -> None:
+    """All brokers but the coordinator have refused; that one is still to say what it thinks of the credentials."""
+    logins = Logins(users={"alice": "right"})
+    with Secured(brokers=4, topics={"orders": 1}, logins=logins) as broker:
+        broker.users = logins.users
+        async with transactional(broker) as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await producer.send("orders", b"value")
+            coordinator = broker.requests_of("InitProducerId")[-1].node
+            with broker.hold("SaslAuthenticate", node=coordinator) as held:
+                await broker.refuse(producer)
+                committing = asyncio.create_task(producer.commit_transaction())
+                await until(lambda: held.waiting)
+                before = broker.count("SaslAuthenticate")
+                await until(lambda: committing.done() or broker.count("SaslAuthenticate") > before + 8)
+            await refused(committing)
+            broker.accept()
+            await producer.commit_transaction()
+        assert committed(broker) == [b"value"]
+
+
 # -- a coordinator client -------------------------------------------------------------------------------------------------
 
 Call = Callable[[TransactionCoordinatorClient, Any], Awaitable[object]]
