@@ -35,7 +35,7 @@ class AuditPlan:
     """
 
     topic: str
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)  # it may hold a password
     expected: SourceFiles | None = None
     shape: RecordShape = field(default_factory=RecordShape)
     order: str = ORDER_OF_FILES
@@ -47,7 +47,7 @@ class AuditPlan:
     patience: float = 60.0
     records_per_range: int = 500_000
     reader: AuditReader = AuditReader.CONFLUENT_KAFKA
-    source_options: Mapping[str, str] = field(default_factory=dict[str, str])
+    source_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @property
     def needs_headers(self) -> bool:

@@ -21,7 +21,7 @@ LOGIN: dict[str, Any] = {
     "security_protocol": "SASL_PLAINTEXT",
     "sasl_mechanism": "PLAIN",
     "sasl_username": "alice",
-    "sasl_password": "right",
+    "sasl_password": "canary-secret",
     "max_block_ms": 600_000,
 }
 
@@ -41,7 +41,7 @@ class Secured(FakeBroker):
         await until(lambda: user is None or _connections(user) < before)
 
     def accept(self) -> None:
-        self.users["alice"] = "right"
+        self.users["alice"] = "canary-secret"
 
 
 def _connections(user: Producer | TransactionCoordinatorClient | None) -> int:
@@ -54,7 +54,7 @@ def _connections(user: Producer | TransactionCoordinatorClient | None) -> int:
 @pytest.fixture(params=["3.9.2", "4.3.1"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Secured]:
     """A broker with transaction version 1, and one with 2."""
-    logins = Logins(users={"alice": "right"})
+    logins = Logins(users={"alice": "canary-secret"})
     with Secured(topics={"orders": 3, "in": 2}, versions=request.param, logins=logins) as broker:
         broker.users = logins.users
         yield broker
@@ -88,6 +88,7 @@ async def left_unknown(call: Awaitable[object]) -> None:
 def _with_facts(error: AuthenticationError) -> AuthenticationError:
     for fact in ("127.0.0.1:", "PLAIN", "Invalid username or password"):
         assert fact in str(error)
+    assert "canary" not in str(error)
     return error
 
 
@@ -236,7 +237,7 @@ async def test_a_block_that_cannot_commit_is_aborted_before_the_next_one(broker:
 
 async def test_one_host_that_refuses_is_enough_where_it_is_the_coordinator() -> None:
     """The other brokers stay connected."""
-    logins = Logins(users={"alice": "right"})
+    logins = Logins(users={"alice": "canary-secret"})
     with Secured(brokers=3, topics={"orders": 3}, logins=logins) as broker:
         broker.users = logins.users
         async with transactional(broker) as producer:
@@ -254,7 +255,7 @@ async def test_one_host_that_refuses_is_enough_where_it_is_the_coordinator() -> 
 
 async def test_while_a_commit_is_on_its_way_to_a_connection_nobody_says_that_it_may_have_been_sent() -> None:
     """All brokers but the coordinator have refused; that one is still to say what it thinks of the credentials."""
-    logins = Logins(users={"alice": "right"})
+    logins = Logins(users={"alice": "canary-secret"})
     with Secured(brokers=4, topics={"orders": 1}, logins=logins) as broker:
         broker.users = logins.users
         async with transactional(broker) as producer:

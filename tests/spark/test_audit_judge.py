@@ -391,6 +391,12 @@ def test_a_verdict_of_one_kind_of_fault_or_of_none_is_a_sentence_as_well() -> No
     assert (nothing.checks_anything, AuditPlan("orders", of_librdkafka).checks_anything) == (False, True)
 
 
+def test_a_plan_shows_no_password() -> None:
+    secret = {"sasl.password": "canary-secret"}
+
+    assert "canary-secret" not in repr(AuditPlan("orders", {**CONFIG, **secret}, source_options=secret))
+
+
 def test_offsets_without_a_record_are_faults_only_where_nothing_explains_them() -> None:
     explained = [dict(fact(side, row(0), 10, 4), bucket=1) for side in (Side.CONTROL, Side.ABORTED, Side.UNEXPLAINED)]
     faulty = [dict(fact(side, row(0), 20, 2), bucket=1) for side in (Side.MISSING, Side.WITHHELD)]
