@@ -692,7 +692,7 @@ class Producer(ShortWay):
         metadata, with which a member that has lost its partitions is fenced. ``timeout`` is in seconds; None means
         ``max_block_ms``. Raises `CommitFailed` where the group refuses them, `TransactionAbortable`, `TransactionFatal`,
         `KafkaTimeoutError`, `TransactionStateError`, and `AuthenticationError` at once where brokers refuse the credentials.
-        Cancellation, running out of time and refused credentials: they are part of the transaction all the same.
+        Cancellation: they are part of the transaction all the same, as where time runs out or credentials are refused.
         """
         engine, transactions = self._transactional()
         operation = transactions.manager.send_offsets(checked_offsets(offsets), checked_group(group))

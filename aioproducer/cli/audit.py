@@ -134,8 +134,8 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
     )
     if not plan.checks_anything:
         raise Trouble(
-            "Nothing would be checked: there is nothing to compare with, the partitioner is not to count, and why an offset "
-            "has no record cannot be asked over this connection. Give --expected or --sequence."
+            "Nothing would be checked: there is nothing to compare with, the partitioner is not to count, and the -X "
+            "options keep our client from asking why an offset has no record. Give --expected or --sequence."
         )
     return plan
 
