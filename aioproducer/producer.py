@@ -691,7 +691,8 @@ class Producer(FastPath):
         ``offsets`` are those of the *next* records to read. ``group`` is the consumer's group id or, better, its whole
         metadata, with which a member that has lost its partitions is fenced. ``timeout`` is in seconds; None means
         ``max_block_ms``. Raises `CommitFailed` where the group refuses them, `TransactionAbortable`, `TransactionFatal`,
-        `KafkaTimeoutError`, `TransactionStateError`. Cancellation: they are part of the transaction all the same.
+        `KafkaTimeoutError`, `TransactionStateError`, and `AuthenticationError` at once where brokers refuse the credentials.
+        Cancellation: they are part of the transaction all the same, as where time runs out or credentials are refused.
         """
         engine, transactions = self._transactional()
         operation = transactions.manager.send_offsets(checked_offsets(offsets), checked_group(group))
@@ -703,7 +704,11 @@ class Producer(FastPath):
         Waits for the records that are still on their way; one that failed is raised as `TransactionAbortable`, and the
         transaction is to be aborted. ``timeout`` is in seconds; None means ``max_block_ms``. Raises `CommitUnknown` where
         nobody can tell whether it was committed, `ProducerFenced`, `TransactionFatal`, `TransactionStateError`, and
-        `KafkaTimeoutError`; it goes on then, and the same call waits for it. Cancellation: likewise.
+        `KafkaTimeoutError`; it goes on then, and the same call waits for it. Cancellation: it goes on, too.
+
+        Where brokers refuse the credentials it fails at once. `AuthenticationError`: nothing was committed, the transaction
+        is still open, and may be committed or aborted later. `CommitUnknown` with that as its cause: the commit may have
+        been sent, and goes on; the same call waits for its outcome.
 
         Brokers of Kafka 4.3 can break what they have confirmed (KAFKA-20734): where a partition has no leader at the moment
         of a commit - it has one replica, and its broker is being stopped -, its records count or not as those of the next
@@ -716,7 +721,8 @@ class Producer(FastPath):
         """Abort: nothing of the transaction becomes visible to readers with ``read_committed``.
 
         Records that have not left fail as `NotWritten`, with `TransactionAborted` as the cause. ``timeout`` is in seconds;
-        None means ``max_block_ms``. Raises as `commit_transaction` does. Cancellation: it goes on.
+        None means ``max_block_ms``. Raises as `commit_transaction` does; where brokers refuse the credentials,
+        `AuthenticationError`, and it goes on. Cancellation: it goes on.
         """
         engine, transactions = self._transactional()
         await self._outcome(engine, transactions, transactions.abort(), timeout)

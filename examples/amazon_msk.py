@@ -27,7 +27,6 @@ async def main() -> None:
             "AWS_SECRET_ACCESS_KEY": "example",
             "AWS_REGION": "eu-central-1",
         }
-        os.environ["AWS_DEFAULT_REGION"] = "eu-central-1"
         os.environ.pop("AWS_SESSION_TOKEN", None)
     async with Producer(
         config_of("MSK_PROPERTIES", PRINTED, Logins(aws=AwsKeys("AKIDEXAMPLE", "example", "eu-central-1")))

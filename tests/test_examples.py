@@ -44,6 +44,7 @@ SAYS: Mapping[str, tuple[str, ...]] = {
     "testing_with_fake_broker.py": ("2 passed",),
     "confluent_cloud.py": ("the order is in orders-0 at offset 0",),
     "azure_event_hubs.py": ("the order is in orders-0 at offset 0",),
+    "redpanda_cloud.py": ("the order is in orders-0 at offset 0",),
     "aiven.py": ("the order is in orders-0 at offset 0",),
     "amazon_msk.py": ("the order is in orders-0 at offset 0",),
     "spark_batch.py": ("10,000 rows are in the topic events",),

@@ -128,15 +128,14 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
         records=options.records,
         first=options.first_sequence,
         checks_partition=options.partitioner == "murmur2",
-        can_explain=config.get("security.protocol", "plaintext").lower() == "plaintext",
         patience=options.patience,
         reader=AuditReader(options.reader),
         source_options=_source_options(options),
     )
     if not plan.checks_anything:
         raise Trouble(
-            "Nothing would be checked: there is nothing to compare with, the partitioner is not to count, and why an offset "
-            "has no record cannot be asked over this connection. Give --expected or --sequence."
+            "Nothing would be checked: there is nothing to compare with, the partitioner is not to count, and the -X "
+            "options keep our client from asking why an offset has no record. Give --expected or --sequence."
         )
     return plan
 

@@ -111,7 +111,7 @@ class Engine(Lifetime):
             max_unnumbered_in_flight=1 if repeats else _UNORDERED_IN_FLIGHT,
             gate=self.transactions,
         )
-        self.client = NetworkClient(config, client_id=client_id, random=random, on_ready=self._wake)
+        self.client = NetworkClient(config, client_id=client_id, random=random, on_ready=self._look_again)
         self.pool = BufferPool(config.buffer_memory, self._under_pressure)
         self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign)
         self.accumulator = RecordAccumulator(
@@ -187,9 +187,16 @@ class Engine(Lifetime):
             has_unsettled=lambda: self.accumulator.has_unsettled,
             random=random.random,
             hold=transactions.hold,
+            refused=lambda error, node_id: transactions.heed_refusals(node_id),
             release=transactions.release,
         )
-        transactions.bind(manager, self.accumulator, self.sequences, wake_coordinator=coordinator.wake)
+        transactions.bind(
+            manager,
+            self.accumulator,
+            self.sequences,
+            wake_coordinator=coordinator.wake,
+            refusal=self.client.refusal,
+        )
         return coordinator
 
     def _read_transaction_version(self) -> int:
@@ -316,6 +323,12 @@ class Engine(Lifetime):
         return task is not None and before is task
 
     # -- what the parts tell ------------------------------------------------------------------------------------------
+
+    def _look_again(self) -> None:
+        """Connections came, went or failed."""
+        self._wake()
+        if self.transactions is not None:
+            self.transactions.heed_refusals()
 
     def _wake(self) -> None:
         self.sender.wake()

@@ -31,6 +31,7 @@ class Broker:
         self.unreachable = False  # the last attempt to connect failed
         self.error: KafkaError | None = None  # what went wrong last; None since it answered
         self.failed_at = 0.0
+        self.failed_attempt_at = 0.0  # when the attempt began that this was the end of
         self.retired = False  # it is not part of the cluster any more, and still has requests to answer
         self.throttled_until = 0.0
         self._connected_at = 0.0
@@ -70,7 +71,7 @@ class Broker:
 
     def failed(self, error: KafkaError, now: float) -> None:
         """An attempt to connect failed; the caller sets ``retry_at``."""
-        self.error, self.failed_at = error, now
+        self.error, self.failed_at, self.failed_attempt_at = error, now, self.attempt_at
         self.unreachable = True
         self.failures += 1
 
@@ -78,7 +79,7 @@ class Broker:
         """The connection broke. One that had lasted ``long_s`` seconds was a good one: the pauses begin anew."""
         self.connection = self.versions = None
         self._forget_login()
-        self.error, self.failed_at = error, now
+        self.error, self.failed_at, self.failed_attempt_at = error, now, self.attempt_at
         self.failures = 1 if now - self._connected_at > long_s else self.failures + 1
 
     def answered(self) -> None:

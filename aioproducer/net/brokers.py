@@ -149,6 +149,7 @@ class Brokers:
         """Why waiting longer will not help: who was asked, in attempts that began at ``since`` or later, refused us.
 
         Where any broker would do, all must have failed, or some of them refused: credentials are those of the cluster.
+        The next attempt may be under way already: whoever needs a broker begins one as soon as the last has ended.
         """
         if broker is not None:
             asked = [broker]
@@ -157,7 +158,9 @@ class Brokers:
         else:
             asked = [each for each in self._known.values() if not each.retired]
         failed = [
-            each for each in asked if each.attempt is None and each.error is not None and each.attempt_at >= since
+            each
+            for each in asked
+            if not each.is_connected and each.error is not None and each.failed_attempt_at >= since
         ]
         refused = [each for each in failed if isinstance(each.error, AuthenticationError)]
         of_cluster = [each for each in refused if not isinstance(each.error, HostRefused)]

@@ -19,6 +19,7 @@ import anyio.abc
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.errors import (
+    AuthenticationError,
     BrokerConnectionError,
     BrokerError,
     InvalidRecord,
@@ -101,6 +102,15 @@ class NetworkClient:
     def last_error(self) -> KafkaError | None:
         """What went wrong last and is not known to be over; None where all is well."""
         return self._brokers.last_error or self._updater.error
+
+    def refusal(self, since: float, node_id: int | None = None) -> AuthenticationError | None:
+        """Why waiting will not help those who began to wait at ``since`` (the event loop's time): credentials are refused.
+
+        By this broker, or by the cluster. None where that is not so, or not known yet.
+        """
+        broker = None if node_id is None else self._brokers.known(node_id)
+        of_cluster = self._brokers.refusal(since)
+        return of_cluster if of_cluster is not None or broker is None else self._brokers.refusal(since, broker)
 
     # -- for the Sender: never waits ----------------------------------------------------------------------------------
 

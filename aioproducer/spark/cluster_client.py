@@ -39,10 +39,14 @@ class ClusterClient:
     async def __aenter__(self) -> Self:
         client_id = self._config.client_id or "aioproducer-spark"
         loop = asyncio.get_running_loop()
-        self._deadline = loop.time() + self._config.max_block_ms / 1000
+        self.begin_anew()
         self._client = NetworkClient(self._config, client_id=client_id, random=self._random, on_ready=lambda: None)
         self._running = loop.create_task(self._client.run())
         return self
+
+    def begin_anew(self) -> None:
+        """Give the requests from now on the whole time again."""
+        self._deadline = asyncio.get_running_loop().time() + self._config.max_block_ms / 1000
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -37,6 +37,9 @@ class Coordinator:
 
     ``has_unsettled`` says whether any batch is still here or on its way; the end of a transaction waits for that.
 
+    ``refused`` is called with the error when a broker refuses the credentials, and with who that was (None: all of them);
+    nothing is on its way then, and what was to be asked is asked again later, unless ``refused`` raises.
+
     After the end of a transaction of version 2 ``hold`` is called with some seconds: so long at most nothing may be added to
     the next one. As soon as that one has something to add, the coordinator is asked until the markers of the last one are
     written; then ``release`` is called.
@@ -51,6 +54,7 @@ class Coordinator:
         *,
         has_unsettled: Callable[[], bool],
         random: Callable[[], float],
+        refused: Callable[[AuthenticationError, int | None], object],
         hold: Callable[[float], object] = lambda seconds: None,
         release: Callable[[], object] = lambda: None,
     ) -> None:
@@ -60,6 +64,7 @@ class Coordinator:
         self._timeout_s = timeout_s
         self._has_unsettled = has_unsettled
         self._random = random
+        self._refused = refused
         self._hold, self._release = hold, release
         self._markers = markers_written(manager.transactional_id)
         #: Who ended the last transaction, and when; None where its markers are nobody's concern.
@@ -106,9 +111,13 @@ class Coordinator:
                 check=request.check,
                 reach_s=None if request.node_id is None else min(_REACH_S, self._timeout_s),
             )
-        except (UnsupportedVersion, AuthenticationError) as error:
+        except UnsupportedVersion as error:
             self._manager.unsendable(request, error)
             return Pause.NONE
+        except AuthenticationError as error:  # of an attempt to connect: nothing has left
+            pause = self._manager.lost(request, sent=False)
+            self._refused(error, request.node_id)
+            return pause
         except KafkaError as error:
             logger.debug("%s for %s failed, and is tried again: %s", request.rpc.value, request.about, error)
             return self._manager.lost(request, sent=not isinstance(error, KafkaTimeoutError))

@@ -29,6 +29,7 @@ from aioproducer.core.transactions.offsets import committed_offsets
 from aioproducer.core.transactions.operation import Operation
 from aioproducer.core.transactions.queries import Fate, open_transaction, transaction_fate
 from aioproducer.errors import (
+    AuthenticationError,
     BrokerError,
     CommitUnknown,
     ConfigError,
@@ -372,7 +373,7 @@ class TransactionCoordinatorClient:
 
         try:
             return await running.within(deadline, f"{begin.__name__}() of {_named(handle)}", work)
-        except (KafkaTimeoutError, ProducerStateError) as error:
+        except (AuthenticationError, KafkaTimeoutError, ProducerStateError) as error:
             if handle in self._in_doubt:
                 raise _unknown_yet(handle, error) from error
             raise
@@ -387,7 +388,7 @@ class TransactionCoordinatorClient:
         """Return if a commit that was refused has nothing left to do, else raise why it was refused."""
         try:
             fate = await self._fate(running, handle, deadline)
-        except (KafkaTimeoutError, ProducerStateError):
+        except (AuthenticationError, KafkaTimeoutError, ProducerStateError):
             raise error from error.__cause__
         if fate is Fate.COMMITTED or (fate is Fate.EMPTY and not wrote):
             return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import anyio
 
 from aioproducer.core.transactions.handle import TransactionHandle
-from aioproducer.errors import KafkaError, TransactionAbortable, TransactionStateError
+from aioproducer.errors import AuthenticationError, KafkaError, TransactionAbortable, TransactionStateError
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Transaction:
     async def _commit(self) -> None:
         try:
             await self._producer.commit_transaction()
-        except TransactionAbortable:
+        except (AuthenticationError, TransactionAbortable):
             await self._abort()
             raise
 

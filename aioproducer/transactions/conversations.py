@@ -169,7 +169,11 @@ class Coordination(Lifetime):
         return self._transaction_version
 
     async def converse(self, manager: TransactionManager, tried: Tried) -> None:
-        """Ask for the manager until it has nothing to ask. Cancellation: an answer under way is awaited by nobody."""
+        """Ask for the manager until it has nothing to ask.
+
+        Raises `AuthenticationError` where brokers refuse the credentials.
+        Cancellation: an answer under way is awaited by nobody.
+        """
         coordinator = Coordinator(
             manager,
             self._client,
@@ -177,6 +181,7 @@ class Coordination(Lifetime):
             self._request_timeout_s,
             has_unsettled=lambda: False,
             random=self._random.random,
+            refused=_raise,
         )
         try:
             await coordinator.catch_up()
@@ -266,3 +271,7 @@ _NO_BATCHES = _NoBatches()
 
 def _nothing() -> None:
     pass
+
+
+def _raise(error: AuthenticationError, _node_id: int | None) -> None:
+    raise error

@@ -12,20 +12,39 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from math import inf
+from typing import NamedTuple, TypeAlias
 
 from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.transactions.manager import PREPARE, TransactionManager
+from aioproducer.core.transactions.manager import INITIALIZE, PREPARE, TransactionManager
 from aioproducer.core.transactions.operation import Operation
 from aioproducer.core.transactions.states import State
-from aioproducer.errors import CommitUnknown, KafkaError, KafkaTimeoutError, TransactionAbortable, TransactionStateError
+from aioproducer.errors import (
+    AuthenticationError,
+    CommitUnknown,
+    KafkaError,
+    KafkaTimeoutError,
+    TransactionAbortable,
+    TransactionStateError,
+)
 from aioproducer.types import TopicPartition
 
 __all__ = ["Transactions"]
 
 logger = logging.getLogger("aioproducer")
 
+#: Why nothing gets through to those who began to wait at a time, by the cluster or by one broker; None where it does.
+Refusal: TypeAlias = Callable[[float, int | None], AuthenticationError | None]
+
 _FAILED = frozenset({State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_ERROR})
+
+
+class _Call(NamedTuple):
+    """Somebody who waits for an operation."""
+
+    operation: Operation
+    since: float  # the event loop's time
+    fail: Callable[[KafkaError], None]
 
 
 class Transactions:
@@ -38,6 +57,7 @@ class Transactions:
     # from `bind` on
     manager: TransactionManager
     _wake_coordinator: Callable[[], object]
+    _refusal: Refusal
     _accumulator: RecordAccumulator
     _sequences: Sequences
 
@@ -54,6 +74,7 @@ class Transactions:
         self._on_open = on_open
         self._on_shut = on_shut
         self._number = 0  # of the transaction that was begun last
+        self._calls: dict[_Call, None] = {}  # that end when credentials are refused
         self._held: asyncio.TimerHandle | None = None  # as long as the markers of the last one are being written
 
     def bind(
@@ -63,8 +84,10 @@ class Transactions:
         sequences: Sequences,
         *,
         wake_coordinator: Callable[[], object],
+        refusal: Refusal,
     ) -> None:
         """Work for these from now on; ``wake_coordinator`` is called whenever it may have to be asked something."""
+        self._refusal = refusal
         self.manager, self._accumulator, self._sequences = manager, accumulator, sequences
         self._wake_coordinator = wake_coordinator
 
@@ -180,32 +203,57 @@ class Transactions:
     async def outcome(self, operation: Operation, deadline: float) -> None:
         """Wait until an operation is over, and raise its error, which counts as seen then.
 
-        Raises `KafkaTimeoutError` at the deadline (the event loop's time). Cancellation, and running out of time: it goes
-        on, and the same call later waits for the same outcome.
+        Raises `KafkaTimeoutError` at the deadline (the event loop's time), and where brokers refuse the credentials
+        `AuthenticationError`, or `CommitUnknown` if a commit may have been sent. Cancellation, running out of time and
+        refused credentials: it goes on, and the same call later waits for the same outcome. But a commit that was not sent
+        is taken back where credentials are refused.
         """
-        await self._wait(operation, deadline)
+        await self._wait(operation, deadline, heeds_refusals=True)
         operation.acknowledge()
         if operation.error is not None:
             error = type(operation.error)(*operation.error.args)  # each call raises its own
             raise error from operation.error.__cause__
 
-    async def _wait(self, operation: Operation, deadline: float) -> None:
-        done: asyncio.Future[bool] = self._loop.create_future()
+    async def _wait(self, operation: Operation, deadline: float, *, heeds_refusals: bool = False) -> None:
+        done: asyncio.Future[KafkaError | None] = self._loop.create_future()
 
-        def settle(in_time: bool) -> None:
+        def settle(error: KafkaError | None) -> None:
             if not done.done():
-                done.set_result(in_time)
+                done.set_result(error)
 
-        operation.when_done(lambda: settle(True))
-        timer = None if deadline == inf else self._loop.call_at(deadline, settle, False)
+        operation.when_done(lambda: settle(None))
+        timer = None if deadline == inf else self._loop.call_at(deadline, lambda: settle(_late(operation)))
+        call = _Call(operation, self._loop.time(), settle)
+        if heeds_refusals:
+            self._calls[call] = None
         try:
-            if not await done:
-                raise KafkaTimeoutError(
-                    f"{operation.name}() was not over in time, and goes on. Call it again to wait for its outcome."
-                )
+            error = await done
+            if error is not None:
+                raise error
         finally:
+            self._calls.pop(call, None)
             if timer is not None:
                 timer.cancel()
+
+    def heed_refusals(self, node_id: int | None = None) -> None:
+        """Fail the calls that wait while all brokers, or this one, refuse the credentials.
+
+        While a request is under way nobody knows yet whether it leaves: who carries it calls this after its failure.
+        """
+        for call in list(self._calls):
+            cause = None if self.manager.is_asking else self._refusal(call.since, node_id)
+            if cause is not None:
+                self._refuse(call, cause)
+
+    def _refuse(self, call: _Call, cause: AuthenticationError) -> None:
+        manager, operation = self.manager, call.operation
+        if operation is manager.pending:
+            manager.retract(_not_sent(operation, cause))
+            if self.takes_records:
+                self._on_open()
+        if not operation.is_done:
+            is_commit = operation is manager.pending and manager.state is State.COMMITTING
+            call.fail(_goes_on(operation, cause, is_commit=is_commit))
 
     def _hurry(self, operation: Operation) -> None:
         accumulator = self._accumulator
@@ -300,3 +348,24 @@ class Transactions:
         """Nothing will be sent any more."""
         self._on_shut()
         self._accumulator.fail_all(error, self._loop.time())
+
+
+def _late(operation: Operation) -> KafkaTimeoutError:
+    return KafkaTimeoutError(
+        f"{operation.name}() was not over in time, and goes on. Call it again to wait for its outcome."
+    )
+
+
+def _not_sent(operation: Operation, cause: AuthenticationError) -> AuthenticationError:
+    what = "" if operation.name == INITIALIZE else " The transaction is not committed, and still open."
+    error = AuthenticationError(f"{operation.name}() failed, and may be called again.{what} {cause}")
+    error.__cause__ = cause
+    return error
+
+
+def _goes_on(operation: Operation, cause: AuthenticationError, *, is_commit: bool) -> KafkaError:
+    kind = CommitUnknown if is_commit else AuthenticationError
+    what = "The transaction may be committed or not. " if is_commit else ""
+    error = kind(f"{what}{operation.name}() goes on; call it again to wait for its outcome. {cause}")
+    error.__cause__ = cause
+    return error

@@ -31,7 +31,11 @@ def refused(verb: str, *arguments: str, capsys: pytest.CaptureFixture[str]) -> s
         ("audit", ["--expected", "a.csv", "--records", "5"], "need --sequence"),
         ("audit", ["--first-sequence", "5"], "need --sequence"),
         ("audit", ["--sequence", "value", "--first-sequence", "-5"], "whole numbers from 0"),
-        ("audit", ["--partitioner", "none", "-X", "security.protocol=SSL"], "Nothing would be checked"),
+        (
+            "audit",
+            ["--partitioner", "none", "-X", "enable.ssl.certificate.verification=false"],
+            "Nothing would be checked",
+        ),
         ("audit", ["--sequence", "seq"], "'seq' is not header:NAME, json:FIELD or value"),
         ("audit", ["--expected", "rows"], "say so with --format parquet|csv|json|text"),
         ("audit", ["--expected", "a.csv", "b.json"], "say so with --format"),

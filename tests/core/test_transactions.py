@@ -900,37 +900,91 @@ def test_an_answer_for_more_partitions_than_were_asked_for_is_no_answer() -> Non
 # -- requests that cannot be sent -----------------------------------------------------------------------------------------
 
 
+REFUSED = AuthenticationError("wrong password")
+
+
 def test_refused_credentials_leave_the_producer_to_be_initialized_again() -> None:
     bench = Bench()
     operation = bench.manager.initialize()
+    bench.manager.lost(bench.expect(Rpc.FIND_COORDINATOR), sent=False)
 
-    bench.manager.unsendable(bench.expect(Rpc.FIND_COORDINATOR), AuthenticationError("wrong password"))
+    bench.manager.retract(REFUSED)
 
-    assert isinstance(operation.error, AuthenticationError)
-    assert "wrong password" in str(operation.error)
+    assert operation.error is REFUSED
     assert bench.manager.state is State.UNINITIALIZED
     bench.commit_one_transaction()
 
 
-@pytest.mark.parametrize("error", [AuthenticationError("wrong password"), UnsupportedVersion("too old")])
-def test_a_request_in_a_transaction_that_can_never_be_sent_ends_the_producer(error: KafkaError) -> None:
+def test_a_request_in_a_transaction_that_can_never_be_sent_ends_the_producer() -> None:
     bench = Bench()
     request = bench.lead_to(Rpc.TXN_OFFSET_COMMIT)
 
-    bench.manager.unsendable(request, error)
+    bench.manager.unsendable(request, UnsupportedVersion("too old"))
 
     assert type(bench.manager.last_error) is TransactionFatal
     assert bench.failed_all
 
 
-def test_a_commit_that_was_on_its_way_when_the_credentials_were_refused_is_unknown() -> None:
-    bench = Bench()
+@BOTH
+def test_a_commit_that_was_not_sent_can_be_taken_back_and_repeated(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
     request = bench.lead_to(COMMIT)
     committed = bench.manager.commit()
+    bench.manager.lost(request, sent=False)
 
-    bench.manager.unsendable(request, AuthenticationError("the token expired"))
+    bench.manager.retract(REFUSED)
 
-    assert type(committed.error) is CommitUnknown
+    assert committed.error is REFUSED
+    committed.acknowledge()
+    assert bench.next() is None
+    bench.manager.check_may_send()
+    again = bench.manager.commit()
+    assert bench.run()[-1] is COMMIT
+    assert (again.is_done, again.error) == (True, None)
+
+
+@BOTH
+def test_a_commit_that_may_have_been_sent_cannot_be_taken_back(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    request = bench.lead_to(COMMIT)
+    committed = bench.manager.commit()
+    bench.manager.lost(request)
+
+    bench.manager.retract(REFUSED)
+
+    assert not committed.is_done
+    assert COMMIT in bench.run()
+    assert committed.error is None
+
+
+@BOTH
+def test_an_abort_goes_on_whatever_its_caller_was_told(is_v2: bool) -> None:
+    bench = Bench(is_v2=is_v2)
+    request = bench.lead_to(ABORT)
+    aborted = bench.manager.abort()
+    bench.manager.lost(request, sent=False)
+
+    bench.manager.retract(REFUSED)
+
+    assert not aborted.is_done
+    assert ABORT in bench.run()
+    assert aborted.error is None
+
+
+def test_a_prepared_transaction_stays_prepared_where_its_commit_was_not_sent() -> None:
+    bench = Bench(is_v2=True, enable_2pc=True)
+    bench.begin(ORDERS)
+    operation = bench.manager.prepare()
+    bench.run()
+    operation.acknowledge()
+    prepared = bench.manager.prepared
+    bench.manager.commit()
+    bench.manager.lost(bench.expect(COMMIT), sent=False)
+
+    bench.manager.retract(REFUSED)
+
+    assert bench.manager.state is State.PREPARED_TRANSACTION
+    assert bench.manager.prepared is prepared
 
 
 # -- handles ------------------------------------------------------------------------------------------------------------

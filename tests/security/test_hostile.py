@@ -103,6 +103,51 @@ async def test_a_hostile_broker_before_the_login_is_over(what: str, step: int) -
     assert CANARY not in str(failed.value)
 
 
+#: What may come in place of an answer to any request.
+OF_ANY_REQUEST = ["2 GB", "negative", "100 MB, which a broker that is known might", "garbage", "huge counts", "nothing"]
+
+
+def knows_us_and_then(then: Callable[[RequestHeader], bytes]) -> Any:
+    """A broker that lets everybody in by PLAIN, and then answers something else."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        header, _ = await read_request(reader)
+        writer.write(versions_answer(header))
+        header, _ = await read_request(reader)
+        writer.write(answer(header, SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])))
+        header, _ = await read_request(reader)
+        writer.write(authenticated(header, b""))
+        while True:
+            header, _ = await read_request(reader)
+            reached.append(header)
+            writer.write(then(header))
+            await writer.drain()
+
+    reached: list[RequestHeader] = []
+    serve.reached = reached  # type: ignore[attr-defined]
+    return serve
+
+
+@pytest.mark.parametrize("what", OF_ANY_REQUEST)
+async def test_a_hostile_broker_after_the_login(what: str) -> None:
+    serve = knows_us_and_then(HOSTILE[what])
+    given = {**LOGIN, "sasl_mechanism": "PLAIN", "request_timeout_ms": 300}
+    async with peer(serve) as hostile, Producer(hostile.address, **given) as producer:
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        began = time.monotonic()
+        with pytest.raises(KafkaError) as failed:
+            await producer.send("orders", b"value")
+        took = time.monotonic() - began
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert serve.reached, "the login succeeded"
+    assert took < 5
+    assert peak - before < MIB
+    assert CANARY not in str(failed.value)
+
+
 @contextmanager
 def flood(announced: int) -> Iterator[str]:
     """Sends without end, from memory that was there before, and from a thread of its own."""
@@ -138,12 +183,16 @@ async def test_a_flood_before_the_login_is_over_is_not_kept(announced: int) -> N
     assert peak < MIB
 
 
-@pytest.mark.parametrize("when", ["at once", "in the handshake", "after it"])
+@pytest.mark.parametrize("when", ["at once", "in the handshake", "by drops", "after it"])
 async def test_a_stall_at_each_step_of_tls(authority: CertificateAuthority, when: str) -> None:
     async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if when == "in the handshake":
             await reader.read(10)
             writer.write(b"\x16\x03\x03\x40\x00")  # a record of 16 KiB begins, and does not come
+        if when == "by drops":
+            for byte in b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc" + bytes(16 * 1024):  # a ServerHello, without end
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0.02)
         await mute(reader, writer)
 
     given = {
@@ -173,7 +222,7 @@ async def test_garbage_instead_of_tls(authority: CertificateAuthority) -> None:
             await producer.send("orders", b"value")
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
 @pytest.mark.parametrize("succeeds", [True, False])
 async def test_a_canary_is_seen_by_nobody(
     caplog: pytest.LogCaptureFixture, mechanism: str, succeeds: bool, authority: CertificateAuthority
@@ -204,7 +253,7 @@ async def test_a_canary_is_seen_by_nobody(
                 assert not succeeds
                 told: BaseException | None = error
                 while told is not None:
-                    shown += [str(told), repr(told), str(pickle.dumps(str(told)))]
+                    shown += [str(told), repr(told), str(pickle.dumps(told))]
                     captured = traceback.TracebackException.from_exception(told, capture_locals=True)
                     # Our own frames: the caller's hold what the caller put there.
                     shown += [str(frame.locals) for frame in captured.stack if frame.filename != __file__]

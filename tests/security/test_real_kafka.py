@@ -26,6 +26,7 @@ from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
 from aioproducer.testing.kafka.security import KafkaSecurity
 from aioproducer.testing.token_issuer import TokenIssuer
+from tests.conftest import until
 from tests.security.real_kafka import USERS, AclOperation, ResourceType, grant, options, unsigned_token
 from tests.spark.read_back import committed
 
@@ -284,3 +285,27 @@ async def test_a_password_that_is_right_again_works_at_once(
             await producer.ready(20)
         current[0] = "alice-secret"
         await producer.send(TOPIC, b"value")
+
+
+async def test_a_transaction_survives_credentials_that_are_wrong_for_a_while(
+    secured: KafkaCluster, authority: CertificateAuthority
+) -> None:
+    """The login is to be renewed after 3 seconds, and is refused."""
+    current = ["alice-secret"]
+    given = options(authority, "REAUTH", "SCRAM-SHA-512", transactional_id=f"t-{time.time_ns()}")
+    del given["sasl_username"], given["sasl_password"]
+    given["sasl_credentials_provider"] = lambda: ("alice", current[0])
+    async with Producer(secured.bootstrap("REAUTH"), **given) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send(TOPIC, b"value")
+        current[0] = "wrong"
+        await until(lambda: producer.metrics()["connection-count"] == 0)
+        for call in (producer.commit_transaction, producer.commit_transaction):
+            async with asyncio.timeout(20):
+                with pytest.raises(AuthenticationError, match=r"still open.*SCRAM-SHA-512 login failed"):
+                    await call()
+        current[0] = "alice-secret"
+        await producer.commit_transaction()
+        async with producer.transaction() as transaction:
+            await transaction.send(TOPIC, b"next")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -412,3 +413,32 @@ async def test_a_callback_that_fails_at_the_next_login_costs_nothing(
         assert len(broker.records()) == len(sending)
     assert "is not renewed yet" in caplog.text
     assert "the vault" not in caplog.text
+
+
+# -- mix-ups ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("of_broker", "of_client", "words"),
+    [
+        ("SASL_SSL", "SASL_PLAINTEXT", "listener with TLS (security_protocol SSL or SASL_SSL)"),
+        ("SASL_PLAINTEXT", "SASL_SSL", "listener without TLS"),
+        ("SSL", "SASL_SSL", "does not want a login at this port"),
+        ("SASL_SSL", "SSL", "does it want a login"),
+    ],
+)
+async def test_each_mix_up_of_protocols_has_its_sentence(
+    of_broker: str, of_client: str, words: str, authority: CertificateAuthority
+) -> None:
+    """Without waiting for the time that a connection may take."""
+    tls = authority.server_context() if of_broker.endswith("SSL") else None
+    logins = Logins(USERS) if of_broker.startswith("SASL") else None
+    given = options("SCRAM-SHA-256") if of_client.startswith("SASL") else dict(QUICK)
+    given |= {"security_protocol": of_client, "close_timeout_ms": 0, "max_block_ms": 400}
+    if of_client.endswith("SSL"):
+        given["ssl_truststore_certificates"] = authority.pem
+    with FakeBroker(topics=TOPIC, tls=tls, logins=logins) as broker:
+        async with Producer(broker.bootstrap_servers, **given) as producer:
+            assert producer.config.socket_connection_setup_timeout_ms >= 10_000
+            with pytest.raises(NotWritten, match=re.escape(words)):
+                await producer.send("orders", b"value")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import logging
+import re
+from pathlib import Path
 
 import pytest
 
+import aioproducer
 from aioproducer import ConfigError, ProducerConfig
 from aioproducer.config import Secret
 
@@ -147,3 +151,34 @@ def test_what_is_for_others_is_no_excuse_for_a_slip_of_the_pen(caplog: pytest.Lo
     caplog.set_level(logging.WARNING)
     with pytest.raises(ConfigError, match="Did you mean 'linger_ms'"):
         ProducerConfig.from_properties({"bootstrap.servers": "h", "session.timeout.ms": "1", "linegr.ms": "5"})
+
+
+# -- the page of each vendor ------------------------------------------------------------------------------------------------
+
+PACKAGE = Path(aioproducer.__file__).parent
+PAGES = sorted((PACKAGE / "vendors").glob("*.md"))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_shows_loads(page: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for properties in blocks(page, "properties"):
+        read = ProducerConfig.from_properties(properties)
+        assert read.security_protocol in ("SASL_SSL", "SSL")
+        assert (read.sasl_mechanism is None) == (read.security_protocol == "SSL")
+    for program in blocks(page, "python"):
+        compile(program, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    assert blocks(page, "properties")
+    assert blocks(page, "python")
+    assert not caplog.records
+
+
+def test_each_vendor_has_a_page_an_example_and_a_line() -> None:
+    index = (PACKAGE / "SECURITY.md").read_text(encoding="utf-8")
+    lines = re.findall(r"\(vendors/(\w+)\.md\).*`examples/(\w+)\.py`", index)
+
+    assert sorted(lines) == [(page.stem, page.stem) for page in PAGES]
+    assert all((PACKAGE.parent / "examples" / f"{page.stem}.py").exists() for page in PAGES)

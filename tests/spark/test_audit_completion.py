@@ -42,9 +42,7 @@ def completed(complete: Completion, *batches: Any) -> list[dict[str, Any]]:
 
 
 def test_keys_get_their_homes_and_all_else_stays_as_it_was() -> None:
-    complete = Completion(
-        "orders", [OffsetRange(0, 0, 5), OffsetRange(1, 0, 0)], bootstrap_servers=None, with_home=True
-    )
+    complete = Completion("orders", [OffsetRange(0, 0, 5), OffsetRange(1, 0, 0)], config=None, with_home=True)
 
     rows = completed(complete, batch([0, 1]), batch([]), batch([2, 3, 4], KEYS[2:]))
 
@@ -55,7 +53,7 @@ def test_keys_get_their_homes_and_all_else_stays_as_it_was() -> None:
 
 
 def test_where_the_partitioner_is_another_one_keys_have_no_home() -> None:
-    complete = Completion("orders", [OffsetRange(0, 0, 2)], bootstrap_servers=None, with_home=False)
+    complete = Completion("orders", [OffsetRange(0, 0, 2)], config=None, with_home=False)
 
     assert [row["home"] for row in completed(complete, batch([0, 1]))] == [None, None]
 
@@ -70,7 +68,8 @@ async def test_offsets_that_the_rows_leave_out_are_explained_at_both_ends_and_be
             await producer.flush()
             await end()
     ranges = stable_ranges({"bootstrap.servers": broker.bootstrap_servers}, "orders", 5.0)
-    complete = Completion("orders", ranges, bootstrap_servers=broker.bootstrap_servers, with_home=False)
+    config = {"bootstrap.servers": broker.bootstrap_servers}
+    complete = Completion("orders", ranges, config=config, with_home=False)
 
     # Three aborted and their marker, three and theirs, three aborted and theirs; of the three one is withheld.
     rows = completed(complete, batch([4, 6]))
@@ -83,7 +82,7 @@ async def test_offsets_that_the_rows_leave_out_are_explained_at_both_ends_and_be
 
 def test_a_task_with_more_than_one_partition_is_refused() -> None:
     ranges = [OffsetRange(0, 0, 5), OffsetRange(1, 0, 5)]
-    complete = Completion("orders", ranges, bootstrap_servers=None, with_home=False)
+    complete = Completion("orders", ranges, config=None, with_home=False)
 
     with pytest.raises(AuditFailed, match=r"read partitions \[0, 1\] of topic 'orders' in one task"):
         completed(complete, batch([0, 1], partitions=(0, 1)))

@@ -19,6 +19,8 @@ from aioproducer.spark.audit.plan import AuditPlan
 from aioproducer.spark.audit.report import html_report
 from aioproducer.spark.audit.verdict import AuditVerdict, Expectation, Sample, add_up
 
+CONFIG = {"bootstrap.servers": "localhost:9092"}
+
 PARTITIONS = 3
 KEYS = 11
 ROWS = 1000
@@ -366,7 +368,7 @@ def test_with_nothing_to_compare_the_verdict_is_of_the_log_alone() -> None:
     facts = log.facts_read(Side.LOG, -1)
     log.read[501].misplaced = True
     spoilt = [*log.facts_read(Side.LOG, -1), dict(fact(Side.MISSING, row(0), 20, 2), bucket=1)]
-    alone = AuditPlan("orders", {}).expectation
+    alone = AuditPlan("orders", CONFIG).expectation
 
     told, of_spoilt = verdict(facts, alone), verdict(spoilt, alone)
 
@@ -379,13 +381,20 @@ def test_with_nothing_to_compare_the_verdict_is_of_the_log_alone() -> None:
 
 
 def test_a_verdict_of_one_kind_of_fault_or_of_none_is_a_sentence_as_well() -> None:
-    alone = AuditPlan("orders", {}, checks_partition=False).expectation
+    alone = AuditPlan("orders", CONFIG, checks_partition=False).expectation
     but_missing = replace(alone, unchecked={**alone.unchecked, "withheld": "nobody could be asked"})
-    nothing = AuditPlan("orders", {}, checks_partition=False, can_explain=False)
+    of_librdkafka = {"bootstrap.servers": "localhost:9092", "ssl.keystore.location": "client.p12"}
+    nothing = AuditPlan("orders", of_librdkafka, checks_partition=False)
 
     assert str(verdict([], but_missing)) == "0 records read: none missing."
     assert str(verdict([], nothing.expectation)) == "0 records read: nothing was checked."
-    assert (nothing.checks_anything, AuditPlan("orders", {}, can_explain=False).checks_anything) == (False, True)
+    assert (nothing.checks_anything, AuditPlan("orders", of_librdkafka).checks_anything) == (False, True)
+
+
+def test_a_plan_shows_no_password() -> None:
+    secret = {"sasl.password": "canary-secret"}
+
+    assert "canary-secret" not in repr(AuditPlan("orders", {**CONFIG, **secret}, source_options=secret))
 
 
 def test_offsets_without_a_record_are_faults_only_where_nothing_explains_them() -> None:

@@ -10,10 +10,12 @@ import pytest
 from aioproducer import Producer
 from aioproducer.protocol.messages import AbortedTransaction
 from aioproducer.spark.audit.gaps import Gap, GapReason, Span, explain_with, spans_of
+from aioproducer.spark.audit.left_out import explained
 from aioproducer.spark.audit.murmur2 import home_partitions
 from aioproducer.spark.audit.offsets import AuditFailed, OffsetRange, split_ranges, stable_ranges
 from aioproducer.spark.audit.reader import RangeReader
 from aioproducer.testing import FakeBroker
+from aioproducer.testing.broker.secured import SecuredBroker
 from aioproducer.testing.raw_client import record_batch
 from tests.conftest import opened
 
@@ -105,6 +107,42 @@ async def test_what_was_aborted_is_not_read_and_its_offsets_are_explained(broker
 
     assert [row["value"] for row in rows if row["kind"] == "record"] == [b"a", b"b", b"c"]
     assert {row["kind"]: row["count"] for row in rows if row["kind"] != "record"} == {"control": 3, "aborted": 3}
+
+
+async def test_offsets_are_explained_over_tls_and_with_a_login() -> None:
+    with SecuredBroker({"orders": 3}) as broker:
+        async with opened(broker, transactional_id="t", **broker.client_options) as producer:
+            async with producer.transaction():
+                await send(producer, b"a")
+            await producer.begin_transaction()
+            await send(producer, b"never")
+            await producer.abort_transaction()
+
+        secured = config(broker) | {
+            "security.protocol": "sasl_ssl",
+            "ssl.ca.pem": broker.authority.pem,
+            "sasl.mechanisms": "SCRAM-SHA-256",
+            "sasl.username": "alice",
+            "sasl.password": "alice-secret",
+        }
+        rows = rows_of(RangeReader(secured, "orders", 3, with_gaps=True), stable_ranges(secured, "orders", 5.0))
+
+    assert {row["kind"]: row["count"] for row in rows} == {"record": 1, "control": 2, "aborted": 1}
+
+
+def test_brokers_that_cannot_be_asked_for_reasons_are_a_trouble_in_words() -> None:
+    with SecuredBroker({"orders": 3}) as broker:
+        secured = config(broker) | {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.pem": broker.authority.pem,
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "canary-secret",
+        }
+        with pytest.raises(AuditFailed, match=r"orders-0 have no record.* PLAIN login failed.*refused") as told:
+            explained(secured, "orders", 0, [Gap(0, 1)])
+
+    assert "canary-secret" not in str(told.value)
 
 
 async def test_an_open_transaction_keeps_an_audit_from_being_made(broker: FakeBroker) -> None:

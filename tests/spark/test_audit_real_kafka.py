@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +13,9 @@ from aioproducer.spark.audit.audit import AuditPlan, AuditReader, run_audit
 from aioproducer.spark.audit.facts import Where
 from aioproducer.spark.audit.offsets import stable_ranges
 from aioproducer.spark.audit.reader import RangeReader
+from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.testing.kafka import KafkaCluster
+from aioproducer.testing.kafka.security import KafkaSecurity
 from aioproducer.testing.plugin import KafkaFactory
 from tests.conftest import opened, until
 from tests.spark.kafka_source import kafka_source_jars
@@ -39,9 +43,9 @@ def jars(spark: SparkSession) -> None:
         spark.sql(f"ADD JAR '{jar}'")
 
 
-def verdicts(spark: SparkSession, kafka: KafkaCluster, topic: str, **plan: Any) -> dict[str, Any]:
-    """What both say, as one, for it is the same."""
-    config = {"bootstrap.servers": kafka.bootstrap_servers}
+def verdicts(spark: SparkSession, kafka: KafkaCluster | Mapping[str, str], topic: str, **plan: Any) -> dict[str, Any]:
+    """What both say, as one, for it is the same; of a cluster, or of what librdkafka's options lead to."""
+    config = {"bootstrap.servers": kafka.bootstrap_servers} if isinstance(kafka, KafkaCluster) else kafka
     told = {
         reader: run_audit(spark, AuditPlan(topic, config, reader=reader, **plan), lambda *_: None).as_json()
         for reader in AuditReader
@@ -52,6 +56,43 @@ def verdicts(spark: SparkSession, kafka: KafkaCluster, topic: str, **plan: Any) 
     one, other = told.values()
     assert one == other
     return one
+
+
+async def test_over_tls_with_a_login(spark: SparkSession, topic: str, tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    ca = tmp_path / "ca.pem"
+    ca.write_text(authority.pem)
+    security = KafkaSecurity(authority, {"alice": "alice-secret"}, super_users=["alice"])
+    with KafkaCluster("4.3.1", security=security) as kafka:
+        kafka.create_topic(topic, 2)
+        login: dict[str, Any] = {
+            "security_protocol": "SASL_SSL",
+            "ssl_cafile": str(ca),
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_username": "alice",
+            "sasl_password": "alice-secret",
+        }
+        async with opened(kafka.bootstrap("SASL_SSL"), transactional_id=topic, **login) as producer:
+            for number in range(5):
+                async with producer.transaction():
+                    await producer.send(topic, None, key=b"k", partition=0, headers={"seq": b"%d" % number})
+            await producer.begin_transaction()
+            await producer.send(topic, None, key=b"k", partition=1)
+            await producer.abort_transaction()
+
+        config = {
+            "bootstrap.servers": kafka.bootstrap("SASL_SSL"),
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(ca),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": "alice-secret",
+        }
+        verdict = verdicts(spark, config, topic, sequence=Where.parse("header:seq"), checks_partition=False)
+
+    assert (verdict["verdict"], verdict["read"]) == ("clean", 5)
+    assert verdict["offsets_without_record"] == {"control": 6, "aborted": 1, "unexplained": 0}
+    assert verdict["faults"]["missing"] == verdict["faults"]["withheld"] == 0
 
 
 async def test_of_transactions(spark: SparkSession, kafka: KafkaCluster, topic: str) -> None:

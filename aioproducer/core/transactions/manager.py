@@ -4,9 +4,10 @@ The rules, of which everything else follows (KIP-98, KIP-360, KIP-447, KIP-588, 
 
 1. One request is under way at a time. What is asked next follows from the state alone: a producer id, then partitions,
    then offsets, then the end of the transaction, then its next epoch; and before each of them, who coordinates it.
-2. A commit goes on until the coordinator has said what became of it, whether its caller waits or not. An abort can follow
-   only where the commit was never sent, or the coordinator refused it and no earlier attempt can have succeeded. Where
-   nobody can say, it is `CommitUnknown`, for good.
+2. A commit that may have been sent goes on until the coordinator has said what became of it, whether its caller waits or
+   not. One that was not sent can be taken back: the transaction is open again. An abort can follow only where the commit
+   was never sent, or the coordinator refused it and no earlier attempt can have succeeded. Where nobody can say, it is
+   `CommitUnknown`, for good.
 3. A transaction ends when all its batches have an outcome, and is committed when all its partitions and offsets were taken.
    One to which nothing was added ends without a request. One to which something *may* have been added is aborted by one,
    which may be refused: then there was nothing.
@@ -50,7 +51,6 @@ from aioproducer.core.transactions.requests import (
 )
 from aioproducer.core.transactions.states import TRANSITIONS, State
 from aioproducer.errors import (
-    AuthenticationError,
     BrokerError,
     KafkaError,
     SharedPartition,
@@ -71,7 +71,7 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["FIRST_PARTITIONS_BACKOFF", "PREPARE", "Pause", "TransactionListener", "TransactionManager"]
+__all__ = ["FIRST_PARTITIONS_BACKOFF", "INITIALIZE", "PREPARE", "Pause", "TransactionListener", "TransactionManager"]
 
 #: The pauses before the first partitions of a transaction are added again: the one before is about to be complete, which
 #: takes some milliseconds. Java always waits for 20 ms (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS), which is most
@@ -83,6 +83,8 @@ _TRANSACTION_VERSION_2 = 2
 _HIGHEST_PRODUCE_TV1 = 11
 _HIGHEST_PRODUCE = 13
 
+#: The name of the operation that `TransactionManager.initialize` begins.
+INITIALIZE = "init_transactions"
 #: The name of the operation that `TransactionManager.prepare` begins.
 PREPARE = "prepare_transaction"
 #: What a producer of two-phase commits asks for: the transaction stays open until it is decided elsewhere (KIP-939).
@@ -259,7 +261,7 @@ class TransactionManager:
         def keep() -> None:
             self._keep_prepared = keep_prepared
 
-        return self._once("init_transactions", State.INITIALIZING, keep)
+        return self._once(INITIALIZE, State.INITIALIZING, keep)
 
     def begin(self) -> None:
         """Open a transaction. Raises as `initialize` does."""
@@ -436,22 +438,32 @@ class TransactionManager:
         self.attempts += 1
         return Pause.BACKOFF
 
-    def unsendable(self, request: CoordinatorRequest, error: KafkaError) -> None:
-        """It cannot be sent (again): the broker does not speak it, or refuses the credentials."""
+    def unsendable(self, request: CoordinatorRequest, error: UnsupportedVersion) -> None:
+        """It can never be sent: the broker does not speak it."""
         if request is not self._in_flight:
             return
         self._in_flight = None
-        if not isinstance(error, UnsupportedVersion):  # credentials may run out while an answer is awaited
-            self._note_doubt(request)
-        may_be_cured = isinstance(error, AuthenticationError) and self.state is State.INITIALIZING
         what = f"{request.rpc.value} for {request.about} cannot be sent: {error}"
-        if isinstance(error, UnsupportedVersion):
-            what = self._explained(what, request)
-        if may_be_cured:
-            refused = AuthenticationError(f"{what.rstrip('.')}.")
-            refused.__cause__ = error
-            return self._uninitialize(refused)
-        return self._do(Action.FATAL, what, error)
+        self._do(Action.FATAL, self._explained(what, request), error)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a request is under way."""
+        return self._in_flight is not None
+
+    def retract(self, error: KafkaError) -> None:
+        """Fail the pending call with this error if nothing of it can have been done; it may be called again then.
+
+        To be called while no request is under way. A commit that was never sent leaves the transaction open. What may have
+        been sent, an abort and offsets go on.
+        """
+        if self.state is State.INITIALIZING:
+            self._uninitialize(error)
+        elif self.state is State.COMMITTING and not self._commit_may_succeed:
+            # Not in the table of moves, which says what calls may do as well: none of them can do this.
+            self._set(State.IN_TRANSACTION if self.prepared is None else State.PREPARED_TRANSACTION)
+            self.attempts = 0
+            self._finish(error)
 
     # -- what to ask --------------------------------------------------------------------------------------------------
 

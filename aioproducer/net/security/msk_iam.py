@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -52,7 +53,7 @@ class MskSigner:
         try:
             if self._session is None:
                 self._session = Session()
-            return _keys(self._session), region or self._session.get_config_variable("region")
+            return _keys(self._session), region or _region(self._session)
         except Exception as error:  # whatever files, sockets and parsers raise; the text of it may hold secrets
             kind = type(error).__name__
         raise BrokerConnectionError(f"AWS gives no credentials now: {kind}.")
@@ -64,3 +65,8 @@ def _keys(session: Any) -> Keys | None:
         return None
     frozen: Any = credentials.get_frozen_credentials()
     return Keys(frozen.access_key, Secret(frozen.secret_key), Secret(frozen.token) if frozen.token else None)
+
+
+def _region(session: Any) -> str | None:
+    """AWS_REGION is what AWS's other libraries read, and what its containers and functions have set; botocore does not."""
+    return os.environ.get("AWS_REGION") or session.get_config_variable("region")

@@ -70,9 +70,7 @@ def _silent(plan: AuditPlan, ranges: Sequence[OffsetRange], findings: Sequence[F
     return [
         Finding(FindingKind(reason.value), each.partition, gap.begin, count=gap.end - gap.begin)
         for each in silent
-        for reason, gap in explained(
-            plan.config["bootstrap.servers"], plan.topic, each.partition, [Gap(each.begin, each.end)]
-        )
+        for reason, gap in explained(plan.config, plan.topic, each.partition, [Gap(each.begin, each.end)])
     ]
 
 

@@ -22,16 +22,16 @@ _NO_RECORD: Final[Mapping[str, int]] = {"content": 0, "number": -1}
 class Completion:
     """Takes the digests of one partition, in the order of their offsets, for `mapInArrow`; can be pickled.
 
-    ``bootstrap_servers``: whom to ask about offsets without a record; None: nobody. A partition without any record has no
-    rows here, so it is for the driver to ask about it.
+    ``config`` (librdkafka's): how to ask about offsets without a record; None: nobody is asked. A partition without any
+    record has no rows here, so it is for the driver to ask about it.
     """
 
     def __init__(
-        self, topic: str, ranges: Sequence[OffsetRange], *, bootstrap_servers: str | None, with_home: bool
+        self, topic: str, ranges: Sequence[OffsetRange], *, config: Mapping[str, str] | None, with_home: bool
     ) -> None:
         self._topic = topic
         self._ranges = {each.partition: each for each in ranges}
-        self._bootstrap_servers = bootstrap_servers
+        self._config = None if config is None else dict(config)
         self._with_home = with_home
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -64,8 +64,8 @@ class Completion:
 
     def _gap_rows(self, partition: int, left_out: LeftOut) -> Any:
         rows: Sequence[tuple[GapReason, Gap]] = ()
-        if self._bootstrap_servers is not None:
-            rows = explained(self._bootstrap_servers, self._topic, partition, left_out.gaps())
+        if self._config is not None:
+            rows = explained(self._config, self._topic, partition, left_out.gaps())
         told = [
             {
                 **_NO_RECORD,

@@ -2,25 +2,35 @@
 
 A consumer of committed records passes over those two in silence, so it cannot tell them from records that are missing.
 Therefore the record batches around each gap are fetched once more, with our own protocol, and their headers are read.
-Limit: a connection with neither encryption nor login, which is all that the test client can.
+Limit: a record batch of more than 16 MiB, which our connections do not take.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
-from aioproducer.protocol.messages import AbortedTransaction, FetchPartition, FetchRequest, FetchTopic, PartitionData
+from aioproducer.protocol.messages import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from aioproducer.record.reader import read_batches
-from aioproducer.testing.admin import Admin
-from aioproducer.testing.blocking_connection import BlockingConnection
+from aioproducer.spark.audit.connection import connection_of
+from aioproducer.spark.cluster_client import ClusterClient
 
 __all__ = ["Gap", "GapReason", "Span", "explain_gaps", "explain_with", "spans_of"]
 
-_TIMEOUT: Final = 15.0
+#: For each answer.
+_TIMEOUT_MS: Final = 15_000
 _FETCH_SIZE: Final = 4 * 1024 * 1024
 _FETCH_BY_NAME: Final = 12
 _READ_COMMITTED: Final = 1
@@ -59,20 +69,29 @@ class Span(NamedTuple):
 
 
 def explain_gaps(
-    bootstrap_servers: str, topic: str, partition: int, gaps: Sequence[Gap]
-) -> Iterator[tuple[GapReason, Gap]]:
-    """The reason for each piece of the gaps, which are in order and do not overlap.
+    config: Mapping[str, str], topic: str, partition: int, gaps: Sequence[Gap]
+) -> Sequence[tuple[GapReason, Gap]]:
+    """The reason for each piece of the gaps, which are in order and do not overlap. ``config`` is librdkafka's.
 
-    Raises BrokerError and BrokerConnectionError.
+    Raises `KafkaError` where the brokers cannot be asked.
     """
     if not gaps:
-        return
-    with BlockingConnection(*_leader(bootstrap_servers, topic, partition), _TIMEOUT) as leader:
+        return ()
+    with ThreadPoolExecutor(1) as thread:  # the caller's may run an event loop
+        return thread.submit(asyncio.run, _explain_gaps(config, topic, partition, gaps)).result()
+
+
+async def _explain_gaps(
+    config: Mapping[str, str], topic: str, partition: int, gaps: Sequence[Gap]
+) -> Sequence[tuple[GapReason, Gap]]:
+    reasons: list[tuple[GapReason, Gap]] = []
+    async with ClusterClient(connection_of(config).replace(max_block_ms=_TIMEOUT_MS)) as cluster:
         spans: Sequence[Span] = ()
         for gap in gaps:
             if not spans or spans[-1].end < gap.end:
-                spans = list(_spans_of_gap(leader, topic, partition, gap))
-            yield from explain_with(spans, gap)
+                spans = [span async for span in _spans_of_gap(cluster, topic, partition, gap)]
+            reasons += explain_with(spans, gap)
+    return reasons
 
 
 def explain_with(spans: Sequence[Span], gap: Gap) -> Iterator[tuple[GapReason, Gap]]:
@@ -126,11 +145,11 @@ def _is_abort(batch: bytes) -> bool:
     return any(record.key == _ABORT_MARKER for each in read_batches(batch) for record in each.records)
 
 
-def _spans_of_gap(leader: BlockingConnection, topic: str, partition: int, gap: Gap) -> Iterator[Span]:
+async def _spans_of_gap(cluster: ClusterClient, topic: str, partition: int, gap: Gap) -> AsyncIterator[Span]:
     """What stands in the log from the gap's first offset on, at least to its end or that of the log."""
     at = gap.begin
     while at < gap.end:
-        answer = _fetch(leader, topic, partition, at)
+        answer = await _fetch(cluster, topic, partition, at)
         before = at
         for span in spans_of(bytes(answer.records or b""), answer.aborted_transactions or ()):
             yield span
@@ -139,7 +158,7 @@ def _spans_of_gap(leader: BlockingConnection, topic: str, partition: int, gap: G
             return
 
 
-def _fetch(leader: BlockingConnection, topic: str, partition: int, offset: int) -> PartitionData:
+async def _fetch(cluster: ClusterClient, topic: str, partition: int, offset: int) -> PartitionData:
     wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_FETCH_SIZE)
     request = FetchRequest(
         max_wait_ms=500,
@@ -147,18 +166,14 @@ def _fetch(leader: BlockingConnection, topic: str, partition: int, offset: int) 
         isolation_level=_READ_COMMITTED,
         topics=[FetchTopic(topic=topic, partitions=[wanted])],
     )
-    response = leader.ask(request, _FETCH_BY_NAME)
-    for answer in (found for topic_ in response.responses for found in topic_.partitions):
+    cluster.begin_anew()
+    response = await cluster.ask_leader(topic, partition, request, _FETCH_BY_NAME, _only_answer)
+    return _only_answer(response)
+
+
+def _only_answer(response: FetchResponse) -> PartitionData:
+    for answer in (found for of_topic in response.responses for found in of_topic.partitions):
         if answer.error_code != ErrorCode.NONE:
             raise broker_error(answer.error_code)
         return answer
     raise broker_error(response.error_code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-
-def _leader(bootstrap_servers: str, topic: str, partition: int) -> tuple[str, int]:
-    metadata = Admin(bootstrap_servers).metadata([topic])
-    addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
-    for found in (each for of_topic in metadata.topics for each in of_topic.partitions):
-        if found.partition_index == partition and found.leader_id in addresses:
-            return addresses[found.leader_id]
-    raise broker_error(ErrorCode.LEADER_NOT_AVAILABLE)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.spark.audit.connection import java_security
 from aioproducer.spark.audit.offsets import AuditFailed, OffsetRange
 from aioproducer.spark.audit.reader import COLUMNS, RECORD
 
@@ -37,9 +38,6 @@ _OURS: Final = frozenset(
     }
 )
 
-#: What librdkafka and Java call by the same name, and mean the same by.
-_SHARED: Final = ("bootstrap.servers", "security.protocol")
-
 _NOT_THERE: Final = re.compile(r"Failed to find (?:the )?data source: kafka")
 _NOT_WHOLE: Final = re.compile(
     r"(NoClassDefFoundError|ClassNotFoundException|NoSuchMethodError|NoSuchFieldError|AbstractMethodError"
@@ -69,14 +67,14 @@ def kafka_records(
 ) -> DataFrame:
     """The committed records of the ranges, which are all partitions of the topic, in `COLUMNS`, but without ``home``.
 
-    ``config`` is librdkafka's, of which the source is told what it calls the same; ``options`` are its own, and win.
+    ``config`` is librdkafka's, of which the source gets what says how to connect; ``options`` are its own, and win.
     Nothing is said of offsets without a record. Raises AuditFailed where the source is not there.
     """
     from pyspark.sql import functions as f
 
     given = {
         "kafkaConsumer.pollTimeoutMs": str(int(patience * 1000)),
-        **{f"kafka.{name}": config[name] for name in _SHARED if name in config},
+        **{f"kafka.{name}": value for name, value in java_security(config).items()},
         **options,
         "subscribe": topic,
         "startingOffsets": json.dumps({topic: {str(each.partition): each.begin for each in ranges}}),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from aioproducer.errors import KafkaError
 from aioproducer.spark.audit.gaps import Gap, GapReason, explain_gaps
-from aioproducer.spark.audit.offsets import OffsetRange
+from aioproducer.spark.audit.offsets import AuditFailed, OffsetRange
 
 __all__ = ["LeftOut", "explained"]
 
@@ -37,13 +38,21 @@ class LeftOut:
 
 
 def explained(
-    bootstrap_servers: str, topic: str, partition: int, gaps: Sequence[Gap]
+    config: Mapping[str, str], topic: str, partition: int, gaps: Sequence[Gap]
 ) -> Sequence[tuple[GapReason, Gap]]:
-    """Why the brokers have no record there; of a reason that is no fault one gap with the size of all."""
-    return _merged(explain_gaps(bootstrap_servers, topic, partition, gaps))
+    """Why the brokers have no record there; of a reason that is no fault one gap with the size of all.
+
+    ``config`` is librdkafka's. Raises AuditFailed where the brokers cannot be asked.
+    """
+    try:
+        return _merged(explain_gaps(config, topic, partition, gaps))
+    except KafkaError as error:
+        raise AuditFailed(
+            f"Why offsets of {topic}-{partition} have no record, the brokers could not be asked: {error}"
+        ) from error
 
 
-def _merged(reasons: Iterator[tuple[GapReason, Gap]]) -> Sequence[tuple[GapReason, Gap]]:
+def _merged(reasons: Sequence[tuple[GapReason, Gap]]) -> Sequence[tuple[GapReason, Gap]]:
     found: list[tuple[GapReason, Gap]] = []
     counts: dict[GapReason, Gap] = {}
     for reason, gap in reasons:

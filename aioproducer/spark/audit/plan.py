@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from aioproducer.spark.audit.connection import objection_to
 from aioproducer.spark.audit.facts import Where
 from aioproducer.spark.audit.verdict import FAULTS, LOG_ALONE, Expectation
 from aioproducer.spark.files.files import RecordShape, SourceFiles
@@ -29,13 +30,12 @@ class AuditPlan:
     """What is to be audited, and with what it is compared: with files, or with the numbers that the records carry.
 
     ``config`` is librdkafka's. ``order`` is "file", "none" or a column of the files. ``records`` is how many sequence
-    numbers each run should have, from ``first`` on, and no others; None: as far as the highest one. ``can_explain``:
-    whether the brokers can be asked, without encryption and login, why an offset has no record. ``source_options`` are
+    numbers each run should have, from ``first`` on, and no others; None: as far as the highest one. ``source_options`` are
     those of Spark's Kafka source, where that is the reader.
     """
 
     topic: str
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)  # it may hold a password
     expected: SourceFiles | None = None
     shape: RecordShape = field(default_factory=RecordShape)
     order: str = ORDER_OF_FILES
@@ -44,16 +44,20 @@ class AuditPlan:
     records: int | None = None
     first: int = 0
     checks_partition: bool = True
-    can_explain: bool = True
     patience: float = 60.0
     records_per_range: int = 500_000
     reader: AuditReader = AuditReader.CONFLUENT_KAFKA
-    source_options: Mapping[str, str] = field(default_factory=dict[str, str])
+    source_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @property
     def needs_headers(self) -> bool:
         """Whether headers have to be read."""
         return any(where is not None and where.is_header for where in (self.sequence, self.run))
+
+    @property
+    def can_explain(self) -> bool:
+        """Whether our own client can ask the brokers why an offset has no record."""
+        return objection_to(self.config) is None
 
     @property
     def expectation(self) -> Expectation:
@@ -72,8 +76,9 @@ class AuditPlan:
         elif self.expected is None:
             reason = "neither files nor sequence numbers were given to compare with"
             unchecked |= dict.fromkeys(("lost", "duplicated", "reordered", "altered", "stray"), reason)
-        if not self.can_explain:
-            reason = "offsets without a record cannot be asked about over an encrypted connection or with a login"
+        objection = objection_to(self.config)
+        if objection is not None:
+            reason = f"the brokers cannot be asked about offsets without a record: {objection}"
             unchecked |= {"missing": reason, "withheld": reason}
         mode = "expected" if self.expected is not None else "sequence" if self.sequence is not None else LOG_ALONE
         return Expectation(mode, unchecked, self.records, self.first)

@@ -59,9 +59,8 @@ class RangeReader:
     """Reads one range after the other; can be pickled.
 
     ``partitions`` is the number of the topic's partitions, for the column ``home``: where Kafka's default partitioner puts
-    the record's key. ``with_gaps``: the range's last rows say which offsets have no record, and why; that needs a
-    connection without encryption and login, and takes ``bootstrap.servers`` from ``config`` (librdkafka's). Without
-    ``with_headers`` that column is null.
+    the record's key. ``with_gaps``: the range's last rows say which offsets have no record, and why; our own
+    client asks that, with what ``config`` (librdkafka's) says of connections. Without ``with_headers`` that column is null.
     """
 
     def __init__(
@@ -161,7 +160,7 @@ class RangeReader:
 
     def _gap_rows(self, partition: int, left_out: LeftOut) -> Any:
         gaps = left_out.gaps() if self._with_gaps else ()
-        rows = explained(self._config.get("bootstrap.servers", ""), self._topic, partition, gaps)
+        rows = explained(self._config, self._topic, partition, gaps)
         return _as_batch(
             len(rows),
             kind=[reason.value for reason, _ in rows],

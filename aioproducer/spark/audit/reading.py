@@ -57,7 +57,7 @@ def _by_spark(spark: SparkSession, plan: AuditPlan, ranges: Sequence[OffsetRange
     complete: Any = Completion(
         plan.topic,
         ranges,
-        bootstrap_servers=plan.config["bootstrap.servers"] if plan.can_explain else None,
+        config=plan.config if plan.can_explain else None,
         with_home=plan.checks_partition,
     )
     read: Any = digests(records, plan.sequence, plan.run)  # values stay in the JVM, however large they are
