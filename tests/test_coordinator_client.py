@@ -722,7 +722,7 @@ async def test_closing_ends_every_call(broker: FakeBroker) -> None:
         with pytest.raises(ProducerClosed):
             await asking
     await coordinator.close()
-    with pytest.raises(ProducerClosed, match="Enter it again"):
+    with pytest.raises(ProducerClosed, match="Re-enter it"):
         await coordinator.commit(handle)
 
     async with coordinator:
