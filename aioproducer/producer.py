@@ -308,7 +308,7 @@ class Producer(ShortWay):
                         await engine.transactions.end()
                     await _flushed(engine, None)
         left: list[tuple[bool, ProducerBatch]] = [
-            (batch.possibly_written or batch.on_its_way, batch) for batch in engine.accumulator.incomplete()
+            (batch.possibly_written or batch.is_in_flight, batch) for batch in engine.accumulator.incomplete()
         ]
         readers = [(written, batch.undelivered()) for written, batch in left]
         engine.accumulator.fail_all(

@@ -138,7 +138,7 @@ class Rig:
             self.accumulator.complete(batch, 0, -1, now)
 
     def settle(self, now: float) -> None:
-        self.sequences.settle(lambda partition: self.accumulator.replace(partition, now))
+        self.sequences.settle(lambda partition: self.accumulator.place_again(partition, now))
 
     def one_on_its_way(self) -> ProducerBatch:
         """A batch of partition 0 that travels, after the first acknowledgement lets others follow it."""
@@ -825,7 +825,7 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
     """Random life: appends, retries, splits, expiry; then everything is answered."""
     rig = Rig(memory=8000)
     deliveries: list[Delivery] = []
-    flying: list[ProducerBatch] = []
+    in_flight: list[ProducerBatch] = []
     now = 0.0
 
     def answer(batch: ProducerBatch, how: str) -> None:
@@ -849,7 +849,7 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
             if made is not None:
                 deliveries.append(made)
         elif action == "drain":
-            flying += rig.drain(now)
+            in_flight += rig.drain(now)
         elif action == "expire":
             now += number * 4
             for batch in rig.accumulator.expire(now):
@@ -860,19 +860,19 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
             rig.accumulator.worked(number, now)
         elif action == "quiet":
             rig.accumulator.end_pause(now)
-        elif flying:
-            answer(flying.pop(number % len(flying)), action)
+        elif in_flight:
+            answer(in_flight.pop(number % len(in_flight)), action)
         rig.settle(now)
-        held = sum(batch.reserved for batch in {*rig.accumulator.incomplete(), *flying})
+        held = sum(batch.reserved for batch in {*rig.accumulator.incomplete(), *in_flight})
         assert rig.pool.used == held
 
     for _ in range(500):
         now += 20.0
-        for batch in flying:
+        for batch in in_flight:
             answer(batch, "ack")
         rig.settle(now)
-        flying = rig.drain(now)
-        if not flying and not rig.accumulator.has_incomplete:
+        in_flight = rig.drain(now)
+        if not in_flight and not rig.accumulator.pending_records:
             break
     assert all(delivery.done() for delivery in deliveries)
     assert rig.pool.free == rig.pool.total
@@ -886,7 +886,7 @@ class Life:
         self.rig = rig
         self.now = 0.0
         self.tasks: list[asyncio.Task[Delivery]] = []
-        self.flying: list[ProducerBatch] = []
+        self.in_flight: list[ProducerBatch] = []
         self.taken: dict[tuple[int, ...], list[int]] = {}  # the records of acknowledged batches, by place
         self.keyless: set[int] = set()  # those that chose their partition when there was room
         self._numbers = count()
@@ -936,20 +936,20 @@ class Life:
         """Everything is answered well from here on, until nothing is left."""
         for _ in range(500):
             self.now += 20.0
-            for batch in self.flying:
+            for batch in self.in_flight:
                 self.answer(batch, "ack")
             self.rig.settle(self.now)
             self.compress()
-            self.flying = self.rig.drain(self.now)
+            self.in_flight = self.rig.drain(self.now)
             await self.run()
-            if not self.flying and not self.rig.accumulator.has_incomplete and all(t.done() for t in self.tasks):
+            if not self.in_flight and not self.rig.accumulator.pending_records and all(t.done() for t in self.tasks):
                 return
         raise AssertionError("it never got quiet")
 
     def check(self) -> None:
         """Free, held by batches, or granted to somebody who has not run yet: nothing else."""
         rig = self.rig
-        held = sum(batch.reserved for batch in {*rig.accumulator.incomplete(), *self.flying})
+        held = sum(batch.reserved for batch in {*rig.accumulator.incomplete(), *self.in_flight})
         assert rig.pool.used >= held
         if not rig.pool.line:
             assert rig.pool.used == held
@@ -987,12 +987,12 @@ async def test_after_quiet_all_memory_is_free_although_senders_waited_and_gave_u
             await life.run(number % 4)
         elif action == "drain":
             life.compress()
-            life.flying += life.rig.drain(life.now)
+            life.in_flight += life.rig.drain(life.now)
         elif action == "expire":
             life.now += number * 4
             life.expire()
-        elif life.flying:
-            life.answer(life.flying.pop(number % len(life.flying)), action)
+        elif life.in_flight:
+            life.answer(life.in_flight.pop(number % len(life.in_flight)), action)
         life.rig.settle(life.now)
         life.check()
     await life.quiet()

@@ -99,12 +99,12 @@ class _Candidates(NamedTuple):
 class PartitionQueue:
     """The batches of one partition: those that wait, in order, and those on their way."""
 
-    __slots__ = ("batches", "expiry_armed", "flying", "lock", "partition", "place", "shaped", "timer", "waiting")
+    __slots__ = ("batches", "expiry_armed", "in_flight", "lock", "partition", "place", "shaped", "timer", "waiting")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.batches: deque[ProducerBatch] = deque()
-        self.flying: list[ProducerBatch] = []
+        self.in_flight: list[ProducerBatch] = []
         self.lock: asyncio.Lock | None = None  # made when somebody must wait for memory
         self.waiting = 0  # how many hold the lock or wait for it; between two of them it is not locked
         self.place: OrderedDict[PartitionQueue, None] | None = None
@@ -115,15 +115,15 @@ class PartitionQueue:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in it, on its way, or waiting to get in."""
-        return not self.batches and not self.flying and not self.waiting
+        return not self.batches and not self.in_flight and not self.waiting
 
     @property
     def oldest(self) -> ProducerBatch | None:
         """The batch that will expire first, if its records were not told yet."""
-        untold = [batch for batch in self.flying if not batch.given_up]
-        flying = min(untold, key=lambda batch: batch.created_at) if untold else None  # a retried one flies last
-        if not self.batches or (flying is not None and flying.created_at <= self.batches[0].created_at):
-            return flying
+        untold = [batch for batch in self.in_flight if not batch.given_up]
+        in_flight = min(untold, key=lambda batch: batch.created_at) if untold else None  # a retried one flies last
+        if not self.batches or (in_flight is not None and in_flight.created_at <= self.batches[0].created_at):
+            return in_flight
         return self.batches[0]
 
 
@@ -281,7 +281,7 @@ class RecordAccumulator:
         batch = self._new_batch(queue, self._lane(topic), now)
         batch.builder = builder
         batch.limit = 0
-        self._hasten(queue, now)
+        self._promote(queue, now)
         self._wake_sender()
         return batch.result
 
@@ -344,7 +344,7 @@ class RecordAccumulator:
             raise
         self.pool.release(size - used if is_new else acquired - used)
         if is_new or batch.is_full:
-            self._hasten(queue, now)
+            self._promote(queue, now)
             self._wake_sender()
         if sticky and lane.sticky.appended(used, batch.is_full):
             self._switch(topic, lane.sticky, now)
@@ -369,7 +369,7 @@ class RecordAccumulator:
             return batch
         batch = self._new_batch(queue, lane, now)
         self.pool.free -= BATCH_OVERHEAD
-        self._hasten(queue, now)
+        self._promote(queue, now)
         self._wake_sender()
         return batch
 
@@ -395,7 +395,7 @@ class RecordAccumulator:
     def filled(self, batch: OpenBatch) -> None:
         """The batch became full on the short way, which looks after nothing else."""
         assert isinstance(batch, ProducerBatch)
-        self.replace(batch.partition, batch.created_at)  # full is full, whatever the time
+        self.place_again(batch.partition, batch.created_at)  # full is full, whatever the time
         self._wake_sender()
 
     def _new_batch(self, queue: PartitionQueue, lane: Lane, now: float) -> ProducerBatch:
@@ -515,7 +515,7 @@ class RecordAccumulator:
             if place is not None:
                 place[queue] = None
 
-    def _hasten(self, queue: PartitionQueue, now: float) -> None:
+    def _promote(self, queue: PartitionQueue, now: float) -> None:
         """`_place`, where what happened can only have brought the queue nearer to its turn: one that is ready stays so."""
         place = queue.place
         if (
@@ -559,7 +559,7 @@ class RecordAccumulator:
             # A leader elected since the last attempt is worth an attempt now (KIP-951).
             moved = leader is not None and leader[1] > head.leader_epoch >= 0
             return 0.0 if moved else head.retry_at
-        if not queue.flying or not self._may_fill(queue, head):
+        if not queue.in_flight or not self._may_fill(queue, head):
             return 0.0
         return head.created_at + self.settings.linger_s
 
@@ -616,7 +616,7 @@ class RecordAccumulator:
         for queue in list(self._blocked):
             self._place(queue, now)
 
-    def replace(self, partition: TopicPartition, now: float) -> None:
+    def place_again(self, partition: TopicPartition, now: float) -> None:
         """Place one partition again: its sequences moved on."""
         queue = self._queues.get(partition)
         if queue is not None:
@@ -705,20 +705,20 @@ class RecordAccumulator:
                 break
             total += head.size
             queue.batches.popleft()
-            queue.flying.append(head)
+            queue.in_flight.append(head)
             queue.shaped += head.attempts == 0
-            self._take_off(head, now)
+            self._mark_in_flight(head, now)
             drained.append(head)
             if queue.batches:
                 self._place(queue, now)
         self._slow_since.pop(node, None)
         return drained
 
-    def _take_off(self, batch: ProducerBatch, now: float) -> None:
+    def _mark_in_flight(self, batch: ProducerBatch, now: float) -> None:
         self.sequences.number(batch)
         leader = self._metadata.leader(*batch.partition)
         batch.leader_epoch = leader[1] if leader is not None else -1
-        batch.on_its_way = True
+        batch.is_in_flight = True
         batch.retry_at = 0.0
         if batch.attempts == 0:
             self._metrics.record_queue_time.observe(now - batch.created_at)
@@ -743,7 +743,7 @@ class RecordAccumulator:
         uncompressed = batch.size
         batch.sealed(encoded)
         self._compressed(batch, uncompressed)
-        self.replace(batch.partition, now)
+        self.place_again(batch.partition, now)
 
     def _is_for_worker(self, batch: ProducerBatch) -> bool:
         return self.settings.codec is not Codec.NONE and batch.size >= self.settings.compression_threshold
@@ -785,28 +785,28 @@ class RecordAccumulator:
         topic = self._metrics.topic(batch.partition.topic)
         topic.largest_batch = max(topic.largest_batch, batch.size)
         if batch.whole_in_doubt and self.sequences.idempotent:
-            self._dispel_doubt(batch)
+            self._resolve_split_siblings(batch)
         if batch.given_up:
             self._on_late(batch.partition, batch.count)
         else:
             self._metrics.records_delivered += batch.count
             topic.record_send_total += batch.count
             topic.byte_total += batch.size
-            self._tell(batch)
+            self._note_outcome(batch)
             if batch.attempts > 1 and batch.encoded is not None and log_append_time_ms == batch.latest_timestamp:
                 # A broker that recognises a repeat answers with the batch's latest timestamp in this place, whoever
                 # stamps the records of the topic (UnifiedLog: the timestamp of the duplicate).
                 log_append_time_ms = -1
             batch.result.succeed(base_offset, log_append_time_ms)
         queue = self._queues[batch.partition]
-        if batch in queue.flying:
-            queue.flying.remove(batch)
-        batch.on_its_way = False
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        batch.is_in_flight = False
         if queue.batches:
-            self._hasten(queue, now)
+            self._promote(queue, now)
         self._finish(batch)
 
-    def _dispel_doubt(self, part: ProducerBatch) -> None:
+    def _resolve_split_siblings(self, part: ProducerBatch) -> None:
         """A part was taken under the sequence of the whole, so the whole is not in the log, nor are the other parts."""
         for other in self._queues[part.partition].batches:
             if other.ordinal[0] != part.ordinal[0]:
@@ -825,19 +825,19 @@ class RecordAccumulator:
         record_errors: dict[int, str] | None = None,
     ) -> None:
         """The batch is given up; its records are told why."""
-        batch.on_its_way = False
+        batch.is_in_flight = False
         if not batch.given_up:  # before its sequence is: the first reason is the one that a transaction tells
-            self._told_failed(batch, cause, timed_out, record_errors)
+            self._fail_deliveries(batch, cause, timed_out, record_errors)
         self.sequences.given_up(batch)
-        self._land(batch, now)
+        self._remove_from_flight(batch, now)
         self._finish(batch)
 
     def retry(self, batch: ProducerBatch, now: float) -> None:
         """The batch goes back to where it was in its queue, to be sent again with the same bytes after a backoff."""
         queue = self._queues[batch.partition]
-        if batch in queue.flying:
-            queue.flying.remove(batch)
-        batch.on_its_way = False
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        batch.is_in_flight = False
         batch.retry_at = now + self.settings.retry_backoff.delay(batch.attempts - 1, self._random())
         self._metrics.record_retry_total += batch.count
         self._metrics.topic(batch.partition.topic).record_retry_total += batch.count
@@ -854,13 +854,13 @@ class RecordAccumulator:
             self._expect(batch.partition.topic)
         self._metrics.batch_split_total += 1
         self.sequences.split(batch, parts)
-        if batch in queue.flying:
-            queue.flying.remove(batch)
-        batch.on_its_way = False
-        self._replace_by(queue, batch, parts)
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        batch.is_in_flight = False
+        self._substitute(queue, batch, parts)
         self._place(queue, now)
 
-    def _replace_by(self, queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
+    def _substitute(self, queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Put the parts of a batch into the queue, in which it is not any more."""
         # From here on each part owns its share of what the whole had reserved.
         spare = batch.hand_over() - sum(part.reserved for part in parts)
@@ -892,7 +892,7 @@ class RecordAccumulator:
             if head.builder is not None:
                 head.close()
             queue.batches.popleft()
-            self._replace_by(queue, head, divided_by_count(head, self._shape[queue.shaped :]))
+            self._substitute(queue, head, divided_by_count(head, self._shape[queue.shaped :]))
 
     def expire(self, now: float) -> list[ProducerBatch]:
         """The batches whose delivery timeout is over; those in the queues are taken out of them.
@@ -905,7 +905,7 @@ class RecordAccumulator:
         while expiries and expiries[0][0] <= now:
             _, _, queue = heapq.heappop(expiries)
             queue.expiry_armed = False
-            for batch in queue.flying:
+            for batch in queue.in_flight:
                 if not batch.given_up and batch.created_at + timeout <= now:
                     batch.given_up = True
                     expired.append(batch)
@@ -919,8 +919,8 @@ class RecordAccumulator:
 
     def give_up(self, batch: ProducerBatch, cause: KafkaError, now: float, *, timed_out: bool) -> None:
         """Tell the records of an expired batch. One that is on its way keeps its memory until it is answered."""
-        if batch.on_its_way:
-            self._told_failed(batch, cause, timed_out, None)
+        if batch.is_in_flight:
+            self._fail_deliveries(batch, cause, timed_out, None)
             batch.given_up = True
         else:
             self.fail(batch, cause, now, timed_out=timed_out)
@@ -938,7 +938,7 @@ class RecordAccumulator:
             at += 1
         queue.batches.insert(at, batch)
 
-    def _told_failed(
+    def _fail_deliveries(
         self, batch: ProducerBatch, cause: KafkaError, timed_out: bool, record_errors: dict[int, str] | None
     ) -> None:
         self._metrics.topic(batch.partition.topic).record_error_total += batch.count
@@ -947,23 +947,23 @@ class RecordAccumulator:
             self._metrics.records_unknown += batch.count
         else:
             self._metrics.records_failed += batch.count
-        self._tell(batch)
+        self._note_outcome(batch)
         batch.result.fail(failure)
         if self._transaction is not None:
             self._transaction.batch_failed(cause)
 
-    def _tell(self, batch: ProducerBatch) -> None:
+    def _note_outcome(self, batch: ProducerBatch) -> None:
         """Everything that follows from the records' outcome being known, but the outcome itself."""
         self._incomplete.pop(batch, None)
         waiters, batch.flush_waiters = batch.flush_waiters, None
         for waiter in waiters or ():
             waiter.one_less()
 
-    def _land(self, batch: ProducerBatch, now: float) -> None:
+    def _remove_from_flight(self, batch: ProducerBatch, now: float) -> None:
         queue = self._queues[batch.partition]
-        if batch in queue.flying:
-            queue.flying.remove(batch)
-        batch.on_its_way = False
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        batch.is_in_flight = False
         self._place(queue, now)
 
     def _finish(self, batch: ProducerBatch) -> None:
@@ -976,14 +976,9 @@ class RecordAccumulator:
     # -- everything ---------------------------------------------------------------------------------------------------
 
     @property
-    def has_incomplete(self) -> bool:
-        """Whether any record waits for its outcome."""
-        return bool(self._incomplete)
-
-    @property
     def has_unsettled(self) -> bool:
         """Whether any batch is here or on its way, its records told or not."""
-        return bool(self._incomplete) or any(queue.batches or queue.flying for queue in self._queues.values())
+        return bool(self._incomplete) or any(queue.batches or queue.in_flight for queue in self._queues.values())
 
     def fail_undrained(self, cause: KafkaError, now: float) -> None:
         """Give up what has never left; what has goes on until its fate is known."""
@@ -1039,9 +1034,9 @@ class RecordAccumulator:
             if batch in self._incomplete:  # the failure of another one may have ended a transaction, and so this one
                 told.append(batch)
                 batch.given_up = True  # first: what it ends may give up this one, too
-                self._told_failed(batch, cause, timed_out, None)
+                self._fail_deliveries(batch, cause, timed_out, None)
         for batch in told:
-            if batch.on_its_way:
+            if batch.is_in_flight:
                 continue
             queue = self._queues[batch.partition]
             if batch in queue.batches:

@@ -121,11 +121,6 @@ class Sender:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether the Sender was woken and has not run yet: who appends in a tight loop should let it."""
-        return self._awake
-
     async def run(self) -> None:
         """Send until cancelled.
 
@@ -450,7 +445,7 @@ class Sender:
 
     def _settle_sequences(self, helpers: anyio.abc.TaskGroup, now: float) -> None:
         epoch = self._sequences.epoch
-        self._sequences.settle(lambda partition: self._accumulator.replace(partition, now))
+        self._sequences.settle(lambda partition: self._accumulator.place_again(partition, now))
         if self._sequences.epoch != epoch:
             logger.info("The producer epoch is %d now, after %d", self._sequences.epoch, epoch)
         if self._sequences.needs_producer_id and not self._asking_for_producer_id:

@@ -282,7 +282,7 @@ class Transactions:
         """Batches for these may be drained now."""
         now = self._loop.time()
         for partition in partitions:
-            self._accumulator.replace(partition, now)
+            self._accumulator.place_again(partition, now)
         self._wake_sender()
 
     def producer_id_changed(self, producer_id: int, epoch: int) -> None:
