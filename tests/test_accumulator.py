@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer.accumulator.accumulator import AccumulatorSettings, RecordAccumulator
+from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.accumulator.buffer_pool import BufferPool
+from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
@@ -130,7 +131,7 @@ class Rig:
         return delivery
 
     def drain(self, now: float = 0.0, node: int = 1, limit: int = MIB) -> list[ProducerBatch]:
-        self.accumulator.tick(now)
+        self.accumulator.queues.tick(now)
         return self.accumulator.drain(node, limit, now)
 
     def acknowledge(self, *batches: ProducerBatch, now: float = 0.0) -> None:
@@ -138,7 +139,7 @@ class Rig:
             self.accumulator.complete(batch, 0, -1, now)
 
     def settle(self, now: float) -> None:
-        self.sequences.settle(lambda partition: self.accumulator.place_again(partition, now))
+        self.sequences.settle(lambda partition: self.accumulator.queues.place_again(partition, now))
 
     def one_on_its_way(self) -> ProducerBatch:
         """A batch of partition 0 that travels, after the first acknowledgement lets others follow it."""
@@ -149,8 +150,8 @@ class Rig:
         return batch
 
     def ready(self, now: float) -> bool:
-        self.accumulator.tick(now)
-        return bool(self.accumulator.ready_nodes())
+        self.accumulator.queues.tick(now)
+        return bool(self.accumulator.queues.ready_nodes())
 
 
 @pytest.fixture
@@ -172,7 +173,7 @@ def test_a_record_behind_a_batch_on_its_way_lingers_to_the_moment(rig: Rig) -> N
     rig.put(now=1.0)
 
     assert not rig.ready(1.0)
-    assert rig.accumulator.next_deadline() == 1.0 + LINGER
+    assert rig.accumulator.queues.next_deadline() == 1.0 + LINGER
     assert not rig.ready(1.0 + LINGER - 1e-9)
     assert rig.ready(1.0 + LINGER)
 
@@ -210,17 +211,17 @@ def test_a_full_batch_does_not_linger(rig: Rig) -> None:
 
 def test_after_long_work_a_batch_fills_until_others_have_had_as_much_time() -> None:
     rig = Rig()
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
 
     for _ in range(3):
         rig.put(now=1.02)
 
     assert not rig.ready(1.0399)
-    assert rig.accumulator.is_pausing
-    assert rig.accumulator.next_deadline() == pytest.approx(1.04)
+    assert rig.accumulator.queues.is_pausing
+    assert rig.accumulator.queues.next_deadline() == pytest.approx(1.04)
     assert rig.ready(1.0401)
     assert [batch.count for batch in rig.drain(1.0401)] == [3]
-    assert not rig.accumulator.is_pausing
+    assert not rig.accumulator.queues.is_pausing
 
 
 def test_what_was_ready_before_a_pause_does_not_wait_for_its_end() -> None:
@@ -228,7 +229,7 @@ def test_what_was_ready_before_a_pause_does_not_wait_for_its_end() -> None:
     rig = Rig()
     rig.put(0, now=1.0)
 
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
     rig.put(0, now=1.02)
     rig.put(1, now=1.02)
 
@@ -238,7 +239,7 @@ def test_what_was_ready_before_a_pause_does_not_wait_for_its_end() -> None:
 def test_the_answer_to_the_batch_before_does_not_end_a_pause() -> None:
     rig = Rig()
     first = rig.one_on_its_way()
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
     rig.put(now=1.02)
 
     rig.acknowledge(first, now=1.025)
@@ -250,26 +251,26 @@ def test_the_answer_to_the_batch_before_does_not_end_a_pause() -> None:
 def test_a_linger_that_is_longer_than_the_pause_goes_on_after_it() -> None:
     rig = Rig()
     rig.one_on_its_way()
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
     rig.put(now=1.02)
 
     assert not rig.ready(1.0401)
-    assert not rig.accumulator.is_pausing
+    assert not rig.accumulator.queues.is_pausing
     assert rig.ready(1.02 + LINGER)
 
 
 def test_a_pause_that_nobody_uses_ends_for_all_batches_in_the_order_of_their_first_records() -> None:
     rig = Rig()
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
     for partition in (2, 0, 1):
         rig.put(partition, now=1.02)
 
-    rig.accumulator.end_pause(1.021)
+    rig.accumulator.queues.end_pause(1.021)
 
-    assert not rig.accumulator.is_pausing
+    assert not rig.accumulator.queues.is_pausing
     assert [batch.partition.partition for batch in rig.drain(1.021)] == [2, 0, 1]
     rig.put(0, now=1.022)
-    assert not rig.accumulator.is_pausing, "it is over"
+    assert not rig.accumulator.queues.is_pausing, "it is over"
 
 
 @pytest.mark.parametrize("why", ["full", "flush", "close", "pressure", "retry"])
@@ -281,7 +282,7 @@ def test_a_pause_holds_nothing_up_that_cannot_or_must_not_wait(why: str) -> None
         rig.accumulator.retry(batch, 0.0)
     else:
         rig.acknowledge(batch)
-    rig.accumulator.worked(3600.0, 1.0)
+    rig.accumulator.queues.worked(3600.0, 1.0)
 
     if why == "full":
         for _ in range(12):
@@ -302,14 +303,14 @@ def test_a_pause_holds_nothing_up_that_cannot_or_must_not_wait(why: str) -> None
 
 def test_a_batch_expires_in_a_pause_as_ever() -> None:
     rig = Rig()
-    rig.accumulator.worked(3600.0, 1.0)
+    rig.accumulator.queues.worked(3600.0, 1.0)
     delivery = rig.put(now=1.0)
 
-    for expired in rig.accumulator.expire(1.0 + TIMEOUT):
+    for expired in rig.accumulator.queues.expire(1.0 + TIMEOUT):
         rig.accumulator.give_up(expired, KafkaTimeoutError("over"), 1.0 + TIMEOUT, timed_out=True)
 
     assert isinstance(delivery.exception(), NotWritten)
-    assert not rig.accumulator.is_pausing
+    assert not rig.accumulator.queues.is_pausing
     assert rig.pool.free == rig.pool.total
 
 
@@ -318,12 +319,12 @@ def test_a_pause_costs_no_timers() -> None:
     for partition in range(100):
         rig.put(partition)
     rig.drain()
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
 
     for partition in range(100):
         rig.put(partition, now=1.02)
 
-    assert rig.accumulator._timers == []
+    assert rig.accumulator.queues._timers == []
 
 
 def test_waking_the_sender_is_for_new_batches_only(rig: Rig) -> None:
@@ -426,7 +427,7 @@ def test_partitions_without_a_leader_are_told_and_go_out_when_one_is_known() -> 
     rig.lead({0: -1})
     rig.put()
 
-    assert rig.accumulator.leaderless_topics() == ["t"]
+    assert rig.accumulator.queues.leaderless_topics() == ["t"]
     assert not rig.ready(0.0)
     rig.lead({0: 1}, epoch=1)
     rig.accumulator.reroute(0.0)
@@ -440,7 +441,7 @@ def test_a_moved_partition_is_drained_for_its_new_leader() -> None:
 
     rig.accumulator.reroute(0.0)
 
-    assert rig.accumulator.ready_nodes() == [2]
+    assert rig.accumulator.queues.ready_nodes() == [2]
 
 
 def test_a_retry_waits_for_its_backoff_and_keeps_its_place_and_its_bytes(rig: Rig) -> None:
@@ -478,21 +479,21 @@ def test_a_leader_of_a_newer_epoch_ends_the_backoff(rig: Rig) -> None:
 def test_a_record_that_never_left_expires_as_not_written(rig: Rig) -> None:
     delivery = rig.put(now=1.0)
 
-    assert rig.accumulator.expire(TIMEOUT) == []
-    (batch,) = rig.accumulator.expire(1.0 + TIMEOUT)
+    assert rig.accumulator.queues.expire(TIMEOUT) == []
+    (batch,) = rig.accumulator.queues.expire(1.0 + TIMEOUT)
     rig.accumulator.give_up(batch, KafkaTimeoutError("over"), 101.0, timed_out=True)
 
     assert isinstance(delivery.exception(), NotWritten)
     assert isinstance(delivery.exception(), TimeoutError)
     assert rig.pool.free == rig.pool.total
-    assert rig.accumulator.next_deadline() is None
+    assert rig.accumulator.queues.next_deadline() is None
 
 
 def test_a_record_on_its_way_expires_as_unknown_and_keeps_its_memory_until_it_is_answered(rig: Rig) -> None:
     delivery = rig.put()
     (batch,) = rig.drain()
 
-    for expired in rig.accumulator.expire(TIMEOUT):
+    for expired in rig.accumulator.queues.expire(TIMEOUT):
         rig.accumulator.give_up(expired, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
 
     assert isinstance(delivery.exception(), Unknown)
@@ -510,8 +511,8 @@ def test_a_lone_send_again_and_again_leaves_no_timers_behind(rig: Rig) -> None:
         rig.put(now=number / 1000)
         rig.acknowledge(*rig.drain(number / 1000), now=number / 1000)
 
-    assert len(rig.accumulator._expiries) <= 3
-    assert len(rig.accumulator._timers) <= 3
+    assert len(rig.accumulator.queues._expiries) <= 3
+    assert len(rig.accumulator.queues._timers) <= 3
 
 
 def test_the_timers_are_no_more_than_the_partitions() -> None:
@@ -523,8 +524,8 @@ def test_the_timers_are_no_more_than_the_partitions() -> None:
         for partition in range(100):
             rig.put(partition, now=step / 10)
 
-    assert len(rig.accumulator._timers) <= 100
-    assert len(rig.accumulator._expiries) <= 100
+    assert len(rig.accumulator.queues._timers) <= 100
+    assert len(rig.accumulator.queues._expiries) <= 100
 
 
 def test_a_batch_that_is_too_large_is_halved_until_it_fits_or_is_one_record(rig: Rig) -> None:
@@ -627,8 +628,8 @@ def test_the_parts_of_a_split_expire_when_the_whole_would_have(rig: Rig) -> None
     (whole,) = rig.drain(1.0)
     rig.accumulator.split(whole, 90.0)
 
-    assert rig.accumulator.expire(TIMEOUT + 0.9) == []
-    for part in rig.accumulator.expire(TIMEOUT + 1.0):
+    assert rig.accumulator.queues.expire(TIMEOUT + 0.9) == []
+    for part in rig.accumulator.queues.expire(TIMEOUT + 1.0):
         rig.accumulator.give_up(part, KafkaTimeoutError("over"), TIMEOUT + 1.0, timed_out=True)
 
     assert all(isinstance(delivery.exception(), NotWritten) for delivery in deliveries)
@@ -852,14 +853,14 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
             in_flight += rig.drain(now)
         elif action == "expire":
             now += number * 4
-            for batch in rig.accumulator.expire(now):
+            for batch in rig.accumulator.queues.expire(now):
                 rig.accumulator.give_up(batch, KafkaTimeoutError("x"), now, timed_out=True)
         elif action == "fail all":
             rig.accumulator.fail_all(BrokerConnectionError("x"), now)
         elif action == "work":
-            rig.accumulator.worked(number, now)
+            rig.accumulator.queues.worked(number, now)
         elif action == "quiet":
-            rig.accumulator.end_pause(now)
+            rig.accumulator.queues.end_pause(now)
         elif in_flight:
             answer(in_flight.pop(number % len(in_flight)), action)
         rig.settle(now)
@@ -921,7 +922,7 @@ class Life:
             accumulator.retry(batch, self.now)
 
     def expire(self) -> None:
-        for batch in self.rig.accumulator.expire(self.now):
+        for batch in self.rig.accumulator.queues.expire(self.now):
             self.rig.accumulator.give_up(batch, KafkaTimeoutError("x"), self.now, timed_out=True)
 
     def compress(self) -> None:
@@ -1016,7 +1017,7 @@ async def test_who_finds_room_at_once_does_not_overtake_who_was_granted_room_and
         return await rig.accumulator.append(rig.topic, 1, 1, None, value, (), 250, lambda: 0.0)
 
     def lock() -> asyncio.Lock | None:
-        return rig.accumulator._queue(TopicPartition("t", 1)).lock
+        return rig.accumulator.queues.of(TopicPartition("t", 1)).lock
 
     assert lock() is None, "nobody had to wait yet"
     first = asyncio.create_task(append(b"first"))
@@ -1105,9 +1106,9 @@ def test_a_retried_batch_that_flies_behind_a_younger_one_expires_at_its_own_time
     assert oldest.done()
     rig.accumulator.retry(second, 51.0)
     assert rig.drain(60.0) == [second]
-    assert rig.accumulator.expire(1.0 + TIMEOUT) == []
+    assert rig.accumulator.queues.expire(1.0 + TIMEOUT) == []
 
-    assert rig.accumulator.expire(2.0 + TIMEOUT) == [second]
+    assert rig.accumulator.queues.expire(2.0 + TIMEOUT) == [second]
     assert not delivery.done()
     assert not third.given_up
 
@@ -1132,9 +1133,9 @@ def test_nothing_is_kept_of_a_topic_that_was_idle_for_long_but_its_sequences(cod
 
     accumulator = rig.accumulator
     for state in (
-        accumulator._queues,
+        accumulator.queues.by_partition,
         accumulator.lanes,
-        accumulator._topics,
+        accumulator.queues._topics,
         accumulator._candidates,
         accumulator._loads,
         accumulator._ratios._ratios,
@@ -1171,7 +1172,7 @@ def test_a_topic_is_not_forgotten_while_a_batch_of_it_is_under_way(why: str, rig
 
     assert delivery.done()
     forget(rig, now=2000.0)
-    assert not rig.accumulator._queues
+    assert not rig.accumulator.queues.by_partition
 
 
 async def test_a_topic_is_not_forgotten_while_somebody_waits_for_room() -> None:
@@ -1182,7 +1183,7 @@ async def test_a_topic_is_not_forgotten_while_somebody_waits_for_room() -> None:
     await asyncio.sleep(0)
 
     forget(rig)
-    assert rig.accumulator._queues
+    assert rig.accumulator.queues.by_partition
     rig.pool.release(1000)
     delivery = await task
     rig.lead(dict.fromkeys(range(3), 1))

@@ -1,37 +1,20 @@
-"""Holds the records of each partition, in batches, until the Sender takes them (Java's RecordAccumulator).
-
-What it costs to ask "what can be sent?" does not depend on how many partitions there are. A partition's queue is in
-exactly one place, and is put there again (`_place`) by whatever changes its fate:
-
-- *ready*, at the node that leads it: the Sender may drain it;
-- *leaderless*: it would be ready, but nobody knows its leader;
-- *blocked*: its first batch must wait for a sequence or for its compression; the answer or the worker places it again;
-- *waiting* for a time: the end of its linger or of a retry's backoff;
-- *pausing*: it would be ready, but the Sender lets others have their turn (`Pause`);
-- nowhere, when it is empty.
-
-A batch lingers only while an earlier batch of its partition is on its way: a lone record leaves at once, and under load
-batches fill while the previous one travels - or while the Sender pauses, where it has too many of them to send.
-"""
+"""Holds the records of each partition, in batches, until the Sender takes them (Java's RecordAccumulator)."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from itertools import accumulate, count
 from typing import NamedTuple, Protocol
 
-from aioproducer.accumulator.buffer_pool import BufferPool, PoolClosed
-from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.accumulator.buffer_pool import BufferPool
+from aioproducer.accumulator.queues import PartitionQueue, Queues
+from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.core.batches import BATCH_OVERHEAD, FlushWaiter, ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.core.compression_ratio import CompressionRatios
 from aioproducer.core.division import divided_by_count, divided_by_size
 from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
-from aioproducer.core.pause import Pause
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.writer_shape import FirstBatches
 from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
@@ -41,7 +24,7 @@ from aioproducer.metrics import ProducerMetrics
 from aioproducer.record import Codec, EncodedBatch, RecordBatchBuilder
 from aioproducer.types import Header, TopicPartition
 
-__all__ = ["AccumulatorSettings", "OpenTransaction", "RecordAccumulator"]
+__all__ = ["OpenTransaction", "RecordAccumulator"]
 
 #: How long the weights of the adaptive partitioner are used before they are computed anew, in seconds; that long again
 #: for each further thousand partitions, as they take time to compute.
@@ -49,23 +32,6 @@ _LOAD_MAX_AGE_S = 0.01
 
 #: So many batches make a request, or its answer, that takes the event loop's time for milliseconds.
 _MOST_BATCHES = 250
-
-
-@dataclass(frozen=True, slots=True)
-class AccumulatorSettings:
-    """The part of the configuration that batching needs; sizes in bytes, times in seconds."""
-
-    batch_size: int
-    linger_s: float
-    delivery_timeout_s: float
-    retry_backoff: ExponentialBackoff
-    max_request_size: int
-    codec: Codec = Codec.NONE
-    compression_level: int | None = None
-    compression_threshold: int = 32768
-    adaptive_partitioning: bool = True
-    availability_timeout_s: float = 0.0
-    client_rack: str | None = None  # set where the partitioner prefers leaders in this rack
 
 
 class OpenTransaction(Protocol):
@@ -94,37 +60,6 @@ class _Candidates(NamedTuple):
     version: int
     led: Sequence[int]
     near: Sequence[int]
-
-
-class PartitionQueue:
-    """The batches of one partition: those that wait, in order, and those on their way."""
-
-    __slots__ = ("batches", "expiry_armed", "in_flight", "lock", "partition", "place", "shaped", "timer", "waiting")
-
-    def __init__(self, partition: TopicPartition) -> None:
-        self.partition = partition
-        self.batches: deque[ProducerBatch] = deque()
-        self.in_flight: list[ProducerBatch] = []
-        self.lock: asyncio.Lock | None = None  # made when somebody must wait for memory
-        self.waiting = 0  # how many hold the lock or wait for it; between two of them it is not locked
-        self.place: OrderedDict[PartitionQueue, None] | None = None
-        self.expiry_armed = False  # one entry in the expiries at most, due no later than the oldest batch expires
-        self.timer = 0.0  # when the pending entry in the timers is due; later entries are stale
-        self.shaped = 0  # how many of its first batches have left in the shape that tells who wrote them
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is in it, on its way, or waiting to get in."""
-        return not self.batches and not self.in_flight and not self.waiting
-
-    @property
-    def oldest(self) -> ProducerBatch | None:
-        """The batch that will expire first, if its records were not told yet."""
-        untold = [batch for batch in self.in_flight if not batch.given_up]
-        in_flight = min(untold, key=lambda batch: batch.created_at) if untold else None  # a retried one flies last
-        if not self.batches or (in_flight is not None and in_flight.created_at <= self.batches[0].created_at):
-            return in_flight
-        return self.batches[0]
 
 
 class RecordAccumulator:
@@ -165,27 +100,16 @@ class RecordAccumulator:
         self._shape = shape
         self._firsts: dict[str, FirstBatches] = {}
         self._ratios = CompressionRatios()
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._topics: set[str] = set()  # those of the queues
+        self.queues = Queues(
+            metadata, pool, sequences, linger_s=settings.linger_s, delivery_timeout_s=settings.delivery_timeout_s
+        )
         self._incomplete: dict[ProducerBatch, None] = {}
         self.lanes: dict[str, Lane] = {}
-
-        self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
-        self._leaderless: OrderedDict[PartitionQueue, None] = OrderedDict()
-        self._blocked: OrderedDict[PartitionQueue, None] = OrderedDict()
-        self._waiting: OrderedDict[PartitionQueue, None] = OrderedDict()
-        self._pausing: OrderedDict[PartitionQueue, None] = OrderedDict()
-        self._pause = Pause()
-        self._timers: list[tuple[float, int, PartitionQueue]] = []
-        self._expiries: list[tuple[float, int, PartitionQueue]] = []
         self._ordinals = count()
         self._to_seal: list[ProducerBatch] = []
         self._candidates: dict[str, _Candidates] = {}
         self._loads: dict[str, tuple[float, PartitionLoad | None]] = {}
         self._slow_since: dict[int, float] = {}  # nodes that have batches ready and take none
-
-        self._flushes = 0
-        self._closing = False
 
     # -- records in ---------------------------------------------------------------------------------------------------
 
@@ -237,7 +161,7 @@ class RecordAccumulator:
             queue = self._queue_for(topic, None, size, clock())
             return self._append(queue, timestamp_ms, key, value, headers, size, True, topic, clock())
 
-        queue = self._queue(TopicPartition(topic.name, partition))
+        queue = self.queues.of(TopicPartition(topic.name, partition))
         lock = queue.lock
         if lock is None:
             lock = queue.lock = asyncio.Lock()
@@ -274,14 +198,14 @@ class RecordAccumulator:
         ``builder.size`` bytes of the BufferPool must have been acquired; they are not the caller's any more. Raises where
         there is no transaction that could take it.
         """
-        queue = self._queue(TopicPartition(topic.name, partition))
+        queue = self.queues.of(TopicPartition(topic.name, partition))
         self._claim(queue, builder.size)
         if self._shape:
             self._first_batches(topic.name).take(partition, builder.count, builder.size)
         batch = self._new_batch(queue, self._lane(topic), now)
         batch.builder = builder
         batch.limit = 0
-        self._promote(queue, now)
+        self.queues.promote(queue, now)
         self._wake_sender()
         return batch.result
 
@@ -344,7 +268,7 @@ class RecordAccumulator:
             raise
         self.pool.release(size - used if is_new else acquired - used)
         if is_new or batch.is_full:
-            self._promote(queue, now)
+            self.queues.promote(queue, now)
             self._wake_sender()
         if sticky and lane.sticky.appended(used, batch.is_full):
             self._switch(topic, lane.sticky, now)
@@ -369,7 +293,7 @@ class RecordAccumulator:
             return batch
         batch = self._new_batch(queue, lane, now)
         self.pool.free -= BATCH_OVERHEAD
-        self._promote(queue, now)
+        self.queues.promote(queue, now)
         self._wake_sender()
         return batch
 
@@ -385,17 +309,17 @@ class RecordAccumulator:
 
     def undo(self, batch: ProducerBatch) -> None:
         """Take back a batch that `begin` made, and that stayed empty."""
-        queue = self._queues[batch.partition]
+        queue = self.queues.by_partition[batch.partition]
         queue.batches.remove(batch)
         del self._incomplete[batch]
         batch.drop_bytes()
-        self._place(queue, batch.created_at)
+        self.queues.place(queue, batch.created_at)
         self.pool.release(BATCH_OVERHEAD)
 
     def filled(self, batch: OpenBatch) -> None:
         """The batch became full on the short way, which looks after nothing else."""
         assert isinstance(batch, ProducerBatch)
-        self.place_again(batch.partition, batch.created_at)  # full is full, whatever the time
+        self.queues.place_again(batch.partition, batch.created_at)  # full is full, whatever the time
         self._wake_sender()
 
     def _new_batch(self, queue: PartitionQueue, lane: Lane, now: float) -> ProducerBatch:
@@ -410,7 +334,7 @@ class RecordAccumulator:
         if partition < lane.partition_count:
             lane.open[partition] = batch
         if not queue.expiry_armed:
-            self._arm_expiry(queue, batch)
+            self.queues.arm_expiry(queue, batch)
         return batch
 
     def _lane(self, topic: TopicMetadata) -> Lane:
@@ -430,25 +354,18 @@ class RecordAccumulator:
         if self.settings.codec is not Codec.NONE and topic in self.lanes:
             self.lanes[topic].sticky.ratio = self._ratios.on_the_wire(topic)
 
-    def _queue(self, partition: TopicPartition) -> PartitionQueue:
-        queue = self._queues.get(partition)
-        if queue is None:
-            queue = self._queues[partition] = PartitionQueue(partition)
-            self._topics.add(partition.topic)
-        return queue
-
     # -- the partition of a record without a key ------------------------------------------------------------------------
 
     def _queue_for(self, topic: TopicMetadata, partition: int | None, size: int, now: float) -> PartitionQueue:
         if partition is not None:
-            return self._queue(TopicPartition(topic.name, partition))
+            return self.queues.of(TopicPartition(topic.name, partition))
         sticky = self._lane(topic).sticky
         if not 0 <= sticky.partition < topic.partition_count:
             self._switch(topic, sticky, now)
-        queue = self._queue(TopicPartition(topic.name, sticky.partition))
+        queue = self.queues.of(TopicPartition(topic.name, sticky.partition))
         if (not queue.batches or not queue.batches[-1].has_room(size)) and sticky.appended(0, True):
             self._switch(topic, sticky, now)  # rather than begin another batch there
-            queue = self._queue(TopicPartition(topic.name, sticky.partition))
+            queue = self.queues.of(TopicPartition(topic.name, sticky.partition))
         return queue
 
     def _random_31_bits(self) -> int:
@@ -477,7 +394,7 @@ class RecordAccumulator:
         if known is not None and now - known[0] < _LOAD_MAX_AGE_S * (1 + len(near) / 1000):
             return known[1]
         load: PartitionLoad | None = None
-        if all(TopicPartition(topic.name, index) in self._queues for index in near):
+        if all(TopicPartition(topic.name, index) in self.queues.by_partition for index in near):
             usable = self._usable(topic, near, now)
             if not usable:  # rather far away than to leaders that take nothing (KIP-1123)
                 usable, near = self._usable(topic, led, now), led
@@ -489,7 +406,7 @@ class RecordAccumulator:
         """The partitions whose leaders are not slow, and how many batches wait in each."""
         slow = {node for node in self._slow_since if self._is_slow(node, now)}
         queues = (
-            (index, self._queues.get(TopicPartition(topic.name, index)))
+            (index, self.queues.by_partition.get(TopicPartition(topic.name, index)))
             for index in candidates
             if topic.partitions[index].leader not in slow
         )
@@ -498,210 +415,35 @@ class RecordAccumulator:
     def _is_slow(self, node: int, now: float) -> bool:
         timeout = self.settings.availability_timeout_s
         # With nothing ready it is not slow, whatever it was: else nothing would ever be sent there to find out.
-        return timeout > 0 and bool(self._ready.get(node)) and now - self._slow_since.get(node, now) > timeout
-
-    # -- where a queue belongs ----------------------------------------------------------------------------------------
-
-    def _place(self, queue: PartitionQueue, now: float) -> None:
-        """Put the queue where it belongs now; called after everything that may have changed that.
-
-        A queue that is there already keeps its turn: else the busiest partition would be the last one for ever.
-        """
-        place = self._place_of(queue, now)
-        if place is not queue.place:
-            if queue.place is not None:
-                del queue.place[queue]
-            queue.place = place
-            if place is not None:
-                place[queue] = None
-
-    def _promote(self, queue: PartitionQueue, now: float) -> None:
-        """`_place`, where what happened can only have brought the queue nearer to its turn: one that is ready stays so."""
-        place = queue.place
-        if (
-            place is None
-            or place is self._waiting
-            or place is self._pausing
-            or place is self._blocked
-            or place is self._leaderless
-        ):
-            self._place(queue, now)
-
-    def _place_of(self, queue: PartitionQueue, now: float) -> OrderedDict[PartitionQueue, None] | None:
-        if not queue.batches:
-            return None
-        head = queue.batches[0]
-        if self._pause.until > now and self._may_fill(queue, head):
-            return self._pausing
-        leader = self._metadata.leader(*queue.partition)
-        due = self._due(queue, head, leader)
-        if due > now:
-            if not 0.0 < queue.timer <= due:
-                queue.timer = due
-                heapq.heappush(self._timers, (due, next(self._ordinals), queue))
-            return self._waiting
-        if leader is None:
-            return self._leaderless
-        if head.is_sealing or not self.sequences.may_drain(head):
-            return self._blocked
-        ready = self._ready.get(leader[0])
-        if ready is None:
-            ready = self._ready[leader[0]] = OrderedDict()
-        return ready
-
-    def _put(self, queue: PartitionQueue, place: OrderedDict[PartitionQueue, None]) -> None:
-        place[queue] = None
-        queue.place = place
-
-    def _due(self, queue: PartitionQueue, head: ProducerBatch, leader: tuple[int, int] | None) -> float:
-        """When the first batch may be sent; 0.0 for at once."""
-        if head.retry_at:
-            # A leader elected since the last attempt is worth an attempt now (KIP-951).
-            moved = leader is not None and leader[1] > head.leader_epoch >= 0
-            return 0.0 if moved else head.retry_at
-        if not queue.in_flight or not self._may_fill(queue, head):
-            return 0.0
-        return head.created_at + self.settings.linger_s
-
-    def _may_fill(self, queue: PartitionQueue, head: ProducerBatch) -> bool:
-        """Whether waiting could bring the first batch more records, and nobody minds."""
-        return len(queue.batches) == 1 and not head.is_full and not head.retry_at and not self._hurry
-
-    @property
-    def _hurry(self) -> bool:
-        """Whether nothing may linger: memory is short, or somebody waits for everything."""
-        return self._flushes > 0 or self._closing or self.pool.waiting > 0
-
-    def hurry(self, now: float) -> None:
-        """Make everything ready that only lingers, or waits for the end of a pause."""
-        for queue in [*self._waiting, *self._pausing]:
-            self._place(queue, now)
-        self._wake_sender()
-
-    def reroute(self, now: float) -> None:
-        """Place by the metadata that has just changed whatever depends on who leads, and forget the topics that they do."""
-        forgotten = self._topics - self._metadata.topics.keys()
-        if forgotten:
-            self._forget_idle(forgotten)
-        for queue in [
-            *(queue for ready in self._ready.values() for queue in ready),
-            *self._leaderless,
-            *(queue for queue in self._waiting if queue.batches and queue.batches[0].retry_at),
-        ]:
-            self._place(queue, now)
-
-    def _forget_idle(self, topics: Set[str]) -> None:
-        """Drop what is known of topics that nobody used for ``metadata_max_idle_ms``, and of which nothing is under way.
-
-        What `Sequences` must know to go on in their partitions stays.
-        """
-        queues = [queue for queue in self._queues.values() if queue.partition.topic in topics]
-        idle = topics - {queue.partition.topic for queue in queues if not queue.is_idle}
-        for queue in queues:
-            if queue.partition.topic in idle:
-                del self._queues[queue.partition]
-                self.sequences.forget(queue.partition)
-        for topic in topics & self.lanes.keys():
-            self.lanes[topic].partition_count = 0  # whoever comes must wait for the topic, behind those who do
-        for topic in idle:
-            self.lanes.pop(topic, None)
-            self._candidates.pop(topic, None)
-            self._loads.pop(topic, None)
-            self._ratios.forget(topic)
-            self._metrics.forget(topic)
-            self._topics.discard(topic)
-
-    def unblock(self, now: float) -> None:
-        """Place the blocked queues again: there is a producer id to number with."""
-        for queue in list(self._blocked):
-            self._place(queue, now)
-
-    def place_again(self, partition: TopicPartition, now: float) -> None:
-        """Place one partition again: its sequences moved on."""
-        queue = self._queues.get(partition)
-        if queue is not None:
-            self._place(queue, now)
-
-    # -- the Sender's pauses ------------------------------------------------------------------------------------------
-
-    def worked(self, seconds: float, now: float) -> None:
-        """The Sender began to work at ``now``, and took so long; others may be owed a pause for that."""
-        self._pause.worked(seconds, now)
-
-    @property
-    def is_pausing(self) -> bool:
-        """Whether batches wait for the end of a pause, which is to be ended when nobody makes use of it."""
-        return bool(self._pausing)
-
-    def end_pause(self, now: float) -> None:
-        """Make ready what has waited for it."""
-        self._pause.end()
-        for queue in list(self._pausing):
-            self._place(queue, now)
+        return timeout > 0 and self.queues.is_ready(node) and now - self._slow_since.get(node, now) > timeout
 
     # -- batches out --------------------------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> None:
-        """Let the timers run out that are due, and the pause."""
-        if self._pausing and self._pause.until <= now:
-            self.end_pause(now)
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            due, _, queue = heapq.heappop(timers)
-            if queue.timer == due:
-                queue.timer = 0.0
-                self._place(queue, now)
-
-    def next_deadline(self) -> float | None:
-        """When something will be due: a linger, a backoff, an expiry, or the end of a pause."""
-        timer = self._timers[0][0] if self._timers else None
-        if self._pausing and (timer is None or self._pause.until < timer):
-            timer = self._pause.until
-        expiry = self._expiries[0][0] if self._expiries else None
-        if timer is None or expiry is None:
-            return timer if expiry is None else expiry
-        return min(timer, expiry)
-
-    def is_ready(self, node: int) -> bool:
-        """Whether the node leads a partition with something to send."""
-        return bool(self._ready.get(node))
-
-    def ready_nodes(self) -> list[int]:
-        """The nodes that lead a partition with something to send."""
-        return [node for node, ready in self._ready.items() if ready]
-
-    def leaderless_topics(self) -> Sequence[str]:
-        """The topics with something to send and no known leader for it, sorted."""
-        return sorted({queue.partition.topic for queue in self._leaderless}) if self._leaderless else ()
-
     def not_taken(self, node: int, now: float) -> None:
         """Note that the node cannot take any more, which counts against it if there is more."""
-        if self._ready.get(node):
+        if self.queues.is_ready(node):
             self._slow_since.setdefault(node, now)
 
     def drain(self, node: int, max_size: int, now: float) -> list[ProducerBatch]:
         """The batches of the next request to this node: one of each ready partition in turn, up to ``max_size`` bytes.
 
         A batch that is larger than that travels alone; and there are some hundred of them at most. They are numbered and
-        on their way from here on; each of them comes back through exactly one of `complete`, `retry`, `split` and `fail`.
+        in flight from here on; each of them comes back through exactly one of `complete`, `retry`, `split` and `fail`.
         """
-        ready = self._ready.get(node)
+        queues = self.queues
         drained: list[ProducerBatch] = []
-        if not ready:
+        if not queues.is_ready(node):
             return drained
         total = 0
-        for _ in range(min(len(ready), _MOST_BATCHES)):
-            queue, _ = ready.popitem(last=False)
-            queue.place = None
+        for queue in queues.turns(node, _MOST_BATCHES):
             if queue.shaped < len(self._shape):
                 self._cut(queue)
             head = queue.batches[0]
             if not self.sequences.may_drain(head) or not self._seal(head):
-                self._put(queue, self._blocked)
+                queues.block(queue)
                 continue
             if drained and total + head.size > max_size:
-                self._put(queue, ready)
-                ready.move_to_end(queue, last=False)
+                queues.give_turn_back(queue, node)
                 break
             total += head.size
             queue.batches.popleft()
@@ -710,7 +452,7 @@ class RecordAccumulator:
             self._mark_in_flight(head, now)
             drained.append(head)
             if queue.batches:
-                self._place(queue, now)
+                queues.place(queue, now)
         self._slow_since.pop(node, None)
         return drained
 
@@ -743,7 +485,7 @@ class RecordAccumulator:
         uncompressed = batch.size
         batch.sealed(encoded)
         self._compressed(batch, uncompressed)
-        self.place_again(batch.partition, now)
+        self.queues.place_again(batch.partition, now)
 
     def _is_for_worker(self, batch: ProducerBatch) -> bool:
         return self.settings.codec is not Codec.NONE and batch.size >= self.settings.compression_threshold
@@ -798,17 +540,15 @@ class RecordAccumulator:
                 # stamps the records of the topic (UnifiedLog: the timestamp of the duplicate).
                 log_append_time_ms = -1
             batch.result.succeed(base_offset, log_append_time_ms)
-        queue = self._queues[batch.partition]
-        if batch in queue.in_flight:
-            queue.in_flight.remove(batch)
-        batch.is_in_flight = False
+        queue = self.queues.by_partition[batch.partition]
+        queue.remove_from_flight(batch)
         if queue.batches:
-            self._promote(queue, now)
+            self.queues.promote(queue, now)
         self._finish(batch)
 
     def _resolve_split_siblings(self, part: ProducerBatch) -> None:
         """A part was taken under the sequence of the whole, so the whole is not in the log, nor are the other parts."""
-        for other in self._queues[part.partition].batches:
+        for other in self.queues.by_partition[part.partition].batches:
             if other.ordinal[0] != part.ordinal[0]:
                 break
             if other.whole_in_doubt:
@@ -829,36 +569,34 @@ class RecordAccumulator:
         if not batch.given_up:  # before its sequence is: the first reason is the one that a transaction tells
             self._fail_deliveries(batch, cause, timed_out, record_errors)
         self.sequences.given_up(batch)
-        self._remove_from_flight(batch, now)
+        queue = self.queues.by_partition[batch.partition]
+        queue.remove_from_flight(batch)
+        self.queues.place(queue, now)
         self._finish(batch)
 
     def retry(self, batch: ProducerBatch, now: float) -> None:
         """The batch goes back to where it was in its queue, to be sent again with the same bytes after a backoff."""
-        queue = self._queues[batch.partition]
-        if batch in queue.in_flight:
-            queue.in_flight.remove(batch)
-        batch.is_in_flight = False
+        queue = self.queues.by_partition[batch.partition]
+        queue.remove_from_flight(batch)
         batch.retry_at = now + self.settings.retry_backoff.delay(batch.attempts - 1, self._random())
         self._metrics.record_retry_total += batch.count
         self._metrics.topic(batch.partition.topic).record_retry_total += batch.count
-        self._insert(queue, batch)
-        self._place(queue, now)
+        queue.insert(batch)
+        self.queues.place(queue, now)
 
     def split(self, batch: ProducerBatch, now: float) -> None:
         """The broker found the batch too large: put smaller ones in its place (KIP-126, KAFKA-19479)."""
         assert batch.encoded is not None
-        queue = self._queues[batch.partition]
+        queue = self.queues.by_partition[batch.partition]
         parts = divided_by_size(batch, batch.encoded.uncompressed_size // 2)
         if self.settings.codec is not Codec.NONE:
             self._ratios.reset(batch.partition.topic, batch.encoded.size / batch.encoded.uncompressed_size)
             self._expect(batch.partition.topic)
         self._metrics.batch_split_total += 1
         self.sequences.split(batch, parts)
-        if batch in queue.in_flight:
-            queue.in_flight.remove(batch)
-        batch.is_in_flight = False
+        queue.remove_from_flight(batch)
         self._substitute(queue, batch, parts)
-        self._place(queue, now)
+        self.queues.place(queue, now)
 
     def _substitute(self, queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Put the parts of a batch into the queue, in which it is not any more."""
@@ -874,7 +612,7 @@ class RecordAccumulator:
             part.possibly_written = part.whole_in_doubt = batch.possibly_written
             part.flush_waiters = list(batch.flush_waiters) if batch.flush_waiters else None
             self._incomplete[part] = None
-            self._insert(queue, part)
+            queue.insert(part)
             self._seal_ahead(part)
         batch.flush_waiters = None
         self._incomplete.pop(batch, None)
@@ -894,29 +632,6 @@ class RecordAccumulator:
             queue.batches.popleft()
             self._substitute(queue, head, divided_by_count(head, self._shape[queue.shaped :]))
 
-    def expire(self, now: float) -> list[ProducerBatch]:
-        """The batches whose delivery timeout is over; those in the queues are taken out of them.
-
-        The caller tells each one's records through `give_up`.
-        """
-        expired: list[ProducerBatch] = []
-        expiries = self._expiries
-        timeout = self.settings.delivery_timeout_s
-        while expiries and expiries[0][0] <= now:
-            _, _, queue = heapq.heappop(expiries)
-            queue.expiry_armed = False
-            for batch in queue.in_flight:
-                if not batch.given_up and batch.created_at + timeout <= now:
-                    batch.given_up = True
-                    expired.append(batch)
-            while queue.batches and queue.batches[0].created_at + timeout <= now:
-                expired.append(queue.batches.popleft())
-            oldest = queue.oldest
-            if oldest is not None:
-                self._arm_expiry(queue, oldest)
-            self._place(queue, now)
-        return expired
-
     def give_up(self, batch: ProducerBatch, cause: KafkaError, now: float, *, timed_out: bool) -> None:
         """Tell the records of an expired batch. One that is on its way keeps its memory until it is answered."""
         if batch.is_in_flight:
@@ -924,19 +639,6 @@ class RecordAccumulator:
             batch.given_up = True
         else:
             self.fail(batch, cause, now, timed_out=timed_out)
-
-    def _arm_expiry(self, queue: PartitionQueue, oldest: ProducerBatch) -> None:
-        queue.expiry_armed = True
-        deadline = oldest.created_at + self.settings.delivery_timeout_s
-        heapq.heappush(self._expiries, (deadline, next(self._ordinals), queue))
-
-    def _insert(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        at = 0
-        for waiting in queue.batches:
-            if waiting.ordinal > batch.ordinal:
-                break
-            at += 1
-        queue.batches.insert(at, batch)
 
     def _fail_deliveries(
         self, batch: ProducerBatch, cause: KafkaError, timed_out: bool, record_errors: dict[int, str] | None
@@ -959,13 +661,6 @@ class RecordAccumulator:
         for waiter in waiters or ():
             waiter.one_less()
 
-    def _remove_from_flight(self, batch: ProducerBatch, now: float) -> None:
-        queue = self._queues[batch.partition]
-        if batch in queue.in_flight:
-            queue.in_flight.remove(batch)
-        batch.is_in_flight = False
-        self._place(queue, now)
-
     def _finish(self, batch: ProducerBatch) -> None:
         reserved = batch.hand_over()
         batch.drop_bytes()
@@ -978,11 +673,13 @@ class RecordAccumulator:
     @property
     def has_unsettled(self) -> bool:
         """Whether any batch is here or on its way, its records told or not."""
-        return bool(self._incomplete) or any(queue.batches or queue.in_flight for queue in self._queues.values())
+        return bool(self._incomplete) or any(
+            queue.batches or queue.in_flight for queue in self.queues.by_partition.values()
+        )
 
     def fail_undrained(self, cause: KafkaError, now: float) -> None:
         """Give up what has never left; what has goes on until its fate is known."""
-        for queue in list(self._queues.values()):
+        for queue in list(self.queues.by_partition.values()):
             for batch in [each for each in queue.batches if each.base_sequence < 0]:
                 queue.batches.remove(batch)
                 self.fail(batch, cause, now)
@@ -1001,9 +698,38 @@ class RecordAccumulator:
         """The batches whose records wait for their outcome, in the order of each partition."""
         yield from sorted(self._incomplete, key=lambda batch: batch.ordinal)
 
+    def hurry(self, now: float) -> None:
+        """Have everything sent that only lingers, or waits for the end of a pause."""
+        self.queues.hurry(now)
+        self._wake_sender()
+
+    def reroute(self, now: float) -> None:
+        """Take the metadata into account that have just changed: who leads, and which topics are forgotten."""
+        forgotten = self.queues.topics_besides(self._metadata.topics.keys())
+        if forgotten:
+            self._forget_idle(forgotten)
+        self.queues.reroute(now)
+
+    def _forget_idle(self, topics: Set[str]) -> None:
+        """Drop what is known of topics that nobody used for ``metadata_max_idle_ms``, and of which nothing is under way.
+
+        What `Sequences` must know to go on in their partitions stays.
+        """
+        idle, partitions = self.queues.forget_idle(topics)
+        for partition in partitions:
+            self.sequences.forget(partition)
+        for topic in topics & self.lanes.keys():
+            self.lanes[topic].partition_count = 0  # whoever comes must wait for the topic, behind those who do
+        for topic in idle:
+            self.lanes.pop(topic, None)
+            self._candidates.pop(topic, None)
+            self._loads.pop(topic, None)
+            self._ratios.forget(topic)
+            self._metrics.forget(topic)
+
     def begin_flush(self, on_done: Callable[[], object], now: float) -> FlushWaiter:
         """Call ``on_done`` when everything that is accepted now has an outcome; nothing lingers until `end_flush`."""
-        self._flushes += 1
+        self.queues.hurries += 1
         batches = list(self._incomplete)
         waiter = FlushWaiter(len(batches), on_done)
         if not batches:
@@ -1017,12 +743,12 @@ class RecordAccumulator:
 
     def end_flush(self, waiter: FlushWaiter) -> None:
         """The flush is over, or was cancelled."""
-        self._flushes -= 1
+        self.queues.hurries -= 1
         waiter.is_over = True
 
     def close(self, now: float) -> None:
         """Take no more; those who wait for memory are told so. What was accepted is still to be sent, at once."""
-        self._closing = True
+        self.queues.hurries += 1
         self.pool.close()
         self.hurry(now)
 
@@ -1038,10 +764,7 @@ class RecordAccumulator:
         for batch in told:
             if batch.is_in_flight:
                 continue
-            queue = self._queues[batch.partition]
+            queue = self.queues.by_partition[batch.partition]
             if batch in queue.batches:
                 queue.batches.remove(batch)
             self.fail(batch, cause, now)
-
-
-__all__ += ["PoolClosed"]

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple, cast
 import anyio
 import anyio.abc
 
-from aioproducer.accumulator.accumulator import AccumulatorSettings, RecordAccumulator
+from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.accumulator.buffer_pool import BufferPool
+from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.sequences import Sequences

@@ -133,10 +133,10 @@ class Sender:
                     if self._failure is not None:
                         raise self._failure
                     self._work(helpers)
-                    if self._accumulator.is_pausing:
+                    if self._accumulator.queues.is_pausing:
                         await self._pause()
                     else:
-                        await self._sleep(self._accumulator.next_deadline())
+                        await self._sleep(self._accumulator.queues.next_deadline())
         finally:
             self._stop_alarm()
             self._compressor.close()
@@ -145,7 +145,7 @@ class Sender:
         now, began = self._loop.time(), time.perf_counter()
         self._late_at = began + _LONG_ROUND_S
         self._round(helpers)
-        self._accumulator.worked(time.perf_counter() - began, now)
+        self._accumulator.queues.worked(time.perf_counter() - began, now)
 
     async def _pause(self) -> None:
         """Let others run; where nobody puts anything in any more, or waits for what comes back, the pause is over."""
@@ -154,7 +154,7 @@ class Sender:
             await asyncio.sleep(0)
             if self._awake or self._pool.free != free:
                 return
-        self._accumulator.end_pause(self._loop.time())
+        self._accumulator.queues.end_pause(self._loop.time())
 
     async def _sleep(self, deadline: float | None) -> None:
         if self._awake:
@@ -189,14 +189,14 @@ class Sender:
         if client.metadata.version != self._metadata_version:
             self._metadata_version = client.metadata.version
             accumulator.reroute(now)
-        accumulator.tick(now)
-        for batch in accumulator.expire(now):
+        accumulator.queues.tick(now)
+        for batch in accumulator.queues.expire(now):
             self._expire(batch, now)
         if self._sequences.idempotent:  # after the expiry: it may leave doubts that nothing else would wake us for
             self._settle_sequences(helpers, now)
-        for topic in accumulator.leaderless_topics():
+        for topic in accumulator.queues.leaderless_topics():
             client.request_update(topic)
-        for node in accumulator.ready_nodes():
+        for node in accumulator.queues.ready_nodes():
             self._send_to(node, now)
         for batch in accumulator.take_to_seal():
             helpers.start_soon(self._seal, batch, batch.close())
@@ -222,14 +222,14 @@ class Sender:
 
     def _send_to(self, node: int, now: float) -> None:
         client, accumulator = self._client, self._accumulator
-        while accumulator.is_ready(node):
+        while accumulator.queues.is_ready(node):
             if not client.can_send(node):
                 accumulator.not_taken(node, now)
                 return
             batches = accumulator.drain(node, self._config.max_request_size, now)
             if batches:
                 self._send(node, batches, now)
-            if accumulator.is_ready(node) and time.perf_counter() > self._late_at:
+            if accumulator.queues.is_ready(node) and time.perf_counter() > self._late_at:
                 self.wake()  # the rest goes out in the next round, after everybody else's turn
                 return
 
@@ -282,7 +282,7 @@ class Sender:
             ) as error:  # a bug of ours; raised here it would reach the connection only, and be passed over
                 self._failure = error
                 self.wake()
-            self._accumulator.worked(time.perf_counter() - began, now)
+            self._accumulator.queues.worked(time.perf_counter() - began, now)
 
         self._client.send(
             node,
@@ -445,7 +445,7 @@ class Sender:
 
     def _settle_sequences(self, helpers: anyio.abc.TaskGroup, now: float) -> None:
         epoch = self._sequences.epoch
-        self._sequences.settle(lambda partition: self._accumulator.place_again(partition, now))
+        self._sequences.settle(lambda partition: self._accumulator.queues.place_again(partition, now))
         if self._sequences.epoch != epoch:
             logger.info("The producer epoch is %d now, after %d", self._sequences.epoch, epoch)
         if self._sequences.needs_producer_id and not self._asking_for_producer_id:
@@ -472,7 +472,7 @@ class Sender:
                 else:
                     if response.error_code == ErrorCode.NONE:
                         self._sequences.set_producer_id(response.producer_id, response.producer_epoch)
-                        self._accumulator.unblock(self._loop.time())
+                        self._accumulator.queues.unblock(self._loop.time())
                         return
                     refused = broker_error(response.error_code)
                     if not refused.retriable:

@@ -241,7 +241,7 @@ class Transactions:
     def release(self) -> None:
         """Let them leave again."""
         self._let_go()
-        self._accumulator.unblock(self._loop.time())
+        self._accumulator.queues.unblock(self._loop.time())
         self._wake_sender()
 
     def _let_go(self) -> None:
@@ -282,13 +282,13 @@ class Transactions:
         """Batches for these may be drained now."""
         now = self._loop.time()
         for partition in partitions:
-            self._accumulator.place_again(partition, now)
+            self._accumulator.queues.place_again(partition, now)
         self._wake_sender()
 
     def producer_id_changed(self, producer_id: int, epoch: int) -> None:
         """All sequences begin at 0, under this id and epoch."""
         self._sequences.set_producer_id(producer_id, epoch)
-        self._accumulator.unblock(self._loop.time())
+        self._accumulator.queues.unblock(self._loop.time())
         self._wake_sender()
 
     def drop_undrained(self, error: KafkaError) -> None:

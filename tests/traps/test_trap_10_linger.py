@@ -15,7 +15,7 @@ def test_linger_ends_at_its_very_moment_and_not_one_moment_earlier() -> None:
     rig.one_on_its_way()
     rig.put(now=10.0)
 
-    assert rig.accumulator.next_deadline() == 10.0 + LINGER
+    assert rig.accumulator.queues.next_deadline() == 10.0 + LINGER
     assert not rig.ready(10.0 + LINGER - 1e-6)
     assert rig.ready(10.0 + LINGER)
 
@@ -45,7 +45,7 @@ def test_linger_of_rounding_errors_makes_no_progressless_loop() -> None:
     now = 0.1 + 0.2
     for _ in range(100):
         rig.put(now=now)
-        due = rig.accumulator.next_deadline()
+        due = rig.accumulator.queues.next_deadline()
         assert due is not None
         assert rig.ready(due)
         drained = rig.drain(due)
@@ -102,8 +102,8 @@ def test_linger_costs_a_timer_for_each_partition_at_most() -> None:
             rig.put(partition, now=round_ * 0.01, size=1)
 
     assert len(in_flight) == 100
-    assert len(rig.accumulator._timers) <= 100
-    assert len(rig.accumulator._expiries) <= 200
+    assert len(rig.accumulator.queues._timers) <= 100
+    assert len(rig.accumulator.queues._expiries) <= 200
     assert rig.ready(LINGER + 1)
     assert len(rig.drain(LINGER + 1)) == 100
 
