@@ -707,7 +707,7 @@ def test_the_memory_that_compression_saves_is_given_back_with_the_batch() -> Non
 
 def test_records_without_a_key_spread_evenly_over_all_partitions() -> None:
     rig = Rig(partitions=4, memory=64 * MIB)
-    rig.accumulator._random = random.Random(7).random
+    rig.accumulator.sticky._random = random.Random(7).random
     counts = dict.fromkeys(range(4), 0)
     for _ in range(8000):
         counts[rig.put(None).topic_partition.partition] += 1
@@ -719,7 +719,7 @@ def test_records_without_a_key_spread_evenly_over_all_partitions() -> None:
 
 def test_partitions_whose_batches_pile_up_get_fewer_records() -> None:
     rig = Rig(partitions=2, nodes=2, memory=64 * MIB)
-    rig.accumulator._random = random.Random(3).random
+    rig.accumulator.sticky._random = random.Random(3).random
     counts = [0, 0]
     now = 0.0
     for _ in range(8000):
@@ -733,7 +733,7 @@ def test_partitions_whose_batches_pile_up_get_fewer_records() -> None:
 
 def test_records_without_a_key_prefer_leaders_in_the_clients_rack() -> None:
     rig = Rig(partitions=4, nodes=2, client_rack="b")
-    rig.accumulator._random = random.Random(5).random
+    rig.accumulator.sticky._random = random.Random(5).random
     for node, rack in ((1, "a"), (2, "b")):
         rig.metadata.nodes[node] = rig.metadata.nodes[node]._replace(rack=rack)
 
@@ -744,7 +744,7 @@ def test_records_without_a_key_prefer_leaders_in_the_clients_rack() -> None:
 
 def test_a_broker_that_takes_nothing_for_long_gets_no_more_records_without_a_key() -> None:
     rig = Rig(partitions=4, nodes=2, availability_timeout_s=1.0)
-    rig.accumulator._random = random.Random(5).random
+    rig.accumulator.sticky._random = random.Random(5).random
     for partition in range(4):
         rig.put(partition)
     rig.accumulator.not_taken(2, 0.0)
@@ -756,7 +756,7 @@ def test_a_broker_that_takes_nothing_for_long_gets_no_more_records_without_a_key
 
 def test_when_all_brokers_of_the_clients_rack_take_nothing_for_long_the_others_get_the_records_without_a_key() -> None:
     rig = Rig(partitions=4, nodes=2, client_rack="b", availability_timeout_s=1.0)
-    rig.accumulator._random = random.Random(5).random
+    rig.accumulator.sticky._random = random.Random(5).random
     for node, rack in ((1, "a"), (2, "b")):
         rig.metadata.nodes[node] = rig.metadata.nodes[node]._replace(rack=rack)
     for partition in (1, 3):
@@ -1038,7 +1038,7 @@ async def test_who_finds_room_at_once_does_not_overtake_who_was_granted_room_and
 
 def test_a_node_that_is_only_busy_is_not_slow_when_there_is_nothing_more_for_it() -> None:
     rig = Rig(partitions=2, nodes=2, availability_timeout_s=1.0, memory=64 * MIB)
-    rig.accumulator._random = random.Random(5).random
+    rig.accumulator.sticky._random = random.Random(5).random
     for partition in (0, 1):
         rig.put(partition)
     rig.acknowledge(*rig.drain(node=1), *rig.drain(node=2))
@@ -1056,7 +1056,7 @@ def test_a_node_that_is_only_busy_is_not_slow_when_there_is_nothing_more_for_it(
 
 def test_a_node_that_was_slow_gets_another_chance_when_its_batches_are_gone() -> None:
     rig = Rig(partitions=2, nodes=2, availability_timeout_s=1.0, memory=64 * MIB)
-    rig.accumulator._random = random.Random(5).random
+    rig.accumulator.sticky._random = random.Random(5).random
     for partition in (0, 1):
         rig.put(partition)
     rig.acknowledge(*rig.drain(node=1))
@@ -1083,7 +1083,7 @@ def test_records_without_a_key_stick_until_a_batch_is_full_of_compressed_bytes()
         choices.append(len(choices) / 1000)
         return choices[-1]
 
-    rig.accumulator._random = choose
+    rig.accumulator.sticky._random = choose
 
     records = 0
     while len(choices) < 2 and records < 1000:
@@ -1136,8 +1136,8 @@ def test_nothing_is_kept_of_a_topic_that_was_idle_for_long_but_its_sequences(cod
         accumulator.queues.by_partition,
         accumulator.lanes,
         accumulator.queues._topics,
-        accumulator._candidates,
-        accumulator._loads,
+        accumulator.sticky._candidates,
+        accumulator.sticky._loads,
         accumulator._ratios._ratios,
         rig.metrics.topics,
     ):

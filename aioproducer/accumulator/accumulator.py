@@ -5,30 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import accumulate, count
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from aioproducer.accumulator.buffer_pool import BufferPool
 from aioproducer.accumulator.queues import PartitionQueue, Queues
 from aioproducer.accumulator.settings import AccumulatorSettings
+from aioproducer.accumulator.sticky import StickyChoice
 from aioproducer.core.batches import BATCH_OVERHEAD, FlushWaiter, ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.core.compression_ratio import CompressionRatios
 from aioproducer.core.division import divided_by_count, divided_by_size
-from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.writer_shape import FirstBatches
 from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
 from aioproducer.errors import KafkaError
-from aioproducer.hot import Lane, OpenBatch, StickyPartition
+from aioproducer.hot import Lane, OpenBatch
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.record import Codec, EncodedBatch, RecordBatchBuilder
 from aioproducer.types import Header, TopicPartition
 
 __all__ = ["OpenTransaction", "RecordAccumulator"]
-
-#: How long the weights of the adaptive partitioner are used before they are computed anew, in seconds; that long again
-#: for each further thousand partitions, as they take time to compute.
-_LOAD_MAX_AGE_S = 0.01
 
 #: So many batches make a request, or its answer, that takes the event loop's time for milliseconds.
 _MOST_BATCHES = 250
@@ -48,18 +44,6 @@ class OpenTransaction(Protocol):
     def batch_settled(self) -> None:
         """Nothing of a batch is on its way any more."""
         ...
-
-
-class _Candidates(NamedTuple):
-    """The partitions for records without a key, as of this version of the metadata.
-
-    ``led`` have a leader; ``near`` are those of them whose leader is in this client's rack, or all where none is.
-    """
-
-    topic: TopicMetadata
-    version: int
-    led: Sequence[int]
-    near: Sequence[int]
 
 
 class RecordAccumulator:
@@ -93,8 +77,8 @@ class RecordAccumulator:
         self._metrics = metrics
         self._sink = sink
         self._wake_sender = wake_sender
-        self._random = random
         self._on_late = on_late
+        self._random = random
         self._is_waited_for = is_waited_for
         self._transaction = transaction
         self._shape = shape
@@ -103,13 +87,11 @@ class RecordAccumulator:
         self.queues = Queues(
             metadata, pool, sequences, linger_s=settings.linger_s, delivery_timeout_s=settings.delivery_timeout_s
         )
+        self.sticky = StickyChoice(settings, metadata, self.queues, random=random)
         self._incomplete: dict[ProducerBatch, None] = {}
         self.lanes: dict[str, Lane] = {}
         self._ordinals = count()
         self._to_seal: list[ProducerBatch] = []
-        self._candidates: dict[str, _Candidates] = {}
-        self._loads: dict[str, tuple[float, PartitionLoad | None]] = {}
-        self._slow_since: dict[int, float] = {}  # nodes that have batches ready and take none
 
     # -- records in ---------------------------------------------------------------------------------------------------
 
@@ -233,7 +215,7 @@ class RecordAccumulator:
 
     def sticky_partition(self, topic: TopicMetadata, now: float) -> int:
         """Choose where records without a key go next, as `append_builder` brings them by the batch."""
-        return self._switch(topic, self._lane(topic).sticky, now)
+        return self.sticky.switch(topic, self._lane(topic).sticky, now)
 
     def _append(
         self,
@@ -271,7 +253,7 @@ class RecordAccumulator:
             self.queues.promote(queue, now)
             self._wake_sender()
         if sticky and lane.sticky.appended(used, batch.is_full):
-            self._switch(topic, lane.sticky, now)
+            self.sticky.switch(topic, lane.sticky, now)
         return delivery
 
     def begin(self, topic: TopicMetadata, partition: int | None, size: int, now: float) -> ProducerBatch | None:
@@ -341,7 +323,7 @@ class RecordAccumulator:
         """The lane of the topic; one without partitions, which lets nobody pass, as long as some wait for its metadata."""
         lane = self.lanes.get(topic.name)
         if lane is None or lane.partition_count != topic.partition_count:
-            sticky = StickyPartitions(self.settings.batch_size, self._random_31_bits) if lane is None else lane.sticky
+            sticky = self.sticky.begin() if lane is None else lane.sticky
             if lane is not None:
                 lane.partition_count = 0  # whoever still has it must look for the new one
             partition_count = 0 if self._is_waited_for(topic.name) else topic.partition_count
@@ -361,68 +343,18 @@ class RecordAccumulator:
             return self.queues.of(TopicPartition(topic.name, partition))
         sticky = self._lane(topic).sticky
         if not 0 <= sticky.partition < topic.partition_count:
-            self._switch(topic, sticky, now)
+            self.sticky.switch(topic, sticky, now)
         queue = self.queues.of(TopicPartition(topic.name, sticky.partition))
         if (not queue.batches or not queue.batches[-1].has_room(size)) and sticky.appended(0, True):
-            self._switch(topic, sticky, now)  # rather than begin another batch there
+            self.sticky.switch(topic, sticky, now)  # rather than begin another batch there
             queue = self.queues.of(TopicPartition(topic.name, sticky.partition))
         return queue
-
-    def _random_31_bits(self) -> int:
-        return int(self._random() * 0x80000000)
-
-    def _switch(self, topic: TopicMetadata, sticky: StickyPartition, now: float) -> int:
-        assert isinstance(sticky, StickyPartitions)
-        known = self._candidates.get(topic.name)
-        if known is None or known[0] is not topic or known[1] != self._metadata.version:
-            known = self._candidates[topic.name] = self._find_candidates(topic)
-        load = self._load(known, now) if self.settings.adaptive_partitioning and known.led else None
-        return sticky.switch(known.near or range(topic.partition_count), load)
-
-    def _find_candidates(self, topic: TopicMetadata) -> _Candidates:
-        led = near = [partition.index for partition in topic.partitions if partition.leader >= 0]
-        rack, nodes = self.settings.client_rack, self._metadata.nodes
-        if rack is not None:
-            leaders = [(index, nodes.get(topic.partitions[index].leader)) for index in led]
-            near = [index for index, leader in leaders if leader is not None and leader.rack == rack] or led
-        return _Candidates(topic, self._metadata.version, led, near)
-
-    def _load(self, candidates: _Candidates, now: float) -> PartitionLoad | None:
-        """The weights of the candidates (KIP-794); None while some partition was never used, as in Java."""
-        topic, _, led, near = candidates
-        known = self._loads.get(topic.name)
-        if known is not None and now - known[0] < _LOAD_MAX_AGE_S * (1 + len(near) / 1000):
-            return known[1]
-        load: PartitionLoad | None = None
-        if all(TopicPartition(topic.name, index) in self.queues.by_partition for index in near):
-            usable = self._usable(topic, near, now)
-            if not usable:  # rather far away than to leaders that take nothing (KIP-1123)
-                usable, near = self._usable(topic, led, now), led
-            load = PartitionLoad.of(usable, some_left_out=len(usable) < len(near))
-        self._loads[topic.name] = (now, load)
-        return load
-
-    def _usable(self, topic: TopicMetadata, candidates: Sequence[int], now: float) -> list[tuple[int, int]]:
-        """The partitions whose leaders are not slow, and how many batches wait in each."""
-        slow = {node for node in self._slow_since if self._is_slow(node, now)}
-        queues = (
-            (index, self.queues.by_partition.get(TopicPartition(topic.name, index)))
-            for index in candidates
-            if topic.partitions[index].leader not in slow
-        )
-        return [(index, 0 if queue is None else len(queue.batches)) for index, queue in queues]
-
-    def _is_slow(self, node: int, now: float) -> bool:
-        timeout = self.settings.availability_timeout_s
-        # With nothing ready it is not slow, whatever it was: else nothing would ever be sent there to find out.
-        return timeout > 0 and self.queues.is_ready(node) and now - self._slow_since.get(node, now) > timeout
 
     # -- batches out --------------------------------------------------------------------------------------------------
 
     def not_taken(self, node: int, now: float) -> None:
         """Note that the node cannot take any more, which counts against it if there is more."""
-        if self.queues.is_ready(node):
-            self._slow_since.setdefault(node, now)
+        self.sticky.not_taken(node, now)
 
     def drain(self, node: int, max_size: int, now: float) -> list[ProducerBatch]:
         """The batches of the next request to this node: one of each ready partition in turn, up to ``max_size`` bytes.
@@ -453,7 +385,7 @@ class RecordAccumulator:
             drained.append(head)
             if queue.batches:
                 queues.place(queue, now)
-        self._slow_since.pop(node, None)
+        self.sticky.taken(node)
         return drained
 
     def _mark_in_flight(self, batch: ProducerBatch, now: float) -> None:
@@ -722,8 +654,7 @@ class RecordAccumulator:
             self.lanes[topic].partition_count = 0  # whoever comes must wait for the topic, behind those who do
         for topic in idle:
             self.lanes.pop(topic, None)
-            self._candidates.pop(topic, None)
-            self._loads.pop(topic, None)
+            self.sticky.forget(topic)
             self._ratios.forget(topic)
             self._metrics.forget(topic)
 
