@@ -136,7 +136,7 @@ class Rig:
 
     def acknowledge(self, *batches: ProducerBatch, now: float = 0.0) -> None:
         for batch in batches:
-            self.accumulator.complete(batch, 0, -1, now)
+            self.accumulator.outcomes.complete(batch, 0, -1, now)
 
     def settle(self, now: float) -> None:
         self.sequences.settle(lambda partition: self.accumulator.queues.place_again(partition, now))
@@ -158,7 +158,10 @@ class Rig:
 def rig() -> Iterator[Rig]:
     rig = Rig()
     yield rig
-    assert rig.pool.free + sum(batch.reserved for batch in rig.accumulator.incomplete()) <= rig.pool.total
+    assert (
+        rig.pool.free + sum(batch.reserved for batch in rig.accumulator.outcomes.incomplete_in_order())
+        <= rig.pool.total
+    )
 
 
 def test_a_lone_record_is_ready_at_once(rig: Rig) -> None:
@@ -279,7 +282,7 @@ def test_a_pause_holds_nothing_up_that_cannot_or_must_not_wait(why: str) -> None
     rig.put(now=0.0)
     (batch,) = rig.drain(0.0)
     if why == "retry":
-        rig.accumulator.retry(batch, 0.0)
+        rig.accumulator.outcomes.retry(batch, 0.0)
     else:
         rig.acknowledge(batch)
     rig.accumulator.queues.worked(3600.0, 1.0)
@@ -307,7 +310,7 @@ def test_a_batch_expires_in_a_pause_as_ever() -> None:
     delivery = rig.put(now=1.0)
 
     for expired in rig.accumulator.queues.expire(1.0 + TIMEOUT):
-        rig.accumulator.give_up(expired, KafkaTimeoutError("over"), 1.0 + TIMEOUT, timed_out=True)
+        rig.accumulator.outcomes.give_up(expired, KafkaTimeoutError("over"), 1.0 + TIMEOUT, timed_out=True)
 
     assert isinstance(delivery.exception(), NotWritten)
     assert not rig.accumulator.queues.is_pausing
@@ -453,8 +456,8 @@ def test_a_retry_waits_for_its_backoff_and_keeps_its_place_and_its_bytes(rig: Ri
     second = rig.drain(1.0)
     before = [batch.pieces for batch in (*first, *second)]
 
-    rig.accumulator.retry(second[0], 2.0)
-    rig.accumulator.retry(first[0], 2.0)
+    rig.accumulator.outcomes.retry(second[0], 2.0)
+    rig.accumulator.outcomes.retry(first[0], 2.0)
 
     assert not rig.ready(2.9)
     assert rig.drain(3.0) == first
@@ -467,7 +470,7 @@ def test_a_retry_waits_for_its_backoff_and_keeps_its_place_and_its_bytes(rig: Ri
 def test_a_leader_of_a_newer_epoch_ends_the_backoff(rig: Rig) -> None:
     rig.put()
     (batch,) = rig.drain()
-    rig.accumulator.retry(batch, 0.0)
+    rig.accumulator.outcomes.retry(batch, 0.0)
     assert not rig.ready(0.5)
 
     rig.lead(dict.fromkeys(range(3), 1), epoch=7)
@@ -481,7 +484,7 @@ def test_a_record_that_never_left_expires_as_not_written(rig: Rig) -> None:
 
     assert rig.accumulator.queues.expire(TIMEOUT) == []
     (batch,) = rig.accumulator.queues.expire(1.0 + TIMEOUT)
-    rig.accumulator.give_up(batch, KafkaTimeoutError("over"), 101.0, timed_out=True)
+    rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), 101.0, timed_out=True)
 
     assert isinstance(delivery.exception(), NotWritten)
     assert isinstance(delivery.exception(), TimeoutError)
@@ -494,12 +497,12 @@ def test_a_record_on_its_way_expires_as_unknown_and_keeps_its_memory_until_it_is
     (batch,) = rig.drain()
 
     for expired in rig.accumulator.queues.expire(TIMEOUT):
-        rig.accumulator.give_up(expired, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+        rig.accumulator.outcomes.give_up(expired, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
 
     assert isinstance(delivery.exception(), Unknown)
     assert rig.pool.free < rig.pool.total
     assert rig.late == []
-    rig.accumulator.complete(batch, 0, -1, TIMEOUT + 1)
+    rig.accumulator.outcomes.complete(batch, 0, -1, TIMEOUT + 1)
     assert rig.late == [(("t", 0), 1)]
     assert rig.pool.free == rig.pool.total
     assert isinstance(delivery.exception(), Unknown), "what was told is told"
@@ -534,17 +537,17 @@ def test_a_batch_that_is_too_large_is_halved_until_it_fits_or_is_one_record(rig:
     rig.accumulator.begin_flush(lambda: done.append(True), 0.0)
     (whole,) = rig.drain()
 
-    rig.accumulator.split(whole, 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
     parts: list[ProducerBatch] = []
     offset = 0
     for _ in range(40):
         for batch in rig.drain():
             if batch.count > 1:
-                rig.accumulator.split(batch, 0.0)
+                rig.accumulator.outcomes.split(batch, 0.0)
             else:
                 parts.append(batch)
                 assert not done
-                rig.accumulator.complete(batch, offset, -1, 0.0)
+                rig.accumulator.outcomes.complete(batch, offset, -1, 0.0)
                 offset += 1
 
     assert [batch.base_sequence for batch in parts] == list(range(8))
@@ -558,8 +561,8 @@ def test_the_records_of_a_split_batch_that_fails_are_told_to_those_who_look_and_
     rig.put()  # nobody looks at this one
     (whole,) = rig.drain()
 
-    rig.accumulator.split(whole, 0.0)
-    rig.accumulator.fail_all(BrokerConnectionError("x"), 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
 
     assert all(isinstance(delivery.exception(), NotWritten) for delivery in deliveries)
     assert rig.unobserved_records == 1
@@ -570,22 +573,22 @@ def test_the_parts_of_a_split_are_compressed_where_large_batches_always_are_and_
     for _ in range(7):
         rig.put()
     assert rig.drain() == []
-    (whole,) = rig.accumulator.take_to_seal()
-    rig.accumulator.sealed(whole, encode_batch(whole.close(), Codec.GZIP), 0.0)
+    (whole,) = rig.accumulator.sealing.take_to_seal()
+    rig.accumulator.sealing.sealed(whole, encode_batch(whole.close(), Codec.GZIP), 0.0)
     assert rig.drain() == [whole]
 
-    rig.accumulator.split(whole, 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
     behind = rig.put()
 
     assert rig.drain() == [], "no part is compressed here"
-    parts = rig.accumulator.take_to_seal()
+    parts = rig.accumulator.sealing.take_to_seal()
     assert [part.count for part in parts] == [2, 2, 2]
     for part in parts:
-        rig.accumulator.sealed(part, encode_batch(part.close(), Codec.GZIP), 0.0)
+        rig.accumulator.sealing.sealed(part, encode_batch(part.close(), Codec.GZIP), 0.0)
     for part in parts:
         assert rig.drain() == [part]
         before = part.pieces
-        rig.accumulator.retry(part, 0.0)
+        rig.accumulator.outcomes.retry(part, 0.0)
         assert rig.drain(50.0) == [part]
         assert part.pieces == before
         rig.acknowledge(part)
@@ -597,7 +600,7 @@ def test_the_parts_of_a_split_are_compressed_where_large_batches_always_are_and_
 
 def test_after_a_split_no_better_ratio_is_expected_than_the_batch_had() -> None:
     rig = Rig(codec=Codec.GZIP)
-    rig.accumulator._ratios.observe("t", 0.1)
+    rig.accumulator.sealing._ratios.observe("t", 0.1)
     for _ in range(2):
         rig.accumulator.try_append(rig.topic, 0, 1, None, random.Random(1).randbytes(6), (), 50, 0.0)
     (whole,) = rig.drain()
@@ -605,9 +608,9 @@ def test_after_a_split_no_better_ratio_is_expected_than_the_batch_had() -> None:
     observed = whole.encoded.size / whole.encoded.uncompressed_size
     assert observed > 1, "what is small and random grows"
 
-    rig.accumulator.split(whole, 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
 
-    assert rig.accumulator._ratios.estimate("t") == observed
+    assert rig.accumulator.sealing._ratios.estimate("t") == observed
     assert rig.accumulator.lanes["t"].sticky.ratio > observed
 
 
@@ -616,21 +619,21 @@ def test_after_a_split_of_what_compresses_well_no_gain_is_expected() -> None:
     for _ in range(5):
         rig.put()
     (whole,) = rig.drain()
-    assert rig.accumulator._ratios.estimate("t") < 1
+    assert rig.accumulator.sealing._ratios.estimate("t") < 1
 
-    rig.accumulator.split(whole, 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
 
-    assert rig.accumulator._ratios.estimate("t") == 1
+    assert rig.accumulator.sealing._ratios.estimate("t") == 1
 
 
 def test_the_parts_of_a_split_expire_when_the_whole_would_have(rig: Rig) -> None:
     deliveries = [rig.put(now=1.0) for _ in range(4)]
     (whole,) = rig.drain(1.0)
-    rig.accumulator.split(whole, 90.0)
+    rig.accumulator.outcomes.split(whole, 90.0)
 
     assert rig.accumulator.queues.expire(TIMEOUT + 0.9) == []
     for part in rig.accumulator.queues.expire(TIMEOUT + 1.0):
-        rig.accumulator.give_up(part, KafkaTimeoutError("over"), TIMEOUT + 1.0, timed_out=True)
+        rig.accumulator.outcomes.give_up(part, KafkaTimeoutError("over"), TIMEOUT + 1.0, timed_out=True)
 
     assert all(isinstance(delivery.exception(), NotWritten) for delivery in deliveries)
 
@@ -641,14 +644,14 @@ def test_the_parts_of_a_batch_in_doubt_are_in_doubt_until_one_of_them_is_taken_b
     deliveries = [rig.put() for _ in range(4)]
     (whole,) = rig.drain()
     whole.possibly_written = True
-    rig.accumulator.split(whole, 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
     rig.put(size=1000)
 
     (first,) = rig.drain()
     assert first.whole_in_doubt
     rig.acknowledge(first)
     assert deliveries[0].done()
-    rig.accumulator.fail_all(BrokerConnectionError("x"), 0.0)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
 
     assert isinstance(deliveries[-1].exception(), NotWritten if idempotent else Unknown)
 
@@ -677,10 +680,10 @@ def test_large_batches_are_handed_out_for_compression_and_small_ones_are_compres
         rig.put(1)
 
     assert rig.drain() == []
-    first, *_ = rig.accumulator.take_to_seal()
+    first, *_ = rig.accumulator.sealing.take_to_seal()
     assert first.is_sealing
     encoded = encode_batch(first.close(), Codec.GZIP)
-    rig.accumulator.sealed(first, encoded, 0.0)
+    rig.accumulator.sealing.sealed(first, encoded, 0.0)
 
     assert rig.drain() == [first]
 
@@ -691,9 +694,9 @@ def test_a_batch_that_is_given_up_before_a_worker_takes_it_is_not_compressed() -
         rig.put()
     assert rig.drain() == []
 
-    rig.accumulator.fail_all(BrokerConnectionError("x"), 0.0)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
 
-    assert rig.accumulator.take_to_seal() == []
+    assert rig.accumulator.sealing.take_to_seal() == []
     assert rig.pool.free == rig.pool.total
 
 
@@ -774,7 +777,7 @@ def test_when_all_brokers_of_the_clients_rack_take_nothing_for_long_the_others_g
 def test_partitions_that_compress_well_are_filled_up_to_what_a_request_takes_and_no_further() -> None:
     rig = Rig(codec=Codec.GZIP, max_request_size=3000)
     for _ in range(200):
-        rig.accumulator._ratios.observe("t", 0.01)
+        rig.accumulator.sealing._ratios.observe("t", 0.01)
 
     for _ in range(60):
         rig.put()
@@ -791,7 +794,7 @@ def test_without_idempotence_a_partition_has_one_batch_on_its_way() -> None:
 
     (first,) = rig.drain()
     assert rig.drain() == []
-    rig.accumulator.retry(first, 0.0)
+    rig.accumulator.outcomes.retry(first, 0.0)
     assert rig.drain(1.0) == [first]
     rig.acknowledge(first, now=1.0)
     assert len(rig.drain(1.0)) == 1
@@ -832,14 +835,14 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
     def answer(batch: ProducerBatch, how: str) -> None:
         error = BrokerError(1, "X", "x")
         if batch.given_up or how == "refuse":
-            rig.accumulator.fail(batch, error, now)
+            rig.accumulator.outcomes.fail(batch, error, now)
         elif how == "too large" and batch.count > 1 and not batch.possibly_written:
-            rig.accumulator.split(batch, now)
+            rig.accumulator.outcomes.split(batch, now)
         elif how in ("lose", "too large"):
             batch.possibly_written = True
-            rig.accumulator.retry(batch, now)
+            rig.accumulator.outcomes.retry(batch, now)
         else:
-            rig.accumulator.complete(batch, 0, -1, now)
+            rig.accumulator.outcomes.complete(batch, 0, -1, now)
 
     for action, number in steps:
         now += 0.5
@@ -854,9 +857,9 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
         elif action == "expire":
             now += number * 4
             for batch in rig.accumulator.queues.expire(now):
-                rig.accumulator.give_up(batch, KafkaTimeoutError("x"), now, timed_out=True)
+                rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("x"), now, timed_out=True)
         elif action == "fail all":
-            rig.accumulator.fail_all(BrokerConnectionError("x"), now)
+            rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), now)
         elif action == "work":
             rig.accumulator.queues.worked(number, now)
         elif action == "quiet":
@@ -864,7 +867,7 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
         elif in_flight:
             answer(in_flight.pop(number % len(in_flight)), action)
         rig.settle(now)
-        held = sum(batch.reserved for batch in {*rig.accumulator.incomplete(), *in_flight})
+        held = sum(batch.reserved for batch in {*rig.accumulator.outcomes.incomplete_in_order(), *in_flight})
         assert rig.pool.used == held
 
     for _ in range(500):
@@ -912,22 +915,22 @@ class Life:
             self.taken[batch.partition.partition, *batch.ordinal] = [
                 int(record.value or b"") for record in batch.read_records()
             ]
-            accumulator.complete(batch, 0, -1, self.now)
+            accumulator.outcomes.complete(batch, 0, -1, self.now)
         elif batch.given_up or how == "refuse":
-            accumulator.fail(batch, error, self.now)
+            accumulator.outcomes.fail(batch, error, self.now)
         elif how == "too large" and batch.count > 1:
-            accumulator.split(batch, self.now)
+            accumulator.outcomes.split(batch, self.now)
         else:
             batch.possibly_written = True
-            accumulator.retry(batch, self.now)
+            accumulator.outcomes.retry(batch, self.now)
 
     def expire(self) -> None:
         for batch in self.rig.accumulator.queues.expire(self.now):
-            self.rig.accumulator.give_up(batch, KafkaTimeoutError("x"), self.now, timed_out=True)
+            self.rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("x"), self.now, timed_out=True)
 
     def compress(self) -> None:
-        for batch in self.rig.accumulator.take_to_seal():
-            self.rig.accumulator.sealed(batch, encode_batch(batch.close(), Codec.GZIP), self.now)
+        for batch in self.rig.accumulator.sealing.take_to_seal():
+            self.rig.accumulator.sealing.sealed(batch, encode_batch(batch.close(), Codec.GZIP), self.now)
 
     async def run(self, rounds: int = 3) -> None:
         for _ in range(rounds):
@@ -950,7 +953,7 @@ class Life:
     def check(self) -> None:
         """Free, held by batches, or granted to somebody who has not run yet: nothing else."""
         rig = self.rig
-        held = sum(batch.reserved for batch in {*rig.accumulator.incomplete(), *self.in_flight})
+        held = sum(batch.reserved for batch in {*rig.accumulator.outcomes.incomplete_in_order(), *self.in_flight})
         assert rig.pool.used >= held
         if not rig.pool.line:
             assert rig.pool.used == held
@@ -1061,7 +1064,7 @@ def test_a_node_that_was_slow_gets_another_chance_when_its_batches_are_gone() ->
         rig.put(partition)
     rig.acknowledge(*rig.drain(node=1))
     rig.accumulator.not_taken(2, 0.0)
-    rig.accumulator.fail_all(BrokerConnectionError("gone"), 5.0)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("gone"), 5.0)
 
     chosen: set[int] = set()
     for number in range(100):
@@ -1074,9 +1077,9 @@ def test_a_node_that_was_slow_gets_another_chance_when_its_batches_are_gone() ->
 
 def test_records_without_a_key_stick_until_a_batch_is_full_of_compressed_bytes() -> None:
     rig = Rig(partitions=3, codec=Codec.GZIP, compression_threshold=MIB, memory=64 * MIB)
-    rig.accumulator._ratios.observe("t", 0.5)
+    rig.accumulator.sealing._ratios.observe("t", 0.5)
     for _ in range(200):  # the estimate falls by 0.005 each time
-        rig.accumulator._ratios.observe("t", 0.2)
+        rig.accumulator.sealing._ratios.observe("t", 0.2)
     choices: list[float] = []
 
     def choose() -> float:
@@ -1104,7 +1107,7 @@ def test_a_retried_batch_that_flies_behind_a_younger_one_expires_at_its_own_time
     (third,) = rig.drain(50.0)
     rig.acknowledge(first, now=51.0)
     assert oldest.done()
-    rig.accumulator.retry(second, 51.0)
+    rig.accumulator.outcomes.retry(second, 51.0)
     assert rig.drain(60.0) == [second]
     assert rig.accumulator.queues.expire(1.0 + TIMEOUT) == []
 
@@ -1138,7 +1141,7 @@ def test_nothing_is_kept_of_a_topic_that_was_idle_for_long_but_its_sequences(cod
         accumulator.queues._topics,
         accumulator.sticky._candidates,
         accumulator.sticky._loads,
-        accumulator._ratios._ratios,
+        accumulator.sealing._ratios._ratios,
         rig.metrics.topics,
     ):
         assert not state
@@ -1159,7 +1162,7 @@ def test_a_topic_is_not_forgotten_while_a_batch_of_it_is_under_way(why: str, rig
     if why != "waiting":
         (batch,) = rig.drain()
     if why == "retried":
-        rig.accumulator.retry(batch, 999.0)
+        rig.accumulator.outcomes.retry(batch, 999.0)
     lane = rig.accumulator.lanes["t"]
 
     forget(rig)

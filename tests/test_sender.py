@@ -153,7 +153,7 @@ async def test_what_is_behind_an_expired_batch_goes_out_in_the_round_that_finds_
     rig.put(now=now)
     (doubtful,) = rig.drain(now)
     doubtful.possibly_written = True
-    rig.accumulator.retry(doubtful, now)
+    rig.accumulator.outcomes.retry(doubtful, now)
     behind = rig.put(now=now + 60, size=2000)
     clock.advance(31)
 

@@ -254,7 +254,7 @@ class Engine:
         self.appender.detach()
         logger.error("%s", self.died, exc_info=cause)
         try:
-            self.accumulator.fail_all(self.died, self.loop.time())
+            self.accumulator.outcomes.fail_all(self.died, self.loop.time())
             if self.transactions is not None:
                 self.transactions.close(self.died)
         finally:

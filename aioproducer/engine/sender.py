@@ -198,7 +198,7 @@ class Sender:
             client.request_update(topic)
         for node in accumulator.queues.ready_nodes():
             self._send_to(node, now)
-        for batch in accumulator.take_to_seal():
+        for batch in accumulator.sealing.take_to_seal():
             helpers.start_soon(self._seal, batch, batch.close())
         if self._shared is not None:
             for topic in self._shared.to_ask():
@@ -211,11 +211,11 @@ class Sender:
         attempts = f"{batch.attempts} attempt(s)" if batch.attempts else "it never left"
         cause = KafkaTimeoutError(f"delivery_timeout_ms ({seconds:g} s) is over; {attempts}.{reason}")
         cause.__cause__ = waited_for
-        self._accumulator.give_up(batch, cause, now, timed_out=True)
+        self._accumulator.outcomes.give_up(batch, cause, now, timed_out=True)
 
     async def _seal(self, batch: ProducerBatch, builder: RecordBatchBuilder) -> None:
         encoded = await self._compressor.encode(builder)
-        self._accumulator.sealed(batch, encoded, self._loop.time())
+        self._accumulator.sealing.sealed(batch, encoded, self._loop.time())
         self.wake()
 
     # -- sending ------------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class Sender:
             version = self._version_for(node)
         except UnsupportedVersion as error:
             for batch in batches:
-                self._accumulator.fail(batch, error, now)
+                self._accumulator.outcomes.fail(batch, error, now)
             self.wake()  # what they leave of their sequences is settled in the next round
             return
         topics: dict[str, TopicProduceData] = {}
@@ -318,7 +318,7 @@ class Sender:
                 self._judge(node, batch, each, answer, now)
         elif answer is None:  # acks=0: the bytes are on their way, and more will never be known
             for batch in batches:
-                self._accumulator.complete(batch, -1, -1, now)
+                self._accumulator.outcomes.complete(batch, -1, -1, now)
         else:
             error = answer if isinstance(answer, KafkaError) else ProtocolError(f"Broker {node} answered {answer!r}.")
             for batch in batches:
@@ -332,7 +332,7 @@ class Sender:
         if error.retriable or isinstance(error, ProtocolError):
             self._retry_or_fail(batch, error, now)
         else:
-            self._accumulator.fail(batch, error, now)
+            self._accumulator.outcomes.fail(batch, error, now)
 
     def _judge(
         self, node: int, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse, now: float
@@ -358,7 +358,7 @@ class Sender:
         ):
             # The broker forgot what would tell a repeat from news, or knows the batch as a part of a larger one only: under
             # a new number a lost answer's batch would double.
-            self._accumulator.fail(batch, error, now)
+            self._accumulator.outcomes.fail(batch, error, now)
         elif verdict is Verdict.RENUMBER and self._transactions is not None:
             if not self._transactions.is_failing and self._sequences.is_ahead(batch):
                 self._retry_or_fail(batch, error, now)
@@ -369,7 +369,7 @@ class Sender:
             ):
                 self._shared.unexpected(batch, error, now)
             else:
-                self._accumulator.fail(batch, error, now)
+                self._accumulator.outcomes.fail(batch, error, now)
         elif verdict is Verdict.RENUMBER and self._sequences.idempotent:
             self._sequences.unexpected(batch, code, answer.log_start_offset)
             self._retry_or_fail(batch, error, now)
@@ -386,10 +386,10 @@ class Sender:
                 batch.count,
                 batch.size,
             )
-            self._accumulator.split(batch, now)
+            self._accumulator.outcomes.split(batch, now)
         else:
             record_errors = {each.batch_index: each.batch_index_error_message or "" for each in answer.record_errors}
-            self._accumulator.fail(batch, self._named(batch, error), now, record_errors=record_errors)
+            self._accumulator.outcomes.fail(batch, self._named(batch, error), now, record_errors=record_errors)
 
     def _renews_id(self, batch: ProducerBatch) -> bool:
         """Whether a batch may be sent again under another producer id: one that may be in the log would be doubled."""
@@ -399,7 +399,7 @@ class Sender:
         if self._shared is not None and self._transactions is not None and self._transactions.is_shared:
             self._shared.acknowledged(batch, base_offset, log_append_time_ms, now)
         else:
-            self._accumulator.complete(batch, base_offset, log_append_time_ms, now)
+            self._accumulator.outcomes.complete(batch, base_offset, log_append_time_ms, now)
 
     def _learn_leader(
         self, node: int, batch: ProducerBatch, code: int, answer: PartitionProduceResponse, response: ProduceResponse
@@ -436,10 +436,10 @@ class Sender:
 
     def _retry_or_fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         if batch.given_up or batch.attempts > self._config.retries or self._config.acks == 0:
-            self._accumulator.fail(batch, error, now)
+            self._accumulator.outcomes.fail(batch, error, now)
         else:
             logger.debug("%r is sent again: %s", batch, error)
-            self._accumulator.retry(batch, now)
+            self._accumulator.outcomes.retry(batch, now)
 
     # -- the producer id ----------------------------------------------------------------------------------------------
 
@@ -486,7 +486,7 @@ class Sender:
     def _refuse(self, error: KafkaError) -> None:
         """Nothing can be numbered: tell those who wait now, and go on asking for those who come."""
         logger.error("No producer id, so nothing can be sent with enable_idempotence=True: %s", error)
-        self._accumulator.fail_all(error, self._loop.time())
+        self._accumulator.outcomes.fail_all(error, self._loop.time())
 
 
 def _check_producer_id(response: InitProducerIdResponse) -> None:

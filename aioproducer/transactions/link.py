@@ -294,9 +294,9 @@ class Transactions:
     def drop_undrained(self, error: KafkaError) -> None:
         """Batches that never left fail; those that did go on until their fate is known."""
         self._on_shut()
-        self._accumulator.fail_undrained(error, self._loop.time())
+        self._accumulator.outcomes.fail_undrained(error, self._loop.time())
 
     def fail_all(self, error: KafkaError) -> None:
         """Nothing will be sent any more."""
         self._on_shut()
-        self._accumulator.fail_all(error, self._loop.time())
+        self._accumulator.outcomes.fail_all(error, self._loop.time())

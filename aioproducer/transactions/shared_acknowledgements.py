@@ -76,7 +76,7 @@ class SharedAcknowledgements:
             self._wake()
         elif whose is Ownership.OWN:
             self.writes.count(batch.partition, base_offset, batch.count)
-            self._accumulator.complete(batch, base_offset, log_append_time_ms, now)
+            self._accumulator.outcomes.complete(batch, base_offset, log_append_time_ms, now)
         else:
             if base_offset >= 0:  # somebody else's batch has its sequence
                 batch.possibly_written = False
@@ -87,7 +87,7 @@ class SharedAcknowledgements:
         self._refuse(batch, f"the broker had another sequence before it ({error})", now)
 
     def _refuse(self, batch: ProducerBatch, how: str, now: float) -> None:
-        self._accumulator.fail(batch, shared_partition(batch.partition, how), now)
+        self._accumulator.outcomes.fail(batch, shared_partition(batch.partition, how), now)
 
     def to_ask(self) -> Iterator[str]:
         """The topics about which `ask` is to be run, once each."""
