@@ -12,11 +12,10 @@ from aioproducer.accumulator.queues import PartitionQueue, Queues
 from aioproducer.accumulator.sealing import Sealing
 from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.accumulator.sticky import StickyChoice
+from aioproducer.accumulator.writer_shapes import WriterShapes
 from aioproducer.core.batches import BATCH_OVERHEAD, FlushWaiter, ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
-from aioproducer.core.division import divided_by_count
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.transactions.writer_shape import FirstBatches
 from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
 from aioproducer.hot import Lane, OpenBatch
 from aioproducer.metrics import ProducerMetrics
@@ -62,8 +61,6 @@ class RecordAccumulator:
         self._wake_sender = wake_sender
         self._is_waited_for = is_waited_for
         self._transaction = transaction
-        self._shape = shape
-        self._firsts: dict[str, FirstBatches] = {}
         self.queues = Queues(
             metadata, pool, sequences, linger_s=settings.linger_s, delivery_timeout_s=settings.delivery_timeout_s
         )
@@ -81,6 +78,7 @@ class RecordAccumulator:
             transaction=transaction,
         )
         self._incomplete = self.outcomes.incomplete
+        self._shapes = WriterShapes(shape, self.outcomes) if shape else None
         self.sticky = StickyChoice(settings, metadata, self.queues, random=random)
         self._ordinals = count()
 
@@ -97,7 +95,7 @@ class RecordAccumulator:
         size: int,
         now: float,
     ) -> Delivery | None:
-        """Put the record at the end of its partition, or answer None where there is no room for it yet.
+        """Put the record at the end of its partition, or return None where there is no room for it yet.
 
         ``partition`` None: wherever records without a key go now. ``size`` is an upper bound of the encoded record.
         """
@@ -173,8 +171,8 @@ class RecordAccumulator:
         """
         queue = self.queues.of(TopicPartition(topic.name, partition))
         self._claim(queue, builder.size)
-        if self._shape:
-            self._first_batches(topic.name).take(partition, builder.count, builder.size)
+        if self._shapes is not None:
+            self._shapes.encoded(queue.partition, builder.count, builder.size)
         batch = self._new_batch(queue, self._lane(topic), now)
         batch.builder = builder
         batch.limit = 0
@@ -188,15 +186,7 @@ class RecordAccumulator:
         ``row_size`` is what its records take on average.
         """
         limit = self.sealing.limit(topic)
-        if self._shape and not (firsts := self._first_batches(topic)).are_over:
-            return min(limit, firsts.limit(row_size))
-        return limit
-
-    def _first_batches(self, topic: str) -> FirstBatches:
-        found = self._firsts.get(topic)
-        if found is None:
-            found = self._firsts[topic] = FirstBatches(self._shape)
-        return found
+        return limit if self._shapes is None else self._shapes.limit(topic, row_size, limit)
 
     def sticky_partition(self, topic: TopicMetadata, now: float) -> int:
         """Choose where records without a key go next, as `append_builder` brings them by the batch."""
@@ -275,7 +265,7 @@ class RecordAccumulator:
             raise
 
     def undo(self, batch: ProducerBatch) -> None:
-        """Take back a batch that `begin` made, and that stayed empty."""
+        """Take back a batch that `begin` created, and that stayed empty."""
         queue = self.queues.by_partition[batch.partition]
         queue.batches.remove(batch)
         del self._incomplete[batch]
@@ -343,14 +333,14 @@ class RecordAccumulator:
         in flight from here on; each of them comes back through exactly one of `complete`, `retry`, `split` and `fail` of
         the `Outcomes`.
         """
-        queues = self.queues
+        queues, shapes = self.queues, self._shapes
         drained: list[ProducerBatch] = []
         if not queues.is_ready(node):
             return drained
         total = 0
         for queue in queues.turns(node, _MOST_BATCHES):
-            if queue.shaped < len(self._shape):
-                self._cut(queue)
+            if shapes is not None:
+                shapes.cut(queue)
             head = queue.batches[0]
             if not self.sequences.may_drain(head) or not self.sealing.seal(head):
                 queues.block(queue)
@@ -361,7 +351,8 @@ class RecordAccumulator:
             total += head.size
             queue.batches.popleft()
             queue.in_flight.append(head)
-            queue.shaped += head.attempts == 0
+            if shapes is not None:
+                shapes.drained(head)
             self._mark_in_flight(head, now)
             drained.append(head)
             if queue.batches:
@@ -381,22 +372,11 @@ class RecordAccumulator:
         batch.attempts += 1
         batch.last_attempt_at = now
 
-    def _cut(self, queue: PartitionQueue) -> None:
-        """Give the first batches the shape by which the broker can tell who wrote them."""
-        head = queue.batches[0]
-        if head.base_sequence >= 0 or head.is_sealing:  # it has left in its shape, or a worker has it
-            return
-        if head.count > self._shape[queue.shaped]:
-            if head.builder is not None:
-                head.close()
-            queue.batches.popleft()
-            self.outcomes.substitute(queue, head, divided_by_count(head, self._shape[queue.shaped :]))
-
     # -- everything ---------------------------------------------------------------------------------------------------
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether any batch is here or on its way, its records told or not."""
+        """Whether any batch is here or in flight, with or without an outcome."""
         return bool(self._incomplete) or any(
             queue.batches or queue.in_flight for queue in self.queues.by_partition.values()
         )
@@ -450,6 +430,8 @@ class RecordAccumulator:
         idle, partitions = self.queues.forget_idle(topics)
         for partition in partitions:
             self.sequences.forget(partition)
+            if self._shapes is not None:
+                self._shapes.forget(partition)
         for topic in topics & self.lanes.keys():
             self.lanes[topic].partition_count = 0  # whoever comes must wait for the topic, behind those who do
         for topic in idle:

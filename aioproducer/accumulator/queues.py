@@ -43,7 +43,7 @@ __all__ = ["PartitionQueue", "Queues"]
 class PartitionQueue:
     """The batches of one partition: those that wait, in order, and those in flight."""
 
-    __slots__ = ("batches", "expiry_armed", "in_flight", "lock", "partition", "place", "shaped", "timer", "waiting")
+    __slots__ = ("batches", "expiry_armed", "in_flight", "lock", "partition", "place", "timer", "waiting")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -54,7 +54,6 @@ class PartitionQueue:
         self.place: _Place | None = None
         self.expiry_armed = False  # one entry in the expiries at most, due no later than the oldest batch expires
         self.timer = 0.0  # when the pending entry in the timers is due; later entries are stale
-        self.shaped = 0  # how many of its first batches have left in the shape that tells who wrote them
 
     @property
     def is_idle(self) -> bool:
