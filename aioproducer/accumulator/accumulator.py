@@ -128,7 +128,7 @@ class RecordAccumulator:
         if partition is None:  # the partition is chosen when there is room: there is no order to keep
             await self.pool.wait(ticket)
             self._check(check, size + BATCH_OVERHEAD)
-            topic = self._metadata.topics.get(topic.name, topic)  # leaders may have moved meanwhile
+            topic = self._metadata.topics.get(topic.name, topic)  # leaders may have moved during the wait
             queue = self._queue_for(topic, None, size, clock())
             return self._append(queue, timestamp_ms, key, value, headers, size, True, topic, clock())
 
@@ -274,7 +274,7 @@ class RecordAccumulator:
         self.pool.release(BATCH_OVERHEAD)
 
     def filled(self, batch: OpenBatch) -> None:
-        """The batch became full on the short way, which looks after nothing else."""
+        """The batch became full in hot/, which knows nothing of queues."""
         assert isinstance(batch, ProducerBatch)
         self.queues.place_again(batch.partition, batch.created_at)  # full is full, whatever the time
         self._wake_sender()

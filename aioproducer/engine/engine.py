@@ -155,7 +155,7 @@ class Engine:
 
     def _make_shared(self, random: Random) -> SharedAcknowledgements:
         return SharedAcknowledgements(
-            self.accumulator,
+            self.accumulator.outcomes,
             self.client,
             _retry_backoff(self.config),
             self.config.request_timeout_ms / 1000,

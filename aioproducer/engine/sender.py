@@ -92,6 +92,8 @@ class Sender:
         self._shared = shared
         self._transactions = transactions
         self._accumulator = accumulator
+        self._queues = accumulator.queues
+        self._outcomes = accumulator.outcomes
         self._pool = accumulator.pool
         self._client = client
         self._sequences = sequences
@@ -133,10 +135,10 @@ class Sender:
                     if self._failure is not None:
                         raise self._failure
                     self._work(helpers)
-                    if self._accumulator.queues.is_pausing:
+                    if self._queues.is_pausing:
                         await self._pause()
                     else:
-                        await self._sleep(self._accumulator.queues.next_deadline())
+                        await self._sleep(self._queues.next_deadline())
         finally:
             self._stop_alarm()
             self._compressor.close()
@@ -145,7 +147,7 @@ class Sender:
         now, began = self._loop.time(), time.perf_counter()
         self._late_at = began + _LONG_ROUND_S
         self._round(helpers)
-        self._accumulator.queues.worked(time.perf_counter() - began, now)
+        self._queues.worked(time.perf_counter() - began, now)
 
     async def _pause(self) -> None:
         """Let others run; where nobody puts anything in any more, or waits for what comes back, the pause is over."""
@@ -154,7 +156,7 @@ class Sender:
             await asyncio.sleep(0)
             if self._awake or self._pool.free != free:
                 return
-        self._accumulator.queues.end_pause(self._loop.time())
+        self._queues.end_pause(self._loop.time())
 
     async def _sleep(self, deadline: float | None) -> None:
         if self._awake:
@@ -185,18 +187,18 @@ class Sender:
 
     def _round(self, helpers: anyio.abc.TaskGroup) -> None:
         now = self._loop.time()
-        accumulator, client = self._accumulator, self._client
+        accumulator, queues, client = self._accumulator, self._queues, self._client
         if client.metadata.version != self._metadata_version:
             self._metadata_version = client.metadata.version
             accumulator.reroute(now)
-        accumulator.queues.tick(now)
-        for batch in accumulator.queues.expire(now):
+        queues.tick(now)
+        for batch in queues.expire(now):
             self._expire(batch, now)
         if self._sequences.idempotent:  # after the expiry: it may leave doubts that nothing else would wake us for
             self._settle_sequences(helpers, now)
-        for topic in accumulator.queues.leaderless_topics():
+        for topic in queues.leaderless_topics():
             client.request_update(topic)
-        for node in accumulator.queues.ready_nodes():
+        for node in queues.ready_nodes():
             self._send_to(node, now)
         for batch in accumulator.sealing.take_to_seal():
             helpers.start_soon(self._seal, batch, batch.close())
@@ -211,7 +213,7 @@ class Sender:
         attempts = f"{batch.attempts} attempt(s)" if batch.attempts else "it never left"
         cause = KafkaTimeoutError(f"delivery_timeout_ms ({seconds:g} s) is over; {attempts}.{reason}")
         cause.__cause__ = waited_for
-        self._accumulator.outcomes.give_up(batch, cause, now, timed_out=True)
+        self._outcomes.give_up(batch, cause, now, timed_out=True)
 
     async def _seal(self, batch: ProducerBatch, builder: RecordBatchBuilder) -> None:
         encoded = await self._compressor.encode(builder)
@@ -221,15 +223,15 @@ class Sender:
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def _send_to(self, node: int, now: float) -> None:
-        client, accumulator = self._client, self._accumulator
-        while accumulator.queues.is_ready(node):
+        client, accumulator, queues = self._client, self._accumulator, self._queues
+        while queues.is_ready(node):
             if not client.can_send(node):
                 accumulator.not_taken(node, now)
                 return
             batches = accumulator.drain(node, self._config.max_request_size, now)
             if batches:
                 self._send(node, batches, now)
-            if accumulator.queues.is_ready(node) and time.perf_counter() > self._late_at:
+            if queues.is_ready(node) and time.perf_counter() > self._late_at:
                 self.wake()  # the rest goes out in the next round, after everybody else's turn
                 return
 
@@ -238,7 +240,7 @@ class Sender:
             version = self._version_for(node)
         except UnsupportedVersion as error:
             for batch in batches:
-                self._accumulator.outcomes.fail(batch, error, now)
+                self._outcomes.fail(batch, error, now)
             self.wake()  # what they leave of their sequences is settled in the next round
             return
         topics: dict[str, TopicProduceData] = {}
@@ -282,7 +284,7 @@ class Sender:
             ) as error:  # a bug of ours; raised here it would reach the connection only, and be passed over
                 self._failure = error
                 self.wake()
-            self._accumulator.queues.worked(time.perf_counter() - began, now)
+            self._queues.worked(time.perf_counter() - began, now)
 
         self._client.send(
             node,
@@ -318,7 +320,7 @@ class Sender:
                 self._judge(node, batch, each, answer, now)
         elif answer is None:  # acks=0: the bytes are on their way, and more will never be known
             for batch in batches:
-                self._accumulator.outcomes.complete(batch, -1, -1, now)
+                self._outcomes.complete(batch, -1, -1, now)
         else:
             error = answer if isinstance(answer, KafkaError) else ProtocolError(f"Broker {node} answered {answer!r}.")
             for batch in batches:
@@ -332,7 +334,7 @@ class Sender:
         if error.retriable or isinstance(error, ProtocolError):
             self._retry_or_fail(batch, error, now)
         else:
-            self._accumulator.outcomes.fail(batch, error, now)
+            self._outcomes.fail(batch, error, now)
 
     def _judge(
         self, node: int, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse, now: float
@@ -358,7 +360,7 @@ class Sender:
         ):
             # The broker forgot what would tell a repeat from news, or knows the batch as a part of a larger one only: under
             # a new number a lost answer's batch would double.
-            self._accumulator.outcomes.fail(batch, error, now)
+            self._outcomes.fail(batch, error, now)
         elif verdict is Verdict.RENUMBER and self._transactions is not None:
             if not self._transactions.is_failing and self._sequences.is_ahead(batch):
                 self._retry_or_fail(batch, error, now)
@@ -369,7 +371,7 @@ class Sender:
             ):
                 self._shared.unexpected(batch, error, now)
             else:
-                self._accumulator.outcomes.fail(batch, error, now)
+                self._outcomes.fail(batch, error, now)
         elif verdict is Verdict.RENUMBER and self._sequences.idempotent:
             self._sequences.unexpected(batch, code, answer.log_start_offset)
             self._retry_or_fail(batch, error, now)
@@ -386,10 +388,10 @@ class Sender:
                 batch.count,
                 batch.size,
             )
-            self._accumulator.outcomes.split(batch, now)
+            self._outcomes.split(batch, now)
         else:
             record_errors = {each.batch_index: each.batch_index_error_message or "" for each in answer.record_errors}
-            self._accumulator.outcomes.fail(batch, self._named(batch, error), now, record_errors=record_errors)
+            self._outcomes.fail(batch, self._named(batch, error), now, record_errors=record_errors)
 
     def _renews_id(self, batch: ProducerBatch) -> bool:
         """Whether a batch may be sent again under another producer id: one that may be in the log would be doubled."""
@@ -399,7 +401,7 @@ class Sender:
         if self._shared is not None and self._transactions is not None and self._transactions.is_shared:
             self._shared.acknowledged(batch, base_offset, log_append_time_ms, now)
         else:
-            self._accumulator.outcomes.complete(batch, base_offset, log_append_time_ms, now)
+            self._outcomes.complete(batch, base_offset, log_append_time_ms, now)
 
     def _learn_leader(
         self, node: int, batch: ProducerBatch, code: int, answer: PartitionProduceResponse, response: ProduceResponse
@@ -436,16 +438,16 @@ class Sender:
 
     def _retry_or_fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         if batch.given_up or batch.attempts > self._config.retries or self._config.acks == 0:
-            self._accumulator.outcomes.fail(batch, error, now)
+            self._outcomes.fail(batch, error, now)
         else:
             logger.debug("%r is sent again: %s", batch, error)
-            self._accumulator.outcomes.retry(batch, now)
+            self._outcomes.retry(batch, now)
 
     # -- the producer id ----------------------------------------------------------------------------------------------
 
     def _settle_sequences(self, helpers: anyio.abc.TaskGroup, now: float) -> None:
         epoch = self._sequences.epoch
-        self._sequences.settle(lambda partition: self._accumulator.queues.place_again(partition, now))
+        self._sequences.settle(lambda partition: self._queues.place_again(partition, now))
         if self._sequences.epoch != epoch:
             logger.info("The producer epoch is %d now, after %d", self._sequences.epoch, epoch)
         if self._sequences.needs_producer_id and not self._asking_for_producer_id:
@@ -472,7 +474,7 @@ class Sender:
                 else:
                     if response.error_code == ErrorCode.NONE:
                         self._sequences.set_producer_id(response.producer_id, response.producer_epoch)
-                        self._accumulator.queues.unblock(self._loop.time())
+                        self._queues.unblock(self._loop.time())
                         return
                     refused = broker_error(response.error_code)
                     if not refused.retriable:
@@ -486,7 +488,7 @@ class Sender:
     def _refuse(self, error: KafkaError) -> None:
         """Nothing can be numbered: tell those who wait now, and go on asking for those who come."""
         logger.error("No producer id, so nothing can be sent with enable_idempotence=True: %s", error)
-        self._accumulator.outcomes.fail_all(error, self._loop.time())
+        self._outcomes.fail_all(error, self._loop.time())
 
 
 def _check_producer_id(response: InitProducerIdResponse) -> None:
