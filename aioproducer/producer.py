@@ -308,10 +308,11 @@ class Producer(FastPath):
                         await engine.transactions.end()
                     await _flushed(engine, None)
         left: list[tuple[bool, ProducerBatch]] = [
-            (batch.possibly_written or batch.on_its_way, batch) for batch in engine.accumulator.incomplete()
+            (batch.possibly_written or batch.is_in_flight, batch)
+            for batch in engine.accumulator.outcomes.incomplete_in_order()
         ]
         readers = [(written, batch.undelivered()) for written, batch in left]
-        engine.accumulator.fail_all(
+        engine.accumulator.outcomes.fail_all(
             ProducerClosed(
                 f"The producer was closed, and {deadline.seconds:g} s were not enough to deliver this record."
             ),
@@ -355,7 +356,7 @@ class Producer(FastPath):
         engine, closing, close_by = self._engine, self._closing, self._close_by
         if engine is None or closing is None or close_by is None:
             return
-        engine.accumulator.fail_all(
+        engine.accumulator.outcomes.fail_all(
             ProducerClosed("The producer was closed by a cancellation before this record was delivered."),
             engine.loop.time(),
         )

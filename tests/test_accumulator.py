@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer.accumulator.accumulator import AccumulatorSettings, RecordAccumulator
+from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.accumulator.buffer_pool import BufferPool
+from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
@@ -130,15 +131,15 @@ class Rig:
         return delivery
 
     def drain(self, now: float = 0.0, node: int = 1, limit: int = MIB) -> list[ProducerBatch]:
-        self.accumulator.tick(now)
+        self.accumulator.queues.tick(now)
         return self.accumulator.drain(node, limit, now)
 
     def acknowledge(self, *batches: ProducerBatch, now: float = 0.0) -> None:
         for batch in batches:
-            self.accumulator.complete(batch, 0, -1, now)
+            self.accumulator.outcomes.complete(batch, 0, -1, now)
 
     def settle(self, now: float) -> None:
-        self.sequences.settle(lambda partition: self.accumulator.replace(partition, now))
+        self.sequences.settle(lambda partition: self.accumulator.queues.place_again(partition, now))
 
     def one_on_its_way(self) -> ProducerBatch:
         """A batch of partition 0 that travels, after the first acknowledgement lets others follow it."""
@@ -149,15 +150,18 @@ class Rig:
         return batch
 
     def ready(self, now: float) -> bool:
-        self.accumulator.tick(now)
-        return bool(self.accumulator.ready_nodes())
+        self.accumulator.queues.tick(now)
+        return bool(self.accumulator.queues.ready_nodes())
 
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
     rig = Rig()
     yield rig
-    assert rig.pool.free + sum(batch.reserved for batch in rig.accumulator.incomplete()) <= rig.pool.total
+    assert (
+        rig.pool.free + sum(batch.reserved for batch in rig.accumulator.outcomes.incomplete_in_order())
+        <= rig.pool.total
+    )
 
 
 def test_a_lone_record_is_ready_at_once(rig: Rig) -> None:
@@ -172,7 +176,7 @@ def test_a_record_behind_a_batch_on_its_way_lingers_to_the_moment(rig: Rig) -> N
     rig.put(now=1.0)
 
     assert not rig.ready(1.0)
-    assert rig.accumulator.next_deadline() == 1.0 + LINGER
+    assert rig.accumulator.queues.next_deadline() == 1.0 + LINGER
     assert not rig.ready(1.0 + LINGER - 1e-9)
     assert rig.ready(1.0 + LINGER)
 
@@ -210,17 +214,17 @@ def test_a_full_batch_does_not_linger(rig: Rig) -> None:
 
 def test_after_long_work_a_batch_fills_until_others_have_had_as_much_time() -> None:
     rig = Rig()
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
 
     for _ in range(3):
         rig.put(now=1.02)
 
     assert not rig.ready(1.0399)
-    assert rig.accumulator.is_pausing
-    assert rig.accumulator.next_deadline() == pytest.approx(1.04)
+    assert rig.accumulator.queues.is_pausing
+    assert rig.accumulator.queues.next_deadline() == pytest.approx(1.04)
     assert rig.ready(1.0401)
     assert [batch.count for batch in rig.drain(1.0401)] == [3]
-    assert not rig.accumulator.is_pausing
+    assert not rig.accumulator.queues.is_pausing
 
 
 def test_what_was_ready_before_a_pause_does_not_wait_for_its_end() -> None:
@@ -228,7 +232,7 @@ def test_what_was_ready_before_a_pause_does_not_wait_for_its_end() -> None:
     rig = Rig()
     rig.put(0, now=1.0)
 
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
     rig.put(0, now=1.02)
     rig.put(1, now=1.02)
 
@@ -238,7 +242,7 @@ def test_what_was_ready_before_a_pause_does_not_wait_for_its_end() -> None:
 def test_the_answer_to_the_batch_before_does_not_end_a_pause() -> None:
     rig = Rig()
     first = rig.one_on_its_way()
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
     rig.put(now=1.02)
 
     rig.acknowledge(first, now=1.025)
@@ -250,26 +254,26 @@ def test_the_answer_to_the_batch_before_does_not_end_a_pause() -> None:
 def test_a_linger_that_is_longer_than_the_pause_goes_on_after_it() -> None:
     rig = Rig()
     rig.one_on_its_way()
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
     rig.put(now=1.02)
 
     assert not rig.ready(1.0401)
-    assert not rig.accumulator.is_pausing
+    assert not rig.accumulator.queues.is_pausing
     assert rig.ready(1.02 + LINGER)
 
 
 def test_a_pause_that_nobody_uses_ends_for_all_batches_in_the_order_of_their_first_records() -> None:
     rig = Rig()
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
     for partition in (2, 0, 1):
         rig.put(partition, now=1.02)
 
-    rig.accumulator.end_pause(1.021)
+    rig.accumulator.queues.end_pause(1.021)
 
-    assert not rig.accumulator.is_pausing
+    assert not rig.accumulator.queues.is_pausing
     assert [batch.partition.partition for batch in rig.drain(1.021)] == [2, 0, 1]
     rig.put(0, now=1.022)
-    assert not rig.accumulator.is_pausing, "it is over"
+    assert not rig.accumulator.queues.is_pausing, "it is over"
 
 
 @pytest.mark.parametrize("why", ["full", "flush", "close", "pressure", "retry"])
@@ -278,10 +282,10 @@ def test_a_pause_holds_nothing_up_that_cannot_or_must_not_wait(why: str) -> None
     rig.put(now=0.0)
     (batch,) = rig.drain(0.0)
     if why == "retry":
-        rig.accumulator.retry(batch, 0.0)
+        rig.accumulator.outcomes.retry(batch, 0.0)
     else:
         rig.acknowledge(batch)
-    rig.accumulator.worked(3600.0, 1.0)
+    rig.accumulator.queues.worked(3600.0, 1.0)
 
     if why == "full":
         for _ in range(12):
@@ -302,14 +306,14 @@ def test_a_pause_holds_nothing_up_that_cannot_or_must_not_wait(why: str) -> None
 
 def test_a_batch_expires_in_a_pause_as_ever() -> None:
     rig = Rig()
-    rig.accumulator.worked(3600.0, 1.0)
+    rig.accumulator.queues.worked(3600.0, 1.0)
     delivery = rig.put(now=1.0)
 
-    for expired in rig.accumulator.expire(1.0 + TIMEOUT):
-        rig.accumulator.give_up(expired, KafkaTimeoutError("over"), 1.0 + TIMEOUT, timed_out=True)
+    for expired in rig.accumulator.queues.expire(1.0 + TIMEOUT):
+        rig.accumulator.outcomes.give_up(expired, KafkaTimeoutError("over"), 1.0 + TIMEOUT, timed_out=True)
 
     assert isinstance(delivery.exception(), NotWritten)
-    assert not rig.accumulator.is_pausing
+    assert not rig.accumulator.queues.is_pausing
     assert rig.pool.free == rig.pool.total
 
 
@@ -318,12 +322,12 @@ def test_a_pause_costs_no_timers() -> None:
     for partition in range(100):
         rig.put(partition)
     rig.drain()
-    rig.accumulator.worked(0.02, 1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
 
     for partition in range(100):
         rig.put(partition, now=1.02)
 
-    assert rig.accumulator._timers == []
+    assert rig.accumulator.queues._timers == []
 
 
 def test_waking_the_sender_is_for_new_batches_only(rig: Rig) -> None:
@@ -426,7 +430,7 @@ def test_partitions_without_a_leader_are_told_and_go_out_when_one_is_known() -> 
     rig.lead({0: -1})
     rig.put()
 
-    assert rig.accumulator.leaderless_topics() == ["t"]
+    assert rig.accumulator.queues.leaderless_topics() == ["t"]
     assert not rig.ready(0.0)
     rig.lead({0: 1}, epoch=1)
     rig.accumulator.reroute(0.0)
@@ -440,7 +444,7 @@ def test_a_moved_partition_is_drained_for_its_new_leader() -> None:
 
     rig.accumulator.reroute(0.0)
 
-    assert rig.accumulator.ready_nodes() == [2]
+    assert rig.accumulator.queues.ready_nodes() == [2]
 
 
 def test_a_retry_waits_for_its_backoff_and_keeps_its_place_and_its_bytes(rig: Rig) -> None:
@@ -452,8 +456,8 @@ def test_a_retry_waits_for_its_backoff_and_keeps_its_place_and_its_bytes(rig: Ri
     second = rig.drain(1.0)
     before = [batch.pieces for batch in (*first, *second)]
 
-    rig.accumulator.retry(second[0], 2.0)
-    rig.accumulator.retry(first[0], 2.0)
+    rig.accumulator.outcomes.retry(second[0], 2.0)
+    rig.accumulator.outcomes.retry(first[0], 2.0)
 
     assert not rig.ready(2.9)
     assert rig.drain(3.0) == first
@@ -466,7 +470,7 @@ def test_a_retry_waits_for_its_backoff_and_keeps_its_place_and_its_bytes(rig: Ri
 def test_a_leader_of_a_newer_epoch_ends_the_backoff(rig: Rig) -> None:
     rig.put()
     (batch,) = rig.drain()
-    rig.accumulator.retry(batch, 0.0)
+    rig.accumulator.outcomes.retry(batch, 0.0)
     assert not rig.ready(0.5)
 
     rig.lead(dict.fromkeys(range(3), 1), epoch=7)
@@ -478,27 +482,27 @@ def test_a_leader_of_a_newer_epoch_ends_the_backoff(rig: Rig) -> None:
 def test_a_record_that_never_left_expires_as_not_written(rig: Rig) -> None:
     delivery = rig.put(now=1.0)
 
-    assert rig.accumulator.expire(TIMEOUT) == []
-    (batch,) = rig.accumulator.expire(1.0 + TIMEOUT)
-    rig.accumulator.give_up(batch, KafkaTimeoutError("over"), 101.0, timed_out=True)
+    assert rig.accumulator.queues.expire(TIMEOUT) == []
+    (batch,) = rig.accumulator.queues.expire(1.0 + TIMEOUT)
+    rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), 101.0, timed_out=True)
 
     assert isinstance(delivery.exception(), NotWritten)
     assert isinstance(delivery.exception(), TimeoutError)
     assert rig.pool.free == rig.pool.total
-    assert rig.accumulator.next_deadline() is None
+    assert rig.accumulator.queues.next_deadline() is None
 
 
 def test_a_record_on_its_way_expires_as_unknown_and_keeps_its_memory_until_it_is_answered(rig: Rig) -> None:
     delivery = rig.put()
     (batch,) = rig.drain()
 
-    for expired in rig.accumulator.expire(TIMEOUT):
-        rig.accumulator.give_up(expired, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+    for expired in rig.accumulator.queues.expire(TIMEOUT):
+        rig.accumulator.outcomes.give_up(expired, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
 
     assert isinstance(delivery.exception(), Unknown)
     assert rig.pool.free < rig.pool.total
     assert rig.late == []
-    rig.accumulator.complete(batch, 0, -1, TIMEOUT + 1)
+    rig.accumulator.outcomes.complete(batch, 0, -1, TIMEOUT + 1)
     assert rig.late == [(("t", 0), 1)]
     assert rig.pool.free == rig.pool.total
     assert isinstance(delivery.exception(), Unknown), "what was told is told"
@@ -510,8 +514,8 @@ def test_a_lone_send_again_and_again_leaves_no_timers_behind(rig: Rig) -> None:
         rig.put(now=number / 1000)
         rig.acknowledge(*rig.drain(number / 1000), now=number / 1000)
 
-    assert len(rig.accumulator._expiries) <= 3
-    assert len(rig.accumulator._timers) <= 3
+    assert len(rig.accumulator.queues._expiries) <= 3
+    assert len(rig.accumulator.queues._timers) <= 3
 
 
 def test_the_timers_are_no_more_than_the_partitions() -> None:
@@ -523,8 +527,8 @@ def test_the_timers_are_no_more_than_the_partitions() -> None:
         for partition in range(100):
             rig.put(partition, now=step / 10)
 
-    assert len(rig.accumulator._timers) <= 100
-    assert len(rig.accumulator._expiries) <= 100
+    assert len(rig.accumulator.queues._timers) <= 100
+    assert len(rig.accumulator.queues._expiries) <= 100
 
 
 def test_a_batch_that_is_too_large_is_halved_until_it_fits_or_is_one_record(rig: Rig) -> None:
@@ -533,17 +537,17 @@ def test_a_batch_that_is_too_large_is_halved_until_it_fits_or_is_one_record(rig:
     rig.accumulator.begin_flush(lambda: done.append(True), 0.0)
     (whole,) = rig.drain()
 
-    rig.accumulator.split(whole, 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
     parts: list[ProducerBatch] = []
     offset = 0
     for _ in range(40):
         for batch in rig.drain():
             if batch.count > 1:
-                rig.accumulator.split(batch, 0.0)
+                rig.accumulator.outcomes.split(batch, 0.0)
             else:
                 parts.append(batch)
                 assert not done
-                rig.accumulator.complete(batch, offset, -1, 0.0)
+                rig.accumulator.outcomes.complete(batch, offset, -1, 0.0)
                 offset += 1
 
     assert [batch.base_sequence for batch in parts] == list(range(8))
@@ -557,8 +561,8 @@ def test_the_records_of_a_split_batch_that_fails_are_told_to_those_who_look_and_
     rig.put()  # nobody looks at this one
     (whole,) = rig.drain()
 
-    rig.accumulator.split(whole, 0.0)
-    rig.accumulator.fail_all(BrokerConnectionError("x"), 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
 
     assert all(isinstance(delivery.exception(), NotWritten) for delivery in deliveries)
     assert rig.unobserved_records == 1
@@ -569,22 +573,22 @@ def test_the_parts_of_a_split_are_compressed_where_large_batches_always_are_and_
     for _ in range(7):
         rig.put()
     assert rig.drain() == []
-    (whole,) = rig.accumulator.take_to_seal()
-    rig.accumulator.sealed(whole, encode_batch(whole.close(), Codec.GZIP), 0.0)
+    (whole,) = rig.accumulator.sealing.take_to_seal()
+    rig.accumulator.sealing.sealed(whole, encode_batch(whole.close(), Codec.GZIP), 0.0)
     assert rig.drain() == [whole]
 
-    rig.accumulator.split(whole, 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
     behind = rig.put()
 
     assert rig.drain() == [], "no part is compressed here"
-    parts = rig.accumulator.take_to_seal()
+    parts = rig.accumulator.sealing.take_to_seal()
     assert [part.count for part in parts] == [2, 2, 2]
     for part in parts:
-        rig.accumulator.sealed(part, encode_batch(part.close(), Codec.GZIP), 0.0)
+        rig.accumulator.sealing.sealed(part, encode_batch(part.close(), Codec.GZIP), 0.0)
     for part in parts:
         assert rig.drain() == [part]
         before = part.pieces
-        rig.accumulator.retry(part, 0.0)
+        rig.accumulator.outcomes.retry(part, 0.0)
         assert rig.drain(50.0) == [part]
         assert part.pieces == before
         rig.acknowledge(part)
@@ -596,7 +600,7 @@ def test_the_parts_of_a_split_are_compressed_where_large_batches_always_are_and_
 
 def test_after_a_split_no_better_ratio_is_expected_than_the_batch_had() -> None:
     rig = Rig(codec=Codec.GZIP)
-    rig.accumulator._ratios.observe("t", 0.1)
+    rig.accumulator.sealing._ratios.observe("t", 0.1)
     for _ in range(2):
         rig.accumulator.try_append(rig.topic, 0, 1, None, random.Random(1).randbytes(6), (), 50, 0.0)
     (whole,) = rig.drain()
@@ -604,9 +608,9 @@ def test_after_a_split_no_better_ratio_is_expected_than_the_batch_had() -> None:
     observed = whole.encoded.size / whole.encoded.uncompressed_size
     assert observed > 1, "what is small and random grows"
 
-    rig.accumulator.split(whole, 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
 
-    assert rig.accumulator._ratios.estimate("t") == observed
+    assert rig.accumulator.sealing._ratios.estimate("t") == observed
     assert rig.accumulator.lanes["t"].sticky.ratio > observed
 
 
@@ -615,21 +619,21 @@ def test_after_a_split_of_what_compresses_well_no_gain_is_expected() -> None:
     for _ in range(5):
         rig.put()
     (whole,) = rig.drain()
-    assert rig.accumulator._ratios.estimate("t") < 1
+    assert rig.accumulator.sealing._ratios.estimate("t") < 1
 
-    rig.accumulator.split(whole, 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
 
-    assert rig.accumulator._ratios.estimate("t") == 1
+    assert rig.accumulator.sealing._ratios.estimate("t") == 1
 
 
 def test_the_parts_of_a_split_expire_when_the_whole_would_have(rig: Rig) -> None:
     deliveries = [rig.put(now=1.0) for _ in range(4)]
     (whole,) = rig.drain(1.0)
-    rig.accumulator.split(whole, 90.0)
+    rig.accumulator.outcomes.split(whole, 90.0)
 
-    assert rig.accumulator.expire(TIMEOUT + 0.9) == []
-    for part in rig.accumulator.expire(TIMEOUT + 1.0):
-        rig.accumulator.give_up(part, KafkaTimeoutError("over"), TIMEOUT + 1.0, timed_out=True)
+    assert rig.accumulator.queues.expire(TIMEOUT + 0.9) == []
+    for part in rig.accumulator.queues.expire(TIMEOUT + 1.0):
+        rig.accumulator.outcomes.give_up(part, KafkaTimeoutError("over"), TIMEOUT + 1.0, timed_out=True)
 
     assert all(isinstance(delivery.exception(), NotWritten) for delivery in deliveries)
 
@@ -640,14 +644,14 @@ def test_the_parts_of_a_batch_in_doubt_are_in_doubt_until_one_of_them_is_taken_b
     deliveries = [rig.put() for _ in range(4)]
     (whole,) = rig.drain()
     whole.possibly_written = True
-    rig.accumulator.split(whole, 0.0)
+    rig.accumulator.outcomes.split(whole, 0.0)
     rig.put(size=1000)
 
     (first,) = rig.drain()
     assert first.whole_in_doubt
     rig.acknowledge(first)
     assert deliveries[0].done()
-    rig.accumulator.fail_all(BrokerConnectionError("x"), 0.0)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
 
     assert isinstance(deliveries[-1].exception(), NotWritten if idempotent else Unknown)
 
@@ -676,10 +680,10 @@ def test_large_batches_are_handed_out_for_compression_and_small_ones_are_compres
         rig.put(1)
 
     assert rig.drain() == []
-    first, *_ = rig.accumulator.take_to_seal()
+    first, *_ = rig.accumulator.sealing.take_to_seal()
     assert first.is_sealing
     encoded = encode_batch(first.close(), Codec.GZIP)
-    rig.accumulator.sealed(first, encoded, 0.0)
+    rig.accumulator.sealing.sealed(first, encoded, 0.0)
 
     assert rig.drain() == [first]
 
@@ -690,9 +694,9 @@ def test_a_batch_that_is_given_up_before_a_worker_takes_it_is_not_compressed() -
         rig.put()
     assert rig.drain() == []
 
-    rig.accumulator.fail_all(BrokerConnectionError("x"), 0.0)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
 
-    assert rig.accumulator.take_to_seal() == []
+    assert rig.accumulator.sealing.take_to_seal() == []
     assert rig.pool.free == rig.pool.total
 
 
@@ -706,7 +710,7 @@ def test_the_memory_that_compression_saves_is_given_back_with_the_batch() -> Non
 
 def test_records_without_a_key_spread_evenly_over_all_partitions() -> None:
     rig = Rig(partitions=4, memory=64 * MIB)
-    rig.accumulator._random = random.Random(7).random
+    rig.accumulator.sticky._random = random.Random(7).random
     counts = dict.fromkeys(range(4), 0)
     for _ in range(8000):
         counts[rig.put(None).topic_partition.partition] += 1
@@ -718,7 +722,7 @@ def test_records_without_a_key_spread_evenly_over_all_partitions() -> None:
 
 def test_partitions_whose_batches_pile_up_get_fewer_records() -> None:
     rig = Rig(partitions=2, nodes=2, memory=64 * MIB)
-    rig.accumulator._random = random.Random(3).random
+    rig.accumulator.sticky._random = random.Random(3).random
     counts = [0, 0]
     now = 0.0
     for _ in range(8000):
@@ -732,7 +736,7 @@ def test_partitions_whose_batches_pile_up_get_fewer_records() -> None:
 
 def test_records_without_a_key_prefer_leaders_in_the_clients_rack() -> None:
     rig = Rig(partitions=4, nodes=2, client_rack="b")
-    rig.accumulator._random = random.Random(5).random
+    rig.accumulator.sticky._random = random.Random(5).random
     for node, rack in ((1, "a"), (2, "b")):
         rig.metadata.nodes[node] = rig.metadata.nodes[node]._replace(rack=rack)
 
@@ -743,7 +747,7 @@ def test_records_without_a_key_prefer_leaders_in_the_clients_rack() -> None:
 
 def test_a_broker_that_takes_nothing_for_long_gets_no_more_records_without_a_key() -> None:
     rig = Rig(partitions=4, nodes=2, availability_timeout_s=1.0)
-    rig.accumulator._random = random.Random(5).random
+    rig.accumulator.sticky._random = random.Random(5).random
     for partition in range(4):
         rig.put(partition)
     rig.accumulator.not_taken(2, 0.0)
@@ -755,7 +759,7 @@ def test_a_broker_that_takes_nothing_for_long_gets_no_more_records_without_a_key
 
 def test_when_all_brokers_of_the_clients_rack_take_nothing_for_long_the_others_get_the_records_without_a_key() -> None:
     rig = Rig(partitions=4, nodes=2, client_rack="b", availability_timeout_s=1.0)
-    rig.accumulator._random = random.Random(5).random
+    rig.accumulator.sticky._random = random.Random(5).random
     for node, rack in ((1, "a"), (2, "b")):
         rig.metadata.nodes[node] = rig.metadata.nodes[node]._replace(rack=rack)
     for partition in (1, 3):
@@ -773,7 +777,7 @@ def test_when_all_brokers_of_the_clients_rack_take_nothing_for_long_the_others_g
 def test_partitions_that_compress_well_are_filled_up_to_what_a_request_takes_and_no_further() -> None:
     rig = Rig(codec=Codec.GZIP, max_request_size=3000)
     for _ in range(200):
-        rig.accumulator._ratios.observe("t", 0.01)
+        rig.accumulator.sealing._ratios.observe("t", 0.01)
 
     for _ in range(60):
         rig.put()
@@ -790,7 +794,7 @@ def test_without_idempotence_a_partition_has_one_batch_on_its_way() -> None:
 
     (first,) = rig.drain()
     assert rig.drain() == []
-    rig.accumulator.retry(first, 0.0)
+    rig.accumulator.outcomes.retry(first, 0.0)
     assert rig.drain(1.0) == [first]
     rig.acknowledge(first, now=1.0)
     assert len(rig.drain(1.0)) == 1
@@ -825,20 +829,20 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
     """Random life: appends, retries, splits, expiry; then everything is answered."""
     rig = Rig(memory=8000)
     deliveries: list[Delivery] = []
-    flying: list[ProducerBatch] = []
+    in_flight: list[ProducerBatch] = []
     now = 0.0
 
     def answer(batch: ProducerBatch, how: str) -> None:
         error = BrokerError(1, "X", "x")
         if batch.given_up or how == "refuse":
-            rig.accumulator.fail(batch, error, now)
+            rig.accumulator.outcomes.fail(batch, error, now)
         elif how == "too large" and batch.count > 1 and not batch.possibly_written:
-            rig.accumulator.split(batch, now)
+            rig.accumulator.outcomes.split(batch, now)
         elif how in ("lose", "too large"):
             batch.possibly_written = True
-            rig.accumulator.retry(batch, now)
+            rig.accumulator.outcomes.retry(batch, now)
         else:
-            rig.accumulator.complete(batch, 0, -1, now)
+            rig.accumulator.outcomes.complete(batch, 0, -1, now)
 
     for action, number in steps:
         now += 0.5
@@ -849,30 +853,30 @@ def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tu
             if made is not None:
                 deliveries.append(made)
         elif action == "drain":
-            flying += rig.drain(now)
+            in_flight += rig.drain(now)
         elif action == "expire":
             now += number * 4
-            for batch in rig.accumulator.expire(now):
-                rig.accumulator.give_up(batch, KafkaTimeoutError("x"), now, timed_out=True)
+            for batch in rig.accumulator.queues.expire(now):
+                rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("x"), now, timed_out=True)
         elif action == "fail all":
-            rig.accumulator.fail_all(BrokerConnectionError("x"), now)
+            rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), now)
         elif action == "work":
-            rig.accumulator.worked(number, now)
+            rig.accumulator.queues.worked(number, now)
         elif action == "quiet":
-            rig.accumulator.end_pause(now)
-        elif flying:
-            answer(flying.pop(number % len(flying)), action)
+            rig.accumulator.queues.end_pause(now)
+        elif in_flight:
+            answer(in_flight.pop(number % len(in_flight)), action)
         rig.settle(now)
-        held = sum(batch.reserved for batch in {*rig.accumulator.incomplete(), *flying})
+        held = sum(batch.reserved for batch in {*rig.accumulator.outcomes.incomplete_in_order(), *in_flight})
         assert rig.pool.used == held
 
     for _ in range(500):
         now += 20.0
-        for batch in flying:
+        for batch in in_flight:
             answer(batch, "ack")
         rig.settle(now)
-        flying = rig.drain(now)
-        if not flying and not rig.accumulator.has_incomplete:
+        in_flight = rig.drain(now)
+        if not in_flight and not rig.accumulator.pending_records:
             break
     assert all(delivery.done() for delivery in deliveries)
     assert rig.pool.free == rig.pool.total
@@ -886,7 +890,7 @@ class Life:
         self.rig = rig
         self.now = 0.0
         self.tasks: list[asyncio.Task[Delivery]] = []
-        self.flying: list[ProducerBatch] = []
+        self.in_flight: list[ProducerBatch] = []
         self.taken: dict[tuple[int, ...], list[int]] = {}  # the records of acknowledged batches, by place
         self.keyless: set[int] = set()  # those that chose their partition when there was room
         self._numbers = count()
@@ -911,22 +915,22 @@ class Life:
             self.taken[batch.partition.partition, *batch.ordinal] = [
                 int(record.value or b"") for record in batch.read_records()
             ]
-            accumulator.complete(batch, 0, -1, self.now)
+            accumulator.outcomes.complete(batch, 0, -1, self.now)
         elif batch.given_up or how == "refuse":
-            accumulator.fail(batch, error, self.now)
+            accumulator.outcomes.fail(batch, error, self.now)
         elif how == "too large" and batch.count > 1:
-            accumulator.split(batch, self.now)
+            accumulator.outcomes.split(batch, self.now)
         else:
             batch.possibly_written = True
-            accumulator.retry(batch, self.now)
+            accumulator.outcomes.retry(batch, self.now)
 
     def expire(self) -> None:
-        for batch in self.rig.accumulator.expire(self.now):
-            self.rig.accumulator.give_up(batch, KafkaTimeoutError("x"), self.now, timed_out=True)
+        for batch in self.rig.accumulator.queues.expire(self.now):
+            self.rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("x"), self.now, timed_out=True)
 
     def compress(self) -> None:
-        for batch in self.rig.accumulator.take_to_seal():
-            self.rig.accumulator.sealed(batch, encode_batch(batch.close(), Codec.GZIP), self.now)
+        for batch in self.rig.accumulator.sealing.take_to_seal():
+            self.rig.accumulator.sealing.sealed(batch, encode_batch(batch.close(), Codec.GZIP), self.now)
 
     async def run(self, rounds: int = 3) -> None:
         for _ in range(rounds):
@@ -936,20 +940,20 @@ class Life:
         """Everything is answered well from here on, until nothing is left."""
         for _ in range(500):
             self.now += 20.0
-            for batch in self.flying:
+            for batch in self.in_flight:
                 self.answer(batch, "ack")
             self.rig.settle(self.now)
             self.compress()
-            self.flying = self.rig.drain(self.now)
+            self.in_flight = self.rig.drain(self.now)
             await self.run()
-            if not self.flying and not self.rig.accumulator.has_incomplete and all(t.done() for t in self.tasks):
+            if not self.in_flight and not self.rig.accumulator.pending_records and all(t.done() for t in self.tasks):
                 return
         raise AssertionError("it never got quiet")
 
     def check(self) -> None:
         """Free, held by batches, or granted to somebody who has not run yet: nothing else."""
         rig = self.rig
-        held = sum(batch.reserved for batch in {*rig.accumulator.incomplete(), *self.flying})
+        held = sum(batch.reserved for batch in {*rig.accumulator.outcomes.incomplete_in_order(), *self.in_flight})
         assert rig.pool.used >= held
         if not rig.pool.line:
             assert rig.pool.used == held
@@ -987,12 +991,12 @@ async def test_after_quiet_all_memory_is_free_although_senders_waited_and_gave_u
             await life.run(number % 4)
         elif action == "drain":
             life.compress()
-            life.flying += life.rig.drain(life.now)
+            life.in_flight += life.rig.drain(life.now)
         elif action == "expire":
             life.now += number * 4
             life.expire()
-        elif life.flying:
-            life.answer(life.flying.pop(number % len(life.flying)), action)
+        elif life.in_flight:
+            life.answer(life.in_flight.pop(number % len(life.in_flight)), action)
         life.rig.settle(life.now)
         life.check()
     await life.quiet()
@@ -1016,7 +1020,7 @@ async def test_who_finds_room_at_once_does_not_overtake_who_was_granted_room_and
         return await rig.accumulator.append(rig.topic, 1, 1, None, value, (), 250, lambda: 0.0)
 
     def lock() -> asyncio.Lock | None:
-        return rig.accumulator._queue(TopicPartition("t", 1)).lock
+        return rig.accumulator.queues.of(TopicPartition("t", 1)).lock
 
     assert lock() is None, "nobody had to wait yet"
     first = asyncio.create_task(append(b"first"))
@@ -1037,7 +1041,7 @@ async def test_who_finds_room_at_once_does_not_overtake_who_was_granted_room_and
 
 def test_a_node_that_is_only_busy_is_not_slow_when_there_is_nothing_more_for_it() -> None:
     rig = Rig(partitions=2, nodes=2, availability_timeout_s=1.0, memory=64 * MIB)
-    rig.accumulator._random = random.Random(5).random
+    rig.accumulator.sticky._random = random.Random(5).random
     for partition in (0, 1):
         rig.put(partition)
     rig.acknowledge(*rig.drain(node=1), *rig.drain(node=2))
@@ -1055,12 +1059,12 @@ def test_a_node_that_is_only_busy_is_not_slow_when_there_is_nothing_more_for_it(
 
 def test_a_node_that_was_slow_gets_another_chance_when_its_batches_are_gone() -> None:
     rig = Rig(partitions=2, nodes=2, availability_timeout_s=1.0, memory=64 * MIB)
-    rig.accumulator._random = random.Random(5).random
+    rig.accumulator.sticky._random = random.Random(5).random
     for partition in (0, 1):
         rig.put(partition)
     rig.acknowledge(*rig.drain(node=1))
     rig.accumulator.not_taken(2, 0.0)
-    rig.accumulator.fail_all(BrokerConnectionError("gone"), 5.0)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("gone"), 5.0)
 
     chosen: set[int] = set()
     for number in range(100):
@@ -1073,16 +1077,16 @@ def test_a_node_that_was_slow_gets_another_chance_when_its_batches_are_gone() ->
 
 def test_records_without_a_key_stick_until_a_batch_is_full_of_compressed_bytes() -> None:
     rig = Rig(partitions=3, codec=Codec.GZIP, compression_threshold=MIB, memory=64 * MIB)
-    rig.accumulator._ratios.observe("t", 0.5)
+    rig.accumulator.sealing._ratios.observe("t", 0.5)
     for _ in range(200):  # the estimate falls by 0.005 each time
-        rig.accumulator._ratios.observe("t", 0.2)
+        rig.accumulator.sealing._ratios.observe("t", 0.2)
     choices: list[float] = []
 
     def choose() -> float:
         choices.append(len(choices) / 1000)
         return choices[-1]
 
-    rig.accumulator._random = choose
+    rig.accumulator.sticky._random = choose
 
     records = 0
     while len(choices) < 2 and records < 1000:
@@ -1103,11 +1107,11 @@ def test_a_retried_batch_that_flies_behind_a_younger_one_expires_at_its_own_time
     (third,) = rig.drain(50.0)
     rig.acknowledge(first, now=51.0)
     assert oldest.done()
-    rig.accumulator.retry(second, 51.0)
+    rig.accumulator.outcomes.retry(second, 51.0)
     assert rig.drain(60.0) == [second]
-    assert rig.accumulator.expire(1.0 + TIMEOUT) == []
+    assert rig.accumulator.queues.expire(1.0 + TIMEOUT) == []
 
-    assert rig.accumulator.expire(2.0 + TIMEOUT) == [second]
+    assert rig.accumulator.queues.expire(2.0 + TIMEOUT) == [second]
     assert not delivery.done()
     assert not third.given_up
 
@@ -1132,12 +1136,12 @@ def test_nothing_is_kept_of_a_topic_that_was_idle_for_long_but_its_sequences(cod
 
     accumulator = rig.accumulator
     for state in (
-        accumulator._queues,
+        accumulator.queues.by_partition,
         accumulator.lanes,
-        accumulator._topics,
-        accumulator._candidates,
-        accumulator._loads,
-        accumulator._ratios._ratios,
+        accumulator.queues._topics,
+        accumulator.sticky._candidates,
+        accumulator.sticky._loads,
+        accumulator.sealing._ratios._ratios,
         rig.metrics.topics,
     ):
         assert not state
@@ -1158,7 +1162,7 @@ def test_a_topic_is_not_forgotten_while_a_batch_of_it_is_under_way(why: str, rig
     if why != "waiting":
         (batch,) = rig.drain()
     if why == "retried":
-        rig.accumulator.retry(batch, 999.0)
+        rig.accumulator.outcomes.retry(batch, 999.0)
     lane = rig.accumulator.lanes["t"]
 
     forget(rig)
@@ -1171,7 +1175,7 @@ def test_a_topic_is_not_forgotten_while_a_batch_of_it_is_under_way(why: str, rig
 
     assert delivery.done()
     forget(rig, now=2000.0)
-    assert not rig.accumulator._queues
+    assert not rig.accumulator.queues.by_partition
 
 
 async def test_a_topic_is_not_forgotten_while_somebody_waits_for_room() -> None:
@@ -1182,7 +1186,7 @@ async def test_a_topic_is_not_forgotten_while_somebody_waits_for_room() -> None:
     await asyncio.sleep(0)
 
     forget(rig)
-    assert rig.accumulator._queues
+    assert rig.accumulator.queues.by_partition
     rig.pool.release(1000)
     delivery = await task
     rig.lead(dict.fromkeys(range(3), 1))

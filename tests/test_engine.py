@@ -480,7 +480,7 @@ async def test_a_bug_in_the_handling_of_an_answer_ends_the_producer_and_not_sile
         await producer.send("orders", b"value")
         engine = producer._engine
         assert engine is not None
-        engine.accumulator.complete = broken  # type: ignore[assignment]
+        engine.accumulator.outcomes.complete = broken  # type: ignore[assignment]
 
         async with asyncio.timeout(20):
             with pytest.raises(DeliveryError) as caught:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer import BufferFull, InvalidRecord, NotWrittenTimeout, Producer, RecordTooLarge
-from aioproducer.accumulator.accumulator import AccumulatorSettings
+from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.record import Codec
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened

@@ -153,7 +153,7 @@ async def test_what_is_behind_an_expired_batch_goes_out_in_the_round_that_finds_
     rig.put(now=now)
     (doubtful,) = rig.drain(now)
     doubtful.possibly_written = True
-    rig.accumulator.retry(doubtful, now)
+    rig.accumulator.outcomes.retry(doubtful, now)
     behind = rig.put(now=now + 60, size=2000)
     clock.advance(31)
 
@@ -182,7 +182,7 @@ async def test_a_round_that_took_long_is_followed_by_a_pause() -> None:
         sender._work(helpers)
     rig.put(1, now=asyncio.get_running_loop().time())
 
-    assert rig.accumulator.is_pausing
+    assert rig.accumulator.queues.is_pausing
 
 
 async def test_a_round_that_takes_long_leaves_the_rest_to_the_next_but_no_broker_out() -> None:
@@ -194,10 +194,10 @@ async def test_a_round_that_takes_long_leaves_the_rest_to_the_next_but_no_broker
 
     requests = []
     async with anyio.create_task_group() as helpers:
-        while rig.accumulator.ready_nodes():
+        while rig.accumulator.queues.ready_nodes():
             sender._awake = False
             sender._work(helpers)
-            assert sender.is_behind == bool(rig.accumulator.ready_nodes())
+            assert sender._awake == bool(rig.accumulator.queues.ready_nodes())
             requests.append(len(client.sent))
 
     assert requests == [2, 4, 6], "one to each broker in each round"
@@ -208,7 +208,7 @@ async def test_in_a_pause_batches_fill_as_long_as_records_come_and_leave_when_no
     client = Client(rig.metadata)
     sender = sender_of(rig, client)
     loop = asyncio.get_running_loop()
-    rig.accumulator.worked(3600.0, loop.time())
+    rig.accumulator.queues.worked(3600.0, loop.time())
     sending = asyncio.create_task(sender.run())
     for number in range(12):
         rig.put(number % 3, now=loop.time(), size=10)
@@ -230,5 +230,5 @@ async def test_a_pause_costs_who_sends_alone_no_time(broker: FakeBroker) -> None
         assert engine is not None
         async with asyncio.timeout(60):
             for partition in range(3):
-                engine.accumulator.worked(3600.0, engine.loop.time())
+                engine.accumulator.queues.worked(3600.0, engine.loop.time())
                 await producer.send("orders", b"value", partition=partition)

@@ -1,130 +1,31 @@
-"""Holds the records of each partition, in batches, until the Sender takes them (Java's RecordAccumulator).
-
-What it costs to ask "what can be sent?" does not depend on how many partitions there are. A partition's queue is in
-exactly one place, and is put there again (`_place`) by whatever changes its fate:
-
-- *ready*, at the node that leads it: the Sender may drain it;
-- *leaderless*: it would be ready, but nobody knows its leader;
-- *blocked*: its first batch must wait for a sequence or for its compression; the answer or the worker places it again;
-- *waiting* for a time: the end of its linger or of a retry's backoff;
-- *pausing*: it would be ready, but the Sender lets others have their turn (`Pause`);
-- nowhere, when it is empty.
-
-A batch lingers only while an earlier batch of its partition is on its way: a lone record leaves at once, and under load
-batches fill while the previous one travels - or while the Sender pauses, where it has too many of them to send.
-"""
+"""Holds the records of each partition, in batches, until the Sender takes them (Java's RecordAccumulator)."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
-from itertools import accumulate, count
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence, Set
+from itertools import count
 
-from aioproducer.accumulator.buffer_pool import BufferPool, PoolClosed
-from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.accumulator.buffer_pool import BufferPool
+from aioproducer.accumulator.outcomes import OpenTransaction, Outcomes
+from aioproducer.accumulator.queues import PartitionQueue, Queues
+from aioproducer.accumulator.sealing import Sealing
+from aioproducer.accumulator.settings import AccumulatorSettings
+from aioproducer.accumulator.sticky import StickyChoice
+from aioproducer.accumulator.writer_shapes import WriterShapes
 from aioproducer.core.batches import BATCH_OVERHEAD, FlushWaiter, ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
-from aioproducer.core.compression_ratio import CompressionRatios
-from aioproducer.core.division import divided_by_count, divided_by_size
-from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
-from aioproducer.core.pause import Pause
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.transactions.writer_shape import FirstBatches
 from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
-from aioproducer.errors import KafkaError
-from aioproducer.hot import Lane, OpenBatch, StickyPartition
+from aioproducer.hot import Lane, OpenBatch
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.record import Codec, EncodedBatch, RecordBatchBuilder
+from aioproducer.record import RecordBatchBuilder
 from aioproducer.types import Header, TopicPartition
 
-__all__ = ["AccumulatorSettings", "OpenTransaction", "RecordAccumulator"]
-
-#: How long the weights of the adaptive partitioner are used before they are computed anew, in seconds; that long again
-#: for each further thousand partitions, as they take time to compute.
-_LOAD_MAX_AGE_S = 0.01
+__all__ = ["RecordAccumulator"]
 
 #: So many batches make a request, or its answer, that takes the event loop's time for milliseconds.
 _MOST_BATCHES = 250
-
-
-@dataclass(frozen=True, slots=True)
-class AccumulatorSettings:
-    """The part of the configuration that batching needs; sizes in bytes, times in seconds."""
-
-    batch_size: int
-    linger_s: float
-    delivery_timeout_s: float
-    retry_backoff: ExponentialBackoff
-    max_request_size: int
-    codec: Codec = Codec.NONE
-    compression_level: int | None = None
-    compression_threshold: int = 32768
-    adaptive_partitioning: bool = True
-    availability_timeout_s: float = 0.0
-    client_rack: str | None = None  # set where the partitioner prefers leaders in this rack
-
-
-class OpenTransaction(Protocol):
-    """The transaction that all records are part of."""
-
-    def claim(self, partition: TopicPartition) -> None:
-        """Take the partition of a record in; raises where there is no transaction that could take it."""
-        ...
-
-    def batch_failed(self, cause: KafkaError) -> None:
-        """A batch was given up."""
-        ...
-
-    def batch_settled(self) -> None:
-        """Nothing of a batch is on its way any more."""
-        ...
-
-
-class _Candidates(NamedTuple):
-    """The partitions for records without a key, as of this version of the metadata.
-
-    ``led`` have a leader; ``near`` are those of them whose leader is in this client's rack, or all where none is.
-    """
-
-    topic: TopicMetadata
-    version: int
-    led: Sequence[int]
-    near: Sequence[int]
-
-
-class PartitionQueue:
-    """The batches of one partition: those that wait, in order, and those on their way."""
-
-    __slots__ = ("batches", "expiry_armed", "flying", "lock", "partition", "place", "shaped", "timer", "waiting")
-
-    def __init__(self, partition: TopicPartition) -> None:
-        self.partition = partition
-        self.batches: deque[ProducerBatch] = deque()
-        self.flying: list[ProducerBatch] = []
-        self.lock: asyncio.Lock | None = None  # made when somebody must wait for memory
-        self.waiting = 0  # how many hold the lock or wait for it; between two of them it is not locked
-        self.place: OrderedDict[PartitionQueue, None] | None = None
-        self.expiry_armed = False  # one entry in the expiries at most, due no later than the oldest batch expires
-        self.timer = 0.0  # when the pending entry in the timers is due; later entries are stale
-        self.shaped = 0  # how many of its first batches have left in the shape that tells who wrote them
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is in it, on its way, or waiting to get in."""
-        return not self.batches and not self.flying and not self.waiting
-
-    @property
-    def oldest(self) -> ProducerBatch | None:
-        """The batch that will expire first, if its records were not told yet."""
-        untold = [batch for batch in self.flying if not batch.given_up]
-        flying = min(untold, key=lambda batch: batch.created_at) if untold else None  # a retried one flies last
-        if not self.batches or (flying is not None and flying.created_at <= self.batches[0].created_at):
-            return flying
-        return self.batches[0]
 
 
 class RecordAccumulator:
@@ -146,7 +47,7 @@ class RecordAccumulator:
         transaction: OpenTransaction | None = None,
         shape: Sequence[int] = (),
     ) -> None:
-        """``on_late`` is told of records that are acknowledged after they were given up.
+        """``on_late`` is called for records that are acknowledged after they were given up.
 
         ``is_waited_for`` says whether records wait for a topic's metadata that no newcomer may overtake. ``transaction`` is
         what all records are part of. ``shape`` is how many records the first batches of each partition have at most.
@@ -158,34 +59,28 @@ class RecordAccumulator:
         self._metrics = metrics
         self._sink = sink
         self._wake_sender = wake_sender
-        self._random = random
-        self._on_late = on_late
         self._is_waited_for = is_waited_for
         self._transaction = transaction
-        self._shape = shape
-        self._firsts: dict[str, FirstBatches] = {}
-        self._ratios = CompressionRatios()
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._topics: set[str] = set()  # those of the queues
-        self._incomplete: dict[ProducerBatch, None] = {}
+        self.queues = Queues(
+            metadata, pool, sequences, linger_s=settings.linger_s, delivery_timeout_s=settings.delivery_timeout_s
+        )
         self.lanes: dict[str, Lane] = {}
-
-        self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
-        self._leaderless: OrderedDict[PartitionQueue, None] = OrderedDict()
-        self._blocked: OrderedDict[PartitionQueue, None] = OrderedDict()
-        self._waiting: OrderedDict[PartitionQueue, None] = OrderedDict()
-        self._pausing: OrderedDict[PartitionQueue, None] = OrderedDict()
-        self._pause = Pause()
-        self._timers: list[tuple[float, int, PartitionQueue]] = []
-        self._expiries: list[tuple[float, int, PartitionQueue]] = []
+        self.sealing = Sealing(settings, self.queues, self.lanes, metrics)
+        self.outcomes = Outcomes(
+            self.queues,
+            self.sealing,
+            pool,
+            sequences,
+            metrics,
+            retry_backoff=settings.retry_backoff,
+            random=random,
+            on_late=on_late,
+            transaction=transaction,
+        )
+        self._incomplete = self.outcomes.incomplete
+        self._shapes = WriterShapes(shape, self.outcomes) if shape else None
+        self.sticky = StickyChoice(settings, metadata, self.queues, random=random)
         self._ordinals = count()
-        self._to_seal: list[ProducerBatch] = []
-        self._candidates: dict[str, _Candidates] = {}
-        self._loads: dict[str, tuple[float, PartitionLoad | None]] = {}
-        self._slow_since: dict[int, float] = {}  # nodes that have batches ready and take none
-
-        self._flushes = 0
-        self._closing = False
 
     # -- records in ---------------------------------------------------------------------------------------------------
 
@@ -233,11 +128,11 @@ class RecordAccumulator:
         if partition is None:  # the partition is chosen when there is room: there is no order to keep
             await self.pool.wait(ticket)
             self._check(check, size + BATCH_OVERHEAD)
-            topic = self._metadata.topics.get(topic.name, topic)  # leaders may have moved meanwhile
+            topic = self._metadata.topics.get(topic.name, topic)  # leaders may have moved during the wait
             queue = self._queue_for(topic, None, size, clock())
             return self._append(queue, timestamp_ms, key, value, headers, size, True, topic, clock())
 
-        queue = self._queue(TopicPartition(topic.name, partition))
+        queue = self.queues.of(TopicPartition(topic.name, partition))
         lock = queue.lock
         if lock is None:
             lock = queue.lock = asyncio.Lock()
@@ -274,14 +169,14 @@ class RecordAccumulator:
         ``builder.size`` bytes of the BufferPool must have been acquired; they are not the caller's any more. Raises where
         there is no transaction that could take it.
         """
-        queue = self._queue(TopicPartition(topic.name, partition))
+        queue = self.queues.of(TopicPartition(topic.name, partition))
         self._claim(queue, builder.size)
-        if self._shape:
-            self._first_batches(topic.name).take(partition, builder.count, builder.size)
+        if self._shapes is not None:
+            self._shapes.encoded(queue.partition, builder.count, builder.size)
         batch = self._new_batch(queue, self._lane(topic), now)
         batch.builder = builder
         batch.limit = 0
-        self._hasten(queue, now)
+        self.queues.promote(queue, now)
         self._wake_sender()
         return batch.result
 
@@ -290,26 +185,12 @@ class RecordAccumulator:
 
         ``row_size`` is what its records take on average.
         """
-        limit = self._limit(topic)
-        if self._shape and not (firsts := self._first_batches(topic)).are_over:
-            return min(limit, firsts.limit(row_size))
-        return limit
-
-    def _limit(self, topic: str) -> int:
-        limit = self.settings.batch_size
-        if self.settings.codec is Codec.NONE:
-            return limit
-        return min(self._ratios.uncompressed_limit(topic, limit), max(limit, self.settings.max_request_size))
-
-    def _first_batches(self, topic: str) -> FirstBatches:
-        found = self._firsts.get(topic)
-        if found is None:
-            found = self._firsts[topic] = FirstBatches(self._shape)
-        return found
+        limit = self.sealing.limit(topic)
+        return limit if self._shapes is None else self._shapes.limit(topic, row_size, limit)
 
     def sticky_partition(self, topic: TopicMetadata, now: float) -> int:
         """Choose where records without a key go next, as `append_builder` brings them by the batch."""
-        return self._switch(topic, self._lane(topic).sticky, now)
+        return self.sticky.switch(topic, self._lane(topic).sticky, now)
 
     def _append(
         self,
@@ -344,10 +225,10 @@ class RecordAccumulator:
             raise
         self.pool.release(size - used if is_new else acquired - used)
         if is_new or batch.is_full:
-            self._hasten(queue, now)
+            self.queues.promote(queue, now)
             self._wake_sender()
         if sticky and lane.sticky.appended(used, batch.is_full):
-            self._switch(topic, lane.sticky, now)
+            self.sticky.switch(topic, lane.sticky, now)
         return delivery
 
     def begin(self, topic: TopicMetadata, partition: int | None, size: int, now: float) -> ProducerBatch | None:
@@ -369,7 +250,7 @@ class RecordAccumulator:
             return batch
         batch = self._new_batch(queue, lane, now)
         self.pool.free -= BATCH_OVERHEAD
-        self._hasten(queue, now)
+        self.queues.promote(queue, now)
         self._wake_sender()
         return batch
 
@@ -384,25 +265,25 @@ class RecordAccumulator:
             raise
 
     def undo(self, batch: ProducerBatch) -> None:
-        """Take back a batch that `begin` made, and that stayed empty."""
-        queue = self._queues[batch.partition]
+        """Take back a batch that `begin` created, and that stayed empty."""
+        queue = self.queues.by_partition[batch.partition]
         queue.batches.remove(batch)
         del self._incomplete[batch]
         batch.drop_bytes()
-        self._place(queue, batch.created_at)
+        self.queues.place(queue, batch.created_at)
         self.pool.release(BATCH_OVERHEAD)
 
     def filled(self, batch: OpenBatch) -> None:
-        """The batch became full on the fast path, which looks after nothing else."""
+        """The batch became full in hot/, which knows nothing of queues."""
         assert isinstance(batch, ProducerBatch)
-        self.replace(batch.partition, batch.created_at)  # full is full, whatever the time
+        self.queues.place_again(batch.partition, batch.created_at)  # full is full, whatever the time
         self._wake_sender()
 
     def _new_batch(self, queue: PartitionQueue, lane: Lane, now: float) -> ProducerBatch:
         if queue.batches:
-            self._seal_ahead(queue.batches[-1])
+            self.sealing.seal_ahead(queue.batches[-1])
         topic, partition = queue.partition
-        batch = ProducerBatch(queue.partition, now, self._limit(topic), self._sink)
+        batch = ProducerBatch(queue.partition, now, self.sealing.limit(topic), self._sink)
         batch.ordinal = (next(self._ordinals),)
         batch.transactional = self._transaction is not None
         queue.batches.append(batch)
@@ -410,315 +291,80 @@ class RecordAccumulator:
         if partition < lane.partition_count:
             lane.open[partition] = batch
         if not queue.expiry_armed:
-            self._arm_expiry(queue, batch)
+            self.queues.arm_expiry(queue, batch)
         return batch
 
     def _lane(self, topic: TopicMetadata) -> Lane:
         """The lane of the topic; one without partitions, which lets nobody pass, as long as some wait for its metadata."""
         lane = self.lanes.get(topic.name)
         if lane is None or lane.partition_count != topic.partition_count:
-            sticky = StickyPartitions(self.settings.batch_size, self._random_31_bits) if lane is None else lane.sticky
+            sticky = self.sticky.begin() if lane is None else lane.sticky
             if lane is not None:
                 lane.partition_count = 0  # whoever still has it must look for the new one
             partition_count = 0 if self._is_waited_for(topic.name) else topic.partition_count
             lane = self.lanes[topic.name] = Lane(partition_count, sticky)
-            self._expect(topic.name)
+            self.sealing.expect(topic.name)
         return lane
-
-    def _expect(self, topic: str) -> None:
-        """Count the turn of a partition in the bytes that the records are expected to take on the wire."""
-        if self.settings.codec is not Codec.NONE and topic in self.lanes:
-            self.lanes[topic].sticky.ratio = self._ratios.on_the_wire(topic)
-
-    def _queue(self, partition: TopicPartition) -> PartitionQueue:
-        queue = self._queues.get(partition)
-        if queue is None:
-            queue = self._queues[partition] = PartitionQueue(partition)
-            self._topics.add(partition.topic)
-        return queue
 
     # -- the partition of a record without a key ------------------------------------------------------------------------
 
     def _queue_for(self, topic: TopicMetadata, partition: int | None, size: int, now: float) -> PartitionQueue:
         if partition is not None:
-            return self._queue(TopicPartition(topic.name, partition))
+            return self.queues.of(TopicPartition(topic.name, partition))
         sticky = self._lane(topic).sticky
         if not 0 <= sticky.partition < topic.partition_count:
-            self._switch(topic, sticky, now)
-        queue = self._queue(TopicPartition(topic.name, sticky.partition))
+            self.sticky.switch(topic, sticky, now)
+        queue = self.queues.of(TopicPartition(topic.name, sticky.partition))
         if (not queue.batches or not queue.batches[-1].has_room(size)) and sticky.appended(0, True):
-            self._switch(topic, sticky, now)  # rather than begin another batch there
-            queue = self._queue(TopicPartition(topic.name, sticky.partition))
+            self.sticky.switch(topic, sticky, now)  # rather than begin another batch there
+            queue = self.queues.of(TopicPartition(topic.name, sticky.partition))
         return queue
-
-    def _random_31_bits(self) -> int:
-        return int(self._random() * 0x80000000)
-
-    def _switch(self, topic: TopicMetadata, sticky: StickyPartition, now: float) -> int:
-        assert isinstance(sticky, StickyPartitions)
-        known = self._candidates.get(topic.name)
-        if known is None or known[0] is not topic or known[1] != self._metadata.version:
-            known = self._candidates[topic.name] = self._find_candidates(topic)
-        load = self._load(known, now) if self.settings.adaptive_partitioning and known.led else None
-        return sticky.switch(known.near or range(topic.partition_count), load)
-
-    def _find_candidates(self, topic: TopicMetadata) -> _Candidates:
-        led = near = [partition.index for partition in topic.partitions if partition.leader >= 0]
-        rack, nodes = self.settings.client_rack, self._metadata.nodes
-        if rack is not None:
-            leaders = [(index, nodes.get(topic.partitions[index].leader)) for index in led]
-            near = [index for index, leader in leaders if leader is not None and leader.rack == rack] or led
-        return _Candidates(topic, self._metadata.version, led, near)
-
-    def _load(self, candidates: _Candidates, now: float) -> PartitionLoad | None:
-        """The weights of the candidates (KIP-794); None while some partition was never used, as in Java."""
-        topic, _, led, near = candidates
-        known = self._loads.get(topic.name)
-        if known is not None and now - known[0] < _LOAD_MAX_AGE_S * (1 + len(near) / 1000):
-            return known[1]
-        load: PartitionLoad | None = None
-        if all(TopicPartition(topic.name, index) in self._queues for index in near):
-            usable = self._usable(topic, near, now)
-            if not usable:  # rather far away than to leaders that take nothing (KIP-1123)
-                usable, near = self._usable(topic, led, now), led
-            load = PartitionLoad.of(usable, some_left_out=len(usable) < len(near))
-        self._loads[topic.name] = (now, load)
-        return load
-
-    def _usable(self, topic: TopicMetadata, candidates: Sequence[int], now: float) -> list[tuple[int, int]]:
-        """The partitions whose leaders are not slow, and how many batches wait in each."""
-        slow = {node for node in self._slow_since if self._is_slow(node, now)}
-        queues = (
-            (index, self._queues.get(TopicPartition(topic.name, index)))
-            for index in candidates
-            if topic.partitions[index].leader not in slow
-        )
-        return [(index, 0 if queue is None else len(queue.batches)) for index, queue in queues]
-
-    def _is_slow(self, node: int, now: float) -> bool:
-        timeout = self.settings.availability_timeout_s
-        # With nothing ready it is not slow, whatever it was: else nothing would ever be sent there to find out.
-        return timeout > 0 and bool(self._ready.get(node)) and now - self._slow_since.get(node, now) > timeout
-
-    # -- where a queue belongs ----------------------------------------------------------------------------------------
-
-    def _place(self, queue: PartitionQueue, now: float) -> None:
-        """Put the queue where it belongs now; called after everything that may have changed that.
-
-        A queue that is there already keeps its turn: else the busiest partition would be the last one for ever.
-        """
-        place = self._place_of(queue, now)
-        if place is not queue.place:
-            if queue.place is not None:
-                del queue.place[queue]
-            queue.place = place
-            if place is not None:
-                place[queue] = None
-
-    def _hasten(self, queue: PartitionQueue, now: float) -> None:
-        """`_place`, where what happened can only have brought the queue nearer to its turn: one that is ready stays so."""
-        place = queue.place
-        if (
-            place is None
-            or place is self._waiting
-            or place is self._pausing
-            or place is self._blocked
-            or place is self._leaderless
-        ):
-            self._place(queue, now)
-
-    def _place_of(self, queue: PartitionQueue, now: float) -> OrderedDict[PartitionQueue, None] | None:
-        if not queue.batches:
-            return None
-        head = queue.batches[0]
-        if self._pause.until > now and self._may_fill(queue, head):
-            return self._pausing
-        leader = self._metadata.leader(*queue.partition)
-        due = self._due(queue, head, leader)
-        if due > now:
-            if not 0.0 < queue.timer <= due:
-                queue.timer = due
-                heapq.heappush(self._timers, (due, next(self._ordinals), queue))
-            return self._waiting
-        if leader is None:
-            return self._leaderless
-        if head.is_sealing or not self.sequences.may_drain(head):
-            return self._blocked
-        ready = self._ready.get(leader[0])
-        if ready is None:
-            ready = self._ready[leader[0]] = OrderedDict()
-        return ready
-
-    def _put(self, queue: PartitionQueue, place: OrderedDict[PartitionQueue, None]) -> None:
-        place[queue] = None
-        queue.place = place
-
-    def _due(self, queue: PartitionQueue, head: ProducerBatch, leader: tuple[int, int] | None) -> float:
-        """When the first batch may be sent; 0.0 for at once."""
-        if head.retry_at:
-            # A leader elected since the last attempt is worth an attempt now (KIP-951).
-            moved = leader is not None and leader[1] > head.leader_epoch >= 0
-            return 0.0 if moved else head.retry_at
-        if not queue.flying or not self._may_fill(queue, head):
-            return 0.0
-        return head.created_at + self.settings.linger_s
-
-    def _may_fill(self, queue: PartitionQueue, head: ProducerBatch) -> bool:
-        """Whether waiting could bring the first batch more records, and nobody minds."""
-        return len(queue.batches) == 1 and not head.is_full and not head.retry_at and not self._hurry
-
-    @property
-    def _hurry(self) -> bool:
-        """Whether nothing may linger: memory is short, or somebody waits for everything."""
-        return self._flushes > 0 or self._closing or self.pool.waiting > 0
-
-    def hurry(self, now: float) -> None:
-        """Make everything ready that only lingers, or waits for the end of a pause."""
-        for queue in [*self._waiting, *self._pausing]:
-            self._place(queue, now)
-        self._wake_sender()
-
-    def reroute(self, now: float) -> None:
-        """Place by the metadata that has just changed whatever depends on who leads, and forget the topics that they do."""
-        forgotten = self._topics - self._metadata.topics.keys()
-        if forgotten:
-            self._forget_idle(forgotten)
-        for queue in [
-            *(queue for ready in self._ready.values() for queue in ready),
-            *self._leaderless,
-            *(queue for queue in self._waiting if queue.batches and queue.batches[0].retry_at),
-        ]:
-            self._place(queue, now)
-
-    def _forget_idle(self, topics: Set[str]) -> None:
-        """Drop what is known of topics that nobody used for ``metadata_max_idle_ms``, and of which nothing is under way.
-
-        What `Sequences` must know to go on in their partitions stays.
-        """
-        queues = [queue for queue in self._queues.values() if queue.partition.topic in topics]
-        idle = topics - {queue.partition.topic for queue in queues if not queue.is_idle}
-        for queue in queues:
-            if queue.partition.topic in idle:
-                del self._queues[queue.partition]
-                self.sequences.forget(queue.partition)
-        for topic in topics & self.lanes.keys():
-            self.lanes[topic].partition_count = 0  # whoever comes must wait for the topic, behind those who do
-        for topic in idle:
-            self.lanes.pop(topic, None)
-            self._candidates.pop(topic, None)
-            self._loads.pop(topic, None)
-            self._ratios.forget(topic)
-            self._metrics.forget(topic)
-            self._topics.discard(topic)
-
-    def unblock(self, now: float) -> None:
-        """Place the blocked queues again: there is a producer id to number with."""
-        for queue in list(self._blocked):
-            self._place(queue, now)
-
-    def replace(self, partition: TopicPartition, now: float) -> None:
-        """Place one partition again: its sequences moved on."""
-        queue = self._queues.get(partition)
-        if queue is not None:
-            self._place(queue, now)
-
-    # -- the Sender's pauses ------------------------------------------------------------------------------------------
-
-    def worked(self, seconds: float, now: float) -> None:
-        """The Sender began to work at ``now``, and took so long; others may be owed a pause for that."""
-        self._pause.worked(seconds, now)
-
-    @property
-    def is_pausing(self) -> bool:
-        """Whether batches wait for the end of a pause, which is to be ended when nobody makes use of it."""
-        return bool(self._pausing)
-
-    def end_pause(self, now: float) -> None:
-        """Make ready what has waited for it."""
-        self._pause.end()
-        for queue in list(self._pausing):
-            self._place(queue, now)
 
     # -- batches out --------------------------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> None:
-        """Let the timers run out that are due, and the pause."""
-        if self._pausing and self._pause.until <= now:
-            self.end_pause(now)
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            due, _, queue = heapq.heappop(timers)
-            if queue.timer == due:
-                queue.timer = 0.0
-                self._place(queue, now)
-
-    def next_deadline(self) -> float | None:
-        """When something will be due: a linger, a backoff, an expiry, or the end of a pause."""
-        timer = self._timers[0][0] if self._timers else None
-        if self._pausing and (timer is None or self._pause.until < timer):
-            timer = self._pause.until
-        expiry = self._expiries[0][0] if self._expiries else None
-        if timer is None or expiry is None:
-            return timer if expiry is None else expiry
-        return min(timer, expiry)
-
-    def is_ready(self, node: int) -> bool:
-        """Whether the node leads a partition with something to send."""
-        return bool(self._ready.get(node))
-
-    def ready_nodes(self) -> list[int]:
-        """The nodes that lead a partition with something to send."""
-        return [node for node, ready in self._ready.items() if ready]
-
-    def leaderless_topics(self) -> Sequence[str]:
-        """The topics with something to send and no known leader for it, sorted."""
-        return sorted({queue.partition.topic for queue in self._leaderless}) if self._leaderless else ()
-
     def not_taken(self, node: int, now: float) -> None:
         """Note that the node cannot take any more, which counts against it if there is more."""
-        if self._ready.get(node):
-            self._slow_since.setdefault(node, now)
+        self.sticky.not_taken(node, now)
 
     def drain(self, node: int, max_size: int, now: float) -> list[ProducerBatch]:
         """The batches of the next request to this node: one of each ready partition in turn, up to ``max_size`` bytes.
 
         A batch that is larger than that travels alone; and there are some hundred of them at most. They are numbered and
-        on their way from here on; each of them comes back through exactly one of `complete`, `retry`, `split` and `fail`.
+        in flight from here on; each of them comes back through exactly one of `complete`, `retry`, `split` and `fail` of
+        the `Outcomes`.
         """
-        ready = self._ready.get(node)
+        queues, shapes = self.queues, self._shapes
         drained: list[ProducerBatch] = []
-        if not ready:
+        if not queues.is_ready(node):
             return drained
         total = 0
-        for _ in range(min(len(ready), _MOST_BATCHES)):
-            queue, _ = ready.popitem(last=False)
-            queue.place = None
-            if queue.shaped < len(self._shape):
-                self._cut(queue)
+        for queue in queues.turns(node, _MOST_BATCHES):
+            if shapes is not None:
+                shapes.cut(queue)
             head = queue.batches[0]
-            if not self.sequences.may_drain(head) or not self._seal(head):
-                self._put(queue, self._blocked)
+            if not self.sequences.may_drain(head) or not self.sealing.seal(head):
+                queues.block(queue)
                 continue
             if drained and total + head.size > max_size:
-                self._put(queue, ready)
-                ready.move_to_end(queue, last=False)
+                queues.give_turn_back(queue, node)
                 break
             total += head.size
             queue.batches.popleft()
-            queue.flying.append(head)
-            queue.shaped += head.attempts == 0
-            self._take_off(head, now)
+            queue.in_flight.append(head)
+            if shapes is not None:
+                shapes.drained(head)
+            self._mark_in_flight(head, now)
             drained.append(head)
             if queue.batches:
-                self._place(queue, now)
-        self._slow_since.pop(node, None)
+                queues.place(queue, now)
+        self.sticky.taken(node)
         return drained
 
-    def _take_off(self, batch: ProducerBatch, now: float) -> None:
+    def _mark_in_flight(self, batch: ProducerBatch, now: float) -> None:
         self.sequences.number(batch)
         leader = self._metadata.leader(*batch.partition)
         batch.leader_epoch = leader[1] if leader is not None else -1
-        batch.on_its_way = True
+        batch.is_in_flight = True
         batch.retry_at = 0.0
         if batch.attempts == 0:
             self._metrics.record_queue_time.observe(now - batch.created_at)
@@ -726,271 +372,14 @@ class RecordAccumulator:
         batch.attempts += 1
         batch.last_attempt_at = now
 
-    # -- compression --------------------------------------------------------------------------------------------------
-
-    def take_to_seal(self) -> list[ProducerBatch]:
-        """The batches that are to be compressed off the event loop; each comes back through `sealed`."""
-        if not self._to_seal:
-            return []
-        batches, self._to_seal = self._to_seal, []
-        return [batch for batch in batches if batch.is_open]  # some may have been given up since they were put here
-
-    def sealed(self, batch: ProducerBatch, encoded: EncodedBatch, now: float) -> None:
-        """A worker has compressed the batch."""
-        if batch.result.done:  # it expired meanwhile
-            batch.drop_bytes()
-            return
-        uncompressed = batch.size
-        batch.sealed(encoded)
-        self._compressed(batch, uncompressed)
-        self.replace(batch.partition, now)
-
-    def _is_for_worker(self, batch: ProducerBatch) -> bool:
-        return self.settings.codec is not Codec.NONE and batch.size >= self.settings.compression_threshold
-
-    def _seal_ahead(self, batch: ProducerBatch) -> None:
-        """Have a large batch compressed as soon as no record will join it."""
-        if batch.is_open and not batch.is_sealing and self._is_for_worker(batch):
-            batch.is_sealing = True
-            self._to_seal.append(batch)
-
-    def _seal(self, batch: ProducerBatch) -> bool:
-        """Fix the bytes of a batch now, or have a worker do it; returns whether they are fixed."""
-        if batch.encoded is not None:
-            return True
-        if batch.is_sealing:
-            return False
-        if self._is_for_worker(batch):
-            batch.is_sealing = True
-            self._to_seal.append(batch)
-            return False
-        uncompressed = batch.size
-        batch.seal(self.settings.codec, self.settings.compression_level)
-        self._compressed(batch, uncompressed)
-        return True
-
-    def _compressed(self, batch: ProducerBatch, uncompressed: int) -> None:
-        if self.settings.codec is Codec.NONE:
-            return
-        ratio = batch.size / uncompressed
-        self._ratios.observe(batch.partition.topic, ratio)
-        self._expect(batch.partition.topic)
-        self._metrics.compression_rate.observe(ratio)
-
-    # -- what became of them ------------------------------------------------------------------------------------------
-
-    def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
-        """The batch is in the log."""
-        self.sequences.acknowledged(batch, base_offset)
-        topic = self._metrics.topic(batch.partition.topic)
-        topic.largest_batch = max(topic.largest_batch, batch.size)
-        if batch.whole_in_doubt and self.sequences.idempotent:
-            self._dispel_doubt(batch)
-        if batch.given_up:
-            self._on_late(batch.partition, batch.count)
-        else:
-            self._metrics.records_delivered += batch.count
-            topic.record_send_total += batch.count
-            topic.byte_total += batch.size
-            self._tell(batch)
-            if batch.attempts > 1 and batch.encoded is not None and log_append_time_ms == batch.latest_timestamp:
-                # A broker that recognises a repeat answers with the batch's latest timestamp in this place, whoever
-                # stamps the records of the topic (UnifiedLog: the timestamp of the duplicate).
-                log_append_time_ms = -1
-            batch.result.succeed(base_offset, log_append_time_ms)
-        queue = self._queues[batch.partition]
-        if batch in queue.flying:
-            queue.flying.remove(batch)
-        batch.on_its_way = False
-        if queue.batches:
-            self._hasten(queue, now)
-        self._finish(batch)
-
-    def _dispel_doubt(self, part: ProducerBatch) -> None:
-        """A part was taken under the sequence of the whole, so the whole is not in the log, nor are the other parts."""
-        for other in self._queues[part.partition].batches:
-            if other.ordinal[0] != part.ordinal[0]:
-                break
-            if other.whole_in_doubt:
-                other.whole_in_doubt = False
-                other.possibly_written = other.attempts > 0
-
-    def fail(
-        self,
-        batch: ProducerBatch,
-        cause: KafkaError,
-        now: float,
-        *,
-        timed_out: bool = False,
-        record_errors: dict[int, str] | None = None,
-    ) -> None:
-        """The batch is given up; its records are told why."""
-        batch.on_its_way = False
-        if not batch.given_up:  # before its sequence is: the first reason is the one that a transaction tells
-            self._told_failed(batch, cause, timed_out, record_errors)
-        self.sequences.given_up(batch)
-        self._land(batch, now)
-        self._finish(batch)
-
-    def retry(self, batch: ProducerBatch, now: float) -> None:
-        """The batch goes back to where it was in its queue, to be sent again with the same bytes after a backoff."""
-        queue = self._queues[batch.partition]
-        if batch in queue.flying:
-            queue.flying.remove(batch)
-        batch.on_its_way = False
-        batch.retry_at = now + self.settings.retry_backoff.delay(batch.attempts - 1, self._random())
-        self._metrics.record_retry_total += batch.count
-        self._metrics.topic(batch.partition.topic).record_retry_total += batch.count
-        self._insert(queue, batch)
-        self._place(queue, now)
-
-    def split(self, batch: ProducerBatch, now: float) -> None:
-        """The broker found the batch too large: put smaller ones in its place (KIP-126, KAFKA-19479)."""
-        assert batch.encoded is not None
-        queue = self._queues[batch.partition]
-        parts = divided_by_size(batch, batch.encoded.uncompressed_size // 2)
-        if self.settings.codec is not Codec.NONE:
-            self._ratios.reset(batch.partition.topic, batch.encoded.size / batch.encoded.uncompressed_size)
-            self._expect(batch.partition.topic)
-        self._metrics.batch_split_total += 1
-        self.sequences.split(batch, parts)
-        if batch in queue.flying:
-            queue.flying.remove(batch)
-        batch.on_its_way = False
-        self._replace_by(queue, batch, parts)
-        self._place(queue, now)
-
-    def _replace_by(self, queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-        """Put the parts of a batch into the queue, in which it is not any more."""
-        # From here on each part owns its share of what the whole had reserved.
-        spare = batch.hand_over() - sum(part.reserved for part in parts)
-        if spare > 0:
-            self.pool.release(spare)
-        else:
-            self.pool.free += spare  # the headers of the parts; a debt of some bytes until they are done
-        for waiter in batch.flush_waiters or ():
-            waiter.remaining += len(parts) - 1
-        for part in parts:
-            part.possibly_written = part.whole_in_doubt = batch.possibly_written
-            part.flush_waiters = list(batch.flush_waiters) if batch.flush_waiters else None
-            self._incomplete[part] = None
-            self._insert(queue, part)
-            self._seal_ahead(part)
-        batch.flush_waiters = None
-        self._incomplete.pop(batch, None)
-        batch.result.split(
-            [part.result for part in parts], list(accumulate((each.count for each in parts[:-1]), initial=0))
-        )
-        batch.drop_bytes()
-
-    def _cut(self, queue: PartitionQueue) -> None:
-        """Give the first batches the shape by which the broker can tell who wrote them."""
-        head = queue.batches[0]
-        if head.base_sequence >= 0 or head.is_sealing:  # it has left in its shape, or a worker has it
-            return
-        if head.count > self._shape[queue.shaped]:
-            if head.builder is not None:
-                head.close()
-            queue.batches.popleft()
-            self._replace_by(queue, head, divided_by_count(head, self._shape[queue.shaped :]))
-
-    def expire(self, now: float) -> list[ProducerBatch]:
-        """The batches whose delivery timeout is over; those in the queues are taken out of them.
-
-        The caller tells each one's records through `give_up`.
-        """
-        expired: list[ProducerBatch] = []
-        expiries = self._expiries
-        timeout = self.settings.delivery_timeout_s
-        while expiries and expiries[0][0] <= now:
-            _, _, queue = heapq.heappop(expiries)
-            queue.expiry_armed = False
-            for batch in queue.flying:
-                if not batch.given_up and batch.created_at + timeout <= now:
-                    batch.given_up = True
-                    expired.append(batch)
-            while queue.batches and queue.batches[0].created_at + timeout <= now:
-                expired.append(queue.batches.popleft())
-            oldest = queue.oldest
-            if oldest is not None:
-                self._arm_expiry(queue, oldest)
-            self._place(queue, now)
-        return expired
-
-    def give_up(self, batch: ProducerBatch, cause: KafkaError, now: float, *, timed_out: bool) -> None:
-        """Tell the records of an expired batch. One that is on its way keeps its memory until it is answered."""
-        if batch.on_its_way:
-            self._told_failed(batch, cause, timed_out, None)
-            batch.given_up = True
-        else:
-            self.fail(batch, cause, now, timed_out=timed_out)
-
-    def _arm_expiry(self, queue: PartitionQueue, oldest: ProducerBatch) -> None:
-        queue.expiry_armed = True
-        deadline = oldest.created_at + self.settings.delivery_timeout_s
-        heapq.heappush(self._expiries, (deadline, next(self._ordinals), queue))
-
-    def _insert(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        at = 0
-        for waiting in queue.batches:
-            if waiting.ordinal > batch.ordinal:
-                break
-            at += 1
-        queue.batches.insert(at, batch)
-
-    def _told_failed(
-        self, batch: ProducerBatch, cause: KafkaError, timed_out: bool, record_errors: dict[int, str] | None
-    ) -> None:
-        self._metrics.topic(batch.partition.topic).record_error_total += batch.count
-        failure = batch.failure(cause, timed_out=timed_out, record_errors=record_errors)
-        if failure.possibly_written:
-            self._metrics.records_unknown += batch.count
-        else:
-            self._metrics.records_failed += batch.count
-        self._tell(batch)
-        batch.result.fail(failure)
-        if self._transaction is not None:
-            self._transaction.batch_failed(cause)
-
-    def _tell(self, batch: ProducerBatch) -> None:
-        """Everything that follows from the records' outcome being known, but the outcome itself."""
-        self._incomplete.pop(batch, None)
-        waiters, batch.flush_waiters = batch.flush_waiters, None
-        for waiter in waiters or ():
-            waiter.one_less()
-
-    def _land(self, batch: ProducerBatch, now: float) -> None:
-        queue = self._queues[batch.partition]
-        if batch in queue.flying:
-            queue.flying.remove(batch)
-        batch.on_its_way = False
-        self._place(queue, now)
-
-    def _finish(self, batch: ProducerBatch) -> None:
-        reserved = batch.hand_over()
-        batch.drop_bytes()
-        self.pool.release(reserved)
-        if self._transaction is not None:
-            self._transaction.batch_settled()
-
     # -- everything ---------------------------------------------------------------------------------------------------
 
     @property
-    def has_incomplete(self) -> bool:
-        """Whether any record waits for its outcome."""
-        return bool(self._incomplete)
-
-    @property
     def has_unsettled(self) -> bool:
-        """Whether any batch is here or on its way, its records told or not."""
-        return bool(self._incomplete) or any(queue.batches or queue.flying for queue in self._queues.values())
-
-    def fail_undrained(self, cause: KafkaError, now: float) -> None:
-        """Give up what has never left; what has goes on until its fate is known."""
-        for queue in list(self._queues.values()):
-            for batch in [each for each in queue.batches if each.base_sequence < 0]:
-                queue.batches.remove(batch)
-                self.fail(batch, cause, now)
+        """Whether any batch is here or in flight, with or without an outcome."""
+        return bool(self._incomplete) or any(
+            queue.batches or queue.in_flight for queue in self.queues.by_partition.values()
+        )
 
     @property
     def pending_records(self) -> int:
@@ -1002,51 +391,51 @@ class RecordAccumulator:
         """When the oldest batch without an outcome was begun."""
         return min((batch.created_at for batch in self._incomplete), default=None)
 
-    def incomplete(self) -> Iterator[ProducerBatch]:
-        """The batches whose records wait for their outcome, in the order of each partition."""
-        yield from sorted(self._incomplete, key=lambda batch: batch.ordinal)
-
     def begin_flush(self, on_done: Callable[[], object], now: float) -> FlushWaiter:
         """Call ``on_done`` when everything that is accepted now has an outcome; nothing lingers until `end_flush`."""
-        self._flushes += 1
-        batches = list(self._incomplete)
-        waiter = FlushWaiter(len(batches), on_done)
-        if not batches:
-            on_done()
-            return waiter
-        for batch in batches:  # flushes that ran out of time leave themselves behind, until the next one passes
-            others = [each for each in batch.flush_waiters if not each.is_over] if batch.flush_waiters else []
-            batch.flush_waiters = [*others, waiter]
-        self.hurry(now)
+        self.queues.hurries += 1
+        waiter = self.outcomes.call_when_complete(on_done)
+        if waiter.remaining:
+            self.hurry(now)
         return waiter
 
     def end_flush(self, waiter: FlushWaiter) -> None:
         """The flush is over, or was cancelled."""
-        self._flushes -= 1
+        self.queues.hurries -= 1
         waiter.is_over = True
 
     def close(self, now: float) -> None:
-        """Take no more; those who wait for memory are told so. What was accepted is still to be sent, at once."""
-        self._closing = True
+        """Take no more; those who wait for memory fail with PoolClosed. What was accepted is still to be sent, at once."""
+        self.queues.hurries += 1
         self.pool.close()
         self.hurry(now)
 
-    def fail_all(self, cause: KafkaError, now: float, *, timed_out: bool = False) -> None:
-        """Give up everything that has no outcome yet."""
-        batches = list(self.incomplete())
-        told: list[ProducerBatch] = []
-        for batch in batches:  # first of all, as a bug may be the cause, and what follows may raise on its account
-            if batch in self._incomplete:  # the failure of another one may have ended a transaction, and so this one
-                told.append(batch)
-                batch.given_up = True  # first: what it ends may give up this one, too
-                self._told_failed(batch, cause, timed_out, None)
-        for batch in told:
-            if batch.on_its_way:
-                continue
-            queue = self._queues[batch.partition]
-            if batch in queue.batches:
-                queue.batches.remove(batch)
-            self.fail(batch, cause, now)
+    def hurry(self, now: float) -> None:
+        """Have everything sent that only lingers, or waits for the end of a pause."""
+        self.queues.hurry(now)
+        self._wake_sender()
 
+    def reroute(self, now: float) -> None:
+        """Take the metadata into account that have just changed: who leads, and which topics are forgotten."""
+        forgotten = self.queues.topics_besides(self._metadata.topics.keys())
+        if forgotten:
+            self._forget_idle(forgotten)
+        self.queues.reroute(now)
 
-__all__ += ["PoolClosed"]
+    def _forget_idle(self, topics: Set[str]) -> None:
+        """Drop what is known of topics that nobody used for ``metadata_max_idle_ms``, and of which nothing is under way.
+
+        What `Sequences` must know to go on in their partitions stays.
+        """
+        idle, partitions = self.queues.forget_idle(topics)
+        for partition in partitions:
+            self.sequences.forget(partition)
+            if self._shapes is not None:
+                self._shapes.forget(partition)
+        for topic in topics & self.lanes.keys():
+            self.lanes[topic].partition_count = 0  # whoever comes must wait for the topic, behind those who do
+        for topic in idle:
+            self.lanes.pop(topic, None)
+            self.sticky.forget(topic)
+            self.sealing.forget(topic)
+            self._metrics.forget(topic)

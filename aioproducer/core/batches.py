@@ -1,7 +1,7 @@
 """One batch of records for one partition, from its first record to its outcome (Java's ProducerBatch).
 
 A batch is open while records may join it, sealed once its bytes are fixed (closed and compressed), and done once its
-outcome was told. The bytes of a sealed batch do not change as long as anybody refers to them: a socket may still be
+outcome is known. The bytes of a sealed batch do not change as long as anybody refers to them: a socket may still be
 reading them long after the batch expired (KAFKA-19012).
 """
 
@@ -39,10 +39,9 @@ class FlushWaiter:
 class ProducerBatch(OpenBatch):
     """Records that travel together.
 
-    ``on_its_way``: between the moment its bytes were handed to a connection and the answer. ``possibly_written``: an
+    ``is_in_flight``: between the moment its bytes were handed to a connection and the answer. ``possibly_written``: an
     attempt left this process and was not refused for certain. ``whole_in_doubt``: so it is, if at all, as a part of the
-    batch that it was split from. ``given_up``: its records were told that it failed while it was on its way; it only
-    waits for the answer.
+    batch that it was split from. ``given_up``: its deliveries failed while it was in flight; it only waits for the answer.
     """
 
     __slots__ = (
@@ -54,10 +53,10 @@ class ProducerBatch(OpenBatch):
         "encoded",
         "flush_waiters",
         "given_up",
+        "is_in_flight",
         "is_sealing",
         "last_attempt_at",
         "leader_epoch",
-        "on_its_way",
         "ordinal",
         "partition",
         "possibly_written",
@@ -81,7 +80,7 @@ class ProducerBatch(OpenBatch):
         self.last_attempt_at = created_at
         self.retry_at = 0.0
         self.leader_epoch = -1
-        self.on_its_way = False
+        self.is_in_flight = False
         self.possibly_written = False
         self.whole_in_doubt = False
         self.given_up = False
@@ -126,7 +125,7 @@ class ProducerBatch(OpenBatch):
         return builder.size if builder is not None and builder.count else 0
 
     def hand_over(self) -> int:
-        """Answer what the batch holds of the BufferPool; it is the caller's from here on."""
+        """Return what the batch holds of the BufferPool; it is the caller's from here on."""
         reserved, self._reserved = self.reserved, 0
         return reserved
 
@@ -144,12 +143,9 @@ class ProducerBatch(OpenBatch):
         self.drop_builder()
         self.is_sealing = False
 
-    def seal(self, codec: Codec, level: int | None) -> float:
-        """Close and compress at once; returns the compression ratio."""
-        builder = self.close()
-        uncompressed = builder.size
-        self.sealed(encode_batch(builder, codec, level))
-        return self.size / uncompressed
+    def seal(self, codec: Codec, level: int | None) -> None:
+        """Close and compress at once."""
+        self.sealed(encode_batch(self.close(), codec, level))
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
@@ -177,7 +173,7 @@ class ProducerBatch(OpenBatch):
         return BatchFailure(
             self.partition,
             cause,
-            self.possibly_written or self.on_its_way,
+            self.possibly_written or self.is_in_flight,
             timed_out,
             self.undelivered(),
             record_errors or {},
@@ -199,7 +195,7 @@ class ProducerBatch(OpenBatch):
         self.drop_builder()
 
     def __repr__(self) -> str:
-        state = "open" if self.is_open else "on its way" if self.on_its_way else "sealed"
+        state = "open" if self.is_open else "in flight" if self.is_in_flight else "sealed"
         what = f"{self.partition}: {self.count} records, {self.size} bytes, {state}, {self.attempts} attempts"
         if self.base_sequence >= 0:
             what += f", sequence {self.base_sequence} of {self.producer_id}/{self.producer_epoch}"

@@ -72,7 +72,7 @@ class Numbered(Protocol):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    on_its_way: bool
+    is_in_flight: bool
     possibly_written: bool
 
     @property
@@ -161,7 +161,7 @@ class _Partition:
     def may_bump(self) -> bool:
         """Whether the new epoch may begin now (rule 6)."""
         return self.bump_from is not None and all(
-            self.is_beyond_repair(batch.base_sequence) and not batch.on_its_way for batch in self.numbered
+            self.is_beyond_repair(batch.base_sequence) and not batch.is_in_flight for batch in self.numbered
         )
 
     @property

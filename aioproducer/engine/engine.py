@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, cast
 import anyio
 import anyio.abc
 
-from aioproducer.accumulator.accumulator import AccumulatorSettings, RecordAccumulator
+from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.accumulator.buffer_pool import BufferPool
+from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.sequences import Sequences
@@ -148,7 +149,7 @@ class Engine(Lifetime):
 
     def _make_shared(self, random: Random) -> SharedAcknowledgements:
         return SharedAcknowledgements(
-            self.accumulator,
+            self.accumulator.outcomes,
             self.client,
             retry_backoff(self.config),
             self.config.request_timeout_ms / 1000,
@@ -240,7 +241,7 @@ class Engine(Lifetime):
         super()._die(cause)
 
     def _give_up(self, error: ProducerDied) -> None:
-        self.accumulator.fail_all(error, self.loop.time())
+        self.accumulator.outcomes.fail_all(error, self.loop.time())
         if self.transactions is not None:
             self.transactions.close(error)
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from aioproducer.accumulator.accumulator import RecordAccumulator
+from aioproducer.accumulator.outcomes import Outcomes
 from aioproducer.config import ProducerConfig
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.sequences import Sequences
@@ -42,7 +42,7 @@ class ProduceAnswers:
     def __init__(
         self,
         config: ProducerConfig,
-        accumulator: RecordAccumulator,
+        outcomes: Outcomes,
         client: NetworkClient,
         sequences: Sequences,
         metrics: ProducerMetrics,
@@ -50,7 +50,7 @@ class ProduceAnswers:
         shared: SharedAcknowledgements | None = None,
     ) -> None:
         self._config = config
-        self._accumulator = accumulator
+        self._outcomes = outcomes
         self._client = client
         self._sequences = sequences
         self._metrics = metrics
@@ -76,7 +76,7 @@ class ProduceAnswers:
                 self._take_one(node, batch, each, answer, now)
         elif answer is None:  # acks=0: the bytes are on their way, and more will never be known
             for batch in batches:
-                self._accumulator.complete(batch, -1, -1, now)
+                self._outcomes.complete(batch, -1, -1, now)
         else:
             error = answer if isinstance(answer, KafkaError) else ProtocolError(f"Broker {node} answered {answer!r}.")
             for batch in batches:
@@ -89,7 +89,7 @@ class ProduceAnswers:
         if error.retriable or isinstance(error, ProtocolError):
             self._send_again(batch, error, now)
         else:
-            self._accumulator.fail(batch, error, now)
+            self._outcomes.fail(batch, error, now)
 
     def _take_one(
         self, node: int, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse, now: float
@@ -113,7 +113,7 @@ class ProduceAnswers:
         if self._shared is not None and self._transactions is not None and self._transactions.is_shared:
             self._shared.acknowledged(batch, base_offset, log_append_time_ms, now)
         else:
-            self._accumulator.complete(batch, base_offset, log_append_time_ms, now)
+            self._outcomes.complete(batch, base_offset, log_append_time_ms, now)
 
     # -- refusals -----------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class ProduceAnswers:
             batch.count,
             batch.size,
         )
-        self._accumulator.split(batch, refusal.now)
+        self._outcomes.split(batch, refusal.now)
 
     def renumber(self, refusal: _Refusal) -> None:
         """The broker's view of the sequence differs: a new number, unless the batch could be doubled under one."""
@@ -142,7 +142,7 @@ class ProduceAnswers:
         if batch.whole_in_doubt or forgotten:
             # The broker forgot what would tell a repeat from news, or knows the batch as a part of a larger one only: under
             # a new number a lost answer's batch would double.
-            self._accumulator.fail(batch, error, now)
+            self._outcomes.fail(batch, error, now)
         elif self._transactions is not None:
             self._renumber_in_transaction(refusal, self._transactions)
         elif self._sequences.idempotent:
@@ -159,7 +159,7 @@ class ProduceAnswers:
         elif self._shared is not None and transactions.is_shared and is_gap:
             self._shared.unexpected(batch, error, now)
         else:
-            self._accumulator.fail(batch, error, now)
+            self._outcomes.fail(batch, error, now)
 
     def renew_id(self, refusal: _Refusal) -> None:
         """Send it under another producer id, if it is certainly not in the log: else it would be doubled."""
@@ -178,7 +178,7 @@ class ProduceAnswers:
     def fail(self, refusal: _Refusal) -> None:
         """Give it up, with what the broker says of single records."""
         errors = refusal.answer.record_errors
-        self._accumulator.fail(
+        self._outcomes.fail(
             refusal.batch,
             _named(refusal.batch, refusal.error),
             refusal.now,
@@ -187,10 +187,10 @@ class ProduceAnswers:
 
     def _send_again(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         if batch.given_up or batch.attempts > self._config.retries or self._config.acks == 0:
-            self._accumulator.fail(batch, error, now)
+            self._outcomes.fail(batch, error, now)
         else:
             logger.debug("%r is sent again: %s", batch, error)
-            self._accumulator.retry(batch, now)
+            self._outcomes.retry(batch, now)
 
     # -- what an answer tells besides ---------------------------------------------------------------------------------
 

@@ -90,6 +90,8 @@ class Sender:
         self._shared = shared
         self._transactions = transactions
         self._accumulator = accumulator
+        self._queues = accumulator.queues
+        self._outcomes = accumulator.outcomes
         self._pool = accumulator.pool
         self._client = client
         self._sequences = sequences
@@ -99,7 +101,7 @@ class Sender:
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._retry_backoff = retry_backoff(config)
         self._loop = asyncio.get_running_loop()
-        self._answers = ProduceAnswers(config, accumulator, client, sequences, metrics, transactions, shared)
+        self._answers = ProduceAnswers(config, self._outcomes, client, sequences, metrics, transactions, shared)
         self._compressor = Compressor(codec, config.compression_level)
         self._wakeup: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -120,11 +122,6 @@ class Sender:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether the Sender was woken and has not run yet: who appends in a tight loop should let it."""
-        return self._awake
-
     async def run(self) -> None:
         """Send until cancelled.
 
@@ -137,10 +134,10 @@ class Sender:
                     if self._failure is not None:
                         raise self._failure
                     self._work(helpers)
-                    if self._accumulator.is_pausing:
+                    if self._queues.is_pausing:
                         await self._pause()
                     else:
-                        await self._sleep(self._accumulator.next_deadline())
+                        await self._sleep(self._queues.next_deadline())
         finally:
             self._stop_alarm()
             self._compressor.close()
@@ -149,7 +146,7 @@ class Sender:
         now, began = self._loop.time(), time.perf_counter()
         self._late_at = began + _LONG_ROUND_S
         self._round(helpers)
-        self._accumulator.worked(time.perf_counter() - began, now)
+        self._queues.worked(time.perf_counter() - began, now)
 
     async def _pause(self) -> None:
         """Let others run; where nobody puts anything in any more, or waits for what comes back, the pause is over."""
@@ -158,7 +155,7 @@ class Sender:
             await asyncio.sleep(0)
             if self._awake or self._pool.free != free:
                 return
-        self._accumulator.end_pause(self._loop.time())
+        self._queues.end_pause(self._loop.time())
 
     async def _sleep(self, deadline: float | None) -> None:
         if self._awake:
@@ -189,20 +186,20 @@ class Sender:
 
     def _round(self, helpers: anyio.abc.TaskGroup) -> None:
         now = self._loop.time()
-        accumulator, client = self._accumulator, self._client
+        accumulator, queues, client = self._accumulator, self._queues, self._client
         if client.metadata.version != self._metadata_version:
             self._metadata_version = client.metadata.version
             accumulator.reroute(now)
-        accumulator.tick(now)
-        for batch in accumulator.expire(now):
+        queues.tick(now)
+        for batch in queues.expire(now):
             self._expire(batch, now)
         if self._sequences.idempotent:  # after the expiry: it may leave doubts that nothing else would wake us for
             self._settle_sequences(helpers, now)
-        for topic in accumulator.leaderless_topics():
+        for topic in queues.leaderless_topics():
             client.request_update(topic)
-        for node in accumulator.ready_nodes():
+        for node in queues.ready_nodes():
             self._send_to(node, now)
-        for batch in accumulator.take_to_seal():
+        for batch in accumulator.sealing.take_to_seal():
             helpers.start_soon(self._seal, batch, batch.close())
         if self._shared is not None:
             for topic in self._shared.to_ask():
@@ -215,25 +212,25 @@ class Sender:
         attempts = f"{batch.attempts} attempt(s)" if batch.attempts else "it never left"
         cause = KafkaTimeoutError(f"delivery_timeout_ms ({seconds:g} s) is over; {attempts}.{reason}")
         cause.__cause__ = waited_for
-        self._accumulator.give_up(batch, cause, now, timed_out=True)
+        self._outcomes.give_up(batch, cause, now, timed_out=True)
 
     async def _seal(self, batch: ProducerBatch, builder: RecordBatchBuilder) -> None:
         encoded = await self._compressor.encode(builder)
-        self._accumulator.sealed(batch, encoded, self._loop.time())
+        self._accumulator.sealing.sealed(batch, encoded, self._loop.time())
         self.wake()
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def _send_to(self, node: int, now: float) -> None:
-        client, accumulator = self._client, self._accumulator
-        while accumulator.is_ready(node):
+        client, accumulator, queues = self._client, self._accumulator, self._queues
+        while queues.is_ready(node):
             if not client.can_send(node):
                 accumulator.not_taken(node, now)
                 return
             batches = accumulator.drain(node, self._config.max_request_size, now)
             if batches:
                 self._send(node, batches, now)
-            if accumulator.is_ready(node) and time.perf_counter() > self._late_at:
+            if queues.is_ready(node) and time.perf_counter() > self._late_at:
                 self.wake()  # the rest goes out in the next round, after everybody else's turn
                 return
 
@@ -242,7 +239,7 @@ class Sender:
             version = self._version_for(node)
         except UnsupportedVersion as error:
             for batch in batches:
-                self._accumulator.fail(batch, error, now)
+                self._outcomes.fail(batch, error, now)
             self.wake()  # what they leave of their sequences is settled in the next round
             return
         topics: dict[str, TopicProduceData] = {}
@@ -284,7 +281,7 @@ class Sender:
             except Exception as error:  # a bug of ours; raised here it would reach the connection only, which logs it
                 self._failure = error
             self.wake()
-            self._accumulator.worked(time.perf_counter() - began, now)
+            self._queues.worked(time.perf_counter() - began, now)
 
         self._client.send(
             node,
@@ -311,7 +308,7 @@ class Sender:
 
     def _settle_sequences(self, helpers: anyio.abc.TaskGroup, now: float) -> None:
         epoch = self._sequences.epoch
-        self._sequences.settle(lambda partition: self._accumulator.replace(partition, now))
+        self._sequences.settle(lambda partition: self._queues.place_again(partition, now))
         if self._sequences.epoch != epoch:
             logger.info("The producer epoch is %d now, after %d", self._sequences.epoch, epoch)
         if self._sequences.needs_producer_id and not self._asking_for_producer_id:
@@ -338,7 +335,7 @@ class Sender:
                 else:
                     if response.error_code == ErrorCode.NONE:
                         self._sequences.set_producer_id(response.producer_id, response.producer_epoch)
-                        self._accumulator.unblock(self._loop.time())
+                        self._queues.unblock(self._loop.time())
                         return
                     refused = broker_error(response.error_code)
                     if not refused.retriable:
@@ -352,7 +349,7 @@ class Sender:
     def _refuse(self, error: KafkaError) -> None:
         """Nothing can be numbered: tell those who wait now, and go on asking for those who come."""
         logger.error("No producer id, so nothing can be sent with enable_idempotence=True: %s", error)
-        self._accumulator.fail_all(error, self._loop.time())
+        self._outcomes.fail_all(error, self._loop.time())
 
 
 def _check_producer_id(response: InitProducerIdResponse) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
-from aioproducer.accumulator.accumulator import PoolClosed
+from aioproducer.accumulator.buffer_pool import PoolClosed
 from aioproducer.arguments import checked_topic
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import TopicMetadata

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from aioproducer.accumulator.accumulator import PoolClosed
+from aioproducer.accumulator.buffer_pool import PoolClosed
 from aioproducer.arguments import check_plain_hook
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import TopicMetadata

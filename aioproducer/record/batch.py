@@ -101,13 +101,6 @@ class EncodedBatch:
             header = self._header = self._make_header()
         return header, self._body
 
-    @property
-    def last_sequence(self) -> int:
-        """The sequence number of the last record, -1 without one; after 2**31 - 1 they go on with 0."""
-        if self.base_sequence < 0:
-            return NO_SEQUENCE
-        return (self.base_sequence + self.count - 1) & 0x7FFF_FFFF
-
     def read_records(self) -> list[Record]:
         """The records again, as values, with offsets from 0: for a split into smaller batches, or to hand them back."""
         body = decompress(self.codec, self._body, max_size=self.uncompressed_size - BATCH_OVERHEAD)

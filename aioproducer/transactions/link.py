@@ -289,7 +289,7 @@ class Transactions:
     def release(self) -> None:
         """Let them leave again."""
         self._let_go()
-        self._accumulator.unblock(self._loop.time())
+        self._accumulator.queues.unblock(self._loop.time())
         self._wake_sender()
 
     def _let_go(self) -> None:
@@ -330,24 +330,24 @@ class Transactions:
         """Batches for these may be drained now."""
         now = self._loop.time()
         for partition in partitions:
-            self._accumulator.replace(partition, now)
+            self._accumulator.queues.place_again(partition, now)
         self._wake_sender()
 
     def producer_id_changed(self, producer_id: int, epoch: int) -> None:
         """All sequences begin at 0, under this id and epoch."""
         self._sequences.set_producer_id(producer_id, epoch)
-        self._accumulator.unblock(self._loop.time())
+        self._accumulator.queues.unblock(self._loop.time())
         self._wake_sender()
 
     def drop_undrained(self, error: KafkaError) -> None:
         """Batches that never left fail; those that did go on until their fate is known."""
         self._on_shut()
-        self._accumulator.fail_undrained(error, self._loop.time())
+        self._accumulator.outcomes.fail_undrained(error, self._loop.time())
 
     def fail_all(self, error: KafkaError) -> None:
         """Nothing will be sent any more."""
         self._on_shut()
-        self._accumulator.fail_all(error, self._loop.time())
+        self._accumulator.outcomes.fail_all(error, self._loop.time())
 
 
 def _late(operation: Operation) -> KafkaTimeoutError:

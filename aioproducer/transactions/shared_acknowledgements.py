@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from aioproducer.accumulator.accumulator import RecordAccumulator
+from aioproducer.accumulator.outcomes import Outcomes
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.transactions.sharing import Ownership, SharedWrites, shared_partition
@@ -45,7 +45,7 @@ class SharedAcknowledgements:
 
     def __init__(
         self,
-        accumulator: RecordAccumulator,
+        outcomes: Outcomes,
         client: NetworkClient,
         backoff: ExponentialBackoff,
         timeout_s: float,
@@ -54,7 +54,7 @@ class SharedAcknowledgements:
         wake: Callable[[], object],
     ) -> None:
         self.writes = SharedWrites()
-        self._accumulator = accumulator
+        self._outcomes = outcomes
         self._client = client
         self._backoff = backoff
         self._timeout_s = timeout_s
@@ -76,7 +76,7 @@ class SharedAcknowledgements:
             self._wake()
         elif whose is Ownership.OWN:
             self.writes.count(batch.partition, base_offset, batch.count)
-            self._accumulator.complete(batch, base_offset, log_append_time_ms, now)
+            self._outcomes.complete(batch, base_offset, log_append_time_ms, now)
         else:
             if base_offset >= 0:  # somebody else's batch has its sequence
                 batch.possibly_written = False
@@ -87,7 +87,7 @@ class SharedAcknowledgements:
         self._refuse(batch, f"the broker had another sequence before it ({error})", now)
 
     def _refuse(self, batch: ProducerBatch, how: str, now: float) -> None:
-        self._accumulator.fail(batch, shared_partition(batch.partition, how), now)
+        self._outcomes.fail(batch, shared_partition(batch.partition, how), now)
 
     def to_ask(self) -> Iterator[str]:
         """The topics about which `ask` is to be run, once each."""

@@ -25,7 +25,7 @@ def test_others_get_as_much_time_as_the_work_took_from_its_end_on() -> None:
 
 
 def test_work_within_a_pause_takes_nothing_from_it_and_is_owed_as_well() -> None:
-    """Answers come while others have their turn."""
+    """Returns come while others have their turn."""
     pause = Pause()
     pause.worked(0.02, 10.0)
 

@@ -28,7 +28,7 @@ class Batch:
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = NO_SEQUENCE
-    on_its_way: bool = False
+    is_in_flight: bool = False
     possibly_written: bool = False
     history: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
 
@@ -48,12 +48,12 @@ def drain(sequences: Sequences, *batches: Batch) -> None:
     for batch in batches:
         assert sequences.may_drain(batch), batch
         sequences.number(batch)
-        batch.on_its_way = True
+        batch.is_in_flight = True
 
 
 def acknowledge(sequences: Sequences, *batches: Batch) -> None:
     for batch in batches:
-        batch.on_its_way = False
+        batch.is_in_flight = False
         sequences.acknowledged(batch, 0)
 
 
@@ -107,7 +107,7 @@ def test_a_retry_keeps_its_sequence_and_only_the_oldest_is_drained(sequences: Se
     warm_up(sequences)
     first, second = Batch(), Batch()
     drain(sequences, first, second)
-    first.on_its_way = second.on_its_way = False
+    first.is_in_flight = second.is_in_flight = False
 
     assert not sequences.may_drain(second)
     drain(sequences, first)
@@ -122,7 +122,7 @@ def test_the_sequence_of_a_refused_last_batch_is_taken_back(sequences: Sequences
     warm_up(sequences)
     refused, next_one = Batch(count=10), Batch()
     drain(sequences, refused)
-    refused.on_its_way = False
+    refused.is_in_flight = False
 
     sequences.given_up(refused)
     drain(sequences, next_one)
@@ -136,12 +136,12 @@ def test_a_hole_that_a_refused_batch_leaves_is_closed_by_a_new_epoch(sequences: 
     warm_up(sequences)
     refused, behind = Batch(), Batch(count=4)
     drain(sequences, refused, behind)
-    refused.on_its_way = False
+    refused.is_in_flight = False
 
     sequences.given_up(refused)
     assert settle(sequences) == [], "not while a batch of the partition is on its way (rule 6)"
     assert not sequences.may_drain(Batch())
-    behind.on_its_way = False
+    behind.is_in_flight = False
     sequences.unexpected(behind, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
     assert settle(sequences) == [ORDERS]
@@ -154,7 +154,7 @@ def test_who_is_told_that_a_partition_moved_on_may_drain_it_at_once(sequences: S
     warm_up(sequences)
     refused, behind = Batch(), Batch()
     drain(sequences, refused, behind)
-    refused.on_its_way = behind.on_its_way = False
+    refused.is_in_flight = behind.is_in_flight = False
     sequences.given_up(refused)
     answers: list[bool] = []
 
@@ -167,7 +167,7 @@ def test_a_batch_in_doubt_holds_back_new_ones_until_those_behind_it_are_answered
     warm_up(sequences)
     doubtful, behind = Batch(), Batch()
     drain(sequences, doubtful, behind)
-    doubtful.on_its_way, doubtful.possibly_written = False, True
+    doubtful.is_in_flight, doubtful.possibly_written = False, True
 
     sequences.given_up(doubtful)
 
@@ -185,7 +185,7 @@ def test_a_batch_in_doubt_with_nothing_behind_it_ends_the_epoch(sequences: Seque
     warm_up(sequences)
     doubtful = Batch()
     drain(sequences, doubtful)
-    doubtful.on_its_way, doubtful.possibly_written = False, True
+    doubtful.is_in_flight, doubtful.possibly_written = False, True
 
     sequences.given_up(doubtful)
 
@@ -201,7 +201,7 @@ def test_a_batch_refused_behind_one_in_doubt_ends_the_epoch_and_goes_first_in_th
     drain(sequences, doubtful, behind, last)
     doubtful.possibly_written = True
     for batch in (doubtful, behind, last):
-        batch.on_its_way = False
+        batch.is_in_flight = False
     sequences.given_up(doubtful)
 
     sequences.unexpected(last, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
@@ -216,7 +216,7 @@ def test_an_unexpected_sequence_behind_a_batch_that_is_retried_is_only_retried(s
     warm_up(sequences)
     first, second = Batch(), Batch()
     drain(sequences, first, second)
-    first.on_its_way = second.on_its_way = False
+    first.is_in_flight = second.is_in_flight = False
 
     sequences.unexpected(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
@@ -228,7 +228,7 @@ def test_a_broker_that_refuses_the_expected_sequence_gets_a_new_epoch(sequences:
     warm_up(sequences)
     refused = Batch()
     drain(sequences, refused)
-    refused.on_its_way = False
+    refused.is_in_flight = False
 
     sequences.unexpected(refused, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     settle(sequences)
@@ -243,7 +243,7 @@ def test_an_unknown_producer_id_needs_a_new_epoch_where_the_broker_says_why(
     warm_up(sequences)
     batch = Batch()
     drain(sequences, batch)
-    batch.on_its_way = False
+    batch.is_in_flight = False
 
     sequences.unexpected(batch, ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset)
     settle(sequences)
@@ -258,7 +258,7 @@ def test_other_partitions_move_to_the_new_epoch_when_their_old_batches_are_answe
     drain(sequences, old)
     lost = Batch()
     drain(sequences, lost)
-    lost.on_its_way, lost.possibly_written = False, True
+    lost.is_in_flight, lost.possibly_written = False, True
     sequences.given_up(lost)
     settle(sequences)
 
@@ -277,7 +277,7 @@ def test_several_partitions_that_need_it_share_one_new_epoch(sequences: Sequence
     drain(sequences, *batches)
 
     for batch in batches:
-        batch.on_its_way = False
+        batch.is_in_flight = False
         sequences.unexpected(batch, ErrorCode.UNKNOWN_PRODUCER_ID, 0)
     settle(sequences)
 
@@ -303,7 +303,7 @@ def test_when_the_epochs_are_used_up_a_new_producer_id_is_asked_for(sequences: S
     warm_up(sequences)
     refused = Batch()
     drain(sequences, refused)
-    refused.on_its_way = False
+    refused.is_in_flight = False
     sequences.unexpected(refused, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
     settle(sequences)
@@ -322,7 +322,7 @@ def test_a_fenced_producer_id_is_left_for_a_fresh_one(sequences: Sequences) -> N
     refused, behind, other = Batch("refused"), Batch("behind"), Batch("other", OTHERS)
     drain(sequences, refused, behind, other)
     for batch in (refused, behind):
-        batch.on_its_way = False
+        batch.is_in_flight = False
         sequences.fenced(batch)
         sequences.given_up(batch)
     sequences.settle(lambda _: None)
@@ -342,12 +342,12 @@ def test_an_unknown_producer_id_is_left_and_what_it_refused_counts_under_a_fresh
     warm_up(sequences, OTHERS)
     refused, behind, other = Batch("refused"), Batch("behind"), Batch("other", OTHERS)
     drain(sequences, refused, behind, other)
-    refused.on_its_way = False
+    refused.is_in_flight = False
     sequences.unknown_id(refused)
     sequences.settle(lambda _: None)
     assert sequences.producer_id == 7, "the one behind it is still on its way"
 
-    behind.on_its_way = False
+    behind.is_in_flight = False
     sequences.unknown_id(behind)
     sequences.settle(lambda _: None)
     assert sequences.needs_producer_id
@@ -357,7 +357,7 @@ def test_an_unknown_producer_id_is_left_and_what_it_refused_counts_under_a_fresh
     drain(sequences, behind)
     assert [batch.history[-1] for batch in (refused, behind)] == [(8, 0, 0), (8, 0, refused.count)]
 
-    other.on_its_way = False  # it is refused late, and does not cost the fresh id
+    other.is_in_flight = False  # it is refused late, and does not cost the fresh id
     sequences.unknown_id(other)
     sequences.settle(lambda _: None)
     assert sequences.producer_id == 8
@@ -370,7 +370,7 @@ def test_behind_a_fenced_batch_that_may_be_written_nothing_is_renumbered(sequenc
     warm_up(sequences)
     doubtful, behind = Batch("doubtful", possibly_written=True), Batch("behind", possibly_written=True)
     drain(sequences, doubtful, behind)
-    doubtful.on_its_way = behind.on_its_way = False
+    doubtful.is_in_flight = behind.is_in_flight = False
     sequences.fenced(doubtful)
     sequences.given_up(doubtful)
     sequences.settle(lambda _: None)
@@ -396,7 +396,7 @@ def test_sequences_wrap_with_five_in_flight_and_acknowledgements_are_compared_ov
     acknowledge(sequences, *batches)
     doubtful, proof = Batch(), Batch()
     drain(sequences, doubtful, proof)
-    doubtful.possibly_written, doubtful.on_its_way = True, False
+    doubtful.possibly_written, doubtful.is_in_flight = True, False
     sequences.given_up(doubtful)
     acknowledge(sequences, proof)
     assert settle(sequences) == [ORDERS]
@@ -407,7 +407,7 @@ def test_the_parts_of_a_split_batch_continue_its_sequence(sequences: Sequences) 
     warm_up(sequences)
     whole, behind = Batch(count=10), Batch()
     drain(sequences, whole, behind)
-    whole.on_its_way = False
+    whole.is_in_flight = False
     parts = [Batch("a", count=4), Batch("b", count=6)]
 
     sequences.split(whole, parts)
@@ -423,7 +423,7 @@ def test_without_idempotence_order_is_kept_by_one_batch_in_flight() -> None:
     drain(sequences, first)
     assert not sequences.may_drain(second)
 
-    first.on_its_way = False
+    first.is_in_flight = False
     drain(sequences, first)  # a retry
 
     assert not sequences.may_drain(second)
@@ -485,7 +485,7 @@ def test_whatever_is_lost_on_the_way_the_log_holds_each_acknowledged_batch_once_
         while waiting and len(flight) < 5 and sequences.may_drain(waiting[0]):
             batch = waiting.pop(0)
             sequences.number(batch)
-            batch.on_its_way = True
+            batch.is_in_flight = True
             flight.append(batch)
         returned: list[Batch] = []
         cut = held_up = False
@@ -503,7 +503,7 @@ def test_whatever_is_lost_on_the_way_the_log_holds_each_acknowledged_batch_once_
                 code = ErrorCode.INVALID_RECORD
             else:
                 code = broker.produce(batch)
-            batch.on_its_way = False
+            batch.is_in_flight = False
             if fate == "lost":
                 code = None
             if code is None:

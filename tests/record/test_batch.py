@@ -237,18 +237,6 @@ def test_without_a_stamp_a_batch_is_that_of_a_producer_that_is_not_idempotent(bu
     assert (batch.is_transactional, batch.is_control, batch.partition_leader_epoch) == (False, False, -1)
 
 
-def test_sequence_numbers_go_on_with_zero_after_the_largest(builder_class: Builder) -> None:
-    builder = builder_class()
-    for _ in range(3):
-        builder.append(1, None, b"v")
-    batch = encode_batch(builder)
-    assert batch.last_sequence == -1
-
-    batch.stamp(1, 0, 2**31 - 2)
-
-    assert batch.last_sequence == 0
-
-
 @pytest.mark.parametrize("codec", Codec)
 def test_a_closed_batch_gives_its_records_back_for_a_split(builder_class: Builder, codec: Codec) -> None:
     builder = builder_class()

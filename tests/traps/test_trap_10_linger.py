@@ -15,7 +15,7 @@ def test_linger_ends_at_its_very_moment_and_not_one_moment_earlier() -> None:
     rig.one_on_its_way()
     rig.put(now=10.0)
 
-    assert rig.accumulator.next_deadline() == 10.0 + LINGER
+    assert rig.accumulator.queues.next_deadline() == 10.0 + LINGER
     assert not rig.ready(10.0 + LINGER - 1e-6)
     assert rig.ready(10.0 + LINGER)
 
@@ -23,15 +23,15 @@ def test_linger_ends_at_its_very_moment_and_not_one_moment_earlier() -> None:
 def test_linger_is_not_put_off_by_a_steady_trickle() -> None:
     """The clock of a batch is that of its first record; one behind it every 0.5 s does not wind it up again."""
     rig = Rig(batch_size=100_000)
-    flying = [rig.one_on_its_way()]
+    in_flight = [rig.one_on_its_way()]
     ages: list[float] = []
     for tick in range(1000):
         now = tick * 0.5
         if rig.ready(now):
             drained = rig.drain(now)
             ages.extend(now - batch.created_at for batch in drained)
-            rig.acknowledge(*flying, now=now)
-            flying = drained
+            rig.acknowledge(*in_flight, now=now)
+            in_flight = drained
         rig.put(now=now)
 
     assert len(ages) > 90, "each batch collects for as long as linger, and no longer"
@@ -41,17 +41,17 @@ def test_linger_is_not_put_off_by_a_steady_trickle() -> None:
 def test_linger_of_rounding_errors_makes_no_progressless_loop() -> None:
     """Looking again at exactly the time that was told is enough, whatever the floats are."""
     rig = Rig(linger_s=0.1)
-    flying = [rig.one_on_its_way()]
+    in_flight = [rig.one_on_its_way()]
     now = 0.1 + 0.2
     for _ in range(100):
         rig.put(now=now)
-        due = rig.accumulator.next_deadline()
+        due = rig.accumulator.queues.next_deadline()
         assert due is not None
         assert rig.ready(due)
         drained = rig.drain(due)
         assert drained
-        rig.acknowledge(*flying, now=due)
-        flying = drained
+        rig.acknowledge(*in_flight, now=due)
+        in_flight = drained
         now = due * (1 + 1e-16)
 
 
@@ -96,14 +96,14 @@ def test_linger_costs_a_timer_for_each_partition_at_most() -> None:
     rig.acknowledge(*rig.drain())
     for partition in range(100):
         rig.put(partition)
-    flying = rig.drain()
+    in_flight = rig.drain()
     for round_ in range(50):
         for partition in range(100):
             rig.put(partition, now=round_ * 0.01, size=1)
 
-    assert len(flying) == 100
-    assert len(rig.accumulator._timers) <= 100
-    assert len(rig.accumulator._expiries) <= 200
+    assert len(in_flight) == 100
+    assert len(rig.accumulator.queues._timers) <= 100
+    assert len(rig.accumulator.queues._expiries) <= 200
     assert rig.ready(LINGER + 1)
     assert len(rig.drain(LINGER + 1)) == 100
 

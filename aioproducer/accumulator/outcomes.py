@@ -1,0 +1,247 @@
+"""What becomes of batches, and what follows for their records, their memory and those who flush."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Protocol
+
+from aioproducer.accumulator.buffer_pool import BufferPool
+from aioproducer.accumulator.queues import PartitionQueue, Queues
+from aioproducer.accumulator.sealing import Sealing
+from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.batches import FlushWaiter, ProducerBatch
+from aioproducer.core.division import divided_by_size
+from aioproducer.core.sequences import Sequences
+from aioproducer.errors import KafkaError
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.types import TopicPartition
+
+__all__ = ["OpenTransaction", "Outcomes"]
+
+
+class OpenTransaction(Protocol):
+    """The transaction that all records are part of."""
+
+    def claim(self, partition: TopicPartition) -> None:
+        """Take the partition of a record in; raises where there is no transaction that could take it."""
+        ...
+
+    def batch_failed(self, cause: KafkaError) -> None:
+        """A batch was given up."""
+        ...
+
+    def batch_settled(self) -> None:
+        """Nothing of a batch is in flight any more."""
+        ...
+
+
+class Outcomes:
+    """Takes batches back that were in flight or waited for it, and ends or divides them or has them sent again."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        sealing: Sealing,
+        pool: BufferPool,
+        sequences: Sequences,
+        metrics: ProducerMetrics,
+        *,
+        retry_backoff: ExponentialBackoff,
+        random: Callable[[], float],
+        on_late: Callable[[TopicPartition, int], object],
+        transaction: OpenTransaction | None,
+    ) -> None:
+        """``on_late`` is called for records that are acknowledged after they were given up."""
+        #: The batches whose records wait for their outcome.
+        self.incomplete: dict[ProducerBatch, None] = {}
+        self._queues = queues
+        self._sealing = sealing
+        self._pool = pool
+        self._sequences = sequences
+        self._metrics = metrics
+        self._retry_backoff = retry_backoff
+        self._random = random
+        self._on_late = on_late
+        self._transaction = transaction
+
+    # -- a broker has answered ----------------------------------------------------------------------------------------
+
+    def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
+        """The batch is in the log."""
+        self._sequences.acknowledged(batch, base_offset)
+        topic = self._metrics.topic(batch.partition.topic)
+        topic.largest_batch = max(topic.largest_batch, batch.size)
+        if batch.whole_in_doubt and self._sequences.idempotent:
+            self._resolve_split_siblings(batch)
+        if batch.given_up:
+            self._on_late(batch.partition, batch.count)
+        else:
+            self._metrics.records_delivered += batch.count
+            topic.record_send_total += batch.count
+            topic.byte_total += batch.size
+            self._note_outcome(batch)
+            if batch.attempts > 1 and batch.encoded is not None and log_append_time_ms == batch.latest_timestamp:
+                # A broker that recognises a repeat answers with the batch's latest timestamp in this place, whoever
+                # stamps the records of the topic (UnifiedLog: the timestamp of the duplicate).
+                log_append_time_ms = -1
+            batch.result.succeed(base_offset, log_append_time_ms)
+        queue = self._queues.by_partition[batch.partition]
+        queue.remove_from_flight(batch)
+        if queue.batches:
+            self._queues.promote(queue, now)
+        self._release(batch)
+
+    def _resolve_split_siblings(self, part: ProducerBatch) -> None:
+        """A part was taken under the sequence of the whole, so the whole is not in the log, nor are the other parts."""
+        for other in self._queues.by_partition[part.partition].batches:
+            if other.ordinal[0] != part.ordinal[0]:
+                break
+            if other.whole_in_doubt:
+                other.whole_in_doubt = False
+                other.possibly_written = other.attempts > 0
+
+    def retry(self, batch: ProducerBatch, now: float) -> None:
+        """The batch goes back to where it was in its queue, to be sent again with the same bytes after a backoff."""
+        queue = self._queues.by_partition[batch.partition]
+        queue.remove_from_flight(batch)
+        batch.retry_at = now + self._retry_backoff.delay(batch.attempts - 1, self._random())
+        self._metrics.record_retry_total += batch.count
+        self._metrics.topic(batch.partition.topic).record_retry_total += batch.count
+        queue.insert(batch)
+        self._queues.place(queue, now)
+
+    def split(self, batch: ProducerBatch, now: float) -> None:
+        """The broker found the batch too large: put smaller ones in its place (KIP-126, KAFKA-19479)."""
+        assert batch.encoded is not None
+        queue = self._queues.by_partition[batch.partition]
+        parts = divided_by_size(batch, batch.encoded.uncompressed_size // 2)
+        self._sealing.refused(batch)
+        self._metrics.batch_split_total += 1
+        self._sequences.split(batch, parts)
+        queue.remove_from_flight(batch)
+        self.substitute(queue, batch, parts)
+        self._queues.place(queue, now)
+
+    def substitute(self, queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
+        """Put the parts of a batch into the queue, in which it is not any more."""
+        # From here on each part owns its share of what the whole had reserved.
+        spare = batch.hand_over() - sum(part.reserved for part in parts)
+        if spare > 0:
+            self._pool.release(spare)
+        else:
+            self._pool.free += spare  # the headers of the parts; a debt of some bytes until they are done
+        for waiter in batch.flush_waiters or ():
+            waiter.remaining += len(parts) - 1
+        for part in parts:
+            part.possibly_written = part.whole_in_doubt = batch.possibly_written
+            part.flush_waiters = list(batch.flush_waiters) if batch.flush_waiters else None
+            self.incomplete[part] = None
+            queue.insert(part)
+            self._sealing.seal_ahead(part)
+        batch.flush_waiters = None
+        self.incomplete.pop(batch, None)
+        batch.result.split(
+            [part.result for part in parts], list(accumulate((each.count for each in parts[:-1]), initial=0))
+        )
+        batch.drop_bytes()
+
+    def fail(
+        self,
+        batch: ProducerBatch,
+        cause: KafkaError,
+        now: float,
+        *,
+        timed_out: bool = False,
+        record_errors: dict[int, str] | None = None,
+    ) -> None:
+        """The batch is given up; its deliveries fail with the cause."""
+        batch.is_in_flight = False
+        if not batch.given_up:  # before its sequence is: a transaction reports the first cause
+            self._fail_deliveries(batch, cause, timed_out, record_errors)
+        self._sequences.given_up(batch)
+        queue = self._queues.by_partition[batch.partition]
+        queue.remove_from_flight(batch)
+        self._queues.place(queue, now)
+        self._release(batch)
+
+    # -- giving up without an answer ----------------------------------------------------------------------------------
+
+    def give_up(self, batch: ProducerBatch, cause: KafkaError, now: float, *, timed_out: bool) -> None:
+        """Fail the deliveries of an expired batch. One that is in flight keeps its memory until it is answered."""
+        if batch.is_in_flight:
+            self._fail_deliveries(batch, cause, timed_out, None)
+            batch.given_up = True
+        else:
+            self.fail(batch, cause, now, timed_out=timed_out)
+
+    def fail_undrained(self, cause: KafkaError, now: float) -> None:
+        """Give up what has never left; what has goes on until its fate is known."""
+        for queue in list(self._queues.by_partition.values()):
+            for batch in [each for each in queue.batches if each.base_sequence < 0]:
+                queue.batches.remove(batch)
+                self.fail(batch, cause, now)
+
+    def fail_all(self, cause: KafkaError, now: float, *, timed_out: bool = False) -> None:
+        """Give up everything that has no outcome yet."""
+        failed: list[ProducerBatch] = []
+        for (
+            batch
+        ) in self.incomplete_in_order():  # first of all: a bug may be the cause, and what follows may raise, too
+            if batch in self.incomplete:  # the failure of another one may have ended a transaction, and so this one
+                failed.append(batch)
+                batch.given_up = True  # first: what it ends may give up this one, too
+                self._fail_deliveries(batch, cause, timed_out, None)
+        for batch in failed:
+            if batch.is_in_flight:
+                continue
+            queue = self._queues.by_partition[batch.partition]
+            if batch in queue.batches:
+                queue.batches.remove(batch)
+            self.fail(batch, cause, now)
+
+    def incomplete_in_order(self) -> list[ProducerBatch]:
+        """The batches whose records wait for their outcome, in the order of each partition."""
+        return sorted(self.incomplete, key=lambda batch: batch.ordinal)
+
+    # -- what follows -------------------------------------------------------------------------------------------------
+
+    def _fail_deliveries(
+        self, batch: ProducerBatch, cause: KafkaError, timed_out: bool, record_errors: dict[int, str] | None
+    ) -> None:
+        self._metrics.topic(batch.partition.topic).record_error_total += batch.count
+        failure = batch.failure(cause, timed_out=timed_out, record_errors=record_errors)
+        if failure.possibly_written:
+            self._metrics.records_unknown += batch.count
+        else:
+            self._metrics.records_failed += batch.count
+        self._note_outcome(batch)
+        batch.result.fail(failure)
+        if self._transaction is not None:
+            self._transaction.batch_failed(cause)
+
+    def _note_outcome(self, batch: ProducerBatch) -> None:
+        """The batch is incomplete no more; flushes do not wait for it."""
+        self.incomplete.pop(batch, None)
+        waiters, batch.flush_waiters = batch.flush_waiters, None
+        for waiter in waiters or ():
+            waiter.one_less()
+
+    def call_when_complete(self, on_done: Callable[[], object]) -> FlushWaiter:
+        """Call ``on_done`` when everything that is incomplete now has an outcome; at once if nothing is."""
+        batches = list(self.incomplete)
+        waiter = FlushWaiter(len(batches), on_done)
+        if not batches:
+            on_done()
+        for batch in batches:  # flushes that ran out of time leave themselves behind, until the next one passes
+            others = [each for each in batch.flush_waiters if not each.is_over] if batch.flush_waiters else []
+            batch.flush_waiters = [*others, waiter]
+        return waiter
+
+    def _release(self, batch: ProducerBatch) -> None:
+        """Give the memory of a batch back, of which nothing is in flight any more."""
+        reserved = batch.hand_over()
+        batch.drop_bytes()
+        self._pool.release(reserved)
+        if self._transaction is not None:
+            self._transaction.batch_settled()

@@ -1,0 +1,349 @@
+"""Knows where the queue of each partition is, and when it is due.
+
+What it costs to ask "what can be sent?" does not depend on how many partitions there are. A partition's queue is in
+exactly one place:
+
+- *ready*, at the node that leads it: the Sender may drain it;
+- *leaderless*: it would be ready, but nobody knows its leader;
+- *blocked*: its first batch must wait for a sequence or for its compression;
+- *waiting* for a time: the end of its linger or of a retry's backoff;
+- *pausing*: it would be ready, but the Sender lets others have their turn (`Pause`);
+- nowhere, when it is empty.
+
+`Queues._place_of` is the policy. It is asked again when something happens that it depends on:
+
+- the batches of the queue, or what is in flight: `place`, or `promote` if it can only have come nearer to its turn;
+- the numbers of a partition, or its compression: `place_again`; the producer id: `unblock`;
+- the leaders: `reroute`;
+- the time: `tick`; the end of a pause: `end_pause`;
+- memory is exhausted, or a flush or close waits: `hurry`.
+
+A batch lingers only while an earlier batch of its partition is in flight: a lone record leaves at once, and under load
+batches fill while the previous one travels - or while the Sender pauses, where it has too many of them to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence, Set
+from itertools import count
+
+from aioproducer.accumulator.buffer_pool import BufferPool
+from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.cluster import ClusterMetadata
+from aioproducer.core.pause import Pause
+from aioproducer.core.sequences import Sequences
+from aioproducer.types import TopicPartition
+
+__all__ = ["PartitionQueue", "Queues"]
+
+
+class PartitionQueue:
+    """The batches of one partition: those that wait, in order, and those in flight."""
+
+    __slots__ = ("batches", "expiry_armed", "in_flight", "lock", "partition", "place", "timer", "waiting")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.batches: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
+        self.lock: asyncio.Lock | None = None  # created when a record must wait for memory
+        self.waiting = 0  # how many hold the lock or wait for it; between two of them it is not locked
+        self.place: _Place | None = None
+        self.expiry_armed = False  # one entry in the expiries at most, due no later than the oldest batch expires
+        self.timer = 0.0  # when the pending entry in the timers is due; later entries are stale
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in it, in flight, or waiting to get in."""
+        return not self.batches and not self.in_flight and not self.waiting
+
+    @property
+    def oldest(self) -> ProducerBatch | None:
+        """The batch that will expire first, of those without an outcome."""
+        open_ended = [batch for batch in self.in_flight if not batch.given_up]
+        in_flight = min(open_ended, key=lambda batch: batch.created_at) if open_ended else None  # retried ones are last
+        if not self.batches or (in_flight is not None and in_flight.created_at <= self.batches[0].created_at):
+            return in_flight
+        return self.batches[0]
+
+    def insert(self, batch: ProducerBatch) -> None:
+        """Put a batch where it was among those that wait."""
+        at = 0
+        for waiting in self.batches:
+            if waiting.ordinal > batch.ordinal:
+                break
+            at += 1
+        self.batches.insert(at, batch)
+
+    def remove_from_flight(self, batch: ProducerBatch) -> None:
+        """The batch was answered, if it was in flight."""
+        batch.is_in_flight = False
+        if batch in self.in_flight:
+            self.in_flight.remove(batch)
+
+
+_Place = OrderedDict[PartitionQueue, None]
+
+
+class Queues:
+    """The queues of all partitions, each in its place, and what is due when."""
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        pool: BufferPool,
+        sequences: Sequences,
+        *,
+        linger_s: float,
+        delivery_timeout_s: float,
+    ) -> None:
+        self.by_partition: dict[TopicPartition, PartitionQueue] = {}
+        #: How many flushes, and whether a close, want everything to leave at once.
+        self.hurries = 0
+        self._metadata = metadata
+        self._pool = pool
+        self._sequences = sequences
+        self._linger_s = linger_s
+        self._delivery_timeout_s = delivery_timeout_s
+        self._topics: set[str] = set()
+        self._ready: dict[int, _Place] = {}
+        self._leaderless: _Place = OrderedDict()
+        self._blocked: _Place = OrderedDict()
+        self._waiting: _Place = OrderedDict()
+        self._pausing: _Place = OrderedDict()
+        self._pause = Pause()
+        self._timers: list[tuple[float, int, PartitionQueue]] = []
+        self._expiries: list[tuple[float, int, PartitionQueue]] = []
+        self._entries = count()  # what is due at the same time comes in the order in which it was noted
+
+    def of(self, partition: TopicPartition) -> PartitionQueue:
+        """The queue of this partition, a new one if it has none."""
+        queue = self.by_partition.get(partition)
+        if queue is None:
+            queue = self.by_partition[partition] = PartitionQueue(partition)
+            self._topics.add(partition.topic)
+        return queue
+
+    # -- the policy ---------------------------------------------------------------------------------------------------
+
+    def _place_of(self, queue: PartitionQueue, now: float) -> _Place | None:
+        """Where the queue belongs now."""
+        if not queue.batches:
+            return None
+        head = queue.batches[0]
+        if self._pause.until > now and self._may_fill(queue, head):
+            return self._pausing
+        leader = self._metadata.leader(*queue.partition)
+        due = self._due(queue, head, leader)
+        if due > now:
+            self._set_timer(queue, due)
+            return self._waiting
+        if leader is None:
+            return self._leaderless
+        if head.is_sealing or not self._sequences.may_drain(head):
+            return self._blocked
+        ready = self._ready.get(leader[0])
+        if ready is None:
+            ready = self._ready[leader[0]] = OrderedDict()
+        return ready
+
+    def _due(self, queue: PartitionQueue, head: ProducerBatch, leader: tuple[int, int] | None) -> float:
+        """When the first batch may be sent; 0.0 for at once."""
+        if head.retry_at:
+            # A leader elected since the last attempt is worth an attempt now (KIP-951).
+            moved = leader is not None and leader[1] > head.leader_epoch >= 0
+            return 0.0 if moved else head.retry_at
+        if not queue.in_flight or not self._may_fill(queue, head):
+            return 0.0
+        return head.created_at + self._linger_s
+
+    def _may_fill(self, queue: PartitionQueue, head: ProducerBatch) -> bool:
+        """Whether the first batch may wait for more records: not if memory is exhausted, or a flush or close waits."""
+        return (
+            len(queue.batches) == 1
+            and not head.is_full
+            and not head.retry_at
+            and not self.hurries
+            and not self._pool.waiting
+        )
+
+    # -- what happened to one queue -----------------------------------------------------------------------------------
+
+    def place(self, queue: PartitionQueue, now: float) -> None:
+        """Put the queue where it belongs now.
+
+        A queue that is there already keeps its turn: else the busiest partition would be the last one for ever.
+        """
+        place = self._place_of(queue, now)
+        if place is not queue.place:
+            if queue.place is not None:
+                del queue.place[queue]
+            queue.place = place
+            if place is not None:
+                place[queue] = None
+
+    def promote(self, queue: PartitionQueue, now: float) -> None:
+        """`place` a queue that can only have come nearer to its turn: one that is ready stays ready."""
+        place = queue.place
+        if (
+            place is None
+            or place is self._waiting
+            or place is self._pausing
+            or place is self._blocked
+            or place is self._leaderless
+        ):
+            self.place(queue, now)
+
+    def place_again(self, partition: TopicPartition, now: float) -> None:
+        """Place one partition again, if it has a queue: its sequences moved on, or its first batch changed."""
+        queue = self.by_partition.get(partition)
+        if queue is not None:
+            self.place(queue, now)
+
+    def block(self, queue: PartitionQueue) -> None:
+        """Let a queue that had its turn wait: its first batch cannot leave yet."""
+        self._blocked[queue] = None
+        queue.place = self._blocked
+
+    # -- what happened to many ----------------------------------------------------------------------------------------
+
+    def hurry(self, now: float) -> None:
+        """Make ready what only lingers, or waits for the end of a pause."""
+        for queue in [*self._waiting, *self._pausing]:
+            self.place(queue, now)
+
+    def reroute(self, now: float) -> None:
+        """Place what depends on the leaders by the metadata that have just changed."""
+        for queue in [
+            *(queue for ready in self._ready.values() for queue in ready),
+            *self._leaderless,
+            *(queue for queue in self._waiting if queue.batches and queue.batches[0].retry_at),
+        ]:
+            self.place(queue, now)
+
+    def unblock(self, now: float) -> None:
+        """Place the blocked queues again: there is a producer id to number with."""
+        for queue in list(self._blocked):
+            self.place(queue, now)
+
+    def topics_besides(self, known: Set[str]) -> Set[str]:
+        """The topics that have queues, but for the known ones."""
+        return self._topics - known
+
+    def forget_idle(self, topics: Set[str]) -> tuple[Set[str], Sequence[TopicPartition]]:
+        """Drop the queues of those of the topics that nothing is under way for; returns these and their partitions."""
+        queues = [queue for queue in self.by_partition.values() if queue.partition.topic in topics]
+        idle = topics - {queue.partition.topic for queue in queues if not queue.is_idle}
+        partitions = [queue.partition for queue in queues if queue.partition.topic in idle]
+        for partition in partitions:
+            del self.by_partition[partition]
+        self._topics -= idle
+        return idle, partitions
+
+    # -- the time -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Let the timers run out that are due, and the pause."""
+        if self._pausing and self._pause.until <= now:
+            self.end_pause(now)
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            due, _, queue = heapq.heappop(timers)
+            if queue.timer == due:
+                queue.timer = 0.0
+                self.place(queue, now)
+
+    def next_deadline(self) -> float | None:
+        """When something will be due: a linger, a backoff, an expiry, or the end of a pause."""
+        timer = self._timers[0][0] if self._timers else None
+        if self._pausing and (timer is None or self._pause.until < timer):
+            timer = self._pause.until
+        expiry = self._expiries[0][0] if self._expiries else None
+        if timer is None or expiry is None:
+            return timer if expiry is None else expiry
+        return min(timer, expiry)
+
+    def _set_timer(self, queue: PartitionQueue, due: float) -> None:
+        if not 0.0 < queue.timer <= due:
+            queue.timer = due
+            heapq.heappush(self._timers, (due, next(self._entries), queue))
+
+    def expire(self, now: float) -> list[ProducerBatch]:
+        """The batches whose delivery timeout is over; those that wait are taken out of their queues.
+
+        The caller must give each of them up.
+        """
+        expired: list[ProducerBatch] = []
+        expiries = self._expiries
+        timeout = self._delivery_timeout_s
+        while expiries and expiries[0][0] <= now:
+            _, _, queue = heapq.heappop(expiries)
+            queue.expiry_armed = False
+            for batch in queue.in_flight:
+                if not batch.given_up and batch.created_at + timeout <= now:
+                    batch.given_up = True
+                    expired.append(batch)
+            while queue.batches and queue.batches[0].created_at + timeout <= now:
+                expired.append(queue.batches.popleft())
+            oldest = queue.oldest
+            if oldest is not None:
+                self.arm_expiry(queue, oldest)
+            self.place(queue, now)
+        return expired
+
+    def arm_expiry(self, queue: PartitionQueue, oldest: ProducerBatch) -> None:
+        """Have `expire` look at the queue when its oldest batch expires."""
+        queue.expiry_armed = True
+        heapq.heappush(self._expiries, (oldest.created_at + self._delivery_timeout_s, next(self._entries), queue))
+
+    # -- the Sender's pauses ------------------------------------------------------------------------------------------
+
+    def worked(self, seconds: float, now: float) -> None:
+        """The Sender began to work at ``now``, and took so long; others may be owed a pause for that."""
+        self._pause.worked(seconds, now)
+
+    @property
+    def is_pausing(self) -> bool:
+        """Whether batches wait for the end of a pause, which is to be ended when nobody makes use of it."""
+        return bool(self._pausing)
+
+    def end_pause(self, now: float) -> None:
+        """Make ready what has waited for it."""
+        self._pause.end()
+        for queue in list(self._pausing):
+            self.place(queue, now)
+
+    # -- what can be sent ---------------------------------------------------------------------------------------------
+
+    def is_ready(self, node: int) -> bool:
+        """Whether the node leads a partition with something to send."""
+        return bool(self._ready.get(node))
+
+    def ready_nodes(self) -> list[int]:
+        """The nodes that lead a partition with something to send."""
+        return [node for node, ready in self._ready.items() if ready]
+
+    def leaderless_topics(self) -> Sequence[str]:
+        """The topics with something to send and no known leader for it, sorted."""
+        return sorted({queue.partition.topic for queue in self._leaderless}) if self._leaderless else ()
+
+    def turns(self, node: int, most: int) -> Iterator[PartitionQueue]:
+        """Take out the queues that are ready at the node, one after the other, each of them once.
+
+        The caller must place each of them: `place` if it is not empty, `block` or `give_turn_back`.
+        """
+        ready = self._ready[node]
+        for _ in range(min(len(ready), most)):
+            queue, _ = ready.popitem(last=False)
+            queue.place = None
+            yield queue
+
+    def give_turn_back(self, queue: PartitionQueue, node: int) -> None:
+        """Make a queue that was taken out the first one that is ready at the node."""
+        ready = self._ready[node]
+        ready[queue] = None
+        ready.move_to_end(queue, last=False)
+        queue.place = ready

@@ -1,0 +1,108 @@
+"""Fixes the bytes of batches, here or in a worker, and learns how well each topic compresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aioproducer.accumulator.queues import Queues
+from aioproducer.accumulator.settings import AccumulatorSettings
+from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.compression_ratio import CompressionRatios
+from aioproducer.hot import Lane
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.record import Codec, EncodedBatch
+
+__all__ = ["Sealing"]
+
+
+class Sealing:
+    """How large batches may be before compression, and their compression."""
+
+    def __init__(
+        self, settings: AccumulatorSettings, queues: Queues, lanes: Mapping[str, Lane], metrics: ProducerMetrics
+    ) -> None:
+        self._settings = settings
+        self._queues = queues
+        self._lanes = lanes
+        self._metrics = metrics
+        self._compresses = settings.codec is not Codec.NONE
+        self._ratios = CompressionRatios()
+        self._to_seal: list[ProducerBatch] = []
+
+    # -- the size -----------------------------------------------------------------------------------------------------
+
+    def limit(self, topic: str) -> int:
+        """Up to how many bytes before compression a batch of the topic is filled."""
+        limit = self._settings.batch_size
+        if not self._compresses:
+            return limit
+        return min(self._ratios.uncompressed_limit(topic, limit), max(limit, self._settings.max_request_size))
+
+    def expect(self, topic: str) -> None:
+        """Count the turn of a partition in the bytes that the records are expected to take on the wire."""
+        if self._compresses and topic in self._lanes:
+            self._lanes[topic].sticky.ratio = self._ratios.on_the_wire(topic)
+
+    def refused(self, batch: ProducerBatch) -> None:
+        """The broker found the batch too large: expect no better ratio of its topic than this."""
+        assert batch.encoded is not None
+        if self._compresses:
+            self._ratios.reset(batch.partition.topic, batch.encoded.size / batch.encoded.uncompressed_size)
+            self.expect(batch.partition.topic)
+
+    def forget(self, topic: str) -> None:
+        """Drop what is known of a topic."""
+        self._ratios.forget(topic)
+
+    # -- the bytes ----------------------------------------------------------------------------------------------------
+
+    def seal(self, batch: ProducerBatch) -> bool:
+        """Fix the bytes of a batch now, or have a worker do it; returns whether they are fixed."""
+        if batch.encoded is not None:
+            return True
+        if batch.is_sealing:
+            return False
+        if self._is_for_worker(batch):
+            self._hand_to_worker(batch)
+            return False
+        uncompressed = batch.size
+        batch.seal(self._settings.codec, self._settings.compression_level)
+        self._observe(batch, uncompressed)
+        return True
+
+    def seal_ahead(self, batch: ProducerBatch) -> None:
+        """Have a large batch compressed as soon as no record will join it."""
+        if batch.is_open and not batch.is_sealing and self._is_for_worker(batch):
+            self._hand_to_worker(batch)
+
+    def take_to_seal(self) -> list[ProducerBatch]:
+        """The batches that are to be compressed off the event loop; each comes back through `sealed`."""
+        if not self._to_seal:
+            return []
+        batches, self._to_seal = self._to_seal, []
+        return [batch for batch in batches if batch.is_open]  # some may have been given up since they were put here
+
+    def sealed(self, batch: ProducerBatch, encoded: EncodedBatch, now: float) -> None:
+        """A worker has compressed the batch."""
+        if batch.result.done:  # it expired in between
+            batch.drop_bytes()
+            return
+        uncompressed = batch.size
+        batch.sealed(encoded)
+        self._observe(batch, uncompressed)
+        self._queues.place_again(batch.partition, now)
+
+    def _is_for_worker(self, batch: ProducerBatch) -> bool:
+        return self._compresses and batch.size >= self._settings.compression_threshold
+
+    def _hand_to_worker(self, batch: ProducerBatch) -> None:
+        batch.is_sealing = True
+        self._to_seal.append(batch)
+
+    def _observe(self, batch: ProducerBatch, uncompressed: int) -> None:
+        if not self._compresses:
+            return
+        ratio = batch.size / uncompressed
+        self._ratios.observe(batch.partition.topic, ratio)
+        self.expect(batch.partition.topic)
+        self._metrics.compression_rate.observe(ratio)

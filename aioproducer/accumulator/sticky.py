@@ -1,0 +1,119 @@
+"""Chooses where records without a key go next, by how busy the partitions are (KIP-794, KIP-1123)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from aioproducer.accumulator.queues import Queues
+from aioproducer.accumulator.settings import AccumulatorSettings
+from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
+from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
+from aioproducer.hot import StickyPartition
+from aioproducer.types import TopicPartition
+
+__all__ = ["StickyChoice"]
+
+#: How long the weights of the adaptive partitioner are used before they are computed anew, in seconds; that long again
+#: for each further thousand partitions, as they take time to compute.
+_LOAD_MAX_AGE_S = 0.01
+
+
+class _Candidates(NamedTuple):
+    """The partitions for records without a key, as of this version of the metadata.
+
+    ``led`` have a leader; ``near`` are those of them whose leader is in this client's rack, or all where none is.
+    """
+
+    topic: TopicMetadata
+    version: int
+    led: Sequence[int]
+    near: Sequence[int]
+
+
+class StickyChoice:
+    """The partitions that may be chosen, with their load, for all topics."""
+
+    def __init__(
+        self,
+        settings: AccumulatorSettings,
+        metadata: ClusterMetadata,
+        queues: Queues,
+        *,
+        random: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._metadata = metadata
+        self._queues = queues
+        self._random = random
+        self._candidates: dict[str, _Candidates] = {}
+        self._loads: dict[str, tuple[float, PartitionLoad | None]] = {}
+        self._slow_since: dict[int, float] = {}  # nodes that have batches ready and take none
+
+    def begin(self) -> StickyPartitions:
+        """What a new topic's records without a key stick to: nothing yet."""
+        return StickyPartitions(self._settings.batch_size, self._random_31_bits)
+
+    def _random_31_bits(self) -> int:
+        return int(self._random() * 0x80000000)
+
+    def switch(self, topic: TopicMetadata, sticky: StickyPartition, now: float) -> int:
+        """Choose another partition of the topic."""
+        assert isinstance(sticky, StickyPartitions)
+        known = self._candidates.get(topic.name)
+        if known is None or known[0] is not topic or known[1] != self._metadata.version:
+            known = self._candidates[topic.name] = self._find_candidates(topic)
+        load = self._load(known, now) if self._settings.adaptive_partitioning and known.led else None
+        return sticky.switch(known.near or range(topic.partition_count), load)
+
+    def forget(self, topic: str) -> None:
+        """Drop what is known of a topic."""
+        self._candidates.pop(topic, None)
+        self._loads.pop(topic, None)
+
+    def not_taken(self, node: int, now: float) -> None:
+        """Note that the node cannot take any more, which counts against it if there is more."""
+        if self._queues.is_ready(node):
+            self._slow_since.setdefault(node, now)
+
+    def taken(self, node: int) -> None:
+        """The node takes batches again."""
+        self._slow_since.pop(node, None)
+
+    def _find_candidates(self, topic: TopicMetadata) -> _Candidates:
+        led = near = [partition.index for partition in topic.partitions if partition.leader >= 0]
+        rack, nodes = self._settings.client_rack, self._metadata.nodes
+        if rack is not None:
+            leaders = [(index, nodes.get(topic.partitions[index].leader)) for index in led]
+            near = [index for index, leader in leaders if leader is not None and leader.rack == rack] or led
+        return _Candidates(topic, self._metadata.version, led, near)
+
+    def _load(self, candidates: _Candidates, now: float) -> PartitionLoad | None:
+        """The weights of the candidates; None while some partition was never used, as in Java."""
+        topic, _, led, near = candidates
+        known = self._loads.get(topic.name)
+        if known is not None and now - known[0] < _LOAD_MAX_AGE_S * (1 + len(near) / 1000):
+            return known[1]
+        load: PartitionLoad | None = None
+        if all(TopicPartition(topic.name, index) in self._queues.by_partition for index in near):
+            usable = self._usable(topic, near, now)
+            if not usable:  # rather far away than to leaders that take nothing (KIP-1123)
+                usable, near = self._usable(topic, led, now), led
+            load = PartitionLoad.of(usable, some_left_out=len(usable) < len(near))
+        self._loads[topic.name] = (now, load)
+        return load
+
+    def _usable(self, topic: TopicMetadata, candidates: Sequence[int], now: float) -> list[tuple[int, int]]:
+        """The partitions whose leaders are not slow, and how many batches wait in each."""
+        slow = {node for node in self._slow_since if self._is_slow(node, now)}
+        queues = (
+            (index, self._queues.by_partition.get(TopicPartition(topic.name, index)))
+            for index in candidates
+            if topic.partitions[index].leader not in slow
+        )
+        return [(index, 0 if queue is None else len(queue.batches)) for index, queue in queues]
+
+    def _is_slow(self, node: int, now: float) -> bool:
+        timeout = self._settings.availability_timeout_s
+        # With nothing ready it is not slow, whatever it was: else nothing would ever be sent there to notice a change.
+        return timeout > 0 and self._queues.is_ready(node) and now - self._slow_since.get(node, now) > timeout
