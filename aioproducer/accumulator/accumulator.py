@@ -29,7 +29,10 @@ _MOST_BATCHES = 250
 
 
 class RecordAccumulator:
-    """Takes records in, and hands batches out."""
+    """Takes records in, and hands batches out.
+
+    ``queues`` know what can be sent and when, ``sealing`` what is to be compressed; ``outcomes`` take back what was drained.
+    """
 
     def __init__(
         self,
@@ -300,7 +303,7 @@ class RecordAccumulator:
         if lane is None or lane.partition_count != topic.partition_count:
             sticky = self.sticky.begin() if lane is None else lane.sticky
             if lane is not None:
-                lane.partition_count = 0  # whoever still has it must look for the new one
+                lane.partition_count = 0  # a caller that still has it must look for the new one
             partition_count = 0 if self._is_waited_for(topic.name) else topic.partition_count
             lane = self.lanes[topic.name] = Lane(partition_count, sticky)
             self.sealing.expect(topic.name)
@@ -372,7 +375,7 @@ class RecordAccumulator:
         batch.attempts += 1
         batch.last_attempt_at = now
 
-    # -- everything ---------------------------------------------------------------------------------------------------
+    # -- all that is here ---------------------------------------------------------------------------------------------
 
     @property
     def has_unsettled(self) -> bool:
