@@ -47,7 +47,7 @@ from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueForm
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.transactions.attempts import Attempts, Next
 from aioproducer.transactions.context import Transaction
-from aioproducer.transactions.link import Transactions
+from aioproducer.transactions.link import TransactionLink
 from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 from aioproducer.types import (
     CloseReport,
@@ -806,12 +806,12 @@ class Producer(FastPath):
         transactions.begin()
 
     async def _outcome(
-        self, engine: Engine, transactions: Transactions, operation: Operation, timeout: float | None
+        self, engine: Engine, transactions: TransactionLink, operation: Operation, timeout: float | None
     ) -> None:
         # Nothing interrupts this: the end of the producer ends every operation, and says what became of it.
         await transactions.outcome(operation, self._deadline(engine, timeout))
 
-    def _transactional(self) -> tuple[Engine, Transactions]:
+    def _transactional(self) -> tuple[Engine, TransactionLink]:
         engine = self._usable()
         if engine.transactions is None:
             raise TransactionStateError("This producer has no transactions: give it a transactional_id.")

@@ -7,10 +7,10 @@ from enum import Enum, auto
 
 from aioproducer.protocol.error_codes import ErrorCode
 
-__all__ = ["Verdict", "may_be_written", "produce_verdict"]
+__all__ = ["ProduceVerdict", "may_be_written", "produce_verdict"]
 
 
-class Verdict(Enum):
+class ProduceVerdict(Enum):
     """What becomes of a batch that was answered."""
 
     COMPLETE = auto()
@@ -24,15 +24,15 @@ class Verdict(Enum):
 
 
 #: Any other code: RETRY if Kafka calls it retriable, else FAIL.
-_PRODUCE: Mapping[int, Verdict] = {
-    ErrorCode.NONE: Verdict.COMPLETE,
-    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Verdict.COMPLETE_WITHOUT_OFFSET,
-    ErrorCode.MESSAGE_TOO_LARGE: Verdict.SPLIT,
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict.RENUMBER,
-    ErrorCode.UNKNOWN_PRODUCER_ID: Verdict.RENUMBER,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Verdict.NEW_PRODUCER_ID,  # Azure Event Hubs forgets idle producers
-    ErrorCode.INVALID_PRODUCER_EPOCH: Verdict.FENCED,
-    ErrorCode.PRODUCER_FENCED: Verdict.FENCED,
+_PRODUCE: Mapping[int, ProduceVerdict] = {
+    ErrorCode.NONE: ProduceVerdict.COMPLETE,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ProduceVerdict.COMPLETE_WITHOUT_OFFSET,
+    ErrorCode.MESSAGE_TOO_LARGE: ProduceVerdict.SPLIT,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: ProduceVerdict.RENUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID: ProduceVerdict.RENUMBER,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: ProduceVerdict.NEW_PRODUCER_ID,  # Azure Event Hubs forgets idle producers
+    ErrorCode.INVALID_PRODUCER_EPOCH: ProduceVerdict.FENCED,
+    ErrorCode.PRODUCER_FENCED: ProduceVerdict.FENCED,
 }
 
 #: After these the batch may be in the log: the leader appends first, and then waits for its followers or loses its
@@ -51,15 +51,15 @@ _AMBIGUOUS = frozenset(
 )
 
 
-def produce_verdict(code: int) -> Verdict:
+def produce_verdict(code: int) -> ProduceVerdict:
     """What an error code in a Produce answer asks for."""
     verdict = _PRODUCE.get(code)
     if verdict is not None:
         return verdict
     try:
-        return Verdict.RETRY if ErrorCode(code).retriable else Verdict.FAIL
+        return ProduceVerdict.RETRY if ErrorCode(code).retriable else ProduceVerdict.FAIL
     except ValueError:  # a code of a newer broker: nothing is known about it
-        return Verdict.FAIL
+        return ProduceVerdict.FAIL
 
 
 def may_be_written(code: int) -> bool:

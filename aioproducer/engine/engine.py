@@ -36,7 +36,7 @@ from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
 from aioproducer.transactions.carrier import Coordinator
-from aioproducer.transactions.link import Transactions
+from aioproducer.transactions.link import TransactionLink
 from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
 __all__ = ["Attachment", "Engine"]
@@ -102,9 +102,9 @@ class Engine(Lifetime):
         codec = Codec[config.compression_type.upper()]
         require(codec)
         repeats = config.retries > 0 and config.acks != 0
-        self.transactions: Transactions | None = None
+        self.transactions: TransactionLink | None = None
         if config.transactional_id is not None:
-            self.transactions = Transactions(
+            self.transactions = TransactionLink(
                 self.loop, wake_sender=self._wake, on_open=self._attach, on_shut=appender.detach
             )
         self.sequences = Sequences(
@@ -157,7 +157,7 @@ class Engine(Lifetime):
             wake=self._wake,
         )
 
-    def _make_manager(self, transactions: Transactions, attachment: Attachment | None) -> TransactionManager:
+    def _make_manager(self, transactions: TransactionLink, attachment: Attachment | None) -> TransactionManager:
         config = self.config
         if attachment is not None:
             return TransactionManager.attach(
@@ -176,7 +176,7 @@ class Engine(Lifetime):
         )
 
     def _make_coordinator(
-        self, transactions: Transactions, random: Random, attachment: Attachment | None
+        self, transactions: TransactionLink, random: Random, attachment: Attachment | None
     ) -> Coordinator:
         config = self.config
         manager = self._make_manager(transactions, attachment)

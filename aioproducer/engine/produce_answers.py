@@ -13,13 +13,13 @@ from aioproducer.accumulator.outcomes import Outcomes
 from aioproducer.config import ProducerConfig
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.verdicts import Verdict, may_be_written, produce_verdict
+from aioproducer.core.verdicts import ProduceVerdict, may_be_written, produce_verdict
 from aioproducer.errors import BrokerError, KafkaError, ProtocolError, RecordTooLarge
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import PartitionProduceResponse, ProduceResponse
-from aioproducer.transactions.link import Transactions
+from aioproducer.transactions.link import TransactionLink
 from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
 __all__ = ["ProduceAnswers"]
@@ -46,7 +46,7 @@ class ProduceAnswers:
         client: NetworkClient,
         sequences: Sequences,
         metrics: ProducerMetrics,
-        transactions: Transactions | None = None,
+        transactions: TransactionLink | None = None,
         shared: SharedAcknowledgements | None = None,
     ) -> None:
         self._config = config
@@ -96,15 +96,15 @@ class ProduceAnswers:
     ) -> None:
         code = answer.error_code
         verdict = produce_verdict(code)
-        if verdict is Verdict.COMPLETE:
+        if verdict is ProduceVerdict.COMPLETE:
             self._complete(batch, answer.base_offset, answer.log_append_time_ms, now)
             return
-        if verdict is Verdict.COMPLETE_WITHOUT_OFFSET:
+        if verdict is ProduceVerdict.COMPLETE_WITHOUT_OFFSET:
             self._complete(batch, -1, -1, now)
             return
         if may_be_written(code):
             batch.possibly_written = True
-        elif verdict is Verdict.SPLIT and batch.count == 1 and self._was_always_too_large(batch):
+        elif verdict is ProduceVerdict.SPLIT and batch.count == 1 and self._was_always_too_large(batch):
             batch.possibly_written = False
         self._learn_leader(node, batch, code, answer, response)
         _REFUSED[verdict](self, _Refusal(batch, answer, broker_error(code, answer.error_message), now))
@@ -151,7 +151,7 @@ class ProduceAnswers:
         else:
             self.fail(refusal)
 
-    def _renumber_in_transaction(self, refusal: _Refusal, transactions: Transactions) -> None:
+    def _renumber_in_transaction(self, refusal: _Refusal, transactions: TransactionLink) -> None:
         batch, answer, error, now = refusal
         is_gap = answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if not transactions.is_failing and self._sequences.is_ahead(batch):
@@ -215,13 +215,13 @@ class ProduceAnswers:
         return batch.size > self._metrics.topic(batch.partition.topic).largest_batch
 
 
-_REFUSED: Final[Mapping[Verdict, Callable[[ProduceAnswers, _Refusal], None]]] = {
-    Verdict.RETRY: ProduceAnswers.retry,
-    Verdict.SPLIT: ProduceAnswers.split,
-    Verdict.RENUMBER: ProduceAnswers.renumber,
-    Verdict.NEW_PRODUCER_ID: ProduceAnswers.renew_id,
-    Verdict.FENCED: ProduceAnswers.fence,
-    Verdict.FAIL: ProduceAnswers.fail,
+_REFUSED: Final[Mapping[ProduceVerdict, Callable[[ProduceAnswers, _Refusal], None]]] = {
+    ProduceVerdict.RETRY: ProduceAnswers.retry,
+    ProduceVerdict.SPLIT: ProduceAnswers.split,
+    ProduceVerdict.RENUMBER: ProduceAnswers.renumber,
+    ProduceVerdict.NEW_PRODUCER_ID: ProduceAnswers.renew_id,
+    ProduceVerdict.FENCED: ProduceAnswers.fence,
+    ProduceVerdict.FAIL: ProduceAnswers.fail,
 }
 
 

@@ -51,7 +51,7 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder
-from aioproducer.transactions.link import Transactions
+from aioproducer.transactions.link import TransactionLink
 from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
 __all__ = ["Sender"]
@@ -82,7 +82,7 @@ class Sender:
         *,
         codec: Codec,
         random: Any,
-        transactions: Transactions | None = None,
+        transactions: TransactionLink | None = None,
         shared: SharedAcknowledgements | None = None,
     ) -> None:
         """``shared`` takes the acknowledgements as long as others write into the transaction, too."""

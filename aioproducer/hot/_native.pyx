@@ -477,17 +477,17 @@ cdef inline object milliseconds(long long number):
     return made
 
 
-ctypedef void (*LastWords)(PyObject*) noexcept
+ctypedef void (*Finalizer)(PyObject*) noexcept
 
 
-cdef void say(LastWords words, PyObject* dying) noexcept:
+cdef void call_finalizer(Finalizer finalizer, PyObject* dying) noexcept:
     """Call Python code from the end of an object, as Cython's ``__dealloc__`` does - which would do it for each of them."""
     cdef PyObject* kind = NULL
     cdef PyObject* value = NULL
     cdef PyObject* traceback = NULL
     PyErr_Fetch(&kind, &value, &traceback)
     Py_SET_REFCNT(dying, Py_REFCNT(dying) + 1)
-    words(dying)
+    finalizer(dying)
     Py_SET_REFCNT(dying, Py_REFCNT(dying) - 1)
     PyErr_Restore(kind, value, traceback)
 
@@ -502,7 +502,7 @@ cdef destructor free_delivery = (<CTypeObject*>Delivery).tp_dealloc
 cdef void end_delivery(PyObject* delivery) noexcept:
     if not (<Delivery>delivery)._observed and <PyObject*>(<Delivery>delivery)._result is not <PyObject*>None:
         if not (<Delivery>delivery)._result.succeeded:
-            say(abandon, delivery)
+            call_finalizer(abandon, delivery)
     free_delivery(delivery)
 
 
@@ -1712,7 +1712,7 @@ cdef inquiry clear_attributes = (<CTypeObject*>Call).tp_clear
 cdef void end_call(PyObject* call) noexcept:
     if not (<Call>call).has_begun:
         PyObject_GC_UnTrack(call)  # so that nobody finds it meanwhile
-        say(complain, call)
+        call_finalizer(complain, call)
     if (<Call>call).given[APPENDER] is not NULL:
         PyObject_GC_UnTrack(call)
         (<Call>call).forget()

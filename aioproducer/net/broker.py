@@ -89,7 +89,7 @@ class Broker:
     def throttle(self, seconds: float, loop: asyncio.AbstractEventLoop, on_over: Callable[[], object]) -> None:
         """Leave it alone for so long, and let it be late with what it was sent before (KIP-219)."""
         if self.connection is not None:
-            self.connection.grant(seconds)
+            self.connection.extend_deadlines(seconds)
         until = loop.time() + seconds
         if until <= self.throttled_until:
             return

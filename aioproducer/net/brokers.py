@@ -220,7 +220,7 @@ class Brokers:
                 await asyncio.sleep(max(0.0, broker.retry_at - self._loop.time()))
                 limit_s = self._setup.delay(broker.failures, self._random.random())
                 if broker in self._aliases:
-                    await self._put_canonical_names_in_place_of(broker, limit_s)
+                    await self._resolve_canonical_names(broker, limit_s)
                     return
                 established = await self._connector.connect(
                     broker.node,
@@ -421,7 +421,7 @@ class Brokers:
         if self._wants_canonical_names:
             self._aliases = {self._known[-number] for number in range(1, len(addresses) + 1)}
 
-    async def _put_canonical_names_in_place_of(self, broker: Broker, limit_s: float) -> None:
+    async def _resolve_canonical_names(self, broker: Broker, limit_s: float) -> None:
         """Know the servers behind a bootstrap server's name under their own names, which certificates may be for."""
         node = broker.node
         try:

@@ -372,14 +372,14 @@ class NetworkClient:
     ) -> None:
         def answered(answer: Any) -> None:
             if isinstance(answer, Response):
-                self._heed(broker, answer)
+                self._apply_throttle(broker, answer)
             callback(answer)
             self._room.tell()
 
         if broker.connection is not None:
             broker.connection.send(request, version, answered, timeout_s, expect_response=expect_response, check=check)
 
-    def _heed(self, broker: Broker, answer: Response) -> None:
+    def _apply_throttle(self, broker: Broker, answer: Response) -> None:
         """What an answer tells of its broker, whatever it is about."""
         broker.answered()
         throttle_ms: int = getattr(answer, "throttle_time_ms", 0)
@@ -417,14 +417,14 @@ class NetworkClient:
                 self._tasks = tasks
                 self._brokers.run_in(tasks)
                 tasks.start_soon(self._updater.run, name="aioproducer metadata")
-                tasks.start_soon(self._keep_tidy, name="aioproducer tidy")
+                tasks.start_soon(self._close_idle_connections, name="aioproducer tidy")
                 self._tell()
         finally:
             self._brokers.run_in(None)
             self._tasks = None
             self._ended.set()
 
-    async def _keep_tidy(self) -> None:
+    async def _close_idle_connections(self) -> None:
         """Close connections that nobody used for long."""
         idle_s = self._config.connections_max_idle_ms / 1000
         while idle_s >= 0:

@@ -201,14 +201,14 @@ class Connection(asyncio.Protocol):
         self.last_used = self._loop.time()
         unwritten, self._unwritten = self._unwritten, deque()
         for each in unwritten:
-            self._tell(each, None)
+            self._call_back(each, None)
         self._tell_if_idle()
 
     def ready(self) -> None:
         """The peer is a broker: longer answers are welcome from now on."""
         self._frames.max_frame = MAX_FRAME
 
-    def grant(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         """Give all requests on their way so much more time: the broker said that it will be slow (KIP-219).
 
         That goes for those without an answer as well: meanwhile it does not read what they wait to be written behind.
@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
         try:
             while (frame := frames.next_frame()) is not None:
                 waiting, answer = self._read(frame)
-                self._tell(waiting, answer)
+                self._call_back(waiting, answer)
                 if self.error is not None:  # whoever was told has ended the connection
                     return
             self._tell_if_idle()
@@ -269,7 +269,7 @@ class Connection(asyncio.Protocol):
         self.last_used = self._loop.time()
         return waiting, answer
 
-    def _tell(self, waiting: _Waiting, answer: object) -> None:
+    def _call_back(self, waiting: _Waiting, answer: object) -> None:
         try:
             waiting.answered(answer)
         except Exception as error:  # foreign code: one that fails must not cost the others their answers
@@ -344,7 +344,7 @@ class Connection(asyncio.Protocol):
         self._unwritten.clear()
         self._on_lost(self, error)
         for each in told:
-            self._tell(each, error)
+            self._call_back(each, error)
         self._tell_if_idle()
         self.release()  # to be told as well, soon
 

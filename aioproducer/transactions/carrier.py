@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from aioproducer.core.backoff import ExponentialBackoff
-from aioproducer.core.transactions.manager import FIRST_PARTITIONS_BACKOFF, Pause, TransactionManager
+from aioproducer.core.transactions.manager import FIRST_PARTITIONS_BACKOFF, RequestPause, TransactionManager
 from aioproducer.core.transactions.queries import markers_written
 from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
 from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
@@ -91,15 +91,15 @@ class Coordinator:
             if request is None:
                 return
             pause = await self._ask(request)
-            if pause is not Pause.NONE:
+            if pause is not RequestPause.NONE:
                 await asyncio.sleep(self._seconds(pause))
 
-    def _seconds(self, pause: Pause) -> float:
+    def _seconds(self, pause: RequestPause) -> float:
         failures, random = self._manager.attempts - 1, self._random()
         usual = self._backoff.delay(failures, random)
-        return usual if pause is Pause.BACKOFF else min(usual, FIRST_PARTITIONS_BACKOFF.delay(failures, random))
+        return usual if pause is RequestPause.BACKOFF else min(usual, FIRST_PARTITIONS_BACKOFF.delay(failures, random))
 
-    async def _ask(self, request: CoordinatorRequest) -> Pause:
+    async def _ask(self, request: CoordinatorRequest) -> RequestPause:
         if request.rpc is Rpc.TXN_OFFSET_COMMIT:
             await self._see_markers_written()
         try:
@@ -113,7 +113,7 @@ class Coordinator:
             )
         except UnsupportedVersion as error:
             self._manager.unsendable(request, error)
-            return Pause.NONE
+            return RequestPause.NONE
         except AuthenticationError as error:  # of an attempt to connect: nothing has left
             pause = self._manager.lost(request, sent=False)
             self._refused(error, request.node_id)
@@ -122,7 +122,7 @@ class Coordinator:
             logger.debug("%s for %s failed, and is tried again: %s", request.rpc.value, request.about, error)
             return self._manager.lost(request, sent=not isinstance(error, KafkaTimeoutError))
         pause = self._manager.answered(request, response, version)
-        if request.ends_v2 and pause is Pause.NONE:
+        if request.ends_v2 and pause is RequestPause.NONE:
             self._ended = request.node_id, time.perf_counter()  # uvloop's clock counts whole milliseconds
             self._hold(_BROKERS_PAUSE_S)
         return pause

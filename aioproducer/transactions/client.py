@@ -47,7 +47,7 @@ from aioproducer.errors import (
     UnsupportedVersion,
 )
 from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.transactions.conversations import Coordination, Tried
+from aioproducer.transactions.conversations import Attempt, Coordination
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, Written
 
 __all__ = ["TransactionCoordinatorClient"]
@@ -176,11 +176,11 @@ class TransactionCoordinatorClient:
         running, deadline = self._begin(timeout)
         name = checked_name("transactional_id", transactional_id)
         timeout_ms = self.config.replace(transaction_timeout_ms=transaction_timeout_ms).transaction_timeout_ms
-        manager = running.newcomer(name, timeout_ms)
+        manager = running.initializing_manager(name, timeout_ms)
 
-        async def ask(tried: Tried) -> None:
+        async def ask(attempt: Attempt) -> None:
             operation = manager.initialize()
-            await running.converse(manager, tried)
+            await running.run_requests(manager, attempt)
             _raise_error_of(operation)
 
         await running.within(deadline, f"init() of transactional_id {name!r}", ask)
@@ -327,7 +327,7 @@ class TransactionCoordinatorClient:
         """
         running, deadline = self._begin(timeout)
 
-        async def read(_tried: Tried) -> int:
+        async def read(_tried: Attempt) -> int:
             return running.transaction_version
 
         return await running.within(deadline, "transaction_version()", read)
@@ -358,11 +358,11 @@ class TransactionCoordinatorClient:
     ) -> TransactionManager:
         """Do one thing to the transaction of a handle; returns who did it. Raises what became of it, or why it ended."""
 
-        async def work(tried: Tried) -> TransactionManager:
+        async def work(attempt: Attempt) -> TransactionManager:
             manager = running.attached(handle)
             operation = begin(manager)
             try:
-                await running.converse(manager, tried)
+                await running.run_requests(manager, attempt)
             finally:
                 if not operation.is_done:
                     manager.close(KafkaError("The call ended before it was answered."))

@@ -34,7 +34,7 @@ from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.transactions.carrier import Coordinator
 from aioproducer.types import TopicPartition
 
-__all__ = ["Coordination", "Tried"]
+__all__ = ["Attempt", "Coordination"]
 
 logger = logging.getLogger("aioproducer")
 
@@ -46,8 +46,8 @@ _REMEMBERED = 1000
 _TRANSACTION_VERSION_2 = 2
 
 
-class Tried:
-    """What was asked in vain so far, and is to be asked again."""
+class Attempt:
+    """How often a call was tried in vain, and the last error."""
 
     times = 0
     error: KafkaError | None = None
@@ -103,26 +103,26 @@ class Coordination(Lifetime):
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    async def within(self, deadline: float, what: str, work: Callable[[Tried], Awaitable[_T]]) -> _T:
+    async def within(self, deadline: float, what: str, work: Callable[[Attempt], Awaitable[_T]]) -> _T:
         """What the work comes to, once a broker is connected.
 
         Raises `KafkaTimeoutError`, which says ``what`` took too long and what the work had tried in vain, at the deadline
         (the event loop's time), and `refusal` when this ends before. Cancellation: the work is cancelled.
         """
-        tried = Tried()
+        attempt = Attempt()
         limit = asyncio.timeout_at(None if deadline == inf else deadline)
         try:
             async with limit:
                 with self.interrupting(limit):
                     if not self._client.connected_nodes():
                         await self._client.wait_ready(inf)
-                    return await work(tried)
+                    return await work(attempt)
         except (TimeoutError, ProducerClosed) as error:
             if not self.is_usable:
                 raise self.refusal() from None
             if isinstance(error, KafkaError):
                 raise
-            last = tried.error or self._client.last_error
+            last = attempt.error or self._client.last_error
             servers = ", ".join(self._config.bootstrap_servers)
             where = "" if self._client.connected_nodes() else f", and no broker of {servers} is connected"
             why = "." if last is None else f": {last}"
@@ -130,7 +130,7 @@ class Coordination(Lifetime):
 
     # -- conversations ------------------------------------------------------------------------------------------------
 
-    def newcomer(self, transactional_id: str, timeout_ms: int) -> TransactionManager:
+    def initializing_manager(self, transactional_id: str, timeout_ms: int) -> TransactionManager:
         """One that asks for a producer id."""
         return TransactionManager(
             transactional_id,
@@ -168,7 +168,7 @@ class Coordination(Lifetime):
             self._transaction_version = self._client.finalized_feature("transaction.version")
         return self._transaction_version
 
-    async def converse(self, manager: TransactionManager, tried: Tried) -> None:
+    async def run_requests(self, manager: TransactionManager, attempt: Attempt) -> None:
         """Ask for the manager until it has nothing to ask.
 
         Raises `AuthenticationError` where brokers refuse the credentials.
@@ -186,7 +186,7 @@ class Coordination(Lifetime):
         try:
             await coordinator.catch_up()
         finally:
-            tried.error = manager.refusal if manager.attempts else None
+            attempt.error = manager.refusal if manager.attempts else None
             self._forget_the_oldest()
 
     async def answer(self, query: CoordinatorQuery[_T], deadline: float, what: str) -> _T:
@@ -197,7 +197,7 @@ class Coordination(Lifetime):
         """
         return await self.within(deadline, what, partial(self._repeat, query))
 
-    async def _repeat(self, query: CoordinatorQuery[_T], tried: Tried) -> _T:
+    async def _repeat(self, query: CoordinatorQuery[_T], attempt: Attempt) -> _T:
         while True:
             try:
                 return await self._ask(query)
@@ -209,9 +209,9 @@ class Coordination(Lifetime):
                 logger.debug("A question about %s failed, and is asked again: %s", query.about, error)
                 if not isinstance(error, BrokerError) or is_of_another_broker(error):
                     self._coordinators.pop(query.about, None)
-                tried.error = error
-            await asyncio.sleep(self._backoff.delay(tried.times, self._random.random()))
-            tried.times += 1
+                attempt.error = error
+            await asyncio.sleep(self._backoff.delay(attempt.times, self._random.random()))
+            attempt.times += 1
 
     async def _ask(self, query: CoordinatorQuery[_T]) -> _T:
         node_id = self._coordinators.get(query.about)

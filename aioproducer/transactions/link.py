@@ -29,7 +29,7 @@ from aioproducer.errors import (
 )
 from aioproducer.types import TopicPartition
 
-__all__ = ["Transactions"]
+__all__ = ["TransactionLink"]
 
 logger = logging.getLogger("aioproducer")
 
@@ -47,7 +47,7 @@ class _Call(NamedTuple):
     fail: Callable[[KafkaError], None]
 
 
-class Transactions:
+class TransactionLink:
     """The transactions of one running producer.
 
     ``wake_sender`` has it look again, ``on_open`` is called where records may be put in from now on without asking for

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer.core.transactions.handle import TransactionHandle
-from aioproducer.core.transactions.manager import Pause, TransactionManager
+from aioproducer.core.transactions.manager import RequestPause, TransactionManager
 from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
 from aioproducer.core.transactions.requests import CoordinatorRequest, CoordinatorType, Rpc
 from aioproducer.core.transactions.states import State
@@ -47,7 +47,7 @@ BOTH = pytest.mark.parametrize("is_v2", [False, True], ids=["TV1", "TV2"])
 COMMIT, ABORT, INIT, ADD = Rpc.COMMIT, Rpc.ABORT, Rpc.INIT_PRODUCER_ID, Rpc.ADD_PARTITIONS_TO_TXN
 
 
-def refuse(bench: Bench, request: CoordinatorRequest, code: int) -> Pause:
+def refuse(bench: Bench, request: CoordinatorRequest, code: int) -> RequestPause:
     return bench.manager.answered(request, bench.refuse(request, code), request.highest)
 
 
@@ -194,11 +194,11 @@ def test_partitions_that_came_up_while_a_request_failed_are_asked_for_with_the_n
 def test_only_the_first_partitions_of_a_transaction_are_retried_soon() -> None:
     bench = Bench()
     request = bench.lead_to(ADD)
-    assert refuse(bench, request, ErrorCode.CONCURRENT_TRANSACTIONS) is Pause.SHORT
+    assert refuse(bench, request, ErrorCode.CONCURRENT_TRANSACTIONS) is RequestPause.SHORT
     bench.run()
     bench.write(OTHERS)
 
-    assert refuse(bench, bench.expect(ADD), ErrorCode.CONCURRENT_TRANSACTIONS) is Pause.BACKOFF
+    assert refuse(bench, bench.expect(ADD), ErrorCode.CONCURRENT_TRANSACTIONS) is RequestPause.BACKOFF
 
 
 def test_the_attempts_of_a_request_are_counted_until_it_succeeds() -> None:
@@ -353,7 +353,7 @@ def test_a_commit_whose_answer_was_lost_is_sent_again(is_v2: bool) -> None:
     request = bench.lead_to(COMMIT)
     committed = bench.manager.commit()
 
-    assert bench.manager.lost(request) is Pause.BACKOFF
+    assert bench.manager.lost(request) is RequestPause.BACKOFF
 
     asked = bench.run()
     assert asked[:2] == [Rpc.FIND_COORDINATOR, COMMIT]
@@ -441,8 +441,8 @@ def test_an_answer_that_comes_after_the_end_changes_nothing() -> None:
     response = bench.approve(request)
     bench.manager.close(ProducerClosed("The producer was closed."))
 
-    assert bench.manager.answered(request, response, 4) is Pause.NONE
-    assert bench.manager.lost(request) is Pause.NONE
+    assert bench.manager.answered(request, response, 4) is RequestPause.NONE
+    assert bench.manager.lost(request) is RequestPause.NONE
     bench.manager.unsendable(request, UnsupportedVersion("too old"))
 
     assert bench.manager.state is State.FATAL_ERROR

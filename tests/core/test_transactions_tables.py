@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from aioproducer.core.transactions.errors import Action, action_for, action_for_batch, decisive_code, may_be_done
-from aioproducer.core.transactions.manager import Pause, TransactionManager
+from aioproducer.core.transactions.manager import RequestPause, TransactionManager
 from aioproducer.core.transactions.requests import Rpc
 from aioproducer.core.transactions.states import TRANSITIONS, State
 from aioproducer.errors import (
@@ -185,14 +185,14 @@ def test_each_error_of_each_request_leads_where_its_action_says(
     pause = manager.answered(request, bench.refuse(request, code), request.highest)
 
     if action in (RETRY, SOON, FIND):
-        assert pause is (Pause.SHORT if action is SOON else Pause.BACKOFF)
+        assert pause is (RequestPause.SHORT if action is SOON else RequestPause.BACKOFF)
         assert manager.state is before
         following = bench.next()
         assert following is not None
         assert following.rpc is (Rpc.FIND_COORDINATOR if action is FIND else rpc)
         bench.finish_well(following)
         return
-    assert pause is Pause.NONE
+    assert pause is RequestPause.NONE
     if action is AGAIN or (action is ABORTABLE and before is S.INITIALIZING):
         assert manager.state is S.UNINITIALIZED
     elif rpc is Rpc.ABORT and action is BUMP:

@@ -5,31 +5,31 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.core.compression_ratio import CompressionRatios
-from aioproducer.core.verdicts import Verdict, may_be_written, produce_verdict
+from aioproducer.core.verdicts import ProduceVerdict, may_be_written, produce_verdict
 from aioproducer.protocol.error_codes import ErrorCode
 
 
 @pytest.mark.parametrize(
     ("code", "verdict"),
     [
-        (ErrorCode.NONE, Verdict.COMPLETE),
-        (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, Verdict.COMPLETE_WITHOUT_OFFSET),
-        (ErrorCode.MESSAGE_TOO_LARGE, Verdict.SPLIT),
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, Verdict.RENUMBER),
-        (ErrorCode.UNKNOWN_PRODUCER_ID, Verdict.RENUMBER),
-        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, Verdict.NEW_PRODUCER_ID),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Verdict.RETRY),
-        (ErrorCode.NOT_ENOUGH_REPLICAS, Verdict.RETRY),
-        (ErrorCode.REQUEST_TIMED_OUT, Verdict.RETRY),
-        (ErrorCode.UNKNOWN_TOPIC_ID, Verdict.RETRY),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Verdict.FAIL),
-        (ErrorCode.INVALID_RECORD, Verdict.FAIL),
-        (ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.FENCED),
-        (ErrorCode.PRODUCER_FENCED, Verdict.FENCED),
-        (9999, Verdict.FAIL),
+        (ErrorCode.NONE, ProduceVerdict.COMPLETE),
+        (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ProduceVerdict.COMPLETE_WITHOUT_OFFSET),
+        (ErrorCode.MESSAGE_TOO_LARGE, ProduceVerdict.SPLIT),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ProduceVerdict.RENUMBER),
+        (ErrorCode.UNKNOWN_PRODUCER_ID, ProduceVerdict.RENUMBER),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ProduceVerdict.NEW_PRODUCER_ID),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ProduceVerdict.RETRY),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ProduceVerdict.RETRY),
+        (ErrorCode.REQUEST_TIMED_OUT, ProduceVerdict.RETRY),
+        (ErrorCode.UNKNOWN_TOPIC_ID, ProduceVerdict.RETRY),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ProduceVerdict.FAIL),
+        (ErrorCode.INVALID_RECORD, ProduceVerdict.FAIL),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ProduceVerdict.FENCED),
+        (ErrorCode.PRODUCER_FENCED, ProduceVerdict.FENCED),
+        (9999, ProduceVerdict.FAIL),
     ],
 )
-def test_each_code_has_its_verdict(code: int, verdict: Verdict) -> None:
+def test_each_code_has_its_verdict(code: int, verdict: ProduceVerdict) -> None:
     assert produce_verdict(code) is verdict
 
 

@@ -237,7 +237,7 @@ async def test_time_that_is_granted_counts_for_all_that_wait() -> None:
     clock = Clock()
     async with wired() as wire:
         wire.ask(20)
-        wire.connection.grant(50)
+        wire.connection.extend_deadlines(50)
 
         clock.advance(60)
         await asyncio.sleep(0.001)

@@ -71,7 +71,14 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["FIRST_PARTITIONS_BACKOFF", "INITIALIZE", "PREPARE", "Pause", "TransactionListener", "TransactionManager"]
+__all__ = [
+    "FIRST_PARTITIONS_BACKOFF",
+    "INITIALIZE",
+    "PREPARE",
+    "RequestPause",
+    "TransactionListener",
+    "TransactionManager",
+]
 
 #: The pauses before the first partitions of a transaction are added again: the one before is about to be complete, which
 #: takes some milliseconds. Java always waits for 20 ms (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS), which is most
@@ -91,7 +98,7 @@ PREPARE = "prepare_transaction"
 _NO_TIMEOUT_MS = 2**31 - 1
 
 
-class Pause(Enum):
+class RequestPause(Enum):
     """How long to wait before the next request."""
 
     NONE = auto()
@@ -417,17 +424,17 @@ class TransactionManager:
         self._in_flight = request
         return request
 
-    def answered(self, request: CoordinatorRequest, response: Any, version: int) -> Pause:
+    def answered(self, request: CoordinatorRequest, response: Any, version: int) -> RequestPause:
         """The answer to the request, which was sent in this version and has passed its ``check``."""
         if request is not self._in_flight:  # given up in the meantime
-            return Pause.NONE
+            return RequestPause.NONE
         self._in_flight = None
         return self._read(request, response, version)
 
-    def lost(self, request: CoordinatorRequest, *, sent: bool = True) -> Pause:
+    def lost(self, request: CoordinatorRequest, *, sent: bool = True) -> RequestPause:
         """No answer came, or none that could be read; ``sent``: unless it certainly never left."""
         if request is not self._in_flight:
-            return Pause.NONE
+            return RequestPause.NONE
         self._in_flight = None
         if request.rpc is not Rpc.FIND_COORDINATOR:
             self._coordinators.pop(request.about, None)
@@ -436,7 +443,7 @@ class TransactionManager:
             if request.rpc in _OF_A_TRANSACTION and not self.is_v2:
                 self._bump_required = True
         self.attempts += 1
-        return Pause.BACKOFF
+        return RequestPause.BACKOFF
 
     def unsendable(self, request: CoordinatorRequest, error: UnsupportedVersion) -> None:
         """It can never be sent: the broker does not speak it."""
@@ -533,7 +540,7 @@ class TransactionManager:
 
     # -- what the answers change ----------------------------------------------------------------------------------------
 
-    def _read(self, request: CoordinatorRequest, response: Any, version: int) -> Pause:
+    def _read(self, request: CoordinatorRequest, response: Any, version: int) -> RequestPause:
         match request.rpc:
             case Rpc.FIND_COORDINATOR:
                 return self._read_coordinator(request, response)
@@ -548,14 +555,16 @@ class TransactionManager:
             case Rpc.COMMIT | Rpc.ABORT:
                 return self._read_end(request, response)
 
-    def _read_coordinator(self, request: CoordinatorRequest, response: FindCoordinatorResponse) -> Pause:
+    def _read_coordinator(self, request: CoordinatorRequest, response: FindCoordinatorResponse) -> RequestPause:
         found = found_coordinator(request.about, response)
         if found.code == ErrorCode.NONE:
             self._coordinators[request.about] = found.node_id
-            return Pause.NONE
+            return RequestPause.NONE
         return self._refused(request, found.code, message=found.message)
 
-    def _read_producer_id(self, request: CoordinatorRequest, response: InitProducerIdResponse, version: int) -> Pause:
+    def _read_producer_id(
+        self, request: CoordinatorRequest, response: InitProducerIdResponse, version: int
+    ) -> RequestPause:
         if response.error_code != ErrorCode.NONE:
             return self._refused(request, response.error_code)
         self._can_bump = version >= FIRST_VERSION_THAT_BUMPS
@@ -571,9 +580,9 @@ class TransactionManager:
             self._finish(None)
         self._keep_prepared = False
         self.attempts = 0
-        return Pause.NONE
+        return RequestPause.NONE
 
-    def _read_partitions(self, request: CoordinatorRequest, response: AddPartitionsToTxnResponse) -> Pause:
+    def _read_partitions(self, request: CoordinatorRequest, response: AddPartitionsToTxnResponse) -> RequestPause:
         codes = partition_codes(response)
         code = decisive_code(request.rpc, codes.values())
         if code != ErrorCode.NONE:
@@ -584,14 +593,14 @@ class TransactionManager:
         self._listener.partitions_added(self._asked)
         return self._succeeded(None)
 
-    def _read_offsets_added(self, request: CoordinatorRequest, response: AddOffsetsToTxnResponse) -> Pause:
+    def _read_offsets_added(self, request: CoordinatorRequest, response: AddOffsetsToTxnResponse) -> RequestPause:
         if response.error_code != ErrorCode.NONE:
             return self._refused(request, response.error_code)
         self._started = True
         self._committing.added = True
         return self._succeeded(None)
 
-    def _read_offsets_taken(self, request: CoordinatorRequest, response: TxnOffsetCommitResponse) -> Pause:
+    def _read_offsets_taken(self, request: CoordinatorRequest, response: TxnOffsetCommitResponse) -> RequestPause:
         commit, codes = self._committing, offset_commit_codes(response)
         for partition, code in codes.items():
             if code == ErrorCode.NONE:
@@ -603,7 +612,7 @@ class TransactionManager:
             self._offsets.remove(commit)
         return self._succeeded(commit.operation)
 
-    def _read_end(self, request: CoordinatorRequest, response: EndTxnResponse) -> Pause:
+    def _read_end(self, request: CoordinatorRequest, response: EndTxnResponse) -> RequestPause:
         if response.error_code != ErrorCode.NONE:
             return self._refused(request, response.error_code)
         if self._added:
@@ -614,7 +623,7 @@ class TransactionManager:
         elif self.is_v2:
             self._bump_required = True
         self._ended()
-        return Pause.NONE
+        return RequestPause.NONE
 
     def _refused(
         self,
@@ -623,7 +632,7 @@ class TransactionManager:
         *,
         message: str | None = None,
         partitions: Mapping[TopicPartition, int] | None = None,
-    ) -> Pause:
+    ) -> RequestPause:
         """Do what the tables say of an error code."""
         action = action_for(request.rpc, code)
         if may_be_done(request.rpc, code):
@@ -633,7 +642,7 @@ class TransactionManager:
                 self._coordinators.pop(request.about, None)
             self.attempts += 1
             self.refusal = broker_error(code, message)
-            return Pause.BACKOFF if self._added else _PAUSES[action]
+            return RequestPause.BACKOFF if self._added else _PAUSES[action]
         self.attempts = 0
         error = broker_error(code, message)
         concerned = sorted(each for each, its_code in (partitions or {}).items() if its_code == code)
@@ -656,7 +665,7 @@ class TransactionManager:
             self._do(Action.FATAL, what, error)  # there is no other way to abort
         else:
             self._do(action, what, error)
-        return Pause.NONE
+        return RequestPause.NONE
 
     def _explained(self, what: str, request: CoordinatorRequest) -> str:
         if request.rpc is not Rpc.INIT_PRODUCER_ID or not self._enable_2pc:
@@ -793,11 +802,11 @@ class TransactionManager:
             operation.finish(None if self._has_ended else error)
         self._has_ended = False
 
-    def _succeeded(self, operation: Operation | None) -> Pause:
+    def _succeeded(self, operation: Operation | None) -> RequestPause:
         self.attempts = 0
         if operation is not None:
             operation.finish()
-        return Pause.NONE
+        return RequestPause.NONE
 
     def _count_under(self, producer: ProducerIdAndEpoch) -> None:
         self.producer = producer
@@ -914,10 +923,10 @@ _NOTHING_TO_COMMIT: Mapping[bool, str] = {
 }
 
 #: After which answers the same is asked again, and when.
-_PAUSES: Mapping[Action, Pause] = {
-    Action.RETRY: Pause.BACKOFF,
-    Action.RETRY_SOON: Pause.SHORT,
-    Action.FIND_COORDINATOR: Pause.BACKOFF,
+_PAUSES: Mapping[Action, RequestPause] = {
+    Action.RETRY: RequestPause.BACKOFF,
+    Action.RETRY_SOON: RequestPause.SHORT,
+    Action.FIND_COORDINATOR: RequestPause.BACKOFF,
 }
 
 #: What each state means to somebody who wanted something else.

@@ -119,7 +119,7 @@ class TaskRun:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "aioproducer spark"))
         began = time.monotonic()
         producer = self._producer(await self._config())
-        with _naming_the_way_out(producer):
+        with _explaining_shared_partition(producer):
             async with producer:
                 sent = await self._send_topics(producer, batches)
         sent.append(_Sent(SendManyResult(), producer.written, _retries(producer)))
@@ -182,7 +182,7 @@ class TaskRun:
             return _Sent(await self._send_tables(producer, channel, self._headers()))
         headers = [*(self._headers() or []), letters.headers]
         own = self._producer(letters.producer_config())
-        with _naming_the_way_out(own):
+        with _explaining_shared_partition(own):
             async with own:
                 result = await self._send_tables(own, channel, headers, keeps_partition=self._options.is_exactly_once)
         return _Sent(result, own.written, _retries(own), is_dead=True)
@@ -247,7 +247,7 @@ def _schema_ids(options: SinkOptions, columns: SinkColumns) -> TopicSchemaIds | 
 
 
 @contextmanager
-def _naming_the_way_out(producer: Producer) -> Generator[None, None, None]:
+def _explaining_shared_partition(producer: Producer) -> Generator[None, None, None]:
     try:
         yield
     except KafkaError as error:

@@ -17,7 +17,7 @@ from aioproducer.protocol import ApiKey, ErrorCode
 if TYPE_CHECKING:
     from aioproducer.testing.broker.msk_iam import AwsKeys
 
-__all__ = ["BEFORE_LOGIN", "Logins", "Session", "Verdict"]
+__all__ = ["BEFORE_LOGIN", "LoginResult", "Logins", "Session"]
 
 #: What may be asked before anybody is known.
 BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
@@ -27,7 +27,7 @@ _NO_LOGIN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LoginResult:
     """The end of a login: the user who is known now, or None and why not."""
 
     user: str | None
@@ -35,8 +35,8 @@ class Verdict:
     answer: bytes = b""
 
 
-#: One login: bytes are answers after which the client goes on, a `Verdict` is the end. What the client says is sent in.
-Talk: TypeAlias = Generator[Verdict | bytes, bytes, None]
+#: One login: bytes are answers after which the client goes on, a `LoginResult` is the end. What the client says is sent in.
+Talk: TypeAlias = Generator[LoginResult | bytes, bytes, None]
 
 
 @dataclass(slots=True)
@@ -71,8 +71,8 @@ class Logins:
         said = yield b""
         _, user, password = said.decode().split("\0")
         if self.users.get(user) != password:
-            yield Verdict(None, "Authentication failed: Invalid username or password")
-        yield Verdict(user)
+            yield LoginResult(None, "Authentication failed: Invalid username or password")
+        yield LoginResult(user)
 
     def _scram(self, mechanism: str) -> Talk:
         scramp: Any = import_module("scramp")
@@ -90,10 +90,10 @@ class Logins:
             last = yield server.get_server_first().encode()
             server.set_client_final(last.decode())
         except scramp.ScramException:
-            yield Verdict(None, f"Authentication failed due to invalid credentials with SASL mechanism {mechanism}")
+            yield LoginResult(None, f"Authentication failed due to invalid credentials with SASL mechanism {mechanism}")
             return
         user = first.decode().split("n=", 1)[1].split(",")[0]
-        yield Verdict(user, answer=server.get_server_final().encode())
+        yield LoginResult(user, answer=server.get_server_final().encode())
 
     def _oauthbearer(self) -> Talk:
         said = yield b""
@@ -102,8 +102,8 @@ class Logins:
         token = pairs.pop("auth").removeprefix("Bearer ")
         if not self.tokens(token, pairs):
             yield json.dumps({"status": "invalid_token"}).encode()
-            yield Verdict(None, '{"status":"invalid_token"}')
-        yield Verdict("token")
+            yield LoginResult(None, '{"status":"invalid_token"}')
+        yield LoginResult("token")
 
     def _aws(self) -> Talk:
         from aioproducer.testing.broker.msk_iam import refusal
@@ -112,8 +112,8 @@ class Logins:
         assert self.aws is not None, "FakeBroker(logins=Logins(aws=AwsKeys(...)))"
         why = refusal(said, self.aws)
         if why is not None:
-            yield Verdict(None, f"Access denied: {why}")
-        yield Verdict(self.aws.access_key, answer=b'{"version":"2020_10_22","request-id":"fake"}')
+            yield LoginResult(None, f"Access denied: {why}")
+        yield LoginResult(self.aws.access_key, answer=b'{"version":"2020_10_22","request-id":"fake"}')
 
 
 class Session:
@@ -150,7 +150,7 @@ class Session:
         try:
             answer = self._talk.send(said)
         except (ValueError, IndexError, KeyError, UnicodeDecodeError) as error:
-            answer = Verdict(None, f"Authentication failed: {type(error).__name__}")
+            answer = LoginResult(None, f"Authentication failed: {type(error).__name__}")
         if isinstance(answer, bytes):
             return ErrorCode.NONE, None, answer, 0
         self._talk = None

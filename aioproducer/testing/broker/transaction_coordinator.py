@@ -18,11 +18,11 @@ from aioproducer.testing.broker.transaction_state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
+    EndTxnResult,
     ProducerIdAndEpoch,
     TopicPartition,
     Transaction,
     TransactionState,
-    Verdict,
     end_verdict,
 )
 
@@ -180,7 +180,7 @@ class TransactionCoordinator:
         verdict = end_verdict(transaction, producer, committed=committed, bumps_epoch=bumps_epoch)
         if isinstance(verdict, ErrorCode):
             return Answer(verdict)
-        if verdict is Verdict.DONE:
+        if verdict is EndTxnResult.DONE:
             return Answer(ErrorCode.NONE, ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch))
         if not self._can_write(transaction, bumps_epoch=bumps_epoch):
             return Answer(ErrorCode.UNSUPPORTED_VERSION)

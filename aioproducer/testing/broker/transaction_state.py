@@ -20,11 +20,11 @@ __all__ = [
     "NO_PRODUCER_ID",
     "NO_TIMEOUT_MS",
     "EndTable",
+    "EndTxnResult",
     "ProducerIdAndEpoch",
     "TopicPartition",
     "Transaction",
     "TransactionState",
-    "Verdict",
     "end_verdict",
 ]
 
@@ -146,7 +146,7 @@ class Transaction:
             self.next_producer_id, self.next_producer_epoch = NO_PRODUCER_ID, 0
 
 
-class Verdict(Enum):
+class EndTxnResult(Enum):
     """What an EndTxn does that is not refused."""
 
     END = "end the transaction, or with transaction.version 2 an empty one"
@@ -161,7 +161,7 @@ class _Case(NamedTuple):
 
 
 #: By state, wish and epoch; what is not in a table is fenced.
-EndTable: TypeAlias = Mapping[_Case, "Verdict | ErrorCode"]
+EndTable: TypeAlias = Mapping[_Case, "EndTxnResult | ErrorCode"]
 
 _S = TransactionState
 _COMMIT, _ABORT, _RETRY = True, False, True
@@ -170,37 +170,37 @@ _TV1: EndTable = MappingProxyType(
     {
         _Case(_S.EMPTY, _COMMIT): ErrorCode.INVALID_TXN_STATE,
         _Case(_S.EMPTY, _ABORT): ErrorCode.INVALID_TXN_STATE,
-        _Case(_S.ONGOING, _COMMIT): Verdict.END,
-        _Case(_S.ONGOING, _ABORT): Verdict.END,
-        _Case(_S.COMPLETE_COMMIT, _COMMIT): Verdict.DONE,
+        _Case(_S.ONGOING, _COMMIT): EndTxnResult.END,
+        _Case(_S.ONGOING, _ABORT): EndTxnResult.END,
+        _Case(_S.COMPLETE_COMMIT, _COMMIT): EndTxnResult.DONE,
         _Case(_S.COMPLETE_COMMIT, _ABORT): ErrorCode.INVALID_TXN_STATE,
         _Case(_S.COMPLETE_ABORT, _COMMIT): ErrorCode.INVALID_TXN_STATE,
-        _Case(_S.COMPLETE_ABORT, _ABORT): Verdict.DONE,
+        _Case(_S.COMPLETE_ABORT, _ABORT): EndTxnResult.DONE,
     }
 )
 
 _TV2: EndTable = MappingProxyType(
     {
         _Case(_S.EMPTY, _COMMIT): ErrorCode.INVALID_TXN_STATE,
-        _Case(_S.EMPTY, _ABORT): Verdict.END,
-        _Case(_S.ONGOING, _COMMIT): Verdict.END,
-        _Case(_S.ONGOING, _ABORT): Verdict.END,
+        _Case(_S.EMPTY, _ABORT): EndTxnResult.END,
+        _Case(_S.ONGOING, _COMMIT): EndTxnResult.END,
+        _Case(_S.ONGOING, _ABORT): EndTxnResult.END,
         _Case(_S.COMPLETE_COMMIT, _COMMIT): ErrorCode.INVALID_TXN_STATE,
-        _Case(_S.COMPLETE_COMMIT, _ABORT): Verdict.END,
-        _Case(_S.COMPLETE_COMMIT, _COMMIT, _RETRY): Verdict.DONE,
+        _Case(_S.COMPLETE_COMMIT, _ABORT): EndTxnResult.END,
+        _Case(_S.COMPLETE_COMMIT, _COMMIT, _RETRY): EndTxnResult.DONE,
         _Case(_S.COMPLETE_COMMIT, _ABORT, _RETRY): ErrorCode.INVALID_TXN_STATE,
         _Case(_S.COMPLETE_ABORT, _COMMIT): ErrorCode.INVALID_TXN_STATE,
-        _Case(_S.COMPLETE_ABORT, _ABORT): Verdict.END,
+        _Case(_S.COMPLETE_ABORT, _ABORT): EndTxnResult.END,
         # A commit that came behind the coordinator's own abort (KAFKA-20785).
         _Case(_S.COMPLETE_ABORT, _COMMIT, _RETRY): ErrorCode.INVALID_TXN_STATE,
-        _Case(_S.COMPLETE_ABORT, _ABORT, _RETRY): Verdict.DONE,
+        _Case(_S.COMPLETE_ABORT, _ABORT, _RETRY): EndTxnResult.DONE,
     }
 )
 
 
 def end_verdict(
     transaction: Transaction, producer: ProducerIdAndEpoch, *, committed: bool, bumps_epoch: bool
-) -> Verdict | ErrorCode:
+) -> EndTxnResult | ErrorCode:
     """What an EndTxn of this producer comes to; ``bumps_epoch``: it is one of transaction.version 2."""
     if bumps_epoch and transaction.is_changing:
         return ErrorCode.CONCURRENT_TRANSACTIONS  # before anything else is looked at (KAFKA-18464)
