@@ -395,12 +395,12 @@ class Vault:
         return "alice", "alice-secret"
 
 
-@pytest.mark.parametrize(("failures", "connections"), [(1, 1), (60, 2)])
+@pytest.mark.parametrize(("failures", "session_ms", "connections"), [(1, 5000, 1), (60, 3000, 2)])
 async def test_a_callback_that_fails_at_the_next_login_costs_nothing(
-    caplog: pytest.LogCaptureFixture, failures: int, connections: int
+    caplog: pytest.LogCaptureFixture, failures: int, session_ms: int, connections: int
 ) -> None:
     """It is asked again as long as the session lasts, and for the connection after that."""
-    vault, logins = Vault(failures), Logins(USERS, session_lifetime_ms=3000)
+    vault, logins = Vault(failures), Logins(USERS, session_lifetime_ms=session_ms)
     given = options("PLAIN", sasl_credentials_provider=vault.credentials)
     with FakeBroker(topics=TOPIC, logins=logins) as broker:
         async with Producer(broker.bootstrap_servers, **given) as producer:
