@@ -185,9 +185,8 @@ class Outcomes:
     def fail_all(self, cause: KafkaError, now: float, *, timed_out: bool = False) -> None:
         """Give up everything that has no outcome yet."""
         failed: list[ProducerBatch] = []
-        for (
-            batch
-        ) in self.incomplete_in_order():  # first of all: a bug may be the cause, and what follows may raise, too
+        # The deliveries first of all: a bug may be the cause, and what follows may raise, too.
+        for batch in self.incomplete_in_order():
             if batch in self.incomplete:  # the failure of another one may have ended a transaction, and so this one
                 failed.append(batch)
                 batch.given_up = True  # first: what it ends may give up this one, too

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 
 from benchmarks.clients.confluent import Outcomes, options, produce, produce_with
@@ -25,6 +26,16 @@ class _CountingWriter(DataSourceArrowWriter):
         return WriterCommitMessage()
 
 
+def _counting_stream_writer() -> Any:
+    """The same for micro-batches, of which PySpark 4.0 hands over no Arrow batches."""
+
+    class Writer(datasource.DataSourceStreamArrowWriter):
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            return _CountingWriter().write(iterator)
+
+    return Writer()
+
+
 class CountingSource(DataSource):
     """``format("benchmark-count")``: Spark's way to Python and back, and nothing behind it."""
 
@@ -36,6 +47,10 @@ class CountingSource(DataSource):
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
         """The writer of a job."""
         return _CountingWriter()
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        """The writer of a query's micro-batches."""
+        return _counting_stream_writer()
 
 
 class _ConfluentWriter(DataSourceArrowWriter):

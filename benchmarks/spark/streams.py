@@ -16,16 +16,19 @@ from benchmarks.spark.ways import exactly_once, sink_options, spark_options
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["GUARANTEES", "run_query"]
+__all__ = ["COUNT", "GUARANTEES", "run_query"]
+
+#: Spark's way to Python and back, and nothing behind it.
+COUNT: Final = "count"
 
 #: What our sink promises in a query; and Spark's own sink, which promises the first.
-GUARANTEES: Final = ("at-least-once", "exactly-once", "spark-kafka")
-
+GUARANTEES: Final = ("at-least-once", "exactly-once", "spark-kafka", COUNT)
 
 _SINKS: Final[Mapping[str, Callable[[Job], tuple[str, dict[str, str]]]]] = {
     "at-least-once": lambda job: ("aioproducer", sink_options(job)),
     "exactly-once": lambda job: ("aioproducer", exactly_once(job)),
     "spark-kafka": lambda job: ("kafka", spark_options(job)),
+    COUNT: lambda _: ("benchmark-count", {}),
 }
 
 
