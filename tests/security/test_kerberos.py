@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,7 +56,10 @@ def kafka(kdc: Kdc) -> Iterator[KafkaCluster]:
         not_here(str(error))
 
 
-async def test_a_ticket_lets_in_and_again_on_the_open_connection(kafka: KafkaCluster, kdc: Kdc, tmp_path: Path) -> None:
+async def test_a_ticket_lets_in_and_again_on_the_open_connection(
+    kafka: KafkaCluster, kdc: Kdc, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "aioproducer")
     kdc.log_in("alice", kdc.keytab("alice"))
     async with Producer(
         kafka.bootstrap("KERBEROS"),
@@ -65,9 +67,12 @@ async def test_a_ticket_lets_in_and_again_on_the_open_connection(kafka: KafkaClu
         sasl_mechanism="GSSAPI",
         sasl_kerberos_service_name="kafka",
     ) as producer:
-        for _ in range(40):
-            await producer.send("orders", b"value")
-            await asyncio.sleep(0.1)
+        async with asyncio.timeout(30):
+            while "The GSSAPI login to broker" not in caplog.text:
+                await producer.send("orders", b"value")
+        await producer.send("orders", b"value")
+    assert "is renewed" in caplog.text
+    assert "was closed by the broker" not in caplog.text
 
 
 async def test_without_a_ticket_it_is_said_so(kafka: KafkaCluster, kdc: Kdc) -> None:
