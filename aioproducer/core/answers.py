@@ -1,4 +1,4 @@
-"""Matches the answer to a Produce request with the batches in it, or refuses it.
+"""Reads the answer to a Produce request for the batches in it, or refuses it.
 
 An answer counts only as a whole: it tells of each batch that was asked for exactly once, of nothing else, and says nothing
 that no broker could mean. One that does not is no better than one that cannot be read.
@@ -7,14 +7,14 @@ that no broker could mean. One that does not is no better than one that cannot b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from aioproducer.errors import ProtocolError
-from aioproducer.protocol.messages import PartitionProduceResponse, ProduceResponse
+from aioproducer.protocol.messages import NodeEndpoint, PartitionProduceResponse, ProduceResponse
 from aioproducer.types import TopicPartition
 
-__all__ = ["AskedFor", "match_answers"]
+__all__ = ["AskedFor", "ProduceAnswer", "read_produce_answer"]
 
 _NO_OFFSET = -1
 _OFFSETS = 2**63
@@ -30,10 +30,19 @@ class AskedFor(Protocol):
     def count(self) -> int: ...
 
 
-def match_answers(
+class ProduceAnswer(NamedTuple):
+    """What a broker says of each batch of a request, in the order of the batches."""
+
+    of_batches: Sequence[PartitionProduceResponse]
+    #: Where the leaders are that the answers name.
+    node_endpoints: Sequence[NodeEndpoint]
+    throttle_time_ms: int
+
+
+def read_produce_answer(
     batches: Sequence[AskedFor], names: Mapping[UUID, str], response: ProduceResponse
-) -> list[PartitionProduceResponse]:
-    """What the broker says of each batch, in the order of the batches, at most one of each partition.
+) -> ProduceAnswer:
+    """What the broker says of each batch; there is at most one of each partition.
 
     ``names`` are those of the topics that the request called by their ids. Raises `ProtocolError`.
     """
@@ -49,7 +58,7 @@ def match_answers(
     if len(told) > len(batches):
         asked = {batch.partition for batch in batches}
         raise ProtocolError(f"{next(each for each in told if each not in asked)} was answered, and not asked for.")
-    return answers
+    return ProduceAnswer(answers, response.node_endpoints, response.throttle_time_ms)
 
 
 def _answer_for(batch: AskedFor, told: Mapping[TopicPartition, PartitionProduceResponse]) -> PartitionProduceResponse:

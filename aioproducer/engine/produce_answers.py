@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from aioproducer.accumulator.outcomes import Outcomes
 from aioproducer.config import ProducerConfig
+from aioproducer.core.answers import ProduceAnswer
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.verdicts import ProduceVerdict, may_be_written, produce_verdict
 from aioproducer.errors import BrokerError, KafkaError, ProtocolError, RecordTooLarge
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
+from aioproducer.net.connection import WRITTEN, Answer
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
-from aioproducer.protocol.messages import PartitionProduceResponse, ProduceResponse
+from aioproducer.protocol.messages import NodeEndpoint, PartitionProduceResponse
 from aioproducer.transactions.link import TransactionLink
 from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
@@ -57,30 +59,19 @@ class ProduceAnswers:
         self._transactions = transactions
         self._shared = shared
 
-    def take(
-        self,
-        node: int,
-        batches: Sequence[ProducerBatch],
-        told: Sequence[PartitionProduceResponse],
-        answer: Any,
-        now: float,
-    ) -> None:
-        """The answer to a request with these batches: a response, the error in its place, or None with acks=0.
-
-        ``told`` is what the response says of each batch.
-        """
-        if isinstance(answer, ProduceResponse):
-            if answer.throttle_time_ms:
-                self._metrics.throttle_time.observe(answer.throttle_time_ms / 1000)
-            for batch, each in zip(batches, told, strict=True):
-                self._take_one(node, batch, each, answer, now)
-        elif answer is None:  # acks=0: the bytes are on their way, and more will never be known
+    def take(self, node: int, batches: Sequence[ProducerBatch], answer: Answer[ProduceAnswer], now: float) -> None:
+        """The node has answered a request with these batches, or will not."""
+        if isinstance(answer, KafkaError):
+            for batch in batches:
+                self._unanswered(batch, answer, now)
+        elif answer is WRITTEN:  # acks=0: the bytes are on their way, and more will never be known
             for batch in batches:
                 self._outcomes.complete(batch, -1, -1, now)
         else:
-            error = answer if isinstance(answer, KafkaError) else ProtocolError(f"Broker {node} answered {answer!r}.")
-            for batch in batches:
-                self._unanswered(batch, error, now)
+            if answer.throttle_time_ms:
+                self._metrics.throttle_time.observe(answer.throttle_time_ms / 1000)
+            for batch, each in zip(batches, answer.of_batches, strict=True):
+                self._take_one(node, batch, each, answer.node_endpoints, now)
 
     def _unanswered(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         """No readable answer: the batch may be in the log; only the same bytes again can tell."""
@@ -92,7 +83,12 @@ class ProduceAnswers:
             self._outcomes.fail(batch, error, now)
 
     def _take_one(
-        self, node: int, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse, now: float
+        self,
+        node: int,
+        batch: ProducerBatch,
+        answer: PartitionProduceResponse,
+        endpoints: Sequence[NodeEndpoint],
+        now: float,
     ) -> None:
         code = answer.error_code
         verdict = produce_verdict(code)
@@ -106,7 +102,7 @@ class ProduceAnswers:
             batch.possibly_written = True
         elif verdict is ProduceVerdict.SPLIT and batch.count == 1 and self._was_always_too_large(batch):
             batch.possibly_written = False
-        self._learn_leader(node, batch, code, answer, response)
+        self._learn_leader(node, batch, code, answer, endpoints)
         _REFUSED[verdict](self, _Refusal(batch, answer, broker_error(code, answer.error_message), now))
 
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
@@ -195,14 +191,19 @@ class ProduceAnswers:
     # -- what an answer tells besides ---------------------------------------------------------------------------------
 
     def _learn_leader(
-        self, node: int, batch: ProducerBatch, code: int, answer: PartitionProduceResponse, response: ProduceResponse
+        self,
+        node: int,
+        batch: ProducerBatch,
+        code: int,
+        answer: PartitionProduceResponse,
+        endpoints: Sequence[NodeEndpoint],
     ) -> None:
         """Take the broker's hint who leads now (KIP-951), and ask for the whole picture in any case."""
         if code not in ErrorCode._value2member_map_ or not ErrorCode(code).invalid_metadata:
             return
         hint, metadata = answer.current_leader, self._client.metadata
         if hint.leader_id >= 0:
-            metadata.apply_leader_hint(*batch.partition, hint.leader_id, hint.leader_epoch, response.node_endpoints)
+            metadata.apply_leader_hint(*batch.partition, hint.leader_id, hint.leader_epoch, endpoints)
         metadata.distrust_leader(*batch.partition, node)
         self._client.request_update(batch.partition.topic)
 

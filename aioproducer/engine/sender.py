@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from typing import Any
 from uuid import UUID
@@ -24,29 +25,27 @@ import anyio.abc
 
 from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.config import ProducerConfig
-from aioproducer.core.answers import match_answers
+from aioproducer.core.answers import ProduceAnswer, read_produce_answer
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.sequences import Sequences
+from aioproducer.core.transactions.answers import read_producer_id
 from aioproducer.engine.compressor import Compressor
 from aioproducer.engine.produce_answers import ProduceAnswers
 from aioproducer.errors import (
     AuthenticationError,
     KafkaError,
     KafkaTimeoutError,
-    ProtocolError,
     UnsupportedVersion,
 )
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
+from aioproducer.net.connection import Answer
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import (
     InitProducerIdRequest,
-    InitProducerIdResponse,
     PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
 from aioproducer.protocol.wire import ZERO_UUID
@@ -266,18 +265,13 @@ class Sender:
         )
         self._metrics.produce_requests += 1
         self._metrics.records_per_request.observe(records)
-        told: list[PartitionProduceResponse] = []
-
-        def check(response: ProduceResponse) -> None:
-            told.extend(match_answers(batches, names, response))
-
         sent_at = time.perf_counter()  # uvloop's clock counts whole milliseconds: enough for deadlines, not for this
 
-        def answered(answer: Any) -> None:
+        def answered(answer: Answer[ProduceAnswer]) -> None:
             now, began = self._loop.time(), time.perf_counter()
             self._metrics.request_latency.observe(began - sent_at)
             try:
-                self._answers.take(node, batches, told, answer, now)
+                self._answers.take(node, batches, answer, now)
             except Exception as error:  # a bug of ours; raised here it would reach the connection only, which logs it
                 self._failure = error
             self.wake()
@@ -289,8 +283,8 @@ class Sender:
             version,
             answered,
             self._request_timeout_s,
+            read=partial(read_produce_answer, batches, names),
             expect_response=self._config.acks != 0,
-            check=check,
         )
 
     def _version_for(self, node: int) -> int:
@@ -321,23 +315,21 @@ class Sender:
         try:
             while self._sequences.needs_producer_id:
                 try:
-                    response = await self._client.request(
+                    given = await self._client.request(
                         InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_INT_MAX),
                         timeout_s=self._request_timeout_s,
-                        check=_check_producer_id,
+                        read=read_producer_id,
                     )
-                except AuthenticationError as error:
-                    self._refuse(error)
-                except UnsupportedVersion as error:
+                except (AuthenticationError, UnsupportedVersion) as error:
                     self._refuse(error)
                 except KafkaError as error:
                     logger.debug("InitProducerId failed, and is tried again: %s", error)
                 else:
-                    if response.error_code == ErrorCode.NONE:
-                        self._sequences.set_producer_id(response.producer_id, response.producer_epoch)
+                    if given.code == ErrorCode.NONE:
+                        self._sequences.set_producer_id(*given.producer)
                         self._queues.unblock(self._loop.time())
                         return
-                    refused = broker_error(response.error_code)
+                    refused = broker_error(given.code)
                     if not refused.retriable:
                         self._refuse(refused)
                 await asyncio.sleep(self._retry_backoff.delay(attempts, self._random()))
@@ -350,11 +342,3 @@ class Sender:
         """Nothing can be numbered: tell those who wait now, and go on asking for those who come."""
         logger.error("No producer id, so nothing can be sent with enable_idempotence=True: %s", error)
         self._outcomes.fail_all(error, self._loop.time())
-
-
-def _check_producer_id(response: InitProducerIdResponse) -> None:
-    """Refuse what brokers do not count under: they take batches of a negative id without looking at their sequences."""
-    if response.error_code == ErrorCode.NONE and (response.producer_id < 0 or response.producer_epoch < 0):
-        raise ProtocolError(
-            f"InitProducerId was answered with producer id {response.producer_id} and epoch {response.producer_epoch}."
-        )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from random import Random
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 import anyio.abc
@@ -30,15 +30,15 @@ from aioproducer.errors import (
 )
 from aioproducer.net.broker import Broker
 from aioproducer.net.brokers import Brokers
-from aioproducer.net.connection import Answered, Check, settle
+from aioproducer.net.connection import WRITTEN, Answer, Answered, settle
 from aioproducer.net.connector import Connect, Connector
 from aioproducer.net.metadata_updater import Asked, MetadataUpdater
 from aioproducer.net.signal import Signal
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.message import Request, Response
-from aioproducer.protocol.messages import MetadataRequest
+from aioproducer.protocol.messages import MetadataRequest, MetadataResponse
 
-__all__ = ["NetworkClient"]
+__all__ = ["NetworkClient", "whole"]
 
 #: What the answer to a question about a topic can say that no waiting will change.
 _HOPELESS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
@@ -47,6 +47,7 @@ _HOPELESS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHOR
 _LEAST_TIDY_S = 0.001
 
 _R = TypeVar("_R", bound=Response)
+_T = TypeVar("_T")
 
 #: Those who wait for a topic, in the order in which they came, and the partition that each needs (None: any).
 _Line: TypeAlias = dict[object, int | None]
@@ -144,14 +145,15 @@ class NetworkClient:
         node_id: int,
         request: Request[Any],
         version: int,
-        callback: Answered,
+        callback: Answered[_T],
         timeout_s: float,
+        *,
+        read: Callable[[Any], _T | KafkaError],
         expect_response: bool = True,
-        check: Check | None = None,
     ) -> None:
-        """Send to a broker that `can_send`; the callback gets the response, an error, or None without a response.
+        """Send to a broker that `can_send`; the callback gets what ``read`` makes of the response, an error, or `WRITTEN`.
 
-        A response that ``check`` refuses ends the connection: the callback gets the error instead. It is called exactly
+        Where ``read`` raises `ProtocolError` the connection ends, and the callback gets that error. It is called exactly
         once, within ``timeout_s`` seconds; never before this returns.
         """
         broker = self._brokers.known(node_id)
@@ -159,7 +161,7 @@ class NetworkClient:
             gone = BrokerConnectionError(f"Broker {node_id} is not connected.")
             self._loop.call_soon(callback, gone)
             return
-        self._send(broker, request, version, callback, timeout_s, expect_response=expect_response, check=check)
+        self._send(broker, request, version, callback, timeout_s, read=read, expect_response=expect_response)
 
     def request_update(self, topic: str | None = None) -> None:
         """Have the metadata asked for soon; a topic that is new does not wait for a pause to end."""
@@ -195,20 +197,22 @@ class NetworkClient:
         self,
         request: Request[_R],
         *,
+        read: Callable[[_R], _T | KafkaError],
         node_id: int | None = None,
         timeout_s: float | None = None,
-        check: Callable[[_R], object] | None = None,
-    ) -> _R:
+    ) -> _T:
         """Ask a broker - the least busy one where none is named - and wait for its answer.
 
-        ``timeout_s`` (None: ``request_timeout_ms``) is the time to reach a broker that can take it, and once more the time
-        for its answer. What ``check`` refuses costs the broker its connection, so that another one is asked next, and is
-        raised here. Raises `BrokerConnectionError` where no answer came, `KafkaTimeoutError` where no broker could be
-        asked in time, `AuthenticationError`, `UnsupportedVersion`. Cancellation: the answer is awaited by nobody.
+        ``read`` makes of the response what this returns. If it raises `ProtocolError` the broker loses its connection, so
+        that another one is asked next; an error that it returns is raised here. ``timeout_s`` (None: ``request_timeout_ms``)
+        is the time to reach a broker that can take it, and once more the time for its answer.
+
+        Raises `BrokerConnectionError` where no answer came, `KafkaTimeoutError` where no broker could be asked in time,
+        `AuthenticationError`, `UnsupportedVersion`. Cancellation: the answer is awaited by nobody.
         """
         timeout_s = self._request_timeout_s if timeout_s is None else timeout_s
         usual = (request.versions[0], request.highest_spoken)
-        answer, _ = await self.ask(request, node_id=node_id, versions=usual, timeout_s=timeout_s, check=check)
+        answer, _ = await self.ask(request, node_id=node_id, versions=usual, timeout_s=timeout_s, read=read)
         return answer
 
     async def ask(
@@ -218,10 +222,10 @@ class NetworkClient:
         node_id: int | None,
         versions: tuple[int, int],
         timeout_s: float,
-        check: Callable[[_R], object] | None,
+        read: Callable[[_R], _T | KafkaError],
         reach_s: float | None = None,
-    ) -> tuple[_R, int]:
-        """Like `request`, in one of these versions; returns the response and in which.
+    ) -> tuple[_T, int]:
+        """Like `request`, in one of these versions; returns what was read, and in which of them.
 
         ``reach_s`` is the time to reach the broker; None: ``timeout_s``. Raises `UnsupportedVersion` where the broker speaks
         none of the versions; then nothing was sent.
@@ -233,7 +237,7 @@ class NetworkClient:
             raise UnsupportedVersion(
                 f"Broker {broker.node} speaks {type(request).__name__} up to version {version}, and {lowest} is needed here."
             )
-        return await self._exchange(broker, request, version, timeout_s, check), version
+        return await self._exchange(broker, request, version, timeout_s, read), version
 
     async def wait_topic(self, name: str, partition: int | None, deadline: float) -> TopicMetadata:
         """The topic, once its partitions - or this one of them - are known; first come, first served.
@@ -345,14 +349,20 @@ class NetworkClient:
             await self._room.wait(look_again)
 
     async def _exchange(
-        self, broker: Broker, request: Request[_R], version: int, timeout_s: float, check: Check | None
-    ) -> _R:
-        done: asyncio.Future[Any] = self._loop.create_future()
-        self._send(broker, request, version, partial(settle, done), timeout_s, check=check)
+        self,
+        broker: Broker,
+        request: Request[_R],
+        version: int,
+        timeout_s: float,
+        read: Callable[[_R], _T | KafkaError],
+    ) -> _T:
+        done: asyncio.Future[Answer[_T]] = self._loop.create_future()
+        self._send(broker, request, version, partial(settle, done), timeout_s, read=read)
         answer = await done
-        if isinstance(answer, BaseException):
+        if isinstance(answer, KafkaError):
             raise answer
-        return cast("_R", answer)
+        assert answer is not WRITTEN  # which only requests without an answer are
+        return answer
 
     def _version(self, broker: Broker, request: Request[Any], highest: int | None = None) -> int:
         if broker.versions is None:
@@ -362,27 +372,36 @@ class NetworkClient:
     def _send(
         self,
         broker: Broker,
-        request: Request[Any],
+        request: Request[_R],
         version: int,
-        callback: Answered,
+        callback: Answered[_T],
         timeout_s: float,
         *,
+        read: Callable[[_R], _T | KafkaError],
         expect_response: bool = True,
-        check: Check | None = None,
     ) -> None:
-        def answered(answer: Any) -> None:
-            if isinstance(answer, Response):
-                self._apply_throttle(broker, answer)
+        if broker.connection is None:
+            return
+        throttle_ms: int | None = None  # nothing was read
+
+        def read_body(version: int, body: bytes) -> _T | KafkaError:
+            nonlocal throttle_ms
+            response = request.response_type.decode(version, body)
+            result = read(response)
+            throttle_ms = getattr(response, "throttle_time_ms", 0)
+            return result
+
+        def answered(answer: Answer[_T]) -> None:
+            if throttle_ms is not None:
+                self._heed(broker, throttle_ms)
             callback(answer)
             self._room.tell()
 
-        if broker.connection is not None:
-            broker.connection.send(request, version, answered, timeout_s, expect_response=expect_response, check=check)
+        broker.connection.send(request, version, answered, timeout_s, read=read_body, expect_response=expect_response)
 
-    def _apply_throttle(self, broker: Broker, answer: Response) -> None:
-        """What an answer tells of its broker, whatever it is about."""
+    def _heed(self, broker: Broker, throttle_ms: int) -> None:
+        """Do what every response asks for, whatever it is about."""
         broker.answered()
-        throttle_ms: int = getattr(answer, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self._brokers.throttle(broker, throttle_ms / 1000)
         if broker.retired and not broker.in_flight:
@@ -390,14 +409,16 @@ class NetworkClient:
 
     # -- metadata -----------------------------------------------------------------------------------------------------
 
-    async def _ask_for_metadata(self, make: Callable[[], MetadataRequest | None], check: Check) -> Asked | None:
+    async def _ask_for_metadata(
+        self, make: Callable[[], MetadataRequest | None], read: Callable[[MetadataResponse], MetadataResponse]
+    ) -> Asked | None:
         """The request is made when a broker is reached, so that it asks for all topics that came up until then."""
         broker = await self._wait_room(None, self._request_timeout_s, MetadataRequest.__name__)
         request = make()
         if request is None:
             return None
         version = self._version(broker, request)
-        return Asked(await self._exchange(broker, request, version, self._request_timeout_s, check), version)
+        return Asked(await self._exchange(broker, request, version, self._request_timeout_s, read), version)
 
     def _follow(self) -> None:
         self._brokers.follow()
@@ -466,6 +487,11 @@ class NetworkClient:
         self._is_told = False
         if not self._closed:
             self._on_ready()
+
+
+def whole(response: _R) -> _R:
+    """For ``read``: the response as it is."""
+    return response
 
 
 def _is_next(line: _Line, place: object, topic: TopicMetadata) -> bool:

@@ -1,8 +1,9 @@
 """One connection to a broker: requests out, answers in the same order back, each to its callback.
 
-A connection trusts nothing. A frame that is too large, an answer that nobody waits for, has the wrong correlation id,
-cannot be read to its last byte, or is refused by whoever asked (`Check`): each of these ends the connection, and everybody
-who waits on it is told. Nothing is ever left pending, and no callback is called twice.
+A connection trusts nothing. A frame that is too large, an answer that nobody waits for, has the wrong correlation id, or
+cannot be read to its last byte: each of these ends the connection, and everybody who waits on it is told. An answer is read
+once, by the function that came with its request (`Read`), and the callback gets what that returns. Nothing is ever left
+pending, and no callback is called twice.
 
 Requests are written as pieces that are not copied together. There is no task and no future for a request, and one timer
 for all of them, which is never later than the first deadline among them and looks again when it fires.
@@ -17,22 +18,37 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError
 from aioproducer.protocol.frames import FrameReader, decode_response_header, encode_request
 from aioproducer.protocol.message import Request
 
-__all__ = ["Answered", "Check", "Connection", "settle"]
+__all__ = ["WRITTEN", "Answer", "Answered", "Connection", "Read", "Written", "settle"]
 
-#: Called once: with the response, with the body's bytes where these were asked for, with the error that ended the
-#: connection, or with None when a request that has no answer was written.
-Answered: TypeAlias = Callable[[Any], object]
+_T = TypeVar("_T")
 
-#: Looks at a response before it counts as one; raises `ProtocolError` for what a broker that is well would not say.
-Check: TypeAlias = Callable[[Any], object]
+
+class Written(Enum):
+    """The only answer to a request that brokers do not answer: the operating system has taken it."""
+
+    WRITTEN = "written"
+
+
+WRITTEN: Final = Written.WRITTEN
+
+#: What becomes of a request: what was read of its response, the error that ended the connection, or `WRITTEN`.
+Answer: TypeAlias = _T | KafkaError | Literal[Written.WRITTEN]
+
+#: Called once, with the answer.
+Answered: TypeAlias = Callable[[Answer[_T]], object]
+
+#: Makes of a version and the body of a response what its reader wants to know, or the error that the broker reports. Raises
+#: `ProtocolError` for what cannot be read, and for what a broker that is well would not say.
+Read: TypeAlias = Callable[[int, bytes], _T | KafkaError]
 
 MAX_FRAME_BEFORE_READY = 64 * 1024
 MAX_FRAME = 16 * 1024 * 1024
@@ -43,17 +59,16 @@ _LOOK_AGAIN_S = 0.01
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _Waiting(Generic[_T]):
     """A request that was sent and not answered, or that has no answer and is not written yet."""
 
     correlation_id: int
     request: type[Request[Any]]
     version: int
-    answered: Answered
+    read: Read[_T]
+    answered: Answered[_T]
     deadline: float
     timeout_s: float
-    raw: bool
-    check: Check | None
 
 
 class Connection(asyncio.Protocol):
@@ -75,9 +90,11 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._beneath: asyncio.WriteTransport | None = None  # of TLS, which does not count what waits there
         self._frames = FrameReader(MAX_FRAME_BEFORE_READY)
-        self._waiting: deque[_Waiting] = deque()
-        self._unwritten: deque[_Waiting] = deque()
-        self._held: list[tuple[Callable[[], None], Answered]] | None = None  # where a login is under way: what waits
+        self._waiting: deque[_Waiting[Any]] = deque()
+        self._unwritten: deque[_Waiting[Any]] = deque()
+        self._held: list[tuple[Callable[[], None], Answered[Any]]] | None = (
+            None  # where a login is under way: what waits
+        )
         self._idle: asyncio.Future[None] | None = None  # where somebody waits for the last answer
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -138,18 +155,17 @@ class Connection(asyncio.Protocol):
         self,
         request: Request[Any],
         version: int,
-        answered: Answered,
+        answered: Answered[_T],
         timeout_s: float,
         *,
+        read: Read[_T],
         expect_response: bool = True,
-        raw: bool = False,
-        check: Check | None = None,
         is_login: bool = False,
     ) -> None:
-        """Write a request. ``raw``: the callback gets the bytes behind the header instead of a response.
+        """Write a request; ``answered`` gets what ``read`` makes of the response, which ends the connection if it raises.
 
-        ``is_login``: it goes out although the connection is held. A response that ``check`` refuses ends the connection.
-        On a connection that is closed, the callback is told soon.
+        ``is_login``: it goes out although the connection is held. On a connection that is closed, the callback is called
+        soon.
         """
         transport = self._transport
         if self.closed or transport is None or transport.is_closing():
@@ -163,9 +179,8 @@ class Connection(asyncio.Protocol):
                 version,
                 answered,
                 timeout_s,
+                read=read,
                 expect_response=expect_response,
-                raw=raw,
-                check=check,
             )
             self._held.append((again, answered))
             return
@@ -173,7 +188,7 @@ class Connection(asyncio.Protocol):
         pieces = encode_request(correlation_id, self._client_id, request, version)
         self._correlation_id = correlation_id
         now = self.last_used = self._loop.time()
-        waiting = _Waiting(correlation_id, type(request), version, answered, now + timeout_s, timeout_s, raw, check)
+        waiting = _Waiting(correlation_id, type(request), version, read, answered, now + timeout_s, timeout_s)
         if self._timer is None or waiting.deadline < self._timer_due:
             self._arm(waiting.deadline)
         if expect_response:
@@ -201,7 +216,7 @@ class Connection(asyncio.Protocol):
         self.last_used = self._loop.time()
         unwritten, self._unwritten = self._unwritten, deque()
         for each in unwritten:
-            self._call_back(each, None)
+            self._call_back(each, WRITTEN)
         self._tell_if_idle()
 
     def ready(self) -> None:
@@ -254,22 +269,20 @@ class Connection(asyncio.Protocol):
             broken.__cause__ = error.with_traceback(None)  # whose frames would keep all that came as long as the error
             self.abort(broken)
 
-    def _read(self, frame: bytes) -> tuple[_Waiting, object]:
+    def _read(self, frame: bytes) -> tuple[_Waiting[Any], Any]:
         if not self._waiting:
             raise ProtocolError(f"{len(frame)} byte(s) came, and nothing was asked.")
         waiting = self._waiting[0]
         correlation_id, body = decode_response_header(frame, waiting.request, waiting.version)
         if correlation_id != waiting.correlation_id:
             raise ProtocolError(f"answer {correlation_id} came where {waiting.correlation_id} was due.")
-        answer: object = body if waiting.raw else waiting.request.response_type.decode(waiting.version, body)
-        if waiting.check is not None:
-            waiting.check(answer)
+        answer = waiting.read(waiting.version, body)
         self._waiting.popleft()
         self.answers += 1
         self.last_used = self._loop.time()
         return waiting, answer
 
-    def _call_back(self, waiting: _Waiting, answer: object) -> None:
+    def _call_back(self, waiting: _Waiting[_T], answer: Answer[_T]) -> None:
         try:
             waiting.answered(answer)
         except Exception as error:  # foreign code: one that fails must not cost the others their answers
@@ -376,7 +389,7 @@ class Connection(asyncio.Protocol):
         return f"<Connection to {self.name}: {self.in_flight} in flight{', closed' if self.closed else ''}>"
 
 
-def settle(done: asyncio.Future[Any], answer: object) -> None:
+def settle(done: asyncio.Future[Answer[_T]], answer: Answer[_T]) -> None:
     """Let a future be what waits for an answer; errors come as its result, too. One that was cancelled stays so."""
     if not done.done():
         done.set_result(answer)

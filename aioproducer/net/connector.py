@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from aioproducer._version import __version__
 from aioproducer.config import ProducerConfig
@@ -17,7 +17,7 @@ from aioproducer.core.cluster import Node
 from aioproducer.core.sasl.conversation import Conversation
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from aioproducer.net.addresses import Address, Resolver
-from aioproducer.net.connection import Connection, settle
+from aioproducer.net.connection import WRITTEN, Answer, Connection, settle
 from aioproducer.net.security.login import Login
 from aioproducer.net.security.strangers import guess_stranger
 from aioproducer.net.security.tls import TlsContexts
@@ -270,12 +270,13 @@ class Connector:
         return established
 
     async def _ask_versions(self, connection: Connection, question: ApiVersionsRequest, version: int) -> bytes:
-        done: asyncio.Future[Any] = self._loop.create_future()
-        connection.send(question, version, partial(settle, done), self._config.request_timeout_ms / 1000, raw=True)
+        done: asyncio.Future[Answer[bytes]] = self._loop.create_future()
+        connection.send(question, version, partial(settle, done), self._config.request_timeout_ms / 1000, read=_body)
         answer = await done
-        if isinstance(answer, BaseException):
+        if isinstance(answer, KafkaError):
             raise answer
-        return bytes(answer)
+        assert answer is not WRITTEN
+        return answer
 
 
 class _Progress:
@@ -294,6 +295,10 @@ class _Progress:
         """Close what was opened, if anything was."""
         if self.connection is not None:
             self.connection.abort(error)
+
+
+def _body(_version: int, body: bytes) -> bytes:
+    return bytes(body)
 
 
 def _established(connection: Connection, version: int, body: bytes) -> Established:

@@ -19,7 +19,6 @@ from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.cluster import ClusterMetadata
 from aioproducer.errors import KafkaError, ProtocolError
-from aioproducer.net.connection import Check
 from aioproducer.net.signal import Signal
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -42,8 +41,10 @@ class Asked(NamedTuple):
     version: int
 
 
-#: Asks any broker what is made when one is reached, or nobody if that is None; the answer must pass the check.
-Ask: TypeAlias = Callable[[Callable[[], MetadataRequest | None], Check], Awaitable[Asked | None]]
+#: Asks any broker what is made when one is reached, or nobody if that is None; the answer is what the reader returns.
+Ask: TypeAlias = Callable[
+    [Callable[[], MetadataRequest | None], Callable[[MetadataResponse], MetadataResponse]], Awaitable[Asked | None]
+]
 
 
 class MetadataUpdater:
@@ -134,7 +135,7 @@ class MetadataUpdater:
         may_begin_anew = self._trigger_s is not None and self._metadata.nodes
         try:
             async with asyncio.timeout_at(self._asking_since + (self._trigger_s or 0) if may_begin_anew else None):
-                asked = await self._ask(self._full_request, self._check)
+                asked = await self._ask(self._full_request, self._usable)
         except KafkaError as error:  # KafkaTimeoutError too: no broker was reached, and this goes on trying
             self._failed(error)
         except TimeoutError:
@@ -160,7 +161,7 @@ class MetadataUpdater:
             while not self._new:
                 await self._wanted.wait(None)
             try:
-                asked = await self._ask(self._partial_request, self._check)
+                asked = await self._ask(self._partial_request, self._usable)
             except KafkaError as error:
                 self.error = error
                 self._new.clear()
@@ -184,15 +185,16 @@ class MetadataUpdater:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def _check(self, response: MetadataResponse) -> None:
+    def _usable(self, response: MetadataResponse) -> MetadataResponse:
         """Refuse an answer that is of no use: it costs its broker the connection, and another one is asked."""
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._trigger_s is not None:
-            return
+            return response
         if response.error_code != ErrorCode.NONE:
             failed = broker_error(response.error_code)
             raise ProtocolError(f"no metadata, but {failed}.") from failed
         if not response.brokers:
             raise ProtocolError("metadata without any broker in them; it may be starting.")
+        return response
 
     def _take_in(self, asked: Asked, *, is_refresh: bool) -> None:
         response = asked.response

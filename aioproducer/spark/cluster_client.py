@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.errors import AuthenticationError, BrokerError, KafkaError, KafkaTimeoutError, UnsupportedVersion
-from aioproducer.net.client import NetworkClient
+from aioproducer.net.client import NetworkClient, whole
 from aioproducer.protocol.message import Request, Response
 
 __all__ = ["ClusterClient"]
@@ -68,7 +68,7 @@ class ClusterClient:
         """
 
         async def once(seconds: float) -> _R:
-            response = await self._client.request(request, node_id=node_id, timeout_s=seconds)
+            response = await self._client.request(request, read=whole, node_id=node_id, timeout_s=seconds)
             check(response)
             return response
 
@@ -88,7 +88,7 @@ class ClusterClient:
                     node_id=known.partitions[partition].leader,
                     versions=versions,
                     timeout_s=seconds,
-                    check=None,
+                    read=whole,
                 )
                 check(response)
             except KafkaError:

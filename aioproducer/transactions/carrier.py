@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.transactions.answers import CoordinatorAnswer
 from aioproducer.core.transactions.manager import FIRST_PARTITIONS_BACKOFF, RequestPause, TransactionManager
 from aioproducer.core.transactions.queries import markers_written
 from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
@@ -103,12 +104,12 @@ class Coordinator:
         if request.rpc is Rpc.TXN_OFFSET_COMMIT:
             await self._see_markers_written()
         try:
-            response, version = await self._client.ask(
+            asked: tuple[CoordinatorAnswer, int] = await self._client.ask(
                 request.message,
                 node_id=request.node_id,
                 versions=(request.lowest, request.highest),
                 timeout_s=self._timeout_s,
-                check=request.check,
+                read=request.read,
                 reach_s=None if request.node_id is None else min(_REACH_S, self._timeout_s),
             )
         except UnsupportedVersion as error:
@@ -121,7 +122,7 @@ class Coordinator:
         except KafkaError as error:
             logger.debug("%s for %s failed, and is tried again: %s", request.rpc.value, request.about, error)
             return self._manager.lost(request, sent=not isinstance(error, KafkaTimeoutError))
-        pause = self._manager.answered(request, response, version)
+        pause = self._manager.answered(request, *asked)
         if request.ends_v2 and pause is RequestPause.NONE:
             self._ended = request.node_id, time.perf_counter()  # uvloop's clock counts whole milliseconds
             self._hold(_BROKERS_PAUSE_S)
@@ -142,11 +143,11 @@ class Coordinator:
 
     async def _are_markers_written(self, node_id: int | None) -> bool:
         query = self._markers
-        response, _ = await self._client.ask(
+        asked: tuple[bool, int] = await self._client.ask(
             query.message,
             node_id=node_id,
             versions=(query.lowest, query.highest),
             timeout_s=self._timeout_s,
-            check=query.check,
+            read=query.read,
         )
-        return query.read(response)
+        return asked[0]

@@ -16,10 +16,12 @@ from typing import TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import retry_backoff
+from aioproducer.core.transactions.answers import read_coordinator
 from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.identities import CoordinatorKey
 from aioproducer.core.transactions.manager import TransactionManager
 from aioproducer.core.transactions.queries import CoordinatorQuery, is_of_another_broker, query_error
-from aioproducer.core.transactions.requests import CoordinatorKey, find_coordinator, found_coordinator
+from aioproducer.core.transactions.requests import find_coordinator
 from aioproducer.errors import (
     AuthenticationError,
     BrokerError,
@@ -217,25 +219,24 @@ class Coordination(Lifetime):
         node_id = self._coordinators.get(query.about)
         if node_id is None:
             node_id = await self._find(query.about)
-        response, _ = await self._client.ask(
+        found, _ = await self._client.ask(
             query.message,
             node_id=node_id,
             versions=(query.lowest, query.highest),
             timeout_s=self._request_timeout_s,
-            check=query.check,
+            read=query.read,
         )
-        return query.read(response)
+        return found
 
     async def _find(self, about: CoordinatorKey) -> int:
         request = find_coordinator(about)
-        response, _ = await self._client.ask(
+        found, _ = await self._client.ask(
             request.message,
             node_id=None,
             versions=(request.lowest, request.highest),
             timeout_s=self._request_timeout_s,
-            check=request.check,
+            read=partial(read_coordinator, about),
         )
-        found = found_coordinator(about, response)
         if found.code != ErrorCode.NONE:
             raise query_error(found.code, about.key, found.message)
         self._coordinators[about] = found.node_id

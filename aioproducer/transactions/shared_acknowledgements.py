@@ -15,7 +15,7 @@ from aioproducer.accumulator.outcomes import Outcomes
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.transactions.sharing import Ownership, SharedWrites, shared_partition
-from aioproducer.errors import AuthenticationError, KafkaError, UnsupportedVersion
+from aioproducer.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import (
@@ -116,19 +116,19 @@ class SharedAcknowledgements:
         attempts = 0
         while True:
             try:
-                response = await self._client.request(_question(topic), timeout_s=self._timeout_s)
+                kind: TimestampType = await self._client.request(
+                    _question(topic), read=_timestamp_type, timeout_s=self._timeout_s
+                )
             except (AuthenticationError, UnsupportedVersion) as error:
                 return _cannot_tell(topic, error)
+            except BrokerError as refused:
+                if not refused.retriable or refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    return _cannot_tell(topic, refused)
             except KafkaError as error:
                 logger.debug("DescribeConfigs of %r failed, and is tried again: %s", topic, error)
             else:
-                code, kind = _answer(response)
-                if kind is not None:
-                    self.writes.learn({topic: kind})
-                    return None
-                refused = broker_error(code)
-                if not refused.retriable or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    return _cannot_tell(topic, refused)
+                self.writes.learn({topic: kind})
+                return None
             await asyncio.sleep(self._backoff.delay(attempts, self._random()))
             attempts += 1
 
@@ -138,14 +138,14 @@ def _question(topic: str) -> DescribeConfigsRequest:
     return DescribeConfigsRequest(resources=[resource])
 
 
-def _answer(response: DescribeConfigsResponse) -> tuple[int, TimestampType | None]:
+def _timestamp_type(response: DescribeConfigsResponse) -> TimestampType | BrokerError:
     for result in response.results:
         if result.error_code != ErrorCode.NONE:
-            return result.error_code, None
+            return broker_error(result.error_code)
         for config in result.configs:
             if config.name == _KEY and config.value in _TYPES:
-                return ErrorCode.NONE, _TYPES[config.value]
-    return ErrorCode.UNKNOWN_SERVER_ERROR, None
+                return _TYPES[config.value]
+    return broker_error(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _cannot_tell(topic: str, error: KafkaError) -> str:

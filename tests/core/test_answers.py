@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.answers import match_answers
+from aioproducer.core.answers import read_produce_answer
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.messages import (
     BatchIndexAndErrorMessage,
@@ -43,7 +43,7 @@ def answer(**topics: list[PartitionProduceResponse]) -> ProduceResponse:
 
 
 def test_answers_are_given_in_the_order_of_the_batches() -> None:
-    answers = match_answers(ASKED, {}, answer(u=[told(0, 1)], t=[told(1, 2), told(0, 3)]))
+    answers = read_produce_answer(ASKED, {}, answer(u=[told(0, 1)], t=[told(1, 2), told(0, 3)])).of_batches
 
     assert [each.base_offset for each in answers] == [3, 1, 2]
 
@@ -51,12 +51,12 @@ def test_answers_are_given_in_the_order_of_the_batches() -> None:
 def test_a_topic_may_be_told_in_several_parts_and_by_its_id() -> None:
     parts = [TopicProduceResponse(topic_id=ID, partition_responses=[told(index)]) for index in (0, 1)]
 
-    assert len(match_answers([ASKED[0], ASKED[2]], {ID: "t"}, ProduceResponse(responses=parts))) == 2
+    assert len(read_produce_answer([ASKED[0], ASKED[2]], {ID: "t"}, ProduceResponse(responses=parts)).of_batches) == 2
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 2**63 - 3])
 def test_any_offset_is_possible_that_leaves_room_for_the_records(offset: int) -> None:
-    (found,) = match_answers(ASKED[:1], {}, answer(t=[told(0, offset, refused=(0, 2))]))
+    (found,) = read_produce_answer(ASKED[:1], {}, answer(t=[told(0, offset, refused=(0, 2))])).of_batches
 
     assert found.base_offset == offset
 
@@ -82,7 +82,7 @@ def test_any_offset_is_possible_that_leaves_room_for_the_records(offset: int) ->
 )
 def test_an_answer_that_does_not_fit_the_question_is_refused(response: ProduceResponse, why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
-        match_answers(ASKED[:1], {}, response)
+        read_produce_answer(ASKED[:1], {}, response)
 
 
 @given(
@@ -110,7 +110,7 @@ def test_whatever_is_answered_each_batch_has_one_possible_answer_or_all_are_refu
         responses=[TopicProduceResponse(name=name, partition_responses=each) for name, each in topics]
     )
     try:
-        answers = match_answers(ASKED, {}, response)
+        answers = read_produce_answer(ASKED, {}, response).of_batches
     except ProtocolError:
         return
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer.core.transactions.identities import CoordinatorKey, CoordinatorType
 from aioproducer.core.transactions.queries import described_transaction
-from aioproducer.core.transactions.requests import CoordinatorKey, CoordinatorType
 from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import DescribedTransaction, DescribeTransactionsRequest
@@ -30,13 +30,14 @@ def test_what_is_found_is_told() -> None:
 
 
 def test_the_right_that_is_missing_is_named() -> None:
-    with pytest.raises(BrokerError, match="DESCRIBE, which WRITE implies, on transactional id 'load'") as raised:
-        QUERY.read(answer("", code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    error = QUERY.read(answer("", code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
 
-    assert not raised.value.retriable
+    assert isinstance(error, BrokerError)
+    assert "DESCRIBE, which WRITE implies, on transactional id 'load'" in str(error)
+    assert not error.retriable
 
 
 def test_an_answer_about_another_transactional_id_is_none() -> None:
-    QUERY.check(answer("Empty"))
+    QUERY.read(answer("Empty"))
     with pytest.raises(ProtocolError, match="other"):
-        QUERY.check(answer("Empty", transactional_id="other"))
+        QUERY.read(answer("Empty", transactional_id="other"))

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.identities import CoordinatorType
 from aioproducer.core.transactions.manager import RequestPause, TransactionManager
 from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
-from aioproducer.core.transactions.requests import CoordinatorRequest, CoordinatorType, Rpc
+from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
 from aioproducer.core.transactions.states import State
 from aioproducer.errors import (
     AuthenticationError,
@@ -48,7 +49,7 @@ COMMIT, ABORT, INIT, ADD = Rpc.COMMIT, Rpc.ABORT, Rpc.INIT_PRODUCER_ID, Rpc.ADD_
 
 
 def refuse(bench: Bench, request: CoordinatorRequest, code: int) -> RequestPause:
-    return bench.manager.answered(request, bench.refuse(request, code), request.highest)
+    return bench.manager.answered(request, request.read(bench.refuse(request, code)), request.highest)
 
 
 def init_message(request: CoordinatorRequest) -> InitProducerIdRequest:
@@ -258,7 +259,7 @@ def test_only_the_offsets_that_were_not_taken_are_sent_again() -> None:
     response = bench.refuse(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     response.topics[0].partitions[0].error_code = 0
 
-    bench.manager.answered(request, response, request.highest)
+    bench.manager.answered(request, request.read(response), request.highest)
 
     again = bench.expect(Rpc.TXN_OFFSET_COMMIT)
     assert isinstance(again.message, TxnOffsetCommitRequest)
@@ -441,7 +442,7 @@ def test_an_answer_that_comes_after_the_end_changes_nothing() -> None:
     response = bench.approve(request)
     bench.manager.close(ProducerClosed("The producer was closed."))
 
-    assert bench.manager.answered(request, response, 4) is RequestPause.NONE
+    assert bench.manager.answered(request, request.read(response), 4) is RequestPause.NONE
     assert bench.manager.lost(request) is RequestPause.NONE
     bench.manager.unsendable(request, UnsupportedVersion("too old"))
 
@@ -728,7 +729,7 @@ def test_when_the_epochs_of_an_id_are_used_up_the_end_gives_a_new_id() -> None:
     bench = Bench(is_v2=True)
     request = bench.lead_to(COMMIT)
 
-    bench.manager.answered(request, EndTxnResponse(error_code=0, producer_id=8, producer_epoch=0), 5)
+    bench.manager.answered(request, request.read(EndTxnResponse(error_code=0, producer_id=8, producer_epoch=0)), 5)
 
     assert bench.manager.producer == (8, 0)
     assert bench.identities[-1] == (8, 0)
@@ -738,7 +739,7 @@ def test_an_end_of_version_2_that_gives_no_epoch_is_followed_by_asking_for_one()
     bench = Bench(is_v2=True)
     request = bench.lead_to(COMMIT)
 
-    bench.manager.answered(request, EndTxnResponse(error_code=0), 5)
+    bench.manager.answered(request, request.read(EndTxnResponse(error_code=0)), 5)
 
     assert bench.run() == [INIT]
     assert bench.manager.state is State.READY
@@ -841,8 +842,7 @@ def test_a_coordinator_is_found_in_the_old_and_the_new_form_of_the_answer(versio
     old = FindCoordinatorResponse(node_id=1, host="kafka-1", port=9092)
     response = old if version == 3 else bench.approve(request)
 
-    request.check(response)
-    bench.manager.answered(request, response, version)
+    bench.manager.answered(request, request.read(response), version)
 
     assert bench.expect(INIT).node_id == NODES[CoordinatorType.TRANSACTION]
 
@@ -854,7 +854,7 @@ def test_a_request_that_was_lost_goes_to_a_coordinator_that_is_looked_up_anew() 
     request = bench.expect(Rpc.FIND_COORDINATOR)
 
     response = FindCoordinatorResponse(node_id=3, host="kafka-3", port=9092)
-    bench.manager.answered(request, response, 3)
+    bench.manager.answered(request, request.read(response), 3)
 
     assert bench.expect(INIT).node_id == 3
 
@@ -884,7 +884,7 @@ def test_an_answer_that_cannot_be_meant_is_no_answer(rpc: Rpc, response: object)
     request = Bench().lead_to(rpc)
 
     with pytest.raises(ProtocolError):
-        request.check(response)
+        request.read(response)
 
 
 def test_an_answer_for_more_partitions_than_were_asked_for_is_no_answer() -> None:
@@ -894,7 +894,7 @@ def test_an_answer_for_more_partitions_than_were_asked_for_is_no_answer() -> Non
     response.results_by_topic_v3_and_below *= 2
 
     with pytest.raises(ProtocolError, match="orders-0"):
-        request.check(response)
+        request.read(response)
 
 
 # -- requests that cannot be sent -----------------------------------------------------------------------------------------
@@ -1191,7 +1191,7 @@ def test_a_prepared_transaction_that_was_kept_is_completed_after_a_restart() -> 
         error_code=0, producer_id=7, producer_epoch=6, ongoing_txn_producer_id=7, ongoing_txn_producer_epoch=4
     )
 
-    bench.manager.answered(request, response, 6)
+    bench.manager.answered(request, request.read(response), 6)
 
     assert operation.error is None
     operation.acknowledge()

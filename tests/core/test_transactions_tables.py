@@ -182,7 +182,7 @@ def test_each_error_of_each_request_leads_where_its_action_says(
     manager, before = bench.manager, bench.manager.state
     unknown = rpc is Rpc.COMMIT and may_be_done(rpc, code)
 
-    pause = manager.answered(request, bench.refuse(request, code), request.highest)
+    pause = manager.answered(request, request.read(bench.refuse(request, code)), request.highest)
 
     if action in (RETRY, SOON, FIND):
         assert pause is (RequestPause.SHORT if action is SOON else RequestPause.BACKOFF)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from aioproducer.core.transactions.identities import CoordinatorType
 from aioproducer.core.transactions.manager import TransactionManager
-from aioproducer.core.transactions.requests import CoordinatorRequest, CoordinatorType, Rpc
+from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
 from aioproducer.core.transactions.states import State
 from aioproducer.errors import KafkaError, TransactionFatal
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
@@ -93,8 +94,7 @@ class Bench:
 
     def finish_well(self, request: CoordinatorRequest) -> None:
         response = self.approve(request)
-        request.check(response)
-        self.manager.answered(request, response, self.version_of(request))
+        self.manager.answered(request, request.read(response), self.version_of(request))
 
     def version_of(self, request: CoordinatorRequest) -> int:
         if request.rpc is not Rpc.INIT_PRODUCER_ID:

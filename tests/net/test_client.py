@@ -17,7 +17,7 @@ from aioproducer.errors import (
     ProducerClosed,
     UnsupportedVersion,
 )
-from aioproducer.net.client import NetworkClient
+from aioproducer.net.client import NetworkClient, whole
 from aioproducer.protocol.messages import (
     FinalizedFeatureKey,
     InitProducerIdRequest,
@@ -54,7 +54,14 @@ async def connected(client: NetworkClient, node: int) -> None:
 
 
 def ask_metadata(client: NetworkClient, node: int, told: list[Any], timeout_s: float = 20.0) -> None:
-    client.send(node, MetadataRequest(topics=[]), client.usable_version(node, MetadataRequest), told.append, timeout_s)
+    client.send(
+        node,
+        MetadataRequest(topics=[]),
+        client.usable_version(node, MetadataRequest),
+        told.append,
+        timeout_s,
+        read=whole,
+    )
 
 
 # -- connections ------------------------------------------------------------------------------------------------------
@@ -101,7 +108,7 @@ async def test_a_broker_with_enough_in_flight_can_take_no_more_and_is_no_reason_
                 ask_metadata(client, 1, told)
                 ask_metadata(client, 1, told)
                 assert not client.can_send(1)
-                waiting = asyncio.create_task(client.request(INIT, timeout_s=20))
+                waiting = asyncio.create_task(client.request(INIT, read=whole, timeout_s=20))
                 await asyncio.sleep(0.05)
                 assert len(broker.connections(closed=True)) == 1, "nobody looked elsewhere for this cluster"
             answer = await waiting
@@ -118,7 +125,7 @@ async def test_a_request_for_any_broker_goes_to_the_least_busy_one() -> None:
             await connected(client, 2)
             with broker.hold("Metadata"):
                 ask_metadata(client, 1, [])
-                await client.request(INIT)
+                await client.request(INIT, read=whole)
 
         assert [request.node for request in broker.requests_of("InitProducerId")] == [2]
 
@@ -130,7 +137,7 @@ async def test_a_request_to_an_unknown_node_times_out_and_asks_for_metadata(brok
         with pytest.raises(
             KafkaTimeoutError, match="InitProducerIdRequest could not be sent: broker 9 was not reached"
         ):
-            await client.request(INIT, node_id=9, timeout_s=0.05)
+            await client.request(INIT, read=whole, node_id=9, timeout_s=0.05)
 
         assert broker.count("Metadata") > before
 
@@ -139,7 +146,7 @@ async def test_sending_to_a_broker_that_is_not_connected_is_told_soon() -> None:
     with refusing() as nowhere:
         async with client_of(nowhere) as client:
             told: list[Any] = []
-            client.send(1, INIT, 0, told.append, 1)
+            client.send(1, INIT, 0, told.append, 1, read=whole)
             assert told == []
             await asyncio.sleep(0)
 
@@ -160,7 +167,7 @@ async def test_a_connection_that_breaks_is_told_and_made_again(broker: FakeBroke
         assert isinstance(told[0], BrokerConnectionError)
 
         await connected(client, 1)
-        await client.request(INIT)
+        await client.request(INIT, read=whole)
 
         assert client.last_error is None
 
@@ -250,7 +257,7 @@ async def test_after_close_nothing_is_done_and_everybody_is_told(broker: FakeBro
             await waiting
         assert not client.can_send(1)
         with pytest.raises(ProducerClosed):
-            await client.request(INIT)
+            await client.request(INIT, read=whole)
         await client.run()
 
 
@@ -258,12 +265,12 @@ async def test_cancelling_a_request_leaves_the_connection_in_order(broker: FakeB
     async with client_of(broker) as client:
         await client.wait_ready(soon())
         with broker.hold("InitProducerId"):
-            asking = asyncio.create_task(client.request(INIT))
+            asking = asyncio.create_task(client.request(INIT, read=whole))
             await until(lambda: broker.count("InitProducerId"))
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-        await client.request(INIT)
+        await client.request(INIT, read=whole)
 
         assert len(broker.connections(closed=True)) == 1
 
@@ -284,11 +291,11 @@ async def test_a_throttled_broker_gets_nothing_until_the_time_is_over_and_the_se
         told: list[bool] = []
         async with client_of(broker) as client:
             await client.wait_ready(soon())
-            await client.request(INIT)
+            await client.request(INIT, read=whole)
             broker.control("InitProducerId", ask_for_a_break)
-            await client.request(INIT)
+            await client.request(INIT, read=whole)
             client._on_ready = lambda: told.append(True)
-            waiting = asyncio.create_task(client.request(INIT, timeout_s=100))
+            waiting = asyncio.create_task(client.request(INIT, read=whole, timeout_s=100))
             for _ in range(5):
                 assert not client.can_send(1)
                 clock.advance(10)
@@ -310,7 +317,7 @@ async def test_requests_on_their_way_to_a_throttled_broker_have_so_much_longer()
             told: list[Any] = []
             broker.control("InitProducerId", ask_for_a_break)
             with broker.hold("Metadata"):
-                client.send(1, INIT, client.usable_version(1, InitProducerIdRequest), told.append, 10)
+                client.send(1, INIT, client.usable_version(1, InitProducerIdRequest), told.append, 10, read=whole)
                 ask_metadata(client, 1, told, 10)
                 await until(lambda: told)
                 clock.advance(30)
@@ -553,7 +560,7 @@ async def test_a_node_that_leaves_still_answers_what_it_was_asked() -> None:
             await connected(client, 2)
             told: list[Any] = []
             with broker.hold("InitProducerId", node=2):
-                client.send(2, INIT, client.usable_version(2, InitProducerIdRequest), told.append, 20)
+                client.send(2, INIT, client.usable_version(2, InitProducerIdRequest), told.append, 20, read=whole)
                 await until(lambda: broker.count("InitProducerId"))
                 broker.cluster.nodes[2].registered = False
                 client.request_update()
@@ -590,7 +597,7 @@ async def test_known_brokers_that_come_back_are_found_although_the_bootstrap_ser
             broker.start_node(2)
 
             await connected(client, 2)
-            await client.request(INIT)
+            await client.request(INIT, read=whole)
 
 
 async def test_a_hint_leads_to_a_node_that_no_metadata_told(broker: FakeBroker) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError
-from aioproducer.net.connection import MAX_FRAME, MAX_FRAME_BEFORE_READY, Connection
+from aioproducer.net.connection import MAX_FRAME, MAX_FRAME_BEFORE_READY, WRITTEN, Connection
 from aioproducer.protocol import encode_response
 from aioproducer.protocol.messages import (
     MetadataRequest,
@@ -20,6 +20,7 @@ from aioproducer.protocol.messages import (
     MetadataResponseBroker,
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 from tests.conftest import Clock, until
@@ -39,7 +40,9 @@ class Wire:
         self.lost: list[KafkaError] = []
 
     def ask(self, timeout_s: float = 30.0, answered: Callable[[Any], object] | None = None, **how: Any) -> None:
-        self.connection.send(QUESTION, VERSION, answered or self.told.append, timeout_s, **how)
+        self.connection.send(
+            QUESTION, VERSION, answered or self.told.append, timeout_s, read=MetadataResponse.decode, **how
+        )
 
     async def hears(self, data: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(self.end, data)
@@ -307,16 +310,27 @@ async def test_without_an_answer_to_come_a_request_is_done_when_it_has_left() ->
         assert wire.told == []
         await until(lambda: wire.told)
 
-        assert wire.told == [None]
+        assert wire.told == [WRITTEN]
         assert wire.connection.in_flight == 0
 
 
 async def test_of_requests_without_answers_none_is_done_before_all_of_it_has_left() -> None:
     async with wired() as wire:
         told: list[str] = []
-        wire.connection.send(produce(10), 9, lambda _: told.append("small"), 30, expect_response=False)
-        wire.connection.send(produce(3_000_000), 9, lambda _: told.append("large"), 30, expect_response=False)
-        wire.connection.send(produce(10), 9, lambda _: told.append("last"), 30, expect_response=False)
+        wire.connection.send(
+            produce(10), 9, lambda _: told.append("small"), 30, read=ProduceResponse.decode, expect_response=False
+        )
+        wire.connection.send(
+            produce(3_000_000),
+            9,
+            lambda _: told.append("large"),
+            30,
+            read=ProduceResponse.decode,
+            expect_response=False,
+        )
+        wire.connection.send(
+            produce(10), 9, lambda _: told.append("last"), 30, read=ProduceResponse.decode, expect_response=False
+        )
         await asyncio.sleep(0.01)
         assert told == [], "the socket's buffer is full; nobody has read"
         assert wire.connection.in_flight == 3
@@ -330,7 +344,9 @@ async def test_of_requests_without_answers_none_is_done_before_all_of_it_has_lef
 
 async def test_requests_without_answers_that_never_leave_run_out_of_time() -> None:
     async with wired() as wire:
-        wire.connection.send(produce(3_000_000), 9, wire.told.append, 0.02, expect_response=False)
+        wire.connection.send(
+            produce(3_000_000), 9, wire.told.append, 0.02, read=ProduceResponse.decode, expect_response=False
+        )
         await until(lambda: wire.told)
 
         assert "did not take ProduceRequest v9 within 0.02 s" in str(wire.told[0])
@@ -338,7 +354,9 @@ async def test_requests_without_answers_that_never_leave_run_out_of_time() -> No
 
 async def test_requests_without_answers_that_did_not_leave_fail_with_the_connection() -> None:
     async with wired() as wire:
-        wire.connection.send(produce(3_000_000), 9, wire.told.append, 30, expect_response=False)
+        wire.connection.send(
+            produce(3_000_000), 9, wire.told.append, 30, read=ProduceResponse.decode, expect_response=False
+        )
         await asyncio.sleep(0)
         wire.end.close()
         await until(lambda: wire.told)
@@ -349,7 +367,7 @@ async def test_requests_without_answers_that_did_not_leave_fail_with_the_connect
 async def test_many_large_requests_with_answers_need_no_waiting_to_be_written() -> None:
     async with wired() as wire:
         for _ in range(5):
-            wire.connection.send(produce(500_000, acks=1), 9, wire.told.append, 30)
+            wire.connection.send(produce(500_000, acks=1), 9, wire.told.append, 30, read=ProduceResponse.decode)
 
         received = 0
         while received < 2_500_000:
@@ -363,7 +381,7 @@ async def test_a_request_that_cannot_be_encoded_leaves_the_connection_as_it_was(
     async with wired() as wire:
         broken = MetadataRequest(topics=[object()])  # type: ignore[list-item]  # what no wire can carry
         with pytest.raises(Exception, match=r".*"):
-            wire.connection.send(broken, VERSION, wire.told.append, 1)
+            wire.connection.send(broken, VERSION, wire.told.append, 1, read=MetadataResponse.decode)
         wire.ask()
         await wire.hears(answer(1, 3))
         await until(lambda: wire.told)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aioproducer.errors import BrokerConnectionError
+from aioproducer.net.client import whole
 from aioproducer.protocol import RequestHeader
 from aioproducer.protocol.messages import InitProducerIdRequest, MetadataRequest, ProduceRequest
 from tests.conftest import until
@@ -24,7 +25,7 @@ def test_a_connection_is_closed_when_it_was_idle_for_its_time(used_at: float) ->
         async with virtual_client(wires, connections_max_idle_ms=10_000) as client:
             await asyncio.sleep(used_at)
             last_used = loop.time()
-            await client.request(MetadataRequest(topics=[]))
+            await client.request(MetadataRequest(topics=[]), read=whole)
             await until(lambda: not client.connected_nodes(), timeout=60)
 
             assert loop.time() - last_used == pytest.approx(10, abs=0.01)
@@ -38,7 +39,7 @@ def test_a_connection_that_waits_for_an_answer_is_idle_from_the_answer_on() -> N
         wires: list[Wire] = []
         async with virtual_client(wires, connections_max_idle_ms=1000, request_timeout_ms=60_000) as client:
             told: list[object] = []
-            client.send(1, INIT, 1, told.append, 60)
+            client.send(1, INIT, 1, told.append, 60, read=whole)
             await asyncio.sleep(7.3)
             assert client.connected_nodes() == [1]
             answered_at = loop.time()
@@ -75,10 +76,10 @@ def test_a_throttle_gives_more_time_to_what_is_not_written_yet(throttled: bool) 
         async with virtual_client(wires) as client:
             asked: list[RequestHeader] = []
             wires[0].respond = asked.append
-            client.send(1, MetadataRequest(topics=[]), 8, lambda _: None, 1)
+            client.send(1, MetadataRequest(topics=[]), 8, lambda _: None, 1, read=whole)
             wires[0].stuck = True
             told: list[object] = []
-            client.send(1, unacknowledged, 8, told.append, 1, expect_response=False)
+            client.send(1, unacknowledged, 8, told.append, 1, read=whole, expect_response=False)
             wires[0].say(metadata_answer(asked[0], 9092, throttle_time_ms=5000 if throttled else 0))
             await until(lambda: told, timeout=60)
 

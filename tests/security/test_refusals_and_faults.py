@@ -25,7 +25,13 @@ from aioproducer.net.connector import Connector
 from aioproducer.net.security.login import REVEALING
 from aioproducer.net.security.tls import make_context
 from aioproducer.protocol import encode_response
-from aioproducer.protocol.messages import ApiVersionsRequest, MetadataRequest, SaslHandshakeResponse
+from aioproducer.protocol.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    SaslHandshakeResponse,
+)
 from aioproducer.testing import FakeBroker, Logins
 from aioproducer.testing.certificates import CertificateAuthority
 from tests.conftest import QUICK, until
@@ -168,8 +174,8 @@ async def test_a_request_that_cannot_be_sent_after_a_login_does_not_cost_those_b
         told: list[Any] = []
         connection.hold()
         unfit: Any = MetadataRequest(topics=5)  # type: ignore[arg-type]
-        connection.send(unfit, 12, told.append, 5)
-        connection.send(ApiVersionsRequest(), 3, told.append, 5)
+        connection.send(unfit, 12, told.append, 5, read=MetadataResponse.decode)
+        connection.send(ApiVersionsRequest(), 3, told.append, 5, read=ApiVersionsResponse.decode)
         connection.release()
         await asyncio.sleep(0)
         assert [type(each).__name__ for each in told] == ["ProtocolError"]
@@ -185,11 +191,11 @@ async def test_a_timer_that_comes_in_the_middle_of_a_login_finds_only_held_reque
         failures: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
         told: list[object] = []
-        connection.send(ApiVersionsRequest(), 3, told.append, 0.2)
+        connection.send(ApiVersionsRequest(), 3, told.append, 0.2, read=ApiVersionsResponse.decode)
         await until(lambda: told)
         assert not isinstance(told[0], Exception)
         connection.hold()
-        connection.send(ApiVersionsRequest(), 3, told.append, 5)
+        connection.send(ApiVersionsRequest(), 3, told.append, 5, read=ApiVersionsResponse.decode)
         await asyncio.sleep(0.2)  # a timer that is due after that of the first request
         assert failures == []
         assert not connection.closed
@@ -200,7 +206,7 @@ async def test_a_connection_ends_when_all_that_was_sent_is_answered() -> None:
     async with peer(answer_versions) as other:
         connection, gone = await connected(other), KafkaError("That was all.")
         told: list[object] = []
-        connection.send(ApiVersionsRequest(), 3, told.append, 5)
+        connection.send(ApiVersionsRequest(), 3, told.append, 5, read=ApiVersionsResponse.decode)
         never = asyncio.get_running_loop().time() + 3600
         await connection.abort_when_answered(never, gone)
         assert connection.error is gone
@@ -212,7 +218,7 @@ async def test_a_connection_whose_peer_does_not_answer_ends_in_time() -> None:
         connection, gone = await connected(other), KafkaError("That was all.")
         told: list[object] = []
         for _ in range(2):  # it answers once
-            connection.send(ApiVersionsRequest(), 3, told.append, 5)
+            connection.send(ApiVersionsRequest(), 3, told.append, 5, read=ApiVersionsResponse.decode)
         await connection.abort_when_answered(asyncio.get_running_loop().time() + 0.2, gone)
         assert [isinstance(each, Exception) for each in told] == [False, True]
 

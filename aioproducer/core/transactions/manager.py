@@ -24,30 +24,34 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Protocol
 
 from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.transactions.answers import (
+    CoordinatorAnswer,
+    CoordinatorFound,
+    OffsetsAdded,
+    OffsetsTaken,
+    PartitionsAdded,
+    ProducerIdGiven,
+    TransactionEnded,
+)
 from aioproducer.core.transactions.errors import Action, action_for, action_for_batch, decisive_code, may_be_done
 from aioproducer.core.transactions.failures import commit_unknown, transaction_error, two_phase_needs
 from aioproducer.core.transactions.handle import TransactionHandle
+from aioproducer.core.transactions.identities import CoordinatorKey, CoordinatorType, ProducerIdAndEpoch
 from aioproducer.core.transactions.operation import Operation
 from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
 from aioproducer.core.transactions.requests import (
     FIRST_VERSION_THAT_BUMPS,
-    CoordinatorKey,
     CoordinatorRequest,
-    CoordinatorType,
-    ProducerIdAndEpoch,
     Rpc,
     add_offsets,
     add_partitions,
     end_transaction,
     find_coordinator,
-    found_coordinator,
     init_producer_id,
     offset_commit,
-    offset_commit_codes,
-    partition_codes,
 )
 from aioproducer.core.transactions.states import TRANSITIONS, State
 from aioproducer.errors import (
@@ -61,14 +65,6 @@ from aioproducer.errors import (
     UnsupportedVersion,
 )
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
-from aioproducer.protocol.messages import (
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnResponse,
-    EndTxnResponse,
-    FindCoordinatorResponse,
-    InitProducerIdResponse,
-    TxnOffsetCommitResponse,
-)
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 __all__ = [
@@ -424,12 +420,12 @@ class TransactionManager:
         self._in_flight = request
         return request
 
-    def answered(self, request: CoordinatorRequest, response: Any, version: int) -> RequestPause:
-        """The answer to the request, which was sent in this version and has passed its ``check``."""
+    def answered(self, request: CoordinatorRequest, answer: CoordinatorAnswer, version: int) -> RequestPause:
+        """What the request's ``read`` made of the response; the request was sent in this version."""
         if request is not self._in_flight:  # given up in the meantime
             return RequestPause.NONE
         self._in_flight = None
-        return self._read(request, response, version)
+        return self._take(request, answer, version)
 
     def lost(self, request: CoordinatorRequest, *, sent: bool = True) -> RequestPause:
         """No answer came, or none that could be read; ``sent``: unless it certainly never left."""
@@ -540,41 +536,37 @@ class TransactionManager:
 
     # -- what the answers change ----------------------------------------------------------------------------------------
 
-    def _read(self, request: CoordinatorRequest, response: Any, version: int) -> RequestPause:
-        match request.rpc:
-            case Rpc.FIND_COORDINATOR:
-                return self._read_coordinator(request, response)
-            case Rpc.INIT_PRODUCER_ID:
-                return self._read_producer_id(request, response, version)
-            case Rpc.ADD_PARTITIONS_TO_TXN:
-                return self._read_partitions(request, response)
-            case Rpc.ADD_OFFSETS_TO_TXN:
-                return self._read_offsets_added(request, response)
-            case Rpc.TXN_OFFSET_COMMIT:
-                return self._read_offsets_taken(request, response)
-            case Rpc.COMMIT | Rpc.ABORT:
-                return self._read_end(request, response)
+    def _take(self, request: CoordinatorRequest, answer: CoordinatorAnswer, version: int) -> RequestPause:
+        match answer:
+            case CoordinatorFound():
+                return self._take_coordinator(request, answer)
+            case ProducerIdGiven():
+                return self._take_producer_id(request, answer, version)
+            case PartitionsAdded(codes):
+                return self._take_partitions(request, codes)
+            case OffsetsAdded(code):
+                return self._take_offsets_added(request, code)
+            case OffsetsTaken(codes):
+                return self._take_offsets(request, codes)
+            case TransactionEnded():
+                return self._take_end(request, answer)
 
-    def _read_coordinator(self, request: CoordinatorRequest, response: FindCoordinatorResponse) -> RequestPause:
-        found = found_coordinator(request.about, response)
+    def _take_coordinator(self, request: CoordinatorRequest, found: CoordinatorFound) -> RequestPause:
         if found.code == ErrorCode.NONE:
             self._coordinators[request.about] = found.node_id
             return RequestPause.NONE
         return self._refused(request, found.code, message=found.message)
 
-    def _read_producer_id(
-        self, request: CoordinatorRequest, response: InitProducerIdResponse, version: int
-    ) -> RequestPause:
-        if response.error_code != ErrorCode.NONE:
-            return self._refused(request, response.error_code)
+    def _take_producer_id(self, request: CoordinatorRequest, given: ProducerIdGiven, version: int) -> RequestPause:
+        if given.code != ErrorCode.NONE:
+            return self._refused(request, given.code)
         self._can_bump = version >= FIRST_VERSION_THAT_BUMPS
         self._bump_required = False
         self._read_version()
-        self._count_under(ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
-        if self._keep_prepared and response.ongoing_txn_producer_id >= 0:
+        self._count_under(given.producer)
+        if self._keep_prepared and given.ongoing is not None:
             self._started = True
-            ongoing = ProducerIdAndEpoch(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
-            self._prepared(ongoing)
+            self._prepared(given.ongoing)
         else:
             self._move(State.READY)
             self._finish(None)
@@ -582,8 +574,7 @@ class TransactionManager:
         self.attempts = 0
         return RequestPause.NONE
 
-    def _read_partitions(self, request: CoordinatorRequest, response: AddPartitionsToTxnResponse) -> RequestPause:
-        codes = partition_codes(response)
+    def _take_partitions(self, request: CoordinatorRequest, codes: Mapping[TopicPartition, int]) -> RequestPause:
         code = decisive_code(request.rpc, codes.values())
         if code != ErrorCode.NONE:
             return self._refused(request, code, partitions=codes)
@@ -593,15 +584,15 @@ class TransactionManager:
         self._listener.partitions_added(self._asked)
         return self._succeeded(None)
 
-    def _read_offsets_added(self, request: CoordinatorRequest, response: AddOffsetsToTxnResponse) -> RequestPause:
-        if response.error_code != ErrorCode.NONE:
-            return self._refused(request, response.error_code)
+    def _take_offsets_added(self, request: CoordinatorRequest, code: int) -> RequestPause:
+        if code != ErrorCode.NONE:
+            return self._refused(request, code)
         self._started = True
         self._committing.added = True
         return self._succeeded(None)
 
-    def _read_offsets_taken(self, request: CoordinatorRequest, response: TxnOffsetCommitResponse) -> RequestPause:
-        commit, codes = self._committing, offset_commit_codes(response)
+    def _take_offsets(self, request: CoordinatorRequest, codes: Mapping[TopicPartition, int]) -> RequestPause:
+        commit = self._committing
         for partition, code in codes.items():
             if code == ErrorCode.NONE:
                 commit.offsets.pop(partition, None)
@@ -612,14 +603,13 @@ class TransactionManager:
             self._offsets.remove(commit)
         return self._succeeded(commit.operation)
 
-    def _read_end(self, request: CoordinatorRequest, response: EndTxnResponse) -> RequestPause:
-        if response.error_code != ErrorCode.NONE:
-            return self._refused(request, response.error_code)
+    def _take_end(self, request: CoordinatorRequest, ended: TransactionEnded) -> RequestPause:
+        if ended.code != ErrorCode.NONE:
+            return self._refused(request, ended.code)
         if self._added:
             self._ended_in = self.producer
-        following = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
-        if following.producer_id >= 0 and following != self.producer:
-            self._count_under(following)
+        if ended.following.producer_id >= 0 and ended.following != self.producer:
+            self._count_under(ended.following)
         elif self.is_v2:
             self._bump_required = True
         self._ended()

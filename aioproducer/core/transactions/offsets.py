@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeAlias
 
+from aioproducer.core.transactions.identities import CoordinatorKey, CoordinatorType
 from aioproducer.core.transactions.queries import CoordinatorQuery, query_error
-from aioproducer.core.transactions.requests import CoordinatorKey, CoordinatorType
-from aioproducer.errors import ProtocolError
+from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (
     OffsetFetchRequest,
@@ -51,8 +51,7 @@ def committed_offsets(
         message,
         STABLE_SINCE if require_stable else _LOWEST,
         _HIGHEST,
-        partial(_check, group_id, frozenset(partitions)),
-        partial(_read, group_id),
+        partial(_read, group_id, frozenset(partitions)),
     )
 
 
@@ -78,15 +77,16 @@ def _check(group_id: str, asked: frozenset[TopicPartition], response: OffsetFetc
             raise ProtocolError(f"OffsetFetch was answered with offset {found.committed_offset} for {partition}.")
 
 
-def _read(group_id: str, response: OffsetFetchResponse) -> Committed:
+def _read(group_id: str, asked: frozenset[TopicPartition], response: OffsetFetchResponse) -> Committed | BrokerError:
+    _check(group_id, asked, response)
     code, topics = _only_group(response)
     if code != ErrorCode.NONE:
-        raise query_error(code, group_id)
+        return query_error(code, group_id)
     told = _flat(topics)
     # What waiting does not change comes first: of a group that may not be read nobody waits for the transactions.
     refused = [query_error(each.error_code, _about(each.error_code, group_id, where)) for where, each in _failed(told)]
     if refused:
-        raise min(refused, key=lambda each: each.retriable)
+        return min(refused, key=lambda each: each.retriable)
     return {where: _position(each) for where, each in sorted(told.items())}
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from aioproducer.core.transactions.handle import TransactionHandle
-from aioproducer.core.transactions.requests import CoordinatorKey, CoordinatorType
+from aioproducer.core.transactions.identities import CoordinatorKey, CoordinatorType
 from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.message import Request
@@ -38,16 +38,15 @@ T_co = TypeVar("T_co", covariant=True)
 class CoordinatorQuery(Generic[T_co]):
     """One question, ready to be sent to the coordinator in the versions ``lowest`` to ``highest``.
 
-    ``check`` is for the answer, and raises `ProtocolError` for what no broker could mean. ``read`` tells what it says, or
-    raises `BrokerError`: where that is retriable, the same is to be asked again.
+    ``read`` returns what the response says, or the `BrokerError` that is in it: if that is retriable, the same is to be
+    asked again. It raises `ProtocolError` for what no broker could mean.
     """
 
     about: CoordinatorKey
     message: Request[Any]
     lowest: int
     highest: int
-    check: Callable[[Any], object]
-    read: Callable[[Any], T_co]
+    read: Callable[[Any], T_co | BrokerError]
 
 
 #: Who may not ask needs one of these rights; what they are about is put in.
@@ -86,25 +85,21 @@ def described_transaction(
         message,
         0,
         0,
-        partial(_check_described, transactional_id),
         partial(_read_described, transactional_id, tell),
     )
 
 
-def _check_described(transactional_id: str, response: DescribeTransactionsResponse) -> None:
+def _read_described(
+    transactional_id: str, tell: Callable[[DescribedTransaction | None], T], response: DescribeTransactionsResponse
+) -> T | BrokerError:
     told = [each.transactional_id for each in response.transaction_states]
     if told != [transactional_id]:
         raise ProtocolError(f"DescribeTransactions for {transactional_id!r} was answered for {told}.")
-
-
-def _read_described(
-    transactional_id: str, tell: Callable[[DescribedTransaction | None], T], response: DescribeTransactionsResponse
-) -> T:
     (found,) = response.transaction_states
     if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         return tell(None)
     if found.error_code != ErrorCode.NONE:
-        raise query_error(found.error_code, transactional_id)
+        return query_error(found.error_code, transactional_id)
     return tell(found)
 
 
@@ -135,7 +130,6 @@ def markers_written(transactional_id: str) -> CoordinatorQuery[bool]:
         DescribeTransactionsRequest(transactional_ids=[transactional_id]),
         0,
         0,
-        lambda response: None,
         _read_markers,
     )
 

@@ -1,4 +1,4 @@
-"""The requests of a transaction: who gets them, in which versions, and which answers to them can be believed.
+"""The requests of a transaction: who gets them, in which versions, and who reads the answers.
 
 Transaction version 2 (KIP-890) is a matter of the cluster, not of a broker: a broker that speaks the newer versions takes
 them only where the cluster has finalized it. Therefore each request carries the versions that it may be sent in.
@@ -9,45 +9,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
-from aioproducer.errors import ProtocolError
-from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.core.transactions.answers import (
+    CoordinatorAnswer,
+    read_coordinator,
+    read_end,
+    read_offsets_added,
+    read_offsets_taken,
+    read_partitions_added,
+    read_producer_id,
+)
+from aioproducer.core.transactions.identities import CoordinatorKey, CoordinatorType, ProducerIdAndEpoch
 from aioproducer.protocol.message import Request
 from aioproducer.protocol.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
-    EndTxnResponse,
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
     InitProducerIdRequest,
-    InitProducerIdResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
 )
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 __all__ = [
     "FIRST_VERSION_THAT_BUMPS",
-    "CoordinatorKey",
     "CoordinatorRequest",
-    "CoordinatorType",
-    "ProducerIdAndEpoch",
     "Rpc",
     "add_offsets",
     "add_partitions",
     "end_transaction",
     "find_coordinator",
-    "found_coordinator",
     "init_producer_id",
     "offset_commit",
-    "offset_commit_codes",
-    "partition_codes",
 ]
 
 #: From this version on InitProducerId gives the next epoch of an id that a producer has (KIP-360).
@@ -76,37 +74,13 @@ class Rpc(Enum):
     ABORT = "EndTxn(abort)"
 
 
-class CoordinatorType(Enum):
-    """Of what a broker is the coordinator; the value is FindCoordinator's ``key_type``."""
-
-    GROUP = 0
-    TRANSACTION = 1
-
-
-class CoordinatorKey(NamedTuple):
-    """The group or the transactional id that a broker is the coordinator of."""
-
-    type: CoordinatorType
-    key: str
-
-    def __str__(self) -> str:
-        return f"{'group' if self.type is CoordinatorType.GROUP else 'transactional_id'} {self.key!r}"
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """Under what a producer writes."""
-
-    producer_id: int
-    epoch: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CoordinatorRequest:
     """One request, ready to be sent.
 
     ``node_id`` is the broker that must get it, None where any can answer. It may be sent in the versions ``lowest`` to
-    ``highest``; where broker and client share none of these it is to be refused with `UnsupportedVersion`. ``check`` is
-    for the answer: it raises `ProtocolError` for what no broker could mean.
+    ``highest``; where broker and client share none of these it is to be refused with `UnsupportedVersion`. ``read``
+    makes of the response what the broker says; it raises `ProtocolError` for what no broker could mean.
     """
 
     rpc: Rpc
@@ -114,7 +88,7 @@ class CoordinatorRequest:
     node_id: int | None
     lowest: int
     highest: int
-    check: Callable[[Any], object]
+    read: Callable[[Any], CoordinatorAnswer]
     about: CoordinatorKey
 
     @property
@@ -130,11 +104,8 @@ def find_coordinator(about: CoordinatorKey) -> CoordinatorRequest:
     """Asks any broker which one is the coordinator."""
     message = FindCoordinatorRequest(key=about.key, key_type=about.type.value, coordinator_keys=[about.key])
     lowest = 0 if about.type is CoordinatorType.GROUP else 1  # version 0 knows groups only
-
-    def check(response: FindCoordinatorResponse) -> None:
-        found_coordinator(about, response)
-
-    return CoordinatorRequest(Rpc.FIND_COORDINATOR, message, None, lowest, _HIGHEST_FIND_COORDINATOR, check, about)
+    read = partial(read_coordinator, about)
+    return CoordinatorRequest(Rpc.FIND_COORDINATOR, message, None, lowest, _HIGHEST_FIND_COORDINATOR, read, about)
 
 
 def init_producer_id(
@@ -160,7 +131,7 @@ def init_producer_id(
         lowest = highest = _TWO_PHASE_COMMIT
     else:
         lowest, highest = 0 if current is None else FIRST_VERSION_THAT_BUMPS, _HIGHEST_INIT_PRODUCER_ID
-    return CoordinatorRequest(Rpc.INIT_PRODUCER_ID, message, node_id, lowest, highest, _check_producer_id, about)
+    return CoordinatorRequest(Rpc.INIT_PRODUCER_ID, message, node_id, lowest, highest, read_producer_id, about)
 
 
 def add_partitions(
@@ -177,11 +148,8 @@ def add_partitions(
         v3_and_below_producer_epoch=producer.epoch,
         v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=each) for name, each in topics.items()],
     )
-
-    def check(response: AddPartitionsToTxnResponse) -> None:
-        _check_complete(asked, _flat_partitions(response))
-
-    return CoordinatorRequest(Rpc.ADD_PARTITIONS_TO_TXN, message, node_id, 0, _HIGHEST_ADD_PARTITIONS, check, about)
+    read = partial(read_partitions_added, asked)
+    return CoordinatorRequest(Rpc.ADD_PARTITIONS_TO_TXN, message, node_id, 0, _HIGHEST_ADD_PARTITIONS, read, about)
 
 
 def add_offsets(about: CoordinatorKey, node_id: int, producer: ProducerIdAndEpoch, group_id: str) -> CoordinatorRequest:
@@ -189,7 +157,9 @@ def add_offsets(about: CoordinatorKey, node_id: int, producer: ProducerIdAndEpoc
     message = AddOffsetsToTxnRequest(
         transactional_id=about.key, producer_id=producer.producer_id, producer_epoch=producer.epoch, group_id=group_id
     )
-    return CoordinatorRequest(Rpc.ADD_OFFSETS_TO_TXN, message, node_id, 0, _HIGHEST_ADD_OFFSETS, _anything, about)
+    return CoordinatorRequest(
+        Rpc.ADD_OFFSETS_TO_TXN, message, node_id, 0, _HIGHEST_ADD_OFFSETS, read_offsets_added, about
+    )
 
 
 def offset_commit(
@@ -226,17 +196,13 @@ def offset_commit(
     # A coordinator that is told nothing of the member cannot fence it: better not at all than without.
     names_member = group.generation_id >= 0 or group.member_id != "" or group.group_instance_id is not None
     lowest = _OFFSET_COMMIT_TV2 if tv2 else _OFFSET_COMMIT_WITH_MEMBER if names_member else 0
-
-    def check(response: TxnOffsetCommitResponse) -> None:
-        _check_complete(asked, _flat_offsets(response))
-
     return CoordinatorRequest(
         Rpc.TXN_OFFSET_COMMIT,
         message,
         node_id,
         lowest,
         _OFFSET_COMMIT_TV2 if tv2 else _OFFSET_COMMIT_TV1,
-        check,
+        partial(read_offsets_taken, asked),
         CoordinatorKey(CoordinatorType.GROUP, group.group_id),
     )
 
@@ -249,85 +215,4 @@ def end_transaction(
         transactional_id=about.key, producer_id=producer.producer_id, producer_epoch=producer.epoch, committed=commit
     )
     lowest, highest = (_END_TXN_TV2, _END_TXN_TV2) if tv2 else (0, _END_TXN_TV1)
-    return CoordinatorRequest(
-        Rpc.COMMIT if commit else Rpc.ABORT, message, node_id, lowest, highest, _check_next_epoch, about
-    )
-
-
-# -- reading the answers ----------------------------------------------------------------------------------------------
-
-
-class FoundCoordinator(NamedTuple):
-    """What FindCoordinator says of one key."""
-
-    node_id: int
-    code: int
-    message: str | None
-
-
-def found_coordinator(about: CoordinatorKey, response: FindCoordinatorResponse) -> FoundCoordinator:
-    """What the answer says of the key; raises `ProtocolError` where it says nothing of it, or of others too."""
-    if not response.coordinators:  # up to version 3
-        found = FoundCoordinator(response.node_id, response.error_code, response.error_message)
-    elif [each.key for each in response.coordinators] == [about.key]:
-        (only,) = response.coordinators
-        found = FoundCoordinator(only.node_id, only.error_code, only.error_message)
-    else:
-        keys = ", ".join(repr(each.key) for each in response.coordinators)
-        raise ProtocolError(f"FindCoordinator for {about} was answered for {keys}.")
-    if found.code == ErrorCode.NONE and found.node_id < 0:
-        raise ProtocolError(f"FindCoordinator for {about} was answered with broker {found.node_id}.")
-    return found
-
-
-def partition_codes(response: AddPartitionsToTxnResponse) -> dict[TopicPartition, int]:
-    """What AddPartitionsToTxn says of each partition."""
-    return dict(_flat_partitions(response))
-
-
-def offset_commit_codes(response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
-    """What TxnOffsetCommit says of each partition."""
-    return dict(_flat_offsets(response))
-
-
-def _flat_partitions(response: AddPartitionsToTxnResponse) -> list[tuple[TopicPartition, int]]:
-    return [
-        (TopicPartition(topic.name, each.partition_index), each.partition_error_code)
-        for topic in response.results_by_topic_v3_and_below
-        for each in topic.results_by_partition
-    ]
-
-
-def _flat_offsets(response: TxnOffsetCommitResponse) -> list[tuple[TopicPartition, int]]:
-    return [
-        (TopicPartition(topic.name, each.partition_index), each.error_code)
-        for topic in response.topics
-        for each in topic.partitions
-    ]
-
-
-def _check_complete(asked: frozenset[TopicPartition], told: list[tuple[TopicPartition, int]]) -> None:
-    partitions = [partition for partition, _ in told]
-    if sorted(partitions) != sorted(asked):
-        raise ProtocolError(
-            f"{', '.join(map(str, sorted(asked)))} were asked for, and {', '.join(map(str, partitions)) or 'nothing'} "
-            "was answered."
-        )
-
-
-def _check_producer_id(response: InitProducerIdResponse) -> None:
-    if response.error_code == ErrorCode.NONE and (response.producer_id < 0 or response.producer_epoch < 0):
-        raise ProtocolError(
-            f"InitProducerId was answered with producer id {response.producer_id} and epoch {response.producer_epoch}."
-        )
-
-
-def _check_next_epoch(response: EndTxnResponse) -> None:
-    if response.error_code == ErrorCode.NONE and (response.producer_id < 0) != (response.producer_epoch < 0):
-        raise ProtocolError(
-            f"EndTxn was answered with producer id {response.producer_id} and epoch {response.producer_epoch}."
-        )
-
-
-def _anything(response: object) -> None:
-    """There is nothing in it but an error code."""
+    return CoordinatorRequest(Rpc.COMMIT if commit else Rpc.ABORT, message, node_id, lowest, highest, read_end, about)

@@ -19,7 +19,7 @@ from aioproducer.core.sasl.msk_iam import MskIam
 from aioproducer.core.sasl.oauthbearer import OAuthBearer
 from aioproducer.core.sasl.plain import Plain
 from aioproducer.core.sasl.scram import ALGORITHMS, Scram, salted_password
-from aioproducer.errors import AuthenticationError, BrokerConnectionError, ConfigError
+from aioproducer.errors import AuthenticationError, BrokerConnectionError, ConfigError, KafkaError
 from aioproducer.net.connection import Connection, settle
 from aioproducer.net.security.blocking import Blocking
 from aioproducer.net.security.callbacks import ask, is_utf_8
@@ -121,9 +121,10 @@ class Login:
         if isinstance(request, SaslHandshakeRequest):
             version = _HANDSHAKE_VERSION
         done: asyncio.Future[Any] = self._loop.create_future()
-        connection.send(request, version, partial(settle, done), self._timeout_s, is_login=True)
+        read = request.response_type.decode
+        connection.send(request, version, partial(settle, done), self._timeout_s, read=read, is_login=True)
         answer = await done
-        if isinstance(answer, BaseException):
+        if isinstance(answer, KafkaError):
             if connection.hung_up:
                 raise BrokerConnectionError(
                     f"Broker {connection.name} closed the connection during the {self._config.sasl_mechanism} login, "

@@ -1,0 +1,159 @@
+"""What coordinators answer to the requests of a transaction, and which answers can be believed.
+
+Each function reads one kind of response. It raises `ProtocolError` for what no broker could mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from aioproducer.core.transactions.identities import CoordinatorKey, ProducerIdAndEpoch
+from aioproducer.errors import ProtocolError
+from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.protocol.messages import (
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnResponse,
+    EndTxnResponse,
+    FindCoordinatorResponse,
+    InitProducerIdResponse,
+    TxnOffsetCommitResponse,
+)
+from aioproducer.types import TopicPartition
+
+__all__ = [
+    "CoordinatorAnswer",
+    "CoordinatorFound",
+    "OffsetsAdded",
+    "OffsetsTaken",
+    "PartitionsAdded",
+    "ProducerIdGiven",
+    "TransactionEnded",
+    "read_coordinator",
+    "read_end",
+    "read_offsets_added",
+    "read_offsets_taken",
+    "read_partitions_added",
+    "read_producer_id",
+]
+
+
+class CoordinatorFound(NamedTuple):
+    """FindCoordinator: which broker it is."""
+
+    code: int
+    message: str | None
+    node_id: int
+
+
+class ProducerIdGiven(NamedTuple):
+    """InitProducerId: under what to write."""
+
+    code: int
+    producer: ProducerIdAndEpoch
+    #: Under what a prepared transaction was written that is still open (KIP-939).
+    ongoing: ProducerIdAndEpoch | None
+
+
+class PartitionsAdded(NamedTuple):
+    """AddPartitionsToTxn: what became of each partition."""
+
+    codes: Mapping[TopicPartition, int]
+
+
+class OffsetsAdded(NamedTuple):
+    """AddOffsetsToTxn: whether offsets of the group may follow."""
+
+    code: int
+
+
+class OffsetsTaken(NamedTuple):
+    """TxnOffsetCommit: what became of the offset of each partition."""
+
+    codes: Mapping[TopicPartition, int]
+
+
+class TransactionEnded(NamedTuple):
+    """EndTxn: whether it was ended, and with version 2 under what the next one is written."""
+
+    code: int
+    following: ProducerIdAndEpoch
+
+
+CoordinatorAnswer: TypeAlias = (
+    CoordinatorFound | ProducerIdGiven | PartitionsAdded | OffsetsAdded | OffsetsTaken | TransactionEnded
+)
+
+
+def read_coordinator(about: CoordinatorKey, response: FindCoordinatorResponse) -> CoordinatorFound:
+    """What the response says of the key; it must say nothing of others."""
+    if not response.coordinators:  # up to version 3
+        found = CoordinatorFound(response.error_code, response.error_message, response.node_id)
+    elif [each.key for each in response.coordinators] == [about.key]:
+        (only,) = response.coordinators
+        found = CoordinatorFound(only.error_code, only.error_message, only.node_id)
+    else:
+        keys = ", ".join(repr(each.key) for each in response.coordinators)
+        raise ProtocolError(f"FindCoordinator for {about} was answered for {keys}.")
+    if found.code == ErrorCode.NONE and found.node_id < 0:
+        raise ProtocolError(f"FindCoordinator for {about} was answered with broker {found.node_id}.")
+    return found
+
+
+def read_producer_id(response: InitProducerIdResponse) -> ProducerIdGiven:
+    """The producer id and the epoch; neither is negative."""
+    if response.error_code == ErrorCode.NONE and (response.producer_id < 0 or response.producer_epoch < 0):
+        raise ProtocolError(
+            f"InitProducerId was answered with producer id {response.producer_id} and epoch {response.producer_epoch}."
+        )
+    ongoing = ProducerIdAndEpoch(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
+    return ProducerIdGiven(
+        response.error_code,
+        ProducerIdAndEpoch(response.producer_id, response.producer_epoch),
+        ongoing if ongoing.producer_id >= 0 else None,
+    )
+
+
+def read_partitions_added(asked: frozenset[TopicPartition], response: AddPartitionsToTxnResponse) -> PartitionsAdded:
+    """What the response says of each partition that was asked for, and of no other."""
+    told = [
+        (TopicPartition(topic.name, each.partition_index), each.partition_error_code)
+        for topic in response.results_by_topic_v3_and_below
+        for each in topic.results_by_partition
+    ]
+    _check_complete(asked, told)
+    return PartitionsAdded(dict(told))
+
+
+def read_offsets_added(response: AddOffsetsToTxnResponse) -> OffsetsAdded:
+    """The error code; there is nothing else in it."""
+    return OffsetsAdded(response.error_code)
+
+
+def read_offsets_taken(asked: frozenset[TopicPartition], response: TxnOffsetCommitResponse) -> OffsetsTaken:
+    """What the response says of each partition that was asked for, and of no other."""
+    told = [
+        (TopicPartition(topic.name, each.partition_index), each.error_code)
+        for topic in response.topics
+        for each in topic.partitions
+    ]
+    _check_complete(asked, told)
+    return OffsetsTaken(dict(told))
+
+
+def read_end(response: EndTxnResponse) -> TransactionEnded:
+    """Whether it was ended; a producer id comes with an epoch."""
+    if response.error_code == ErrorCode.NONE and (response.producer_id < 0) != (response.producer_epoch < 0):
+        raise ProtocolError(
+            f"EndTxn was answered with producer id {response.producer_id} and epoch {response.producer_epoch}."
+        )
+    return TransactionEnded(response.error_code, ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
+
+
+def _check_complete(asked: frozenset[TopicPartition], told: Sequence[tuple[TopicPartition, int]]) -> None:
+    partitions = [partition for partition, _ in told]
+    if sorted(partitions) != sorted(asked):
+        raise ProtocolError(
+            f"{', '.join(map(str, sorted(asked)))} were asked for, and {', '.join(map(str, partitions)) or 'nothing'} "
+            "was answered."
+        )
