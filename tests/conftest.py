@@ -14,6 +14,7 @@ import uvloop
 from hypothesis import HealthCheck, settings
 
 from aioproducer import Producer
+from aioproducer.engine.batch_fast_path import BatchFastPath, Use
 from aioproducer.testing import FakeBroker
 from tests.spark.class_archive import QUICK_START, archive_in, begin, java_options
 
@@ -33,6 +34,24 @@ def pytest_configure(config: pytest.Config) -> None:
     is_worker_of_xdist = hasattr(config, "workerinput")
     if not is_worker_of_xdist and "not slow" not in config.option.markexpr:
         begin(archive)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the suite be run with batches on their fast path wherever that is possible, and without it."""
+    parser.addoption("--batch-fast-path", choices=[use.name.lower() for use in Use], default=Use.WHEN_LONE.name.lower())
+
+
+@pytest.fixture(autouse=True)
+def _batch_fast_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use = Use[request.config.getoption("--batch-fast-path").upper()]
+    if use is not BatchFastPath.use:
+        monkeypatch.setattr(BatchFastPath, "use", use)
+
+
+@pytest.fixture
+def no_batch_fast_path(_batch_fast_path: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is enqueued in one turn of the event loop fills one batch, also after a lone record."""
+    monkeypatch.setattr(BatchFastPath, "use", Use.NEVER)
 
 
 def pytest_collection_finish() -> None:

@@ -49,11 +49,13 @@ class RecordAccumulator:
         is_waited_for: Callable[[str], bool] = lambda topic: False,
         transaction: OpenTransaction | None = None,
         shape: Sequence[int] = (),
+        send_at_once: Callable[[PartitionQueue, float], bool] = lambda queue, now: False,
     ) -> None:
         """``on_late`` is called for records that are acknowledged after they were given up.
 
         ``is_waited_for`` says whether records wait for a topic's metadata that no newcomer may overtake. ``transaction`` is
         what all records are part of. ``shape`` is how many records the first batches of each partition have at most.
+        ``send_at_once`` sends the only batch of a queue now, or returns False where that is the Sender's business.
         """
         self.settings = settings
         self.pool = pool
@@ -62,6 +64,7 @@ class RecordAccumulator:
         self._metrics = metrics
         self._sink = sink
         self._wake_sender = wake_sender
+        self._send_at_once = send_at_once
         self._is_waited_for = is_waited_for
         self._transaction = transaction
         self.queues = Queues(
@@ -227,10 +230,13 @@ class RecordAccumulator:
             self.pool.release(acquired)
             raise
         self.pool.release(size - used if is_new else acquired - used)
-        if is_new or batch.is_full:
+        is_full = batch.is_full
+        if is_new:
+            self._begun(queue, now)
+        elif is_full:
             self.queues.promote(queue, now)
             self._wake_sender()
-        if sticky and lane.sticky.appended(used, batch.is_full):
+        if sticky and lane.sticky.appended(used, is_full):
             self.sticky.switch(topic, lane.sticky, now)
         return delivery
 
@@ -238,7 +244,7 @@ class RecordAccumulator:
         """A batch that has room for a record of this size, or None where somebody must wait; the caller appends at once.
 
         ``partition`` None: wherever records without a key go now. The caller takes the record's bytes from the pool; a
-        new batch has those of its header. Where it then cannot append, `undo` must follow.
+        new batch has those of its header. `ready` must follow where the batch is new, or `undo` where nothing was appended.
         """
         if size + BATCH_OVERHEAD > self.pool.free or self.pool.line:
             return None
@@ -253,9 +259,13 @@ class RecordAccumulator:
             return batch
         batch = self._new_batch(queue, lane, now)
         self.pool.free -= BATCH_OVERHEAD
-        self.queues.promote(queue, now)
-        self._wake_sender()
         return batch
+
+    def _begun(self, queue: PartitionQueue, now: float) -> None:
+        """A batch with its first record has come to the queue."""
+        if not self._send_at_once(queue, now):
+            self.queues.promote(queue, now)
+            self._wake_sender()
 
     def _claim(self, queue: PartitionQueue, acquired: int) -> None:
         """Have the transaction take the partition in; where that is impossible, the memory is given back."""
@@ -276,11 +286,15 @@ class RecordAccumulator:
         self.queues.place(queue, batch.created_at)
         self.pool.release(BATCH_OVERHEAD)
 
-    def filled(self, batch: OpenBatch) -> None:
-        """The batch became full in hot/, which knows nothing of queues."""
+    def ready(self, batch: OpenBatch) -> None:
+        """The batch got its first record, or became full, in hot/, which knows nothing of queues."""
         assert isinstance(batch, ProducerBatch)
-        self.queues.place_again(batch.partition, batch.created_at)  # full is full, whatever the time
-        self._wake_sender()
+        queue = self.queues.by_partition[batch.partition]
+        if batch.count == 1:
+            self._begun(queue, batch.created_at)
+        else:
+            self.queues.place(queue, batch.created_at)  # full is full, whatever the time
+            self._wake_sender()
 
     def _new_batch(self, queue: PartitionQueue, lane: Lane, now: float) -> ProducerBatch:
         if queue.batches:
@@ -362,6 +376,16 @@ class RecordAccumulator:
                 queues.place(queue, now)
         self.sticky.taken(node)
         return drained
+
+    def drain_lone(self, queue: PartitionQueue, now: float) -> ProducerBatch | None:
+        """The only batch of the queue, numbered and in flight as by `drain`; None where it must wait its turn."""
+        (head,) = queue.batches
+        if self._shapes is not None or not self.sequences.may_drain(head) or not self.sealing.seal(head):
+            return None
+        queue.batches.popleft()
+        queue.in_flight.append(head)
+        self._mark_in_flight(head, now)
+        return head
 
     def _mark_in_flight(self, batch: ProducerBatch, now: float) -> None:
         self.sequences.number(batch)

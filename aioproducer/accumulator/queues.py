@@ -43,13 +43,14 @@ __all__ = ["PartitionQueue", "Queues"]
 class PartitionQueue:
     """The batches of one partition: those that wait, in order, and those in flight."""
 
-    __slots__ = ("batches", "expiry_armed", "in_flight", "lock", "partition", "place", "timer", "waiting")
+    __slots__ = ("batches", "expiry_armed", "in_flight", "is_lone", "lock", "partition", "place", "timer", "waiting")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.batches: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
         self.lock: asyncio.Lock | None = None  # created when a record must wait for memory
+        self.is_lone = False  # the last batch had one record, and no other came while it was in flight
         self.waiting = 0  # how many hold the lock or wait for it; between two of them it is not locked
         self.place: _Place | None = None
         self.expiry_armed = False  # one entry in the expiries at most, due no later than the oldest batch expires
@@ -305,6 +306,10 @@ class Queues:
         """The Sender began to work at ``now``, and took so long; others may be owed a pause for that."""
         self._pause.worked(seconds, now)
 
+    def is_paused(self, now: float) -> bool:
+        """Whether others are owed the time that is now."""
+        return self._pause.until > now
+
     @property
     def is_pausing(self) -> bool:
         """Whether batches wait for the end of a pause, which is to be ended when nobody makes use of it."""
@@ -317,6 +322,11 @@ class Queues:
             self.place(queue, now)
 
     # -- what can be sent ---------------------------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is ready, wants a leader, or waits for the end of a pause."""
+        return bool(self._pausing or self._leaderless) or any(self._ready.values())
 
     def is_ready(self, node: int) -> bool:
         """Whether the node leads a partition with something to send."""

@@ -75,6 +75,11 @@ class Sealing:
         if batch.is_open and not batch.is_sealing and self._is_for_worker(batch):
             self._hand_to_worker(batch)
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether batches are to be compressed off the event loop."""
+        return bool(self._to_seal)
+
     def take_to_seal(self) -> list[ProducerBatch]:
         """The batches that are to be compressed off the event loop; each comes back through `sealed`."""
         if not self._to_seal:

@@ -193,6 +193,11 @@ class Sequences:
         """Whether nothing new can be numbered until InitProducerId was answered; in transactions others ask for it."""
         return self.idempotent and self._gate is None and self.producer_id == NO_PRODUCER_ID
 
+    @property
+    def needs_attention(self) -> bool:
+        """Whether `settle` has something to look at."""
+        return bool(self._attention)
+
     def set_producer_id(self, producer_id: int, epoch: int) -> None:
         """Count under this producer id from now on; each partition moves over when its old batches are answered."""
         self.producer_id, self.epoch = producer_id, epoch

@@ -19,6 +19,7 @@ import anyio.abc
 
 from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.accumulator.buffer_pool import BufferPool
+from aioproducer.accumulator.queues import PartitionQueue
 from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import retry_backoff
@@ -26,6 +27,7 @@ from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.manager import TransactionManager
 from aioproducer.core.transactions.writer_shape import shape_of
+from aioproducer.engine.batch_fast_path import BatchFastPath
 from aioproducer.engine.foreign import ForeignTasks
 from aioproducer.engine.sender import Sender
 from aioproducer.engine.unobserved import UnobservedFailures
@@ -128,6 +130,7 @@ class Engine(Lifetime):
             is_waited_for=lambda topic: self.client.topic(topic) is None,
             transaction=self.transactions,
             shape=() if attachment is None else shape_of(attachment.writer),
+            send_at_once=self._send_at_once,
         )
         self.shared = None if self.transactions is None else self._make_shared(random)
         self.sender = Sender(
@@ -141,6 +144,7 @@ class Engine(Lifetime):
             transactions=self.transactions,
             shared=self.shared,
         )
+        self.batch_fast_path = BatchFastPath(config, client_id, self.accumulator, self.client, self.sender, metrics)
         self.coordinator: Coordinator | None = None
         if self.transactions is not None:
             self.coordinator = self._make_coordinator(self.transactions, random, attachment)
@@ -298,7 +302,7 @@ class Engine(Lifetime):
             self.loop,
             self.pool,
             self.accumulator.lanes,
-            self.accumulator.filled,
+            self.accumulator.ready,
             self._begin,
             self.accumulator.undo,
             max_size=self.config.max_request_size - BATCH_OVERHEAD,
@@ -333,6 +337,9 @@ class Engine(Lifetime):
 
     def _wake(self) -> None:
         self.sender.wake()
+
+    def _send_at_once(self, queue: PartitionQueue, now: float) -> bool:
+        return self.batch_fast_path.send(queue, now)
 
     def _under_pressure(self) -> None:
         self.accumulator.hurry(self.loop.time())

@@ -73,6 +73,10 @@ class ProduceAnswers:
             for batch, each in zip(batches, answer.of_batches, strict=True):
                 self._take_one(node, batch, each, answer.node_endpoints, now)
 
+    def written(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
+        """The node says of a batch only where it has written it."""
+        self._complete(batch, base_offset, log_append_time_ms, now)
+
     def _unanswered(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         """No readable answer: the batch may be in the log; only the same bytes again can tell."""
         batch.possibly_written = True

@@ -85,6 +85,7 @@ class Sender:
         shared: SharedAcknowledgements | None = None,
     ) -> None:
         """``shared`` takes the acknowledgements as long as others write into the transaction, too."""
+        self.answers = ProduceAnswers(config, accumulator.outcomes, client, sequences, metrics, transactions, shared)
         self._config = config
         self._shared = shared
         self._transactions = transactions
@@ -100,7 +101,6 @@ class Sender:
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._retry_backoff = retry_backoff(config)
         self._loop = asyncio.get_running_loop()
-        self._answers = ProduceAnswers(config, self._outcomes, client, sequences, metrics, transactions, shared)
         self._compressor = Compressor(codec, config.compression_level)
         self._wakeup: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -120,6 +120,24 @@ class Sender:
         waiter = self._wakeup
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def answered(self) -> None:
+        """Have a round soon if what a broker has answered left something to do."""
+        queues = self._queues
+        deadline = queues.next_deadline()
+        if (
+            (deadline is not None and deadline < self._rings_at)
+            or queues.has_work
+            or self._sequences.needs_attention
+            or self._accumulator.sealing.is_wanted
+            or (self._shared is not None and self._shared.has_to_ask)
+        ):
+            self.wake()
+
+    def fail(self, error: Exception) -> None:
+        """End `run` with a bug of ours: raised where it happened it would reach nobody who can end the producer."""
+        self._failure = error
+        self.wake()
 
     async def run(self) -> None:
         """Send until cancelled.
@@ -235,7 +253,7 @@ class Sender:
 
     def _send(self, node: int, batches: Sequence[ProducerBatch], now: float) -> None:
         try:
-            version = self._version_for(node)
+            version = self.version_for(node)
         except UnsupportedVersion as error:
             for batch in batches:
                 self._outcomes.fail(batch, error, now)
@@ -254,9 +272,9 @@ class Sender:
                 names[topic_id] = name
             topic.partition_data.append(PartitionProduceData(index=index, records=batch.pieces))
             records += batch.count
-        if ZERO_UUID in names:
-            del names[ZERO_UUID]
-            version = min(version, _LAST_VERSION_WITH_TOPIC_NAMES)
+        for topic_id in names:
+            version = self.version_with(topic_id, version)
+        names.pop(ZERO_UUID, None)
         request = ProduceRequest(
             transactional_id=self._config.transactional_id,
             acks=self._config.acks,
@@ -267,27 +285,32 @@ class Sender:
         self._metrics.records_per_request.observe(records)
         sent_at = time.perf_counter()  # uvloop's clock counts whole milliseconds: enough for deadlines, not for this
 
-        def answered(answer: Answer[ProduceAnswer]) -> None:
+        def take(answer: Answer[ProduceAnswer]) -> None:
             now, began = self._loop.time(), time.perf_counter()
             self._metrics.request_latency.observe(began - sent_at)
             try:
-                self._answers.take(node, batches, answer, now)
-            except Exception as error:  # a bug of ours; raised here it would reach the connection only, which logs it
-                self._failure = error
-            self.wake()
+                self.answers.take(node, batches, answer, now)
+            except Exception as error:  # raised here it would reach the connection only, which logs it
+                self.fail(error)
             self._queues.worked(time.perf_counter() - began, now)
+            self.answered()
 
         self._client.send(
             node,
             request,
             version,
-            answered,
+            take,
             self._request_timeout_s,
             read=partial(read_produce_answer, batches, names),
             expect_response=self._config.acks != 0,
         )
 
-    def _version_for(self, node: int) -> int:
+    def version_with(self, topic_id: UUID, version: int) -> int:
+        """The version of Produce for a topic with this id, of which ``version`` is the highest."""
+        return version if topic_id != ZERO_UUID else min(version, _LAST_VERSION_WITH_TOPIC_NAMES)
+
+    def version_for(self, node: int) -> int:
+        """The highest version of Produce for the node; raises `UnsupportedVersion`."""
         version = self._client.usable_version(node, ProduceRequest)
         if self._transactions is not None:
             version = min(version, self._transactions.highest_produce_version)

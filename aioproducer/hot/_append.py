@@ -173,7 +173,6 @@ class Appender:
     __slots__ = (
         "_begin",
         "_budget",
-        "_filled",
         "_forks",
         "_keys_choose",
         "_lane",
@@ -181,6 +180,7 @@ class Appender:
         "_loop",
         "_max_burst",
         "_max_size",
+        "_ready",
         "_topic",
         "_undo",
         "burst",
@@ -216,7 +216,7 @@ class Appender:
         loop: asyncio.AbstractEventLoop,
         budget: Budget,
         lanes: dict[str, Lane],
-        filled: Callable[[OpenBatch], object],
+        ready: Callable[[OpenBatch], object],
         begin: Callable[[str, Lane, int, int], OpenBatch | None],
         undo: Callable[[Any], object],
         *,
@@ -225,11 +225,11 @@ class Appender:
     ) -> None:
         """Begin to take records.
 
-        ``filled(batch)`` is told of batches that are full. ``begin(topic, lane, partition, size)`` answers a batch with
-        room for a record, begins one, or returns None where that is to be decided on the slow path; partition -1: the next
-        one to stick to. ``undo(batch)`` takes a batch back that stayed empty. ``max_size`` is the largest record in
-        bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None where neither this nor the sticky
-        choice is to be made here.
+        ``ready(batch)`` is called for a batch that has its first record now, or has become full. ``begin(topic, lane,
+        partition, size)`` returns a batch with room for a record, perhaps a new one, or None where that is to be decided on
+        the slow path; partition -1: the next one to stick to. ``undo(batch)`` takes a batch back that stayed empty.
+        ``max_size`` is the largest record in bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None
+        where neither this nor the sticky choice is to be made here.
         """
         self.detach()
         self.burst = 0
@@ -237,7 +237,7 @@ class Appender:
         self._forks = _forks
         self._budget = budget
         self._lanes = lanes
-        self._filled = filled
+        self._ready = ready
         self._begin = begin
         self._undo = undo
         self._max_size = max_size
@@ -345,8 +345,8 @@ class Appender:
             sticky.bytes = so_far = sticky.bytes + used * sticky.ratio
             if so_far >= sticky.turn and (is_full or so_far >= 2 * sticky.turn):
                 sticky.partition = -1
-        if is_full:
-            self._filled(batch)
+        if is_full or not index:
+            self._ready(batch)
         return delivery
 
     def append_run(
@@ -378,6 +378,7 @@ class Appender:
         batch: OpenBatch | None = None
         builder: RecordBatchBuilder | None = None
         began, first, content = at, 0, 0
+        is_full = False
         timestamp_ms = time.time_ns() // 1_000_000
         goes_on = True
         while goes_on and at < len(values) and self.burst < self._max_burst:
@@ -409,10 +410,12 @@ class Appender:
             if sticky is not None and sticky.appended(used, is_full):
                 sticky.partition = -1
                 goes_on = False
-            if is_full:
-                self._filled(batch)
-                goes_on = False
-        return None if batch is None or at == began else (at - began, batch.result, first, content)
+            goes_on = goes_on and not is_full
+        if batch is None or at == began:
+            return None
+        if is_full or not first:
+            self._ready(batch)
+        return at - began, batch.result, first, content
 
     def _lane_of(self, topic: Any) -> Lane | None:
         """The lane of the topic, or None where nothing may be appended now."""

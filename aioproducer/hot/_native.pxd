@@ -69,7 +69,7 @@ cdef class Lane:
 cdef class Appender:
     cdef public long long burst
     cdef readonly object send, enqueue, enqueue_nowait
-    cdef object _filled, _begin, _undo, _loop, _kept, _topic
+    cdef object _ready, _begin, _undo, _loop, _kept, _topic
     cdef Lane _lane
     cdef dict _lanes
     cdef Budget _budget

@@ -907,15 +907,15 @@ cdef class Appender:
         self._max_burst = max_burst
 
     def attach(
-        self, loop, Budget budget not None, dict lanes not None, filled, begin, undo, *, long long max_size, keys_choose
+        self, loop, Budget budget not None, dict lanes not None, ready, begin, undo, *, long long max_size, keys_choose
     ):
         """Begin to take records.
 
-        ``filled(batch)`` is told of batches that are full. ``begin(topic, lane, partition, size)`` answers a batch with
-        room for a record, begins one, or returns None where that is to be decided on the slow path; partition -1: the next
-        one to stick to. ``undo(batch)`` takes a batch back that stayed empty. ``max_size`` is the largest record in
-        bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None where neither this nor the sticky
-        choice is to be made here.
+        ``ready(batch)`` is called for a batch that has its first record now, or has become full. ``begin(topic, lane,
+        partition, size)`` returns a batch with room for a record, perhaps a new one, or None where that is to be decided on
+        the slow path; partition -1: the next one to stick to. ``undo(batch)`` takes a batch back that stayed empty.
+        ``max_size`` is the largest record in bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None
+        where neither this nor the sticky choice is to be made here.
         """
         self.detach()
         self.burst = 0
@@ -923,7 +923,7 @@ cdef class Appender:
         self._forks = forks
         self._budget = budget
         self._lanes = lanes
-        self._filled = filled
+        self._ready = ready
         self._begin = begin
         self._undo = undo
         self._max_size = max_size
@@ -1083,8 +1083,8 @@ cdef class Appender:
         is_full = builder.size >= batch.limit
         if sticky is not None and sticky.note(used, is_full):
             sticky.partition = -1
-        if is_full:
-            self._filled(batch)
+        if is_full or delivery._index == 0:
+            self._ready(batch)
         return delivery
 
     cdef OpenBatch find_room(self, PyObject* topic, Lane lane, Py_ssize_t number, bint is_sticky, Py_ssize_t size):
@@ -1192,10 +1192,11 @@ cdef class Appender:
                 sticky.partition = -1
                 end = at
             if is_full:
-                self._filled(batch)
                 end = at
         if at == began:
             return None
+        if is_full or first == 0:
+            self._ready(batch)
         return at - began, result, first, content
 
 

@@ -17,6 +17,7 @@ import anyio
 import anyio.abc
 
 from aioproducer.config import ProducerConfig
+from aioproducer.core.answers import ProduceAnswer
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.errors import (
     AuthenticationError,
@@ -30,7 +31,7 @@ from aioproducer.errors import (
 )
 from aioproducer.net.broker import Broker
 from aioproducer.net.brokers import Brokers
-from aioproducer.net.connection import WRITTEN, Answer, Answered, settle
+from aioproducer.net.connection import WRITTEN, Answer, Answered, Read, settle
 from aioproducer.net.connector import Connect, Connector
 from aioproducer.net.metadata_updater import Asked, MetadataUpdater
 from aioproducer.net.signal import Signal
@@ -162,6 +163,43 @@ class NetworkClient:
             self._loop.call_soon(callback, gone)
             return
         self._send(broker, request, version, callback, timeout_s, read=read, expect_response=expect_response)
+
+    def is_idle(self, node_id: int) -> bool:
+        """Whether the broker is connected, takes a request now, and has answered all that it got."""
+        broker = self._brokers.known(node_id)
+        return (
+            broker is not None
+            and broker.connection is not None
+            and not broker.is_throttled
+            and not broker.retired
+            and broker.connection.is_idle
+        )
+
+    def send_frame(
+        self,
+        node_id: int,
+        frame: Callable[[int], bytes],
+        request: type[Request[Any]],
+        version: int,
+        callback: Answered[_T],
+        timeout_s: float,
+        read: Read[_T],
+    ) -> None:
+        """Send what ``frame`` makes of a correlation id to a broker that `is_idle`: such a request, encoded elsewhere.
+
+        ``read`` gets the version and the body of the response. For the rest it is as `send`.
+        """
+        broker = self._brokers.known(node_id)
+        assert broker is not None
+        assert broker.connection is not None
+
+        def answered(answer: Answer[_T]) -> None:
+            if not isinstance(answer, KafkaError):
+                self._heed(broker, answer.throttle_time_ms if isinstance(answer, ProduceAnswer) else 0)
+            callback(answer)
+            self._room.tell()
+
+        broker.connection.send_frame(frame, request, version, answered, timeout_s, read)
 
     def request_update(self, topic: str | None = None) -> None:
         """Have the metadata asked for soon; a topic that is new does not wait for a pause to end."""

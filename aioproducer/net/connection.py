@@ -184,13 +184,10 @@ class Connection(asyncio.Protocol):
             )
             self._held.append((again, answered))
             return
-        correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        correlation_id = self._next_correlation_id()
         pieces = encode_request(correlation_id, self._client_id, request, version)
         self._correlation_id = correlation_id
-        now = self.last_used = self._loop.time()
-        waiting = _Waiting(correlation_id, type(request), version, read, answered, now + timeout_s, timeout_s)
-        if self._timer is None or waiting.deadline < self._timer_due:
-            self._arm(waiting.deadline)
+        waiting = self._wait_for(correlation_id, type(request), version, answered, timeout_s, read)
         if expect_response:
             self._waiting.append(waiting)
             transport.writelines(pieces)
@@ -201,6 +198,50 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=0)
         if transport.get_write_buffer_size() == 0:
             self._loop.call_soon(self._written)  # which looks beneath as well
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a request would be written now, with nothing in flight before it."""
+        transport = self._transport
+        return (
+            self.error is None
+            and transport is not None
+            and not (self._waiting or self._unwritten or self._held is not None)
+            and not transport.is_closing()
+        )
+
+    def send_frame(
+        self,
+        frame: Callable[[int], bytes],
+        request: type[Request[Any]],
+        version: int,
+        answered: Answered[_T],
+        timeout_s: float,
+        read: Read[_T],
+    ) -> None:
+        """Write what ``frame`` makes of a correlation id: such a request, as `send` does. Only where it `is_idle`."""
+        assert self._transport is not None
+        correlation_id = self._correlation_id = self._next_correlation_id()
+        self._waiting.append(self._wait_for(correlation_id, request, version, answered, timeout_s, read))
+        self._transport.write(frame(correlation_id))
+
+    def _next_correlation_id(self) -> int:
+        return (self._correlation_id + 1) & 0x7FFFFFFF
+
+    def _wait_for(
+        self,
+        correlation_id: int,
+        request: type[Request[Any]],
+        version: int,
+        answered: Answered[_T],
+        timeout_s: float,
+        read: Read[_T],
+    ) -> _Waiting[_T]:
+        now = self.last_used = self._loop.time()
+        deadline = now + timeout_s
+        if self._timer is None or deadline < self._timer_due:
+            self._arm(deadline)
+        return _Waiting(correlation_id, request, version, read, answered, deadline, timeout_s)
 
     def resume_writing(self) -> None:
         """The operating system has taken everything (the transport's limits are zero)."""

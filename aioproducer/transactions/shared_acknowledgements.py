@@ -89,6 +89,11 @@ class SharedAcknowledgements:
     def _refuse(self, batch: ProducerBatch, how: str, now: float) -> None:
         self._outcomes.fail(batch, shared_partition(batch.partition, how), now)
 
+    @property
+    def has_to_ask(self) -> bool:
+        """Whether `to_ask` has a topic."""
+        return any(topic not in self._asked for topic in self._suspects)
+
     def to_ask(self) -> Iterator[str]:
         """The topics about which `ask` is to be run, once each."""
         for topic in self._suspects:

@@ -93,7 +93,7 @@ class Hasty(Waiting):
         super().__init__(twin)
         self.limit = 1
 
-    def _filled(self, topic: Any) -> None:
+    def _ready(self, topic: Any) -> None:
         self.results[-1].failure = self.failure
         if self.failure is None:
             self.results[-1].succeed(5)

@@ -132,7 +132,7 @@ class World:
             loop,
             self.budget,
             self.lanes,
-            self._filled,
+            self._ready,
             self._begin,
             self._undo,
             max_size=self.max_size,
@@ -176,8 +176,8 @@ class World:
         self.budget.free += BATCH_OVERHEAD
         batch.drop_builder()
 
-    def _filled(self, batch: Any) -> None:
-        self.told.append(("filled", batch.result.partition, batch.count))
+    def _ready(self, batch: Any) -> None:
+        self.told.append(("ready", batch.result.partition, batch.count))
 
     async def _send(self, *arguments: object) -> object:
         self.told.append(("slow path to send", *arguments))

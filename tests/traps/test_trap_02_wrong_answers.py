@@ -118,6 +118,7 @@ def spoiled(spoil: Spoil) -> Callable[[RequestContext], ProduceResponse]:
 
 @pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
 @pytest.mark.parametrize("version", [12, 13])
+@pytest.mark.usefixtures("no_batch_fast_path")
 async def test_a_wrong_answer_costs_the_connection_and_the_same_bytes_are_sent_again(
     spoil: Spoil, version: int
 ) -> None:

@@ -71,6 +71,7 @@ async def test_an_epoch_bump_happens_once_and_every_partition_moves_after_its_ow
         assert [record.producer_epoch for record in broker.records("orders", 3)] == [0] + [1] * 8
 
 
+@pytest.mark.usefixtures("no_batch_fast_path")  # a lone batch is refused, and has the epoch bumped, by itself
 async def test_an_epoch_bump_at_32766_is_the_last_one_and_the_next_takes_a_new_producer_id(broker: FakeBroker) -> None:
     broker.next_producer_epoch = 32766
     async with audited(broker, **OPTIONS) as audit:

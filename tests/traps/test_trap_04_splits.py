@@ -219,6 +219,7 @@ async def test_a_record_that_is_too_large_is_known_not_to_be_written_whatever_ca
         assert audit.acknowledged == 2
 
 
+@pytest.mark.usefixtures("no_batch_fast_path")
 async def test_the_parts_of_a_batch_that_was_written_before_the_limit_was_lowered_are_not_written_again() -> None:
     """Its answer was lost; the broker knows it as a whole only."""
     with limited(100_000) as broker:

@@ -40,6 +40,7 @@ def without_correlation_id(request: ReceivedRequest) -> bytes:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("loss", ["before", "after", "error", "garbage"])
+@pytest.mark.usefixtures("no_batch_fast_path")
 async def test_reordering_and_retries_leave_the_bytes_as_they_were(broker: FakeBroker, codec: str, loss: str) -> None:
     async with audited(broker, **OPTIONS | {"batch_size": 16_000}, compression_type=codec) as audit:
         await audit.send()

@@ -1,0 +1,160 @@
+"""The fast path of a batch: a lone record leaves in the same turn of the event loop that appended it.
+
+Where nothing has to be decided - the partition is idle, its sequence known, its leader connected and idle - the batch is
+sealed, numbered, framed and written at once, and an answer that says only where it was written is read without message
+objects. Everything else takes the Sender's way, with nothing done twice: `BatchFastPath.send` changes nothing before it is
+certain.
+
+As in Nagle's algorithm a broker has one such request in flight, so that a burst still fills batches. And only a partition
+whose last batch was alone, too, sends at once: a burst would pay for the first of its records with a round trip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from enum import Enum, auto
+from functools import partial
+
+from aioproducer.accumulator.accumulator import RecordAccumulator
+from aioproducer.accumulator.queues import PartitionQueue
+from aioproducer.config import ProducerConfig
+from aioproducer.core.answers import ProduceAnswer, read_produce_answer
+from aioproducer.core.batches import ProducerBatch
+from aioproducer.engine.sender import Sender
+from aioproducer.errors import UnsupportedVersion
+from aioproducer.metrics import ProducerMetrics
+from aioproducer.net.client import NetworkClient
+from aioproducer.net.connection import Answer
+from aioproducer.protocol.lone_batch import FIRST_VERSION, LoneBatch, Written
+from aioproducer.protocol.messages import ProduceRequest, ProduceResponse
+from aioproducer.types import TopicPartition
+
+__all__ = ["BatchFastPath", "Use"]
+
+#: Larger batches are not copied into one piece, in bytes.
+_LARGEST = 32_768
+
+
+class Use(Enum):
+    """When the fast path is taken, as far as it can be."""
+
+    WHEN_LONE = auto()
+    ALWAYS = auto()  # for tests
+    NEVER = auto()  # for tests
+
+
+class BatchFastPath:
+    """Sends the only batch of a queue at once, or leaves it to the Sender."""
+
+    #: Tests force it on or off.
+    use = Use.WHEN_LONE
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        client_id: str,
+        accumulator: RecordAccumulator,
+        client: NetworkClient,
+        sender: Sender,
+        metrics: ProducerMetrics,
+    ) -> None:
+        self._config = config
+        self._client_id = client_id
+        self._accumulator = accumulator
+        self._queues = accumulator.queues
+        self._client = client
+        self._metadata = client.metadata
+        self._sender = sender
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._request_timeout_s = config.request_timeout_ms / 1000
+        self._is_answered = config.acks != 0
+        self._forms: dict[TopicPartition, LoneBatch] = {}
+
+    def send(self, queue: PartitionQueue, now: float) -> bool:
+        """Send the batch of the queue, and return True, if it is the only one and nothing has to be decided."""
+        if not self._may_send(queue, now):
+            return False
+        leader = self._metadata.leader(*queue.partition)
+        if leader is None or not self._client.is_idle(leader[0]):
+            return False
+        node = leader[0]
+        form = self._form(node, queue.partition)
+        if form is None:
+            return False
+        batch = self._accumulator.drain_lone(queue, now)
+        if batch is None:
+            return False
+        self._write(node, batch, form)
+        return True
+
+    def _may_send(self, queue: PartitionQueue, now: float) -> bool:
+        wanted = queue.is_lone if self.use is Use.WHEN_LONE else self.use is Use.ALWAYS
+        return (
+            wanted
+            and self._is_answered
+            and not queue.in_flight
+            and len(queue.batches) == 1
+            and queue.place is None
+            and queue.batches[0].size <= _LARGEST
+            and not self._queues.is_paused(now)
+        )
+
+    def _form(self, node: int, partition: TopicPartition) -> LoneBatch | None:
+        """How requests for the partition look, None where the messages must say it."""
+        try:
+            version = self._sender.version_for(node)
+        except UnsupportedVersion:
+            return None
+        topic = self._metadata.topics.get(partition.topic)
+        form = self._forms.get(partition)
+        if topic is None or version < FIRST_VERSION:
+            return None
+        version = self._sender.version_with(topic.topic_id, version)
+        if form is None or form.version != version or form.topic_id != topic.topic_id:
+            form = self._forms[partition] = LoneBatch(
+                version,
+                self._client_id,
+                self._config.transactional_id,
+                self._config.acks,
+                self._config.request_timeout_ms,
+                partition.topic,
+                topic.topic_id,
+                partition.partition,
+            )
+        return form
+
+    def _write(self, node: int, batch: ProducerBatch, form: LoneBatch) -> None:
+        header, records = batch.pieces
+        self._metrics.produce_requests += 1
+        self._metrics.records_per_request.observe(batch.count)
+        self._client.send_frame(
+            node,
+            lambda correlation_id: form.encode(correlation_id, header, records),
+            ProduceRequest,
+            form.version,
+            partial(self._take, node, batch, time.perf_counter()),
+            self._request_timeout_s,
+            partial(_read, form, batch),
+        )
+
+    def _take(self, node: int, batch: ProducerBatch, sent_at: float, answer: Answer[Written | ProduceAnswer]) -> None:
+        self._metrics.request_latency.observe(time.perf_counter() - sent_at)
+        now = self._loop.time()
+        try:
+            if isinstance(answer, Written):
+                self._sender.answers.written(batch, answer.base_offset, answer.log_append_time_ms, now)
+            else:
+                self._sender.answers.take(node, (batch,), answer, now)
+        except Exception as error:  # raised here it would reach the connection only, which logs it
+            self._sender.fail(error)
+        self._sender.answered()
+
+
+def _read(form: LoneBatch, batch: ProducerBatch, version: int, body: bytes) -> Written | ProduceAnswer:
+    written = form.read(body, batch.count)
+    if written is not None:
+        return written
+    names = {form.topic_id: batch.partition.topic}
+    return read_produce_answer((batch,), names, ProduceResponse.decode(version, body))
