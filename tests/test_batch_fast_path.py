@@ -188,5 +188,5 @@ async def test_a_throttled_broker_is_left_alone(monkeypatch: pytest.MonkeyPatch)
             await producer.send("orders", b"1")
             engine = producer._engine
             assert engine is not None
-            assert not engine.client.is_idle(1)
+            assert engine.client.idle_broker(1) is None
             assert (await producer.send("orders", b"2")).offset == 2

@@ -49,13 +49,11 @@ class RecordAccumulator:
         is_waited_for: Callable[[str], bool] = lambda topic: False,
         transaction: OpenTransaction | None = None,
         shape: Sequence[int] = (),
-        send_at_once: Callable[[PartitionQueue, float], bool] = lambda queue, now: False,
     ) -> None:
         """``on_late`` is called for records that are acknowledged after they were given up.
 
         ``is_waited_for`` says whether records wait for a topic's metadata that no newcomer may overtake. ``transaction`` is
         what all records are part of. ``shape`` is how many records the first batches of each partition have at most.
-        ``send_at_once`` sends the only batch of a queue now, or returns False where that is the Sender's business.
         """
         self.settings = settings
         self.pool = pool
@@ -64,7 +62,8 @@ class RecordAccumulator:
         self._metrics = metrics
         self._sink = sink
         self._wake_sender = wake_sender
-        self._send_at_once = send_at_once
+        #: Sends the only batch of a queue now, or returns False where that is the Sender's business.
+        self.send_at_once: Callable[[PartitionQueue, float], bool] = lambda queue, now: False
         self._is_waited_for = is_waited_for
         self._transaction = transaction
         self.queues = Queues(
@@ -251,7 +250,8 @@ class RecordAccumulator:
         queue = self._queue_for(topic, partition, size, now)
         if queue.lock is not None and queue.lock.locked():
             return None
-        self._claim(queue, 0)
+        if self._transaction is not None:
+            self._transaction.claim(queue.partition)
         lane = self._lane(topic)
         batch = queue.batches[-1] if queue.batches else None
         if batch is not None and batch.has_room(size):
@@ -263,7 +263,7 @@ class RecordAccumulator:
 
     def _begun(self, queue: PartitionQueue, now: float) -> None:
         """A batch with its first record has come to the queue."""
-        if not self._send_at_once(queue, now):
+        if not self.send_at_once(queue, now):
             self.queues.promote(queue, now)
             self._wake_sender()
 
@@ -290,10 +290,9 @@ class RecordAccumulator:
         """The batch got its first record, or became full, in hot/, which knows nothing of queues."""
         assert isinstance(batch, ProducerBatch)
         queue = self.queues.by_partition[batch.partition]
-        if batch.count == 1:
-            self._begun(queue, batch.created_at)
-        else:
-            self.queues.place(queue, batch.created_at)  # full is full, whatever the time
+        now = batch.created_at  # full is full, whatever the time
+        if batch.count != 1 or not self.send_at_once(queue, now):
+            self.queues.place(queue, now)
             self._wake_sender()
 
     def _new_batch(self, queue: PartitionQueue, lane: Lane, now: float) -> ProducerBatch:

@@ -71,7 +71,9 @@ class Outcomes:
         """The batch is in the log."""
         self._sequences.acknowledged(batch, base_offset)
         topic = self._metrics.topic(batch.partition.topic)
-        topic.largest_batch = max(topic.largest_batch, batch.size)
+        size = batch.size
+        if size > topic.largest_batch:
+            topic.largest_batch = size
         if batch.whole_in_doubt and self._sequences.idempotent:
             self._resolve_split_siblings(batch)
         if batch.given_up:
@@ -79,7 +81,7 @@ class Outcomes:
         else:
             self._metrics.records_delivered += batch.count
             topic.record_send_total += batch.count
-            topic.byte_total += batch.size
+            topic.byte_total += size
             self._note_outcome(batch)
             if batch.attempts > 1 and batch.encoded is not None and log_append_time_ms == batch.latest_timestamp:
                 # A broker that recognises a repeat answers with the batch's latest timestamp in this place, whoever

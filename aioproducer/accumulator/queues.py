@@ -323,10 +323,16 @@ class Queues:
 
     # -- what can be sent ---------------------------------------------------------------------------------------------
 
-    @property
-    def has_work(self) -> bool:
-        """Whether something is ready, wants a leader, or waits for the end of a pause."""
-        return bool(self._pausing or self._leaderless) or any(self._ready.values())
+    def has_work(self, before: float) -> bool:
+        """Whether something is ready, wants a leader, waits for the end of a pause, or is due ``before`` some time."""
+        timers, expiries = self._timers, self._expiries
+        return bool(
+            self._pausing
+            or self._leaderless
+            or (timers and timers[0][0] < before)
+            or (expiries and expiries[0][0] < before)
+            or any(self._ready.values())
+        )
 
     def is_ready(self, node: int) -> bool:
         """Whether the node leads a partition with something to send."""

@@ -27,7 +27,8 @@ class Sealing:
         self._metrics = metrics
         self._compresses = settings.codec is not Codec.NONE
         self._ratios = CompressionRatios()
-        self._to_seal: list[ProducerBatch] = []
+        #: The batches that `take_to_seal` hands out next.
+        self.to_seal: list[ProducerBatch] = []
 
     # -- the size -----------------------------------------------------------------------------------------------------
 
@@ -62,6 +63,9 @@ class Sealing:
             return True
         if batch.is_sealing:
             return False
+        if not self._compresses:
+            batch.seal(self._settings.codec, None)
+            return True
         if self._is_for_worker(batch):
             self._hand_to_worker(batch)
             return False
@@ -75,16 +79,11 @@ class Sealing:
         if batch.is_open and not batch.is_sealing and self._is_for_worker(batch):
             self._hand_to_worker(batch)
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether batches are to be compressed off the event loop."""
-        return bool(self._to_seal)
-
     def take_to_seal(self) -> list[ProducerBatch]:
         """The batches that are to be compressed off the event loop; each comes back through `sealed`."""
-        if not self._to_seal:
+        if not self.to_seal:
             return []
-        batches, self._to_seal = self._to_seal, []
+        batches, self.to_seal = self.to_seal, []
         return [batch for batch in batches if batch.is_open]  # some may have been given up since they were put here
 
     def sealed(self, batch: ProducerBatch, encoded: EncodedBatch, now: float) -> None:
@@ -102,7 +101,7 @@ class Sealing:
 
     def _hand_to_worker(self, batch: ProducerBatch) -> None:
         batch.is_sealing = True
-        self._to_seal.append(batch)
+        self.to_seal.append(batch)
 
     def _observe(self, batch: ProducerBatch, uncompressed: int) -> None:
         if not self._compresses:

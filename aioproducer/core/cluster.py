@@ -12,7 +12,7 @@ would send keys elsewhere. What nobody asked for is not kept.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
 
@@ -60,11 +60,11 @@ class TopicMetadata:
     topic_id: UUID
     partitions: tuple[PartitionMetadata, ...]
     error_code: int = 0
+    #: How many partitions there are.
+    partition_count: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def partition_count(self) -> int:
-        """How many partitions there are."""
-        return len(self.partitions)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "partition_count", len(self.partitions))
 
 
 class ClusterMetadata:

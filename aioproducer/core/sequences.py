@@ -182,7 +182,8 @@ class Sequences:
         self.epoch = NO_EPOCH
         self.bumps = 0
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._attention: dict[TopicPartition, _Partition] = {}  # unresolved, or wanting a bump
+        #: What `settle` has to look at: the partitions that are unresolved, or want a bump.
+        self.attention: dict[TopicPartition, _Partition] = {}
         self._leaves_id = False  # somebody else counts under the producer id, too, or a broker has forgotten it
         self._limit = MAX_IN_FLIGHT if idempotent else max_unnumbered_in_flight
 
@@ -192,11 +193,6 @@ class Sequences:
     def needs_producer_id(self) -> bool:
         """Whether nothing new can be numbered until InitProducerId was answered; in transactions others ask for it."""
         return self.idempotent and self._gate is None and self.producer_id == NO_PRODUCER_ID
-
-    @property
-    def needs_attention(self) -> bool:
-        """Whether `settle` has something to look at."""
-        return bool(self._attention)
 
     def set_producer_id(self, producer_id: int, epoch: int) -> None:
         """Count under this producer id from now on; each partition moves over when its old batches are answered."""
@@ -281,7 +277,7 @@ class Sequences:
         else:
             state.bump_at(batch.base_sequence)
         if state.unresolved or state.bump_from is not None:
-            self._attention[batch.partition] = state
+            self.attention[batch.partition] = state
 
     def unexpected(self, batch: Numbered, code: int, log_start_offset: int) -> None:
         """The broker refused the sequence of a batch that will be retried: find out whether that needs a new epoch.
@@ -303,7 +299,7 @@ class Sequences:
             bump = batch.base_sequence == state.expected and state.numbered[:1] == [batch]
         if bump:
             state.bump_at(batch.base_sequence)
-            self._attention[batch.partition] = state
+            self.attention[batch.partition] = state
 
     def is_ahead(self, batch: Numbered) -> bool:
         """Whether the broker was right to refuse a batch, because one that comes before it is on its way to be repeated."""
@@ -322,7 +318,7 @@ class Sequences:
         self._leaves_id = True
         if not batch.possibly_written:  # else those behind it may be in the log as well: `given_up` leaves it in doubt
             state.bump_at(batch.base_sequence)
-            self._attention[batch.partition] = state
+            self.attention[batch.partition] = state
 
     def unknown_id(self, batch: Numbered) -> None:
         """The broker does not know the producer id of a batch, which it certainly did not write: leave the id.
@@ -335,7 +331,7 @@ class Sequences:
         if batch.producer_id == self.producer_id:
             self._leaves_id = True
         state.bump_at(batch.base_sequence)
-        self._attention[batch.partition] = state
+        self.attention[batch.partition] = state
 
     def split(self, batch: Numbered, parts: Iterable[Numbered]) -> None:
         """Put the parts of a batch that was certainly not written into its place, counting on from its sequence."""
@@ -363,17 +359,17 @@ class Sequences:
         may be drained again."""
         resolved: list[TopicPartition] = []
         bump: list[_Partition] = []
-        for partition, state in list(self._attention.items()):
+        for partition, state in list(self.attention.items()):
             if state.bump_from is None and state.unresolved and not state.numbered:
                 if state.acknowledged and state.expected == state.next_sequence:
                     state.unresolved.clear()
-                    del self._attention[partition]
+                    del self.attention[partition]
                     resolved.append(partition)
                     continue
                 state.bump_at(state.unresolved[0])
             if state.may_bump and self.producer_id != NO_PRODUCER_ID:
                 bump.append(state)
-                del self._attention[partition]
+                del self.attention[partition]
                 resolved.append(partition)
         if bump:
             self._bump(bump)
@@ -412,7 +408,7 @@ class Sequences:
         It need not where it would begin anew anyhow: after a change of the producer id or the epoch, or without numbers.
         """
         state = self._partitions.get(partition)
-        if state is None or state.numbered or partition in self._attention:
+        if state is None or state.numbered or partition in self.attention:
             return
         if not self.idempotent or (state.producer_id, state.epoch) != (self.producer_id, self.epoch):
             del self._partitions[partition]

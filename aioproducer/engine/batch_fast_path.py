@@ -15,19 +15,24 @@ import asyncio
 import time
 from enum import Enum, auto
 from functools import partial
+from typing import NamedTuple
 
 from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.accumulator.queues import PartitionQueue
 from aioproducer.config import ProducerConfig
 from aioproducer.core.answers import ProduceAnswer, read_produce_answer
 from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.cluster import TopicMetadata
 from aioproducer.engine.sender import Sender
 from aioproducer.errors import UnsupportedVersion
 from aioproducer.metrics import ProducerMetrics
+from aioproducer.net.broker import Broker
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Answer
+from aioproducer.net.versions import BrokerVersions
 from aioproducer.protocol.lone_batch import FIRST_VERSION, LoneBatch, Written
 from aioproducer.protocol.messages import ProduceRequest, ProduceResponse
+from aioproducer.transactions.link import TransactionLink
 from aioproducer.types import TopicPartition
 
 __all__ = ["BatchFastPath", "Use"]
@@ -44,6 +49,19 @@ class Use(Enum):
     NEVER = auto()  # for tests
 
 
+class _Form(NamedTuple):
+    """How requests for a partition look, and what that follows from."""
+
+    requests: LoneBatch
+    versions: BrokerVersions | None
+    topic: TopicMetadata
+    highest: int | None
+
+    def fits(self, versions: BrokerVersions | None, topic: TopicMetadata, highest: int | None) -> bool:
+        """Whether nothing of it has changed: a new connection has new versions, new metadata a new topic."""
+        return self.versions is versions and self.topic is topic and self.highest == highest
+
+
 class BatchFastPath:
     """Sends the only batch of a queue at once, or leaves it to the Sender."""
 
@@ -58,6 +76,7 @@ class BatchFastPath:
         client: NetworkClient,
         sender: Sender,
         metrics: ProducerMetrics,
+        transactions: TransactionLink | None,
     ) -> None:
         self._config = config
         self._client_id = client_id
@@ -67,74 +86,66 @@ class BatchFastPath:
         self._metadata = client.metadata
         self._sender = sender
         self._metrics = metrics
+        self._transactions = transactions
         self._loop = asyncio.get_running_loop()
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._is_answered = config.acks != 0
-        self._forms: dict[TopicPartition, LoneBatch] = {}
+        self._forms: dict[TopicPartition, _Form] = {}
 
     def send(self, queue: PartitionQueue, now: float) -> bool:
         """Send the batch of the queue, and return True, if it is the only one and nothing has to be decided."""
-        if not self._may_send(queue, now):
+        if not (queue.is_lone if self.use is Use.WHEN_LONE else self.use is Use.ALWAYS):
+            return False
+        if queue.in_flight or queue.place is not None or len(queue.batches) != 1 or not self._is_answered:
+            return False
+        if queue.batches[0].size > _LARGEST or self._queues.is_paused(now):
             return False
         leader = self._metadata.leader(*queue.partition)
-        if leader is None or not self._client.is_idle(leader[0]):
+        broker = None if leader is None else self._client.idle_broker(leader[0])
+        form = None if broker is None else self._form(broker, queue.partition)
+        batch = None if form is None else self._accumulator.drain_lone(queue, now)
+        if broker is None or form is None or batch is None:
             return False
-        node = leader[0]
-        form = self._form(node, queue.partition)
-        if form is None:
-            return False
-        batch = self._accumulator.drain_lone(queue, now)
-        if batch is None:
-            return False
-        self._write(node, batch, form)
+        self._write(broker, batch, form.requests)
         return True
 
-    def _may_send(self, queue: PartitionQueue, now: float) -> bool:
-        wanted = queue.is_lone if self.use is Use.WHEN_LONE else self.use is Use.ALWAYS
-        return (
-            wanted
-            and self._is_answered
-            and not queue.in_flight
-            and len(queue.batches) == 1
-            and queue.place is None
-            and queue.batches[0].size <= _LARGEST
-            and not self._queues.is_paused(now)
-        )
-
-    def _form(self, node: int, partition: TopicPartition) -> LoneBatch | None:
+    def _form(self, broker: Broker, partition: TopicPartition) -> _Form | None:
         """How requests for the partition look, None where the messages must say it."""
+        topic = self._metadata.topics[partition.topic]
+        highest = None if self._transactions is None else self._transactions.highest_produce_version
+        known = self._forms.get(partition)
+        if known is not None and known.fits(broker.versions, topic, highest):
+            return known
         try:
-            version = self._sender.version_for(node)
+            version = self._sender.version_with(topic.topic_id, self._sender.version_for(broker.node.id))
         except UnsupportedVersion:
             return None
-        topic = self._metadata.topics.get(partition.topic)
-        form = self._forms.get(partition)
-        if topic is None or version < FIRST_VERSION:
+        if version < FIRST_VERSION:
             return None
-        version = self._sender.version_with(topic.topic_id, version)
-        if form is None or form.version != version or form.topic_id != topic.topic_id:
-            form = self._forms[partition] = LoneBatch(
-                version,
-                self._client_id,
-                self._config.transactional_id,
-                self._config.acks,
-                self._config.request_timeout_ms,
-                partition.topic,
-                topic.topic_id,
-                partition.partition,
-            )
+        config = self._config
+        requests = LoneBatch(
+            version,
+            self._client_id,
+            config.transactional_id,
+            config.acks,
+            config.request_timeout_ms,
+            partition.topic,
+            topic.topic_id,
+            partition.partition,
+        )
+        form = self._forms[partition] = _Form(requests, broker.versions, topic, highest)
         return form
 
-    def _write(self, node: int, batch: ProducerBatch, form: LoneBatch) -> None:
+    def _write(self, broker: Broker, batch: ProducerBatch, form: LoneBatch) -> None:
         header, records = batch.pieces
         self._metrics.produce_requests += 1
         self._metrics.records_per_request.observe(batch.count)
         self._client.send_frame(
-            node,
+            broker,
             lambda correlation_id: form.encode(correlation_id, header, records),
             ProduceRequest,
             form.version,
-            partial(self._take, node, batch, time.perf_counter()),
+            partial(self._take, broker.node.id, batch, time.perf_counter()),
             self._request_timeout_s,
             partial(_read, form, batch),
         )
@@ -144,7 +155,7 @@ class BatchFastPath:
         now = self._loop.time()
         try:
             if isinstance(answer, Written):
-                self._sender.answers.written(batch, answer.base_offset, answer.log_append_time_ms, now)
+                self._sender.answers.complete(batch, answer.base_offset, answer.log_append_time_ms, now)
             else:
                 self._sender.answers.take(node, (batch,), answer, now)
         except Exception as error:  # raised here it would reach the connection only, which logs it

@@ -19,7 +19,6 @@ import anyio.abc
 
 from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.accumulator.buffer_pool import BufferPool
-from aioproducer.accumulator.queues import PartitionQueue
 from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import retry_backoff
@@ -130,7 +129,6 @@ class Engine(Lifetime):
             is_waited_for=lambda topic: self.client.topic(topic) is None,
             transaction=self.transactions,
             shape=() if attachment is None else shape_of(attachment.writer),
-            send_at_once=self._send_at_once,
         )
         self.shared = None if self.transactions is None else self._make_shared(random)
         self.sender = Sender(
@@ -144,7 +142,10 @@ class Engine(Lifetime):
             transactions=self.transactions,
             shared=self.shared,
         )
-        self.batch_fast_path = BatchFastPath(config, client_id, self.accumulator, self.client, self.sender, metrics)
+        fast_path = BatchFastPath(
+            config, client_id, self.accumulator, self.client, self.sender, metrics, self.transactions
+        )
+        self.accumulator.send_at_once = fast_path.send
         self.coordinator: Coordinator | None = None
         if self.transactions is not None:
             self.coordinator = self._make_coordinator(self.transactions, random, attachment)
@@ -337,9 +338,6 @@ class Engine(Lifetime):
 
     def _wake(self) -> None:
         self.sender.wake()
-
-    def _send_at_once(self, queue: PartitionQueue, now: float) -> bool:
-        return self.batch_fast_path.send(queue, now)
 
     def _under_pressure(self) -> None:
         self.accumulator.hurry(self.loop.time())

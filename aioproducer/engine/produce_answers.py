@@ -73,10 +73,6 @@ class ProduceAnswers:
             for batch, each in zip(batches, answer.of_batches, strict=True):
                 self._take_one(node, batch, each, answer.node_endpoints, now)
 
-    def written(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
-        """The node says of a batch only where it has written it."""
-        self._complete(batch, base_offset, log_append_time_ms, now)
-
     def _unanswered(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         """No readable answer: the batch may be in the log; only the same bytes again can tell."""
         batch.possibly_written = True
@@ -97,10 +93,10 @@ class ProduceAnswers:
         code = answer.error_code
         verdict = produce_verdict(code)
         if verdict is ProduceVerdict.COMPLETE:
-            self._complete(batch, answer.base_offset, answer.log_append_time_ms, now)
+            self.complete(batch, answer.base_offset, answer.log_append_time_ms, now)
             return
         if verdict is ProduceVerdict.COMPLETE_WITHOUT_OFFSET:
-            self._complete(batch, -1, -1, now)
+            self.complete(batch, -1, -1, now)
             return
         if may_be_written(code):
             batch.possibly_written = True
@@ -109,7 +105,8 @@ class ProduceAnswers:
         self._learn_leader(node, batch, code, answer, endpoints)
         _REFUSED[verdict](self, _Refusal(batch, answer, broker_error(code, answer.error_message), now))
 
-    def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
+    def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
+        """A broker has written the batch, as far as it says; -1 where it does not say the offset, or has no time."""
         if self._shared is not None and self._transactions is not None and self._transactions.is_shared:
             self._shared.acknowledged(batch, base_offset, log_append_time_ms, now)
         else:

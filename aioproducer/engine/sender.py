@@ -123,13 +123,10 @@ class Sender:
 
     def answered(self) -> None:
         """Have a round soon if what a broker has answered left something to do."""
-        queues = self._queues
-        deadline = queues.next_deadline()
         if (
-            (deadline is not None and deadline < self._rings_at)
-            or queues.has_work
-            or self._sequences.needs_attention
-            or self._accumulator.sealing.is_wanted
+            self._queues.has_work(self._rings_at)
+            or self._sequences.attention
+            or self._accumulator.sealing.to_seal
             or (self._shared is not None and self._shared.has_to_ask)
         ):
             self.wake()

@@ -164,20 +164,16 @@ class NetworkClient:
             return
         self._send(broker, request, version, callback, timeout_s, read=read, expect_response=expect_response)
 
-    def is_idle(self, node_id: int) -> bool:
-        """Whether the broker is connected, takes a request now, and has answered all that it got."""
+    def idle_broker(self, node_id: int) -> Broker | None:
+        """The broker, if it is connected, takes a request now, and has answered all that it got."""
         broker = self._brokers.known(node_id)
-        return (
-            broker is not None
-            and broker.connection is not None
-            and not broker.is_throttled
-            and not broker.retired
-            and broker.connection.is_idle
-        )
+        if broker is None or broker.connection is None or broker.is_throttled or broker.retired:
+            return None
+        return broker if broker.connection.is_idle else None
 
     def send_frame(
         self,
-        node_id: int,
+        broker: Broker,
         frame: Callable[[int], bytes],
         request: type[Request[Any]],
         version: int,
@@ -185,12 +181,10 @@ class NetworkClient:
         timeout_s: float,
         read: Read[_T],
     ) -> None:
-        """Send what ``frame`` makes of a correlation id to a broker that `is_idle`: such a request, encoded elsewhere.
+        """Send what ``frame`` makes of a correlation id to an `idle_broker`: such a request, encoded elsewhere.
 
         ``read`` gets the version and the body of the response. For the rest it is as `send`.
         """
-        broker = self._brokers.known(node_id)
-        assert broker is not None
         assert broker.connection is not None
 
         def answered(answer: Answer[_T]) -> None:

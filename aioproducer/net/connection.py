@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
             )
             self._held.append((again, answered))
             return
-        correlation_id = self._next_correlation_id()
+        correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         pieces = encode_request(correlation_id, self._client_id, request, version)
         self._correlation_id = correlation_id
         waiting = self._wait_for(correlation_id, type(request), version, answered, timeout_s, read)
@@ -221,12 +221,9 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """Write what ``frame`` makes of a correlation id: such a request, as `send` does. Only where it `is_idle`."""
         assert self._transport is not None
-        correlation_id = self._correlation_id = self._next_correlation_id()
+        correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self._waiting.append(self._wait_for(correlation_id, request, version, answered, timeout_s, read))
         self._transport.write(frame(correlation_id))
-
-    def _next_correlation_id(self) -> int:
-        return (self._correlation_id + 1) & 0x7FFFFFFF
 
     def _wait_for(
         self,
@@ -290,7 +287,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Cut the bytes into answers, and hand each to whoever waits for it."""
-        if self.closed:
+        if self.error is not None:
             return
         if not self.first_bytes:
             self.first_bytes = bytes(data[:_ENOUGH_TO_GUESS])
@@ -300,10 +297,11 @@ class Connection(asyncio.Protocol):
             while (frame := frames.next_frame()) is not None:
                 waiting, answer = self._read(frame)
                 self._call_back(waiting, answer)
-                if self.error is not None:  # whoever was told has ended the connection
+                if self.closed:  # whoever was told has ended the connection
                     return
-            self._tell_if_idle()
-            if frames.pending and not self._waiting:
+            if not self._waiting:
+                self._tell_if_idle()
+            if not self._waiting and frames.pending:
                 raise ProtocolError(f"{frames.pending} byte(s) came, and nothing was asked.")
         except ProtocolError as error:
             broken = ProtocolError(f"Broker {self.name} sent something that is of no use: {error}")

@@ -74,8 +74,8 @@ def decode_response_header(frame: bytes, request: type[Request[Any]], version: i
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
         position = _CORRELATION_ID.size
-        if _has_tags(request.api_key, request, version):
-            position = _skip_tags(frame, position)
+        if version >= request.flexible and request.api_key != ApiKey.API_VERSIONS:
+            position = position + 1 if frame[position] == 0 else _skip_tags(frame, position)
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"A frame of {len(frame)} bytes ends in the middle of its response header.") from error
     return correlation_id, frame[position:]
