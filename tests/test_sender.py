@@ -21,7 +21,7 @@ from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder
 from aioproducer.testing import FakeBroker, RequestContext
 from tests.conftest import Clock, opened, until
-from tests.test_accumulator import Rig
+from tests.rig import Rig
 
 
 async def test_compression_does_not_wait_for_the_applications_threads(broker: FakeBroker) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 from aioproducer.testing import FakeBroker
 from tests.conftest import Clock, opened, until
-from tests.test_accumulator import LINGER, Rig
+from tests.rig import LINGER, Rig
 from tests.traps.judge import audited
 
 
