@@ -78,6 +78,12 @@ async def until(condition: Callable[[], object], timeout: float = 30.0) -> None:
             await asyncio.sleep(0.001)
 
 
+async def turns(count: int = 20) -> None:
+    """Let the event loop turn so often: what is due is done then, and what follows from it, on the slowest machine."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 class Clock:
     """The running event loop's clock, which a test puts forward: no timeout is waited for, and none comes by chance.
 

@@ -42,7 +42,7 @@ from aioproducer import (
     TransactionStateError,
 )
 from aioproducer.testing import FakeBroker
-from tests.conftest import QUICK
+from tests.conftest import QUICK, until
 
 
 @pytest.fixture
@@ -243,9 +243,10 @@ def test_two_threads_that_close_both_wait_for_the_end(broker: FakeBroker) -> Non
         producer.enqueue("orders", b"value")
         broker.wait_for(lambda _: held.waiting, 30)
         threads = [threading.Thread(target=lambda: reports.append(producer.close(0.3))) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-            time.sleep(0.05)
+        threads[0].start()
+        while producer.health().status is not HealthStatus.CLOSING:
+            time.sleep(0.001)
+        threads[1].start()
         for thread in threads:
             thread.join(30)
 
@@ -497,12 +498,13 @@ def test_callbacks_are_told_in_the_thread_of_the_producer(broker: FakeBroker) ->
 
 def test_a_callback_for_one_record_may_be_async_and_one_for_another_thread_may_not(broker: FakeBroker) -> None:
     told: list[int] = []
+    producer = SyncProducer(broker.bootstrap_servers)
 
     async def note(delivery: SyncDelivery) -> None:
-        await asyncio.sleep(0.01)
+        await until(lambda: producer.health().status is HealthStatus.CLOSING)
         told.append(delivery.result().offset)
 
-    with SyncProducer(broker.bootstrap_servers) as producer:
+    with producer:
         producer.send("orders", b"one", partition=0, on_delivery=note)
         delivery = producer.enqueue("orders", b"two", partition=0, on_delivery=note)
         with pytest.raises(TypeError, match="on_delivery="):
