@@ -7,6 +7,7 @@ import gc
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from hypothesis import HealthCheck, settings
 
 from aioproducer import Producer
 from aioproducer.testing import FakeBroker
+from tests.no_sockets import refused_sockets
 from tests.spark.class_archive import QUICK_START, archive_in, begin, java_options
+from tests.tiers import COLLECTED, assign, is_seam
 
 # Hypothesis takes what lasts long for a fault; on a busy machine anything may. (In a CI it draws the same data each time.)
 settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,10 +38,35 @@ def pytest_configure(config: pytest.Config) -> None:
         begin(archive)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the marks are selected
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test its tier."""
+    assign(items, Path(__file__).parent.as_posix())
+    config.stash[COLLECTED] = list(items)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Spare the lowest tier the time that importing all others takes."""
+    if config.option.markexpr != "seam" or collection_path.suffix != ".py":
+        return None
+    return True if not is_seam(collection_path.relative_to(Path(__file__).parent).as_posix()) else None
+
+
 def pytest_collection_finish() -> None:
     """What is there before the first test will stay, so that nobody need look through it after each test."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _sockets_are_for_higher_tiers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test of the seam asks nobody: a socket or a program of its own fails it, also where the error was swallowed."""
+    if request.node.get_closest_marker("seam") is None:
+        yield
+        return
+    with refused_sockets() as tried:
+        yield
+    assert tried == []
 
 
 @pytest.fixture

@@ -508,6 +508,7 @@ def run_rounds(twin: str, warm: int, count: int, **environment: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.broker  # a program of its own
 @pytest.mark.parametrize("twin", list(TWINS))
 def test_with_memory_that_is_checked_nothing_is_touched_that_is_gone(twin: str) -> None:
     run_rounds(twin, 10, 200, PYTHONMALLOC="debug")
