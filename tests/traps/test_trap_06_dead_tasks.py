@@ -66,7 +66,7 @@ async def test_a_bug_while_connecting_is_told_at_once_although_others_want_to_co
         await asyncio.sleep(60)  # the next attempt, which would hold up the end of the first one
         return []
 
-    monkeypatch.setattr(Resolver, "resolve", resolve)
+    monkeypatch.setattr(Resolver, "resolve", resolve)  # patched: the bug that is to be told is nowhere else to be had
     with caplog.at_level(logging.CRITICAL, "aioproducer"):
         producer = await Producer(broker.bootstrap_servers, **OPTIONS).start()
         with pytest.raises(ProducerDied, match="ZeroDivisionError"):
