@@ -18,7 +18,7 @@ from aioproducer import Producer
 from aioproducer.testing import FakeBroker
 from tests.no_sockets import refused_sockets
 from tests.spark.class_archive import QUICK_START, archive_in, begin, java_options
-from tests.tiers import COLLECTED, assign, is_seam
+from tests.tiers import COLLECTED, assign, is_seam, may_start_spark
 
 # Hypothesis takes what lasts long for a fault; on a busy machine anything may. (In a CI it draws the same data each time.)
 settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options(archive))
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_START)
     is_worker_of_xdist = hasattr(config, "workerinput")
-    if not is_worker_of_xdist and "not slow" not in config.option.markexpr:
+    if not is_worker_of_xdist and may_start_spark(config.option.markexpr):
         begin(archive)
 
 

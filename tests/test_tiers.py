@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from tests.no_sockets import Refused, refused_sockets
-from tests.tiers import COLLECTED, HOUSE, OWN_KAFKA, SEAM, TIERS, tier_of
+from tests.tiers import COLLECTED, HOUSE, OWN_KAFKA, RULES, SEAM, TIERS, may_start_spark, tier_of
 
 
 def test_each_test_has_exactly_one_tier(request: pytest.FixtureRequest) -> None:
@@ -46,6 +46,27 @@ def test_each_test_has_exactly_one_tier(request: pytest.FixtureRequest) -> None:
 )
 def test_the_first_rule_that_fits_gives_the_tier(place: str, marks: list[str], fixtures: list[str], tier: str) -> None:
     assert tier_of(place, marks, fixtures) == tier
+
+
+@pytest.mark.parametrize(
+    ("chosen", "may"),
+    [
+        ("seam", False),
+        ("not slow and not soak", False),
+        ("spark", True),
+        ("kafka", True),
+        ("not soak", True),
+        ("", True),
+    ],
+)
+def test_spark_is_made_ready_where_a_test_may_want_it(chosen: str, may: bool) -> None:
+    assert may_start_spark(chosen) is may
+
+
+def test_each_tier_has_a_rule_and_a_line_for_pytest(request: pytest.FixtureRequest) -> None:
+    told = [line.partition(":")[0] for line in request.config.getini("markers")]
+
+    assert {rule.tier for rule in RULES} == set(TIERS) <= set(told)
 
 
 def test_every_place_in_the_table_is_there(request: pytest.FixtureRequest) -> None:

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
-__all__ = ["COLLECTED", "RULES", "TIERS", "Rule", "assign", "is_seam", "tier_of"]
+__all__ = ["COLLECTED", "RULES", "TIERS", "Rule", "assign", "is_seam", "may_start_spark", "tier_of"]
 
 #: From what runs on each save to what runs before a release; pyproject.toml says what each is.
 TIERS = ("seam", "broker", "house", "spark", "kafka", "soak")
+
 #: All tests that were found, before the marks are selected.
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
@@ -82,7 +83,7 @@ RULES = (
     Rule("spark", mark="slow", places=("cli/", "spark/")),
     Rule("house", places=HOUSE),
     Rule("broker", fixtures=frozenset({"broker", "open_producer", "secured_broker"})),
-    Rule("broker", mark="slow"),
+    Rule("broker", mark="slow"),  # the seam's, too: it is to end within a minute
     Rule("seam", places=SEAM),
     Rule("broker"),
 )
@@ -99,6 +100,11 @@ def tier_of(place: str, marks: Iterable[str], fixtures: Iterable[str]) -> str:
 def is_seam(place: str) -> bool:
     """Whether the file may hold tests of the seam, or serves all tests."""
     return place == "conftest.py" or place.startswith(SEAM)
+
+
+def may_start_spark(chosen: str) -> bool:
+    """Whether a test that starts Spark may be among those that ``-m`` chooses."""
+    return chosen not in ("seam", "broker", "house") and "not slow" not in chosen
 
 
 def assign(items: list[pytest.Item], root: str) -> None:
