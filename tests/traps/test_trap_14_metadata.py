@@ -9,8 +9,9 @@ import pytest
 
 from aioproducer import HealthStatus
 from aioproducer.errors import DeliveryError
-from aioproducer.protocol.messages import MetadataResponse
+from aioproducer.protocol.messages import ApiVersionsRequest, MetadataResponse
 from aioproducer.testing import FakeBroker, RequestContext
+from aioproducer.testing.raw_client import RawClient
 from tests.conftest import Clock, turns, until
 from tests.traps.judge import audited
 from tests.traps.schedules import ANY, World, a_few_and_many, omit_topic, run_schedule, throttle
@@ -68,17 +69,22 @@ async def test_a_broker_at_its_limit_of_requests_is_no_reason_to_bootstrap_again
     async with audited(broker, **OPTIONS | options) as audit:
         await audit.send()
         connections = len(broker.connections(closed=True))
-        with broker.hold("Produce"):
+        with broker.hold("Produce") as held:
+            await audit.enqueue()
+            await until(lambda: held.waiting)
             asking = asyncio.create_task(audit.producer.partitions_for("payments"))
-            for _ in range(5):
+            for _ in range(4):
                 await audit.enqueue()
                 clock.advance(1)
                 await turns()
             assert not asking.done(), "nobody can be asked"
+            with RawClient(broker.addresses[1]) as last:  # a broker accepts in turn: what came before this one is seen
+                last.ask(ApiVersionsRequest(), 3)
+            assert len(broker.connections(closed=True)) == connections + 1
         await audit.all_outcomes()
         await asking
 
-    assert len(broker.connections(closed=True)) == connections
+    assert len(broker.connections(closed=True)) == connections + 1
 
 
 @pytest.mark.parametrize("partitions", [3, 5, 1])
