@@ -7,6 +7,7 @@ import gc
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from hypothesis import HealthCheck, settings
 from aioproducer import Producer
 from aioproducer.engine.batch_fast_path import BatchFastPath, Use
 from aioproducer.testing import FakeBroker
+from tests.no_sockets import refused_sockets
 from tests.spark.class_archive import QUICK_START, archive_in, begin, java_options
+from tests.tiers import COLLECTED, assign, is_seam, may_start_spark
 
 # Hypothesis takes what lasts long for a fault; on a busy machine anything may. (In a CI it draws the same data each time.)
 settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options(archive))
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_START)
     is_worker_of_xdist = hasattr(config, "workerinput")
-    if not is_worker_of_xdist and "not slow" not in config.option.markexpr:
+    if not is_worker_of_xdist and may_start_spark(config.option.markexpr):
         begin(archive)
 
 
@@ -54,10 +57,35 @@ def no_batch_fast_path(_batch_fast_path: None, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(BatchFastPath, "use", Use.NEVER)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the marks are selected
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test its tier."""
+    assign(items, Path(__file__).parent.as_posix())
+    config.stash[COLLECTED] = list(items)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Spare the lowest tier the time that importing all others takes."""
+    if config.option.markexpr != "seam" or collection_path.suffix != ".py":
+        return None
+    return True if not is_seam(collection_path.relative_to(Path(__file__).parent).as_posix()) else None
+
+
 def pytest_collection_finish() -> None:
     """What is there before the first test will stay, so that nobody need look through it after each test."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _sockets_are_for_higher_tiers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test of the seam asks nobody: a socket or a program of its own fails it, also where the error was swallowed."""
+    if request.node.get_closest_marker("seam") is None:
+        yield
+        return
+    with refused_sockets() as tried:
+        yield
+    assert tried == []
 
 
 @pytest.fixture
@@ -97,6 +125,12 @@ async def until(condition: Callable[[], object], timeout: float = 30.0) -> None:
             await asyncio.sleep(0.001)
 
 
+async def turns(count: int = 20) -> None:
+    """Let the event loop turn so often: what is due is done then, and what follows from it, on the slowest machine."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 class Clock:
     """The running event loop's clock, which a test puts forward: no timeout is waited for, and none comes by chance.
 
@@ -107,7 +141,7 @@ class Clock:
         loop: Any = asyncio.get_running_loop()  # not uvloop's, which keeps its clock to itself
         real: Callable[[], float] = loop.time
         self._ahead = 0.0
-        loop.time = lambda: real() + self._ahead
+        loop.time = lambda: real() + self._ahead  # patched, as the test runs in the loop already
 
     def advance(self, seconds: float) -> None:
         """Let so much time be over at once."""

@@ -4,154 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer.accumulator.accumulator import RecordAccumulator
-from aioproducer.accumulator.buffer_pool import BufferPool
-from aioproducer.accumulator.settings import AccumulatorSettings
-from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
-from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
-from aioproducer.core.sequences import Sequences
-from aioproducer.delivery import BatchFailure, Delivery
+from aioproducer.delivery import Delivery
 from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaTimeoutError, NotWritten, Unknown
-from aioproducer.metrics import ProducerMetrics
-from aioproducer.protocol.messages import (
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
 from aioproducer.record import Codec, encode_batch
 from aioproducer.types import TopicPartition
-
-LINGER = 5.0
-TIMEOUT = 100.0
-MIB = 2**20
-
-
-class Rig:
-    """An accumulator whose clock is an argument, with the cluster that it sends to."""
-
-    def __init__(
-        self, partitions: int = 3, nodes: int = 1, *, idempotent: bool = True, memory: int = MIB, **options: Any
-    ):
-        self.metadata = ClusterMetadata()
-        self.woken = 0
-        self.unobserved_records = 0
-        self.late: list[tuple[TopicPartition, int]] = []
-        self.pool = BufferPool(memory)
-        self.metrics = ProducerMetrics()
-        self.sequences = Sequences(idempotent=idempotent)
-        if idempotent:
-            self.sequences.set_producer_id(1, 0)
-        chosen = AccumulatorSettings(
-            **{
-                "batch_size": 1000,
-                "linger_s": LINGER,
-                "delivery_timeout_s": TIMEOUT,
-                "retry_backoff": ExponentialBackoff(1.0, 10.0, jitter=0.0),
-                "max_request_size": MIB,
-                **options,
-            }
-        )
-        self.accumulator = RecordAccumulator(
-            chosen,
-            self.metadata,
-            self.pool,
-            self.sequences,
-            self.metrics,
-            self,
-            wake_sender=self._wake,
-            random=lambda: 0.0,
-            on_late=lambda partition, records: self.late.append((partition, records)),
-        )
-        self.lead({partition: 1 + partition % nodes for partition in range(partitions)}, nodes)
-
-    def _wake(self) -> None:
-        self.woken += 1
-
-    def check_waiter(self, loop: object) -> None:
-        pass
-
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
-        return callback(*args)
-
-    def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
-        self.unobserved_records += len(indexes)
-
-    def lead(self, leaders: dict[int, int], nodes: int = 1, epoch: int = 0) -> None:
-        """Tell who leads which partition."""
-        self.metadata.update(
-            MetadataResponse(
-                throttle_time_ms=0,
-                brokers=[
-                    MetadataResponseBroker(node_id=node, host="h", port=node, rack=None) for node in range(1, nodes + 1)
-                ],
-                cluster_id="c",
-                controller_id=1,
-                topics=[
-                    MetadataResponseTopic(
-                        error_code=0,
-                        name="t",
-                        topic_id=uuid.UUID(int=1),
-                        is_internal=False,
-                        partitions=[
-                            MetadataResponsePartition(
-                                error_code=0,
-                                partition_index=partition,
-                                leader_id=leader,
-                                leader_epoch=epoch,
-                                replica_nodes=[],
-                                isr_nodes=[],
-                                offline_replicas=[],
-                            )
-                            for partition, leader in leaders.items()
-                        ],
-                    )
-                ],
-            )
-        )
-
-    @property
-    def topic(self) -> TopicMetadata:
-        return self.metadata.topics["t"]
-
-    def put(self, partition: int | None = 0, now: float = 0.0, size: int = 100) -> Delivery:
-        delivery = self.accumulator.try_append(self.topic, partition, 1, None, b"x" * size, (), size + 30, now)
-        assert delivery is not None
-        return delivery
-
-    def drain(self, now: float = 0.0, node: int = 1, limit: int = MIB) -> list[ProducerBatch]:
-        self.accumulator.queues.tick(now)
-        return self.accumulator.drain(node, limit, now)
-
-    def acknowledge(self, *batches: ProducerBatch, now: float = 0.0) -> None:
-        for batch in batches:
-            self.accumulator.outcomes.complete(batch, 0, -1, now)
-
-    def settle(self, now: float) -> None:
-        self.sequences.settle(lambda partition: self.accumulator.queues.place_again(partition, now))
-
-    def one_on_its_way(self) -> ProducerBatch:
-        """A batch of partition 0 that travels, after the first acknowledgement lets others follow it."""
-        self.put()
-        self.acknowledge(*self.drain())
-        self.put()
-        (batch,) = self.drain()
-        return batch
-
-    def ready(self, now: float) -> bool:
-        self.accumulator.queues.tick(now)
-        return bool(self.accumulator.queues.ready_nodes())
+from tests.rig import LINGER, MIB, TIMEOUT, Rig
 
 
 @pytest.fixture
@@ -709,8 +575,7 @@ def test_the_memory_that_compression_saves_is_given_back_with_the_batch() -> Non
 
 
 def test_records_without_a_key_spread_evenly_over_all_partitions() -> None:
-    rig = Rig(partitions=4, memory=64 * MIB)
-    rig.accumulator.sticky._random = random.Random(7).random
+    rig = Rig(partitions=4, memory=64 * MIB, random=random.Random(7).random)
     counts = dict.fromkeys(range(4), 0)
     for _ in range(8000):
         counts[rig.put(None).topic_partition.partition] += 1
@@ -721,8 +586,7 @@ def test_records_without_a_key_spread_evenly_over_all_partitions() -> None:
 
 
 def test_partitions_whose_batches_pile_up_get_fewer_records() -> None:
-    rig = Rig(partitions=2, nodes=2, memory=64 * MIB)
-    rig.accumulator.sticky._random = random.Random(3).random
+    rig = Rig(partitions=2, nodes=2, memory=64 * MIB, random=random.Random(3).random)
     counts = [0, 0]
     now = 0.0
     for _ in range(8000):
@@ -735,8 +599,7 @@ def test_partitions_whose_batches_pile_up_get_fewer_records() -> None:
 
 
 def test_records_without_a_key_prefer_leaders_in_the_clients_rack() -> None:
-    rig = Rig(partitions=4, nodes=2, client_rack="b")
-    rig.accumulator.sticky._random = random.Random(5).random
+    rig = Rig(partitions=4, nodes=2, client_rack="b", random=random.Random(5).random)
     for node, rack in ((1, "a"), (2, "b")):
         rig.metadata.nodes[node] = rig.metadata.nodes[node]._replace(rack=rack)
 
@@ -746,8 +609,7 @@ def test_records_without_a_key_prefer_leaders_in_the_clients_rack() -> None:
 
 
 def test_a_broker_that_takes_nothing_for_long_gets_no_more_records_without_a_key() -> None:
-    rig = Rig(partitions=4, nodes=2, availability_timeout_s=1.0)
-    rig.accumulator.sticky._random = random.Random(5).random
+    rig = Rig(partitions=4, nodes=2, availability_timeout_s=1.0, random=random.Random(5).random)
     for partition in range(4):
         rig.put(partition)
     rig.accumulator.not_taken(2, 0.0)
@@ -758,8 +620,7 @@ def test_a_broker_that_takes_nothing_for_long_gets_no_more_records_without_a_key
 
 
 def test_when_all_brokers_of_the_clients_rack_take_nothing_for_long_the_others_get_the_records_without_a_key() -> None:
-    rig = Rig(partitions=4, nodes=2, client_rack="b", availability_timeout_s=1.0)
-    rig.accumulator.sticky._random = random.Random(5).random
+    rig = Rig(partitions=4, nodes=2, client_rack="b", availability_timeout_s=1.0, random=random.Random(5).random)
     for node, rack in ((1, "a"), (2, "b")):
         rig.metadata.nodes[node] = rig.metadata.nodes[node]._replace(rack=rack)
     for partition in (1, 3):
@@ -1040,8 +901,7 @@ async def test_who_finds_room_at_once_does_not_overtake_who_was_granted_room_and
 
 
 def test_a_node_that_is_only_busy_is_not_slow_when_there_is_nothing_more_for_it() -> None:
-    rig = Rig(partitions=2, nodes=2, availability_timeout_s=1.0, memory=64 * MIB)
-    rig.accumulator.sticky._random = random.Random(5).random
+    rig = Rig(partitions=2, nodes=2, availability_timeout_s=1.0, memory=64 * MIB, random=random.Random(5).random)
     for partition in (0, 1):
         rig.put(partition)
     rig.acknowledge(*rig.drain(node=1), *rig.drain(node=2))
@@ -1058,8 +918,7 @@ def test_a_node_that_is_only_busy_is_not_slow_when_there_is_nothing_more_for_it(
 
 
 def test_a_node_that_was_slow_gets_another_chance_when_its_batches_are_gone() -> None:
-    rig = Rig(partitions=2, nodes=2, availability_timeout_s=1.0, memory=64 * MIB)
-    rig.accumulator.sticky._random = random.Random(5).random
+    rig = Rig(partitions=2, nodes=2, availability_timeout_s=1.0, memory=64 * MIB, random=random.Random(5).random)
     for partition in (0, 1):
         rig.put(partition)
     rig.acknowledge(*rig.drain(node=1))
@@ -1076,17 +935,16 @@ def test_a_node_that_was_slow_gets_another_chance_when_its_batches_are_gone() ->
 
 
 def test_records_without_a_key_stick_until_a_batch_is_full_of_compressed_bytes() -> None:
-    rig = Rig(partitions=3, codec=Codec.GZIP, compression_threshold=MIB, memory=64 * MIB)
-    rig.accumulator.sealing._ratios.observe("t", 0.5)
-    for _ in range(200):  # the estimate falls by 0.005 each time
-        rig.accumulator.sealing._ratios.observe("t", 0.2)
     choices: list[float] = []
 
     def choose() -> float:
         choices.append(len(choices) / 1000)
         return choices[-1]
 
-    rig.accumulator.sticky._random = choose
+    rig = Rig(partitions=3, codec=Codec.GZIP, compression_threshold=MIB, memory=64 * MIB, random=choose)
+    rig.accumulator.sealing._ratios.observe("t", 0.5)
+    for _ in range(200):  # the estimate falls by 0.005 each time
+        rig.accumulator.sealing._ratios.observe("t", 0.2)
 
     records = 0
     while len(choices) < 2 and records < 1000:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections import Counter
 from contextlib import suppress
 
 import pytest
@@ -21,7 +21,7 @@ from aioproducer import (
     ProducerDied,
 )
 from aioproducer.testing import FakeBroker
-from tests.conftest import Clock, opened, until
+from tests.conftest import Clock, opened, turns, until
 
 
 def tasks_named(*names: str) -> list[asyncio.Task[object]]:
@@ -66,10 +66,11 @@ async def test_an_internal_task_that_is_cancelled_ends_the_producer_and_not_sile
 
 
 async def test_closing_in_the_very_moment_in_which_a_wait_runs_out_of_time_is_no_trouble() -> None:
+    clock = Clock()
     producer = Producer("127.0.0.1:1", reconnect_backoff_ms=10_000, reconnect_backoff_max_ms=10_000)
     await producer.start()
-    waiting = asyncio.create_task(producer.enqueue("orders", b"value", timeout=0.05))
-    await asyncio.sleep(0.01)
+    waiting = asyncio.create_task(producer.enqueue("orders", b"value", timeout=50))
+    await turns()
     engine = producer._engine
     assert engine is not None
     raised: list[Exception] = []
@@ -80,8 +81,8 @@ async def test_closing_in_the_very_moment_in_which_a_wait_runs_out_of_time_is_no
         except Exception as error:
             raised.append(error)
 
-    engine.loop.call_later(0.045, close_intake)  # behind the timeout in the same turn of the event loop
-    time.sleep(0.1)  # noqa: ASYNC251 - both are due when the loop looks again
+    engine.loop.call_later(50, close_intake)  # behind the timeout in the same turn of the event loop
+    clock.advance(51)  # both are due when the loop looks again
 
     with pytest.raises((ProducerClosed, NotWrittenTimeout)):
         await waiting
@@ -90,15 +91,19 @@ async def test_closing_in_the_very_moment_in_which_a_wait_runs_out_of_time_is_no
 
 
 async def test_an_interceptor_whose_own_work_was_cancelled_does_not_end_the_producer(broker: FakeBroker) -> None:
+    began = asyncio.Event()
+
     class Exporting:
         async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
             lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             lost.cancel()
+            began.set()
             await lost
 
     async with opened(broker, interceptors=[Exporting()]) as producer:
         await producer.send("orders", b"one")
-        await asyncio.sleep(0.02)
+        await began.wait()
+        await turns()
 
         assert (await producer.send("orders", b"two", partition=0)).partition == 0
 
@@ -109,7 +114,8 @@ async def test_closing_waits_for_interceptors_that_are_told_of_the_last_records(
         told_when_closed = -1
 
         async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
-            await asyncio.sleep(0.05)
+            await until(lambda: tasks_named("aioproducer close"))
+            await turns()
             self.told += 1
 
         def close(self) -> None:
@@ -204,7 +210,8 @@ async def test_a_later_close_with_less_time_does_not_wait_for_interceptors_eithe
     await producer.start()
     await producer.send("orders", b"value")
     closing = asyncio.create_task(producer.close(timeout=60))
-    await asyncio.sleep(0.02)
+    await until(lambda: tasks_named("aioproducer close"))
+    await turns()
 
     async with asyncio.timeout(20):
         await producer.close(timeout=0.05)
@@ -237,11 +244,11 @@ async def test_callbacks_may_be_async_and_closing_waits_for_them(broker: FakeBro
     told: list[object] = []
 
     async def store(delivery: Delivery) -> None:
-        await asyncio.sleep(0.02)
+        await until(lambda: tasks_named("aioproducer close"))
         told.append(delivery.result().offset)
 
     async def store_error(error: DeliveryError) -> None:
-        await asyncio.sleep(0.02)
+        await until(lambda: tasks_named("aioproducer close"))
         told.append(type(error))
 
     async with opened(broker, on_delivery_error=store_error) as producer:
@@ -252,7 +259,7 @@ async def test_callbacks_may_be_async_and_closing_waits_for_them(broker: FakeBro
         broker.fail("Produce", "INVALID_RECORD", times=1)
         await producer.enqueue("orders", b"four", partition=0)
 
-    assert told == [0, 1, 2, NotWritten]
+    assert Counter(told) == Counter([0, 1, 2, NotWritten]), "each once, and before closing came to its end"
 
 
 async def test_what_an_async_callback_raises_is_logged_and_costs_nobody_anything(

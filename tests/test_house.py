@@ -84,6 +84,17 @@ def test_every_module_says_in_one_sentence_what_it_is() -> None:
         assert doc.strip().splitlines()[0], module.name
 
 
+def test_no_test_takes_a_helper_from_the_file_of_another() -> None:
+    """What two files of tests share has a place of its own, so that either can be moved or taken out."""
+    taken = [
+        f"{path.relative_to(ROOT)}: {node.module}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2].startswith("test_")
+    ]
+    assert taken == []
+
+
 def test_importing_brings_nothing_that_was_not_asked_for() -> None:
     """Frameworks and tools stay unimported; the pytest plugin imports nothing of the producer at all."""
     heavy = "{'rich', 'confluent_kafka', 'uvloop', 'pandas', 'numpy', 'cramjam', 'pytest'}"

@@ -39,7 +39,7 @@ from aioproducer import (
 from aioproducer.errors import DeliveryError
 from aioproducer.record import partition_for_key
 from aioproducer.testing import FakeBroker
-from tests.conftest import opened, until
+from tests.conftest import opened, turns, until
 
 
 async def test_a_record_is_sent_and_its_metadata_tell_where_it_is(broker: FakeBroker) -> None:
@@ -326,7 +326,7 @@ async def test_closing_ends_in_time_and_leaves_no_task_behind(broker: FakeBroker
     await producer.start()
     broker.mute(1)
     waiting = asyncio.create_task(producer.send("orders", b"value"))
-    await asyncio.sleep(0.01)
+    await turns()
 
     async with asyncio.timeout(20):
         await producer.close(timeout=0.1)

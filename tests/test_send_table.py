@@ -593,6 +593,7 @@ async def test_what_fails_while_rows_are_encoded_gives_the_memory_back_once(
                 raise MemoryError("no more")
             return choose(*args)
 
+        # Patched: this is where memory may really run out in the middle, and no argument leads there.
         monkeypatch.setattr(accumulator, "sticky_partition", fail_later)
         with pytest.raises(MemoryError, match="no more"):
             await send(producer, "orders", numbers(1000), value="value")
@@ -820,7 +821,7 @@ async def test_a_table_that_is_opened_after_a_cancellation_is_closed(
             closed.append(self)
             super().close()
 
-    monkeypatch.setattr(columns, "ArrowSource", Source)
+    monkeypatch.setattr(columns, "ArrowSource", Source)  # a source that is closed shows it to nobody
     table = SlowToOpen(numbers(3))
     async with opened(broker) as producer:
         sending = asyncio.create_task(send(producer, "orders", table, value="missing" if fails else "value"))

@@ -21,7 +21,7 @@ from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder
 from aioproducer.testing import FakeBroker, RequestContext
 from tests.conftest import Clock, opened, until
-from tests.test_accumulator import Rig
+from tests.rig import Rig
 
 
 async def test_compression_does_not_wait_for_the_applications_threads(broker: FakeBroker) -> None:
@@ -32,7 +32,7 @@ async def test_compression_does_not_wait_for_the_applications_threads(broker: Fa
     async with opened(broker, compression_type="gzip", compression_threshold_bytes=100) as producer:
         await producer.partitions_for("orders")
         busy = [asyncio.create_task(anyio.to_thread.run_sync(everybody.wait)) for _ in range(2)]
-        await asyncio.sleep(0.01)
+        await until(lambda: limiter.borrowed_tokens == 2)
         try:
             async with asyncio.timeout(20):
                 await producer.send("orders", b"x" * 1000)

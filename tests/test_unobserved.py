@@ -14,7 +14,7 @@ from aioproducer.engine.unobserved import UnobservedFailures
 from aioproducer.errors import BrokerError, DeliveryError, UnknownTimeout
 from aioproducer.testing import FakeBroker
 from aioproducer.types import TopicPartition
-from tests.conftest import Clock, opened, until
+from tests.conftest import Clock, opened, turns, until
 
 
 def failure(topic: str = "orders", *, possibly_written: bool = False) -> BatchFailure:
@@ -130,7 +130,7 @@ async def test_an_interceptor_hears_of_a_send_that_was_cancelled_while_it_waited
 
     async with Producer("127.0.0.1:1", interceptors=[Listening()], close_timeout_ms=100) as producer:
         task = asyncio.create_task(producer.send("orders", b"value"))
-        await asyncio.sleep(0.01)
+        await turns()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

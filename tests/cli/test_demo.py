@@ -105,6 +105,7 @@ def test_a_producer_that_puts_keys_elsewhere_than_other_clients_is_found_out(
         right = partitions_of(keys, bootstrap_servers, topic)
         return {key: (partition + 1) % 6 for key, partition in right.items()}
 
+    # Patched: clients that disagree on where a key belongs are not to be had.
     monkeypatch.setattr("aioproducer.cli.demo.partitions_of", differently)
 
     code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
@@ -128,6 +129,7 @@ def test_keys_that_nobody_else_can_place_make_no_good_verdict(
         broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
         return partitions_of(keys, bootstrap_servers, topic)
 
+    # Patched, to begin the fault after the demo's own records, which the broker is to take.
     monkeypatch.setattr("aioproducer.cli.demo.partitions_of", refused)
 
     code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)

@@ -11,6 +11,7 @@ import pytest
 
 from aioproducer import BrokerError, InvalidRecord, NotWritten, NotWrittenTimeout, Producer, RecordTooLarge
 from tests.conformance.conftest import Cluster
+from tests.conftest import turns
 
 MODES: Sequence[dict[str, Any]] = [{}, {"enable_idempotence": False}, {"compression_type": "gzip"}]
 modes = pytest.mark.parametrize("options", MODES, ids=["idempotent", "not-idempotent", "compressed"])
@@ -190,6 +191,6 @@ async def test_a_topic_that_nobody_may_create_is_waited_for_and_not_created(clus
         assert caught.value.__cause__.name == "UNKNOWN_TOPIC_OR_PARTITION"
 
         waiting = asyncio.create_task(producer.send(unknown, b"value", timeout=20))
-        await asyncio.sleep(0.05)
+        await turns()
         await asyncio.to_thread(cluster.create, unknown)
         assert (await waiting).offset == 0

@@ -10,6 +10,7 @@ import pytest
 
 from aioproducer import KafkaError
 from tests.conformance.conftest import Cluster
+from tests.conftest import until
 
 
 async def test_a_topic_is_created_by_the_first_record_to_it(cluster: Cluster) -> None:
@@ -101,7 +102,7 @@ async def test_records_that_wait_for_a_deleted_topic_arrive_when_it_is_made_agai
         await producer.send(topic, b"old")
         await asyncio.to_thread(cluster.delete, topic)
         deliveries = [await producer.enqueue(topic, b"%d" % n, partition=0) for n in range(20)]
-        await asyncio.sleep(0.2)
+        await until(lambda: producer.metrics()["record-retry-total"])
         await asyncio.to_thread(cluster.create, topic)
 
         sent = [await delivery for delivery in deliveries]

@@ -18,58 +18,16 @@ import pytest
 
 from aioproducer.errors import NotWritten
 from aioproducer.types import ProducerRecord, TopicPartition
+from tests.hot.rounds import Failure, rounds
 from tests.hot.twins import TWINS, Twin, World, each_twin, needs_native, result_class
 
 ORDERS = TopicPartition("orders", 0)
 ROOT = Path(__file__).parents[2]
 
 
-class Failure:
-    """Why the records failed."""
-
-    def error_for(self, index: int) -> NotWritten:
-        return NotWritten(f"record {index}")
-
-
 def counts(*objects: object) -> list[int]:
     gc.collect()
     return [sys.getrefcount(each) for each in objects]
-
-
-async def rounds(world: World, count: int) -> None:
-    """Enqueue and await in every way there is."""
-    key, value, headers = b"key" * 10, b"value" * 10, [("trace", b"1")]
-    new_result = result_class(world.twin)
-    for number in range(count):
-        call = world.fast_path.enqueue("orders", value, key=key, headers=headers, timestamp_ms=10**12 + number)
-        delivery = await call
-        delivery.mark_observed()
-        world.fast_path.enqueue_nowait("orders", value).mark_observed()
-        await world.fast_path.enqueue("unknown", value, key=key, headers=headers)
-        world.fast_path.enqueue("orders", value, headers=headers).close()
-        world.appender.append_run("orders", [value, None, "text"], 0, headers, None)
-        outcome = delivery.located()
-        if number % 3 == 0:
-            outcome.succeed()
-            await delivery
-            delivery.result()
-        elif number % 3 == 1:
-            outcome.failure = Failure()
-            delivery.exception()
-            with pytest.raises(NotWritten):
-                await delivery
-        else:
-            part = new_result(ORDERS)
-            outcome.parts = [part] * 10
-            outcome.is_split = True
-            assert delivery.located() is part
-            part.failure = Failure()
-            with pytest.raises(NotWritten):
-                delivery.result()
-        for _, _, batch in world.batches():
-            world.close(batch)
-        world.results.clear()
-        world.told.clear()
 
 
 @each_twin
@@ -517,7 +475,7 @@ def test_no_native_module_claims_to_do_without_the_interpreters_lock() -> None:
 _ROUNDS = """
 import asyncio, gc, sys
 from pathlib import Path
-from tests.hot.test_memory import rounds
+from tests.hot.rounds import rounds
 from tests.hot.twins import TWINS, World
 
 def resident():
@@ -550,6 +508,7 @@ def run_rounds(twin: str, warm: int, count: int, **environment: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.broker  # a program of its own
 @pytest.mark.parametrize("twin", list(TWINS))
 def test_with_memory_that_is_checked_nothing_is_touched_that_is_gone(twin: str) -> None:
     run_rounds(twin, 10, 200, PYTHONMALLOC="debug")

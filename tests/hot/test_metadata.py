@@ -303,6 +303,7 @@ assert (sys.getrefcount(RecordMetadata), sys.getrefcount(Slim)) == before
 """
 
 
+@pytest.mark.broker  # a program of its own
 @pytest.mark.parametrize("pure", ["", "1"])
 def test_a_finalizer_may_make_another_class_of_it(pure: str) -> None:
     """In a process of its own, which that has ended already."""

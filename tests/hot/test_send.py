@@ -503,6 +503,7 @@ async def test_a_mock_of_a_producer_can_be_awaited() -> None:
     assert await producer.send("orders", b"x") == "metadata"
 
 
+@pytest.mark.broker  # a program of its own
 async def test_what_a_subclass_does_in_enqueue_is_done_for_send_too() -> None:
     told: list[object] = []
 

@@ -12,7 +12,10 @@ from random import Random
 from typing import Any, TypeAlias
 
 from aioproducer.config import ProducerConfig
+from aioproducer.net.addresses import Address
 from aioproducer.net.client import NetworkClient
+from aioproducer.net.connection import Connection
+from aioproducer.net.connector import Connect
 from aioproducer.protocol import RequestHeader, decode_request_header, encode_response
 from aioproducer.protocol.messages import (
     REQUESTS,
@@ -134,6 +137,22 @@ def black_hole() -> Iterator[str]:
                 filler.close()
 
 
+class Connecting:
+    """Opens sockets as a client does, and notes each attempt before it is made: none can come unseen."""
+
+    def __init__(self) -> None:
+        self.tried: list[Address] = []
+
+    async def __call__(self, make: Callable[[], Connection], address: Address) -> Connection:
+        self.tried.append(address)
+        _, connection = await asyncio.get_running_loop().create_connection(make, address.host, address.port)
+        return connection
+
+    def ports(self) -> list[int]:
+        """Where it was tried, in order."""
+        return [address.port for address in self.tried]
+
+
 class FirstIsFirst(Random):
     """Leaves an order as it is, and jitters nothing."""
 
@@ -145,13 +164,19 @@ class FirstIsFirst(Random):
 
 
 @asynccontextmanager
-async def client_of(servers: FakeBroker | str, **options: Any) -> AsyncIterator[NetworkClient]:
+async def client_of(
+    servers: FakeBroker | str,
+    *,
+    on_ready: Callable[[], object] = lambda: None,
+    connect: Connect | None = None,
+    **options: Any,
+) -> AsyncIterator[NetworkClient]:
     """A client that runs; closed, it must leave no task and no timer behind."""
     named = servers if isinstance(servers, str) else servers.bootstrap_servers
     config = ProducerConfig(named, **{**QUICK, **options})
     loop = asyncio.get_running_loop()
     before, timers = asyncio.all_tasks(), live_timers(loop)
-    client = NetworkClient(config, client_id="test", random=FirstIsFirst(1), on_ready=lambda: None)
+    client = NetworkClient(config, client_id="test", random=FirstIsFirst(1), on_ready=on_ready, connect=connect)
     running = asyncio.create_task(client.run())
     try:
         yield client

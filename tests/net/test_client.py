@@ -26,8 +26,9 @@ from aioproducer.protocol.messages import (
     NodeEndpoint,
 )
 from aioproducer.testing import FakeBroker, RequestContext
-from tests.conftest import Clock, until
+from tests.conftest import Clock, turns, until
 from tests.net.peers import (
+    Connecting,
     FirstIsFirst,
     client_of,
     metadata_answer,
@@ -37,6 +38,7 @@ from tests.net.peers import (
     soon,
     versions_answer,
 )
+from tests.net.virtual import run_virtually, turns_so_far, virtual_client
 
 INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
 
@@ -100,8 +102,9 @@ async def test_what_is_sent_is_answered_and_in_flight_until_then(broker: FakeBro
 
 
 async def test_a_broker_with_enough_in_flight_can_take_no_more_and_is_no_reason_to_rebootstrap() -> None:
+    clock, connecting = Clock(), Connecting()
     with FakeBroker(topics={"t": 1}) as broker:
-        async with client_of(broker, max_in_flight_requests_per_connection=2) as client:
+        async with client_of(broker, connect=connecting, max_in_flight_requests_per_connection=2) as client:
             await client.wait_ready(soon())
             with broker.hold("Metadata"):
                 told: list[Any] = []
@@ -109,8 +112,10 @@ async def test_a_broker_with_enough_in_flight_can_take_no_more_and_is_no_reason_
                 ask_metadata(client, 1, told)
                 assert not client.can_send(1)
                 waiting = asyncio.create_task(client.request(INIT, read=whole, timeout_s=20))
-                await asyncio.sleep(0.05)
-                assert len(broker.connections(closed=True)) == 1, "nobody looked elsewhere for this cluster"
+                for _ in range(10):
+                    await turns()
+                    clock.advance(1)
+                assert len(connecting.tried) == 1, "nobody looked elsewhere for this cluster"
             answer = await waiting
 
             assert answer.error_code == 0
@@ -184,44 +189,32 @@ async def test_idle_connections_are_closed_and_that_is_no_trouble(broker: FakeBr
 
 
 async def test_a_connection_with_something_in_flight_is_not_idle(broker: FakeBroker) -> None:
-    async with client_of(broker, connections_max_idle_ms=20) as client:
+    clock = Clock()
+    async with client_of(broker, connections_max_idle_ms=2000) as client:
         await connected(client, 1)  # which is looked at in the same turn in which it is asked
         told: list[Any] = []
         with broker.hold("Metadata"):
             ask_metadata(client, 1, told)
-            await asyncio.sleep(0.06)
+            for _ in range(6):
+                await turns()
+                clock.advance(1)
             assert told == []
         await until(lambda: told)
 
         assert isinstance(told[0], MetadataResponse)
 
 
-async def test_an_idle_client_sleeps(broker: FakeBroker) -> None:
-    loop: Any = asyncio.get_running_loop()
-    async with client_of(broker) as client:
-        await client.wait_topic("orders", None, soon())
-        await asyncio.sleep(0.02)
-        turns = 0
-        turn = getattr(loop, "_run_once", None)
-        if turn is None:
-            pytest.skip("this event loop does not tell its turns")
+def test_an_idle_client_sleeps() -> None:
+    async def scenario() -> None:
+        async with virtual_client([]) as client:
+            assert client.connected_nodes() == [1]
+            await asyncio.sleep(1)  # what was still under way is over then
+            before = turns_so_far()
+            await asyncio.sleep(100)
 
-        def counted() -> None:
-            nonlocal turns
-            turns += 1
-            turn()
+            assert turns_so_far() - before <= 5, "looking about each second would be a hundred"
 
-        loop._run_once = counted
-        try:
-            for _ in range(20):  # what was still under way on a busy machine is over then
-                turns = 0
-                await asyncio.sleep(0.15)
-                if turns <= 2:
-                    break
-        finally:
-            del loop._run_once
-
-        assert turns <= 2, "one of them is this test's"
+    run_virtually(scenario())
 
 
 async def test_on_ready_may_fail_without_harm(broker: FakeBroker) -> None:
@@ -289,17 +282,19 @@ async def test_a_throttled_broker_gets_nothing_until_the_time_is_over_and_the_se
     clock = Clock()
     with FakeBroker(brokers=1) as broker:
         told: list[bool] = []
-        async with client_of(broker) as client:
+        async with client_of(broker, on_ready=lambda: told.append(True)) as client:
             await client.wait_ready(soon())
             await client.request(INIT, read=whole)
             broker.control("InitProducerId", ask_for_a_break)
             await client.request(INIT, read=whole)
-            client._on_ready = lambda: told.append(True)
+            told.clear()
             waiting = asyncio.create_task(client.request(INIT, read=whole, timeout_s=100))
             for _ in range(5):
                 assert not client.can_send(1)
                 clock.advance(10)
-                await asyncio.sleep(0.001)
+                await turns()
+                assert client.in_flight(1) == 0
+                assert not waiting.done()
             assert broker.count("InitProducerId") == 2
 
             clock.advance(11)
@@ -321,7 +316,8 @@ async def test_requests_on_their_way_to_a_throttled_broker_have_so_much_longer()
                 ask_metadata(client, 1, told, 10)
                 await until(lambda: told)
                 clock.advance(30)
-                await asyncio.sleep(0.001)
+                await turns()
+                assert len(told) == 1
             await until(lambda: len(told) == 2)
 
             assert isinstance(told[1], MetadataResponse), "it came after 30 s, and its 10 s were extended"
@@ -414,8 +410,8 @@ async def test_a_topic_that_does_not_exist_is_asked_for_with_growing_pauses() ->
             for asked, pause in enumerate((10, 20, 40), 1):
                 await until(lambda: client.metadata.answers.get("nowhere") == asked)  # noqa: B023 - asked in this round only
                 clock.advance(pause - 5)
-                await asyncio.sleep(0.01)
-                assert broker.count("Metadata") == asked
+                await turns()
+                assert (broker.count("Metadata"), client.in_flight(1)) == (asked, 0)
                 clock.advance(5.5)
             clock.advance(40)
             told = await asyncio.gather(*waiting, return_exceptions=True)
@@ -430,11 +426,12 @@ async def test_refreshes_that_are_asked_for_again_and_again_are_few(broker: Fake
         broker.forget_requests()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while loop.time() < began + 0.25:
-            client.request_update("orders")
-            await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            while broker.count("Metadata") < 4:
+                client.request_update("orders")
+                await asyncio.sleep(0)
 
-        assert broker.count("Metadata") <= 1 + (loop.time() - began) * 10
+        assert loop.time() - began > 3 * 0.079, "100 ms each, less 20 %"
 
 
 async def test_metadata_that_grow_old_are_asked_for_again_but_not_without_pause(broker: FakeBroker) -> None:
@@ -453,12 +450,13 @@ async def test_answers_that_fail_are_no_reason_to_storm_even_when_the_metadata_a
         broker.forget_requests()
         broker.drop_connection("Metadata", times=None)
         began = asyncio.get_running_loop().time()
-        await asyncio.sleep(0.2)
+        await until(lambda: broker.count("Metadata") >= 4)
 
-        assert broker.count("Metadata") <= 2 + (asyncio.get_running_loop().time() - began) * 10
+        assert asyncio.get_running_loop().time() - began > 2 * 0.079, "100 ms each, less 20 %"
 
 
 async def test_a_partition_without_leader_is_asked_for_until_it_has_one() -> None:
+    clock = Clock()
     with FakeBroker(brokers=2, topics={"t": 1}) as broker:
         broker.move_leader("t", 0, -1)
         async with client_of(broker) as client:
@@ -468,7 +466,10 @@ async def test_a_partition_without_leader_is_asked_for_until_it_has_one() -> Non
 
             await until(lambda: client.metadata.leader("t", 0) is not None)
             asked = broker.count("Metadata")
-            await asyncio.sleep(0.05)
+            for _ in range(10):
+                await until(lambda: client.in_flight(1) == client.in_flight(2) == 0)
+                clock.advance(1)
+                await turns()
 
             assert broker.count("Metadata") <= asked + 1, "and then no more"
 
@@ -515,9 +516,12 @@ async def test_an_unknown_topic_has_a_patience_of_its_own() -> None:
 async def test_the_patience_with_unknown_topics_is_not_about_brokers_that_are_down() -> None:
     with FakeBroker(topics={"t": 1}) as broker:
         broker.stop_node(1)
-        async with client_of(broker, unknown_topic_timeout_ms=20) as client:
-            waiting = asyncio.create_task(client.wait_topic("t", None, soon()))
-            await asyncio.sleep(0.05)
+        clock = Clock()
+        async with client_of(broker, unknown_topic_timeout_ms=2000) as client:
+            waiting = asyncio.create_task(client.wait_topic("t", None, soon(100)))
+            for _ in range(10):
+                await turns()
+                clock.advance(1)
             assert not waiting.done()
             broker.start_node(1)
 
@@ -615,12 +619,12 @@ async def test_a_hint_leads_to_a_node_that_no_metadata_told(broker: FakeBroker) 
 async def test_with_strategy_none_the_known_brokers_are_all_there_is() -> None:
     with FakeBroker() as old, FakeBroker() as new:
         servers = f"{old.bootstrap_servers},{new.bootstrap_servers}"
-        async with client_of(servers, metadata_recovery_strategy="none") as client:
+        connecting = Connecting()
+        async with client_of(servers, connect=connecting, metadata_recovery_strategy="none") as client:
             await client.wait_ready(soon())
             old.stop_node(1)
-            await until(lambda: client.last_error is not None)
-            await asyncio.sleep(0.08)
-            assert not new.connections(closed=True)
+            await until(lambda: len(connecting.tried) > 10)
+            assert set(connecting.ports()) == {old.addresses[1][1]}
             old.start_node(1)
 
             await connected(client, 1)
@@ -628,7 +632,11 @@ async def test_with_strategy_none_the_known_brokers_are_all_there_is() -> None:
 
 async def test_no_answer_in_time_is_no_reason_to_leave_the_known_brokers_with_strategy_none() -> None:
     with FakeBroker(topics={"t": 1}) as broker:
-        options = {"metadata_recovery_strategy": "none", "request_timeout_ms": 20, "metadata_max_age_ms": 20}
+        options: dict[str, Any] = {
+            "metadata_recovery_strategy": "none",
+            "request_timeout_ms": 20,
+            "metadata_max_age_ms": 20,
+        }
         async with client_of(broker, **options) as client:
             await client.wait_topic("t", None, soon())
             broker.stop_node(1)
@@ -672,7 +680,7 @@ async def test_age_alone_is_no_reason_to_look_for_the_cluster_anew(
 ) -> None:
     """The time without metadata counts from the first question in vain, not from the last answer."""
     clock = Clock()
-    options = {"metadata_max_age_ms": 60_000, "metadata_recovery_rebootstrap_trigger_ms": 50_000}
+    options: dict[str, Any] = {"metadata_max_age_ms": 60_000, "metadata_recovery_rebootstrap_trigger_ms": 50_000}
     async with client_of(broker, **options) as client:
         await client.wait_ready(soon())
         broker.drop_connection("Metadata")

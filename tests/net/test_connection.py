@@ -23,11 +23,15 @@ from aioproducer.protocol.messages import (
     ProduceResponse,
     TopicProduceData,
 )
-from tests.conftest import Clock, until
+from tests.conftest import Clock, turns, until
 from tests.net.peers import framed, live_timers
 
 VERSION = 12
 QUESTION = MetadataRequest(topics=[])
+
+
+def note_name(told: list[str], name: str, _answer: object) -> None:
+    told.append(name)
 
 
 class Wire:
@@ -163,7 +167,7 @@ async def test_frames_are_bounded_more_tightly_before_the_handshake(is_ready: bo
             wire.connection.ready()
 
         await wire.hears(struct.pack(">i", limit))
-        await asyncio.sleep(0.01)
+        await turns()
         assert not wire.connection.closed
 
     async with wired() as wire:
@@ -231,7 +235,7 @@ async def test_the_timer_of_an_answered_request_costs_a_later_one_nothing() -> N
         wire.ask(60)
 
         clock.advance(21)
-        await asyncio.sleep(0.001)
+        await turns()
 
         assert not wire.connection.closed
 
@@ -243,7 +247,7 @@ async def test_time_that_is_granted_counts_for_all_that_wait() -> None:
         wire.connection.extend_deadlines(50)
 
         clock.advance(60)
-        await asyncio.sleep(0.001)
+        await turns()
         assert not wire.connection.closed
         clock.advance(11)
         await until(lambda: wire.told)
@@ -331,7 +335,7 @@ async def test_of_requests_without_answers_none_is_done_before_all_of_it_has_lef
         wire.connection.send(
             produce(10), 9, lambda _: told.append("last"), 30, read=ProduceResponse.decode, expect_response=False
         )
-        await asyncio.sleep(0.01)
+        await turns()
         assert told == [], "the socket's buffer is full; nobody has read"
         assert wire.connection.in_flight == 3
 

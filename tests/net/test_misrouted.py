@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ async def test_brokers_that_check_nothing_are_not_asked_twice_for_their_versions
 @pytest.mark.parametrize(
     "options", [{"metadata_cluster_check_enable": False}, {"metadata_recovery_strategy": "none"}], ids=str
 )
-async def test_nothing_is_told_where_nothing_would_follow_from_it(options: dict[str, object]) -> None:
+async def test_nothing_is_told_where_nothing_would_follow_from_it(options: dict[str, Any]) -> None:
     with FakeBroker(2) as broker:
         host, port = broker.addresses[1]
         async with client_of(f"{host}:{port}", **options) as client:
@@ -62,7 +63,7 @@ async def test_a_misrouted_connection_is_given_up_and_the_cluster_is_looked_for_
         wrong = other.addresses[2] if who == "another cluster" else broker.addresses[3]
         broker.cluster.nodes[2].host, broker.cluster.nodes[2].port = wrong
         host, port = broker.addresses[1]
-        options = {"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 100}
+        options: dict[str, Any] = {"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 100}
         async with client_of(f"{host}:{port}", **options) as client:
             await client.wait_ready(soon())
             bootstraps = len(broker.connections(1, closed=True))

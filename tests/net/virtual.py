@@ -15,7 +15,7 @@ from aioproducer.net.connection import Connection
 from aioproducer.protocol import ApiKey, FrameReader, RequestHeader, decode_request_header
 from tests.net.peers import QUICK, FirstIsFirst, metadata_answer, versions_answer
 
-__all__ = ["Wire", "run_virtually", "virtual_client"]
+__all__ = ["Wire", "run_virtually", "turns_so_far", "virtual_client"]
 
 Respond: TypeAlias = "Callable[[RequestHeader], bytes | None]"
 
@@ -24,8 +24,10 @@ class _JumpingSelector(selectors.SelectSelector):
     """Does not wait: the time passes at once."""
 
     now = 0.0
+    turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.turns += 1
         ready = super().select(0)
         if not ready:
             assert timeout is not None, "nothing will ever happen any more"
@@ -41,6 +43,10 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now
 
+    @property
+    def turns(self) -> int:
+        return self._jumping.turns
+
 
 def run_virtually(work: Coroutine[Any, Any, None]) -> None:
     """Run it in an event loop of its own in which nothing takes any time but sleeping."""
@@ -49,6 +55,13 @@ def run_virtually(work: Coroutine[Any, Any, None]) -> None:
         loop.run_until_complete(work)
     finally:
         loop.close()
+
+
+def turns_so_far() -> int:
+    """How often the event loop that runs virtually has turned."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, _VirtualLoop)
+    return loop.turns
 
 
 class Wire(asyncio.Transport):

@@ -269,6 +269,7 @@ def test_native_code_needs_no_help_with_usual_messages(
 
         return fail
 
+    # Patched: with the help of the other twin the bytes would be the same, only slower.
     monkeypatch.setattr(compiler, "compile_encoder", no_help)
     monkeypatch.setattr(compiler, "compile_decoder", no_help)
     native._codec.cache_clear()

@@ -64,11 +64,13 @@ def the_builder_in_use(**environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.broker  # a program of its own
 @needs_native
 def test_the_native_encoder_is_in_use_where_it_was_built() -> None:
     assert the_builder_in_use() == "aioproducer.record._native"
 
 
+@pytest.mark.broker  # a program of its own
 @pytest.mark.parametrize("word", ["1", "true", "YES"])
 def test_the_environment_chooses_python(word: str) -> None:
     assert the_builder_in_use(AIOPRODUCER_PURE=word) == "aioproducer.record._pure"

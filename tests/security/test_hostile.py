@@ -24,7 +24,7 @@ from aioproducer.protocol import RequestHeader, encode_response
 from aioproducer.protocol.messages import SaslAuthenticateResponse, SaslHandshakeResponse
 from aioproducer.testing import FakeBroker, Logins
 from aioproducer.testing.certificates import CertificateAuthority
-from tests.conftest import QUICK
+from tests.conftest import QUICK, Clock, turns
 from tests.net.peers import framed, mute, peer, read_request, versions_answer
 
 CANARY = "canary-secret"
@@ -185,6 +185,8 @@ async def test_a_flood_before_the_login_is_over_is_not_kept(announced: int) -> N
 
 @pytest.mark.parametrize("when", ["at once", "in the handshake", "by drops", "after it"])
 async def test_a_stall_at_each_step_of_tls(authority: CertificateAuthority, when: str) -> None:
+    clock = Clock()
+
     async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if when == "in the handshake":
             await reader.read(10)
@@ -192,7 +194,8 @@ async def test_a_stall_at_each_step_of_tls(authority: CertificateAuthority, when
         if when == "by drops":
             for byte in b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc" + bytes(16 * 1024):  # a ServerHello, without end
                 writer.write(bytes([byte]))
-                await asyncio.sleep(0.02)
+                clock.advance(0.02)
+                await turns(3)
         await mute(reader, writer)
 
     given = {

@@ -34,7 +34,7 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.testing import FakeBroker, Logins
 from aioproducer.testing.certificates import CertificateAuthority
-from tests.conftest import QUICK, until
+from tests.conftest import QUICK, Clock, turns, until
 from tests.net.peers import Peer, peer, read_request, versions_answer
 
 #: Of the event loop: more than what is to happen at once takes.
@@ -186,17 +186,19 @@ async def test_a_request_that_cannot_be_sent_after_a_login_does_not_cost_those_b
 
 
 async def test_a_timer_that_comes_in_the_middle_of_a_login_finds_only_held_requests() -> None:
+    clock = Clock()
     async with peer(answer_versions) as other:
         connection = await connected(other)
         failures: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
         told: list[object] = []
-        connection.send(ApiVersionsRequest(), 3, told.append, 0.2, read=ApiVersionsResponse.decode)
+        connection.send(ApiVersionsRequest(), 3, told.append, 20, read=ApiVersionsResponse.decode)
         await until(lambda: told)
         assert not isinstance(told[0], Exception)
         connection.hold()
-        connection.send(ApiVersionsRequest(), 3, told.append, 5, read=ApiVersionsResponse.decode)
-        await asyncio.sleep(0.2)  # a timer that is due after that of the first request
+        connection.send(ApiVersionsRequest(), 3, told.append, 50, read=ApiVersionsResponse.decode)
+        clock.advance(21)  # now the timer of the first request is due
+        await turns()
         assert failures == []
         assert not connection.closed
         connection.abort(KafkaError("That was all."))

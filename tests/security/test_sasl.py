@@ -211,7 +211,7 @@ async def test_a_broker_that_stalls_in_the_login_costs_the_setup_time_and_no_mor
 async def test_secrets_do_not_leave_unencrypted_to_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     from aioproducer.net.connection import Connection
 
-    monkeypatch.setattr(Connection, "is_local", False)
+    monkeypatch.setattr(Connection, "is_local", False)  # patched: a broker on another machine is not to be had
     with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
         told = await refusal(broker, **options("PLAIN"))
         assert "is not encrypted" in told

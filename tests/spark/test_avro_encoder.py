@@ -15,7 +15,7 @@ import pytest
 from aioproducer.errors import InvalidRecord
 from aioproducer.spark.avro.encoder import AvroEncoder
 from aioproducer.spark.avro.schema import AvroSchema
-from tests.spark.test_avro_schema import MILLIS, array_of, column, map_of, record, struct_of
+from tests.spark.avro_types import MILLIS, array_of, column, map_of, record, struct_of
 
 
 def read(schema: AvroSchema, value: bytes) -> Any:

@@ -9,30 +9,11 @@ import pytest
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.avro.schema import AvroSchema
-
-
-def column(name: str, kind: Any, nullable: bool = True) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
-
-
-def array_of(kind: Any, nullable: bool = True) -> dict[str, Any]:
-    return {"type": "array", "elementType": kind, "containsNull": nullable}
-
-
-def map_of(kind: Any, key: str = "string", nullable: bool = True) -> dict[str, Any]:
-    return {"type": "map", "keyType": key, "valueType": kind, "valueContainsNull": nullable}
-
-
-def struct_of(*columns: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "struct", "fields": list(columns)}
+from tests.spark.avro_types import MICROS, MILLIS, array_of, column, map_of, record, struct_of
 
 
 def derived(*columns: dict[str, Any]) -> Any:
     return json.loads(AvroSchema.of(columns).text)
-
-
-def record(*fields: tuple[str, Any], name: str = "Order") -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in fields]}
 
 
 @pytest.mark.parametrize(
@@ -102,10 +83,6 @@ def test_what_avro_has_not_is_refused_with_the_column(columns: list[dict[str, An
         AvroSchema.of(columns)
 
     assert sentence in str(caught.value)
-
-
-MICROS = {"type": "long", "logicalType": "timestamp-micros"}
-MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from aioproducer.errors import UnknownTimeout
 from aioproducer.testing import FakeBroker
-from tests.conftest import Clock, until
+from tests.conftest import Clock, turns, until
 from tests.traps.judge import audited
 from tests.traps.schedules import a_few_and_many, disconnect, hold_reads, hold_requests, run_schedule, swallow_answer
 
@@ -45,7 +45,7 @@ async def test_a_buffer_in_a_socket_is_not_reused_when_its_batch_expires(codec: 
             assert audit.total - audit.free > big, "its memory is in use as long as the socket may read it"
 
             others = [asyncio.ensure_future(audit.enqueue("payments", size=100_000)) for _ in range(8)]
-            await asyncio.sleep(0.01)
+            await turns()
             assert not all(other.done() for other in others), "there is no room for all of them"
             reads.release()
             await asyncio.gather(*others)

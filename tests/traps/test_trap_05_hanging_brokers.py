@@ -16,7 +16,7 @@ from aioproducer.errors import DeliveryError, Unknown
 from aioproducer.protocol import ApiKey, ErrorCode
 from aioproducer.protocol.messages import ApiVersionsResponse, MetadataResponse
 from aioproducer.testing import FakeBroker, RequestContext
-from tests.conftest import QUICK, Clock, until
+from tests.conftest import QUICK, Clock, turns, until
 from tests.traps.judge import audited
 
 
@@ -144,7 +144,7 @@ async def test_a_send_to_nobody_ends_by_its_timeout_and_a_close_by_its_own(
         with pytest.raises(KafkaTimeoutError):
             await producer.partitions_for("orders", timeout=0.05)
         waiting = [asyncio.ensure_future(producer.send("orders", b"value", timeout=60)) for _ in range(3)]
-        await asyncio.sleep(0.01)
+        await turns()
         began = loop.time()
         report = await producer.close(timeout=0.1)
         to_close = loop.time() - began
@@ -246,7 +246,7 @@ async def test_a_close_that_is_cancelled_goes_on_and_can_be_awaited_again(broker
     with broker.hold("Produce"):
         await producer.enqueue("orders", b"value")
         closing = asyncio.ensure_future(producer.close(timeout=60))
-        await asyncio.sleep(0.01)
+        await turns()
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing

@@ -20,7 +20,7 @@ from aioproducer import (
 )
 from aioproducer.net.addresses import Resolver
 from aioproducer.testing import FakeBroker
-from tests.conftest import QUICK, until
+from tests.conftest import QUICK, turns, until
 from tests.traps.judge import Audit, audited, complaints
 from tests.traps.schedules import a_few_and_many
 
@@ -66,7 +66,7 @@ async def test_a_bug_while_connecting_is_told_at_once_although_others_want_to_co
         await asyncio.sleep(60)  # the next attempt, which would hold up the end of the first one
         return []
 
-    monkeypatch.setattr(Resolver, "resolve", resolve)
+    monkeypatch.setattr(Resolver, "resolve", resolve)  # patched: the bug that is to be told is nowhere else to be had
     with caplog.at_level(logging.CRITICAL, "aioproducer"):
         producer = await Producer(broker.bootstrap_servers, **OPTIONS).start()
         with pytest.raises(ProducerDied, match="ZeroDivisionError"):
@@ -89,7 +89,7 @@ async def test_a_dead_task_of_any_kind_is_told_to_everybody_who_waits(
             await audit.enqueue()
         await until(lambda: hold.waiting)
     waiting = asyncio.ensure_future(producer.send("no-metadata-ever", b"value", timeout=30)) if busy else None
-    await asyncio.sleep(0.005)
+    await turns()
     with caplog.at_level(logging.CRITICAL, "aioproducer"):
         next(task for task in internal_tasks(before) if task.get_name() == name).cancel()
         await until(lambda: producer.health().status is HealthStatus.FAILED)
@@ -146,7 +146,7 @@ async def test_a_dead_helper_task_stops_nobody_or_is_told(
         for task in internal_tasks(before):
             if task is not sending and task.get_name() not in NAMES:
                 task.cancel()
-        await asyncio.sleep(0.01)
+        await turns()
     await asyncio.wait_for(sending, 30)
     await check_dead_or_well(producer, audit)
     await producer.close(timeout=1)

@@ -12,7 +12,7 @@ from aioproducer import Delivery, Producer, ProducerRecord
 from aioproducer.errors import Unknown
 from aioproducer.testing import FakeBroker
 from aioproducer.testing.broker.faults import Hold
-from tests.conftest import QUICK, opened, until
+from tests.conftest import QUICK, opened, turns, until
 from tests.traps.judge import audited, payload
 from tests.traps.steps import Steps, at_every_step
 
@@ -130,7 +130,7 @@ async def test_a_cancelled_flush_leaves_the_records_alone(broker: FakeBroker) ->
         with broker.hold("Produce"):
             await audit.enqueue()
             flushing = asyncio.ensure_future(audit.producer.flush())
-            await asyncio.sleep(0.005)
+            await turns()
             flushing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await flushing
@@ -145,7 +145,7 @@ async def test_a_cancelled_wait_for_a_delivery_cancels_nothing_else(broker: Fake
             attempt = await audit.enqueue()
             assert attempt.delivery is not None
             waiters = [asyncio.ensure_future(_wait(attempt.delivery)) for _ in range(10)]
-            await asyncio.sleep(0.005)
+            await turns()
             for waiter in waiters[::2]:
                 waiter.cancel()
         outcomes = await asyncio.gather(*waiters, return_exceptions=True)

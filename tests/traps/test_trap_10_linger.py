@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from aioproducer.testing import FakeBroker
-from tests.conftest import Clock, opened, until
-from tests.test_accumulator import LINGER, Rig
+from tests.conftest import Clock, opened, turns, until
+from tests.rig import LINGER, Rig
 from tests.traps.judge import audited
 
 
@@ -137,8 +137,7 @@ async def test_linger_is_the_longest_that_a_record_waits_behind_one_on_its_way(b
             for _ in range(10):
                 await audit.enqueue()
                 clock.advance(1)
-                await asyncio.sleep(0)
-            await asyncio.sleep(0.01)
+                await turns()
             assert audit.metric("request-total") == 2
             clock.advance(10)
             await until(lambda: broker.count("Produce") == 3)

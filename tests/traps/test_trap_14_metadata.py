@@ -9,9 +9,10 @@ import pytest
 
 from aioproducer import HealthStatus
 from aioproducer.errors import DeliveryError
-from aioproducer.protocol.messages import MetadataResponse
+from aioproducer.protocol.messages import ApiVersionsRequest, MetadataResponse
 from aioproducer.testing import FakeBroker, RequestContext
-from tests.conftest import Clock, until
+from aioproducer.testing.raw_client import RawClient
+from tests.conftest import Clock, turns, until
 from tests.traps.judge import audited
 from tests.traps.schedules import ANY, World, a_few_and_many, omit_topic, run_schedule, throttle
 
@@ -63,17 +64,27 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_a_broker_at_its_limit_of_requests_is_no_reason_to_bootstrap_again(broker: FakeBroker) -> None:
+    clock = Clock()
     options = {"request_timeout_ms": 10_000, "batch_size": 0, "max_in_flight_requests_per_connection": 1}
     async with audited(broker, **OPTIONS | options) as audit:
         await audit.send()
         connections = len(broker.connections(closed=True))
-        with broker.hold("Produce"):
-            for _ in range(5):
+        with broker.hold("Produce") as held:
+            await audit.enqueue()
+            await until(lambda: held.waiting)
+            asking = asyncio.create_task(audit.producer.partitions_for("payments"))
+            for _ in range(4):
                 await audit.enqueue()
-            await asyncio.sleep(0.02)
+                clock.advance(1)
+                await turns()
+            assert not asking.done(), "nobody can be asked"
+            with RawClient(broker.addresses[1]) as last:  # a broker accepts in turn: what came before this one is seen
+                last.ask(ApiVersionsRequest(), 3)
+            assert len(broker.connections(closed=True)) == connections + 1
         await audit.all_outcomes()
+        await asking
 
-    assert len(broker.connections(closed=True)) == connections
+    assert len(broker.connections(closed=True)) == connections + 1
 
 
 @pytest.mark.parametrize("partitions", [3, 5, 1])
@@ -165,8 +176,9 @@ async def test_a_throttle_means_that_no_byte_is_sent_for_so_long_and_nothing_tim
         for _ in range(5):
             await audit.enqueue()
             clock.advance(10)
-            await asyncio.sleep(0.001)
+            await turns()
         assert len(broker.requests) == before
+        assert audit.metric("request-total") == 2, "nor is one on its way"
         clock.advance(11)
         await audit.all_outcomes()
 
@@ -188,7 +200,7 @@ async def test_a_throttle_gives_those_in_flight_so_much_more_time(broker: FakeBr
             first.release()
             await until(lambda: audit.acknowledged == 2)
             clock.advance(30)
-            await asyncio.sleep(0.01)
+            await turns()
             others.release()
             await audit.all_outcomes()
 

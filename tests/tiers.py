@@ -1,0 +1,117 @@
+"""Which tier a test belongs to, by what it needs: each has one, and nobody need remember to mark it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pytest
+
+__all__ = ["COLLECTED", "RULES", "TIERS", "Rule", "assign", "is_seam", "may_start_spark", "tier_of"]
+
+#: From what runs on each save to what runs before a release; pyproject.toml says what each is.
+TIERS = ("seam", "broker", "house", "spark", "kafka", "soak")
+
+#: All tests that were found, before the marks are selected.
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
+
+#: Everything here decides without asking anybody: no socket is opened, and no other program is started.
+SEAM = (
+    "core/",
+    "hot/",
+    "net/test_moments.py",
+    "net/test_versions.py",
+    "protocol/",
+    "record/",
+    "test_accumulator.py",
+    "test_buffer_pool.py",
+    "test_config.py",
+    "test_delivery.py",
+    "test_interceptors.py",
+    "test_metrics.py",
+    "test_send_many.py",
+    "test_serializers.py",
+    "test_tiers.py",
+    "testing/test_broker_log.py",
+)
+
+#: What looks at the repository itself, or runs programs that it consists of.
+HOUSE = (
+    "benchmarks/",
+    "hot/test_python_twin.py",
+    "security/test_snippets.py",
+    "test_build.py",
+    "test_examples.py",
+    "test_house.py",
+    "test_readme.py",
+)
+
+#: These start a Kafka of their own, where they are slow.
+OWN_KAFKA = (
+    "conformance/",
+    "security/",
+    "spark/test_lost_answers.py",
+    "spark/test_secured_real_kafka.py",
+    "testing/test_fake_broker_transactions_conformance.py",
+)
+
+
+class Rule(NamedTuple):
+    """A test that has all of this is of the tier."""
+
+    tier: str
+    mark: str = ""
+    fixtures: frozenset[str] = frozenset()  # any of them
+    places: tuple[str, ...] = ("",)  # any of them
+
+    def fits(self, place: str, marks: Iterable[str], fixtures: Iterable[str]) -> bool:
+        """Whether a test at this place below tests/ is meant."""
+        return (
+            (not self.mark or self.mark in marks)
+            and (not self.fixtures or not self.fixtures.isdisjoint(fixtures))
+            and place.startswith(self.places)
+        )
+
+
+#: The first that fits counts.
+RULES = (
+    Rule("soak", mark="soak"),
+    Rule("kafka", places=("real/",)),
+    Rule("kafka", fixtures=frozenset({"kafka", "kafka_factory", "kafka_topic"})),
+    Rule("kafka", mark="slow", places=OWN_KAFKA),
+    Rule("spark", fixtures=frozenset({"spark"})),
+    Rule("spark", mark="slow", places=("cli/", "spark/")),
+    Rule("house", places=HOUSE),
+    Rule("broker", fixtures=frozenset({"broker", "open_producer", "secured_broker"})),
+    Rule("broker", mark="slow"),  # the seam's, too: it is to end within a minute
+    Rule("seam", places=SEAM),
+    Rule("broker"),
+)
+
+
+def tier_of(place: str, marks: Iterable[str], fixtures: Iterable[str]) -> str:
+    """The tier that the test is marked with by hand, or else that of the first rule that fits."""
+    by_hand = [tier for tier in TIERS if tier in marks]
+    if "soak" not in by_hand and by_hand:
+        return by_hand[0]
+    return next(rule.tier for rule in RULES if rule.fits(place, marks, fixtures))
+
+
+def is_seam(place: str) -> bool:
+    """Whether the file may hold tests of the seam, or serves all tests."""
+    return place == "conftest.py" or place.startswith(SEAM)
+
+
+def may_start_spark(chosen: str) -> bool:
+    """Whether a test that starts Spark may be among those that ``-m`` chooses."""
+    return chosen not in ("seam", "broker", "house") and "not slow" not in chosen
+
+
+def assign(items: list[pytest.Item], root: str) -> None:
+    """Mark each test with its tier."""
+    for item in items:
+        place = item.path.as_posix().removeprefix(f"{root}/")
+        marks = {mark.name for mark in item.iter_markers()}
+        tier = tier_of(place, marks, getattr(item, "fixturenames", ()))
+        if tier not in marks:
+            item.add_marker(tier)
