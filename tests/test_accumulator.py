@@ -480,16 +480,19 @@ def test_after_a_split_no_better_ratio_is_expected_than_the_batch_had() -> None:
     assert rig.accumulator.lanes["t"].sticky.ratio > observed
 
 
-def test_after_a_split_of_what_compresses_well_no_gain_is_expected() -> None:
+def test_after_a_split_of_what_compresses_well_smaller_batches_that_compress_as_well_are_expected() -> None:
     rig = Rig(codec=Codec.GZIP)
     for _ in range(5):
         rig.put()
     (whole,) = rig.drain()
-    assert rig.accumulator.sealing._ratios.estimate("t") < 1
+    assert whole.encoded is not None
+    size, ratio = whole.encoded.size, whole.encoded.size / whole.encoded.uncompressed_size
+    assert ratio < 1
 
     rig.accumulator.outcomes.split(whole, 0.0)
 
-    assert rig.accumulator.sealing._ratios.estimate("t") == 1
+    assert rig.accumulator.sealing._ratios.estimate("t") == ratio
+    assert rig.accumulator.sealing.limits.limit("t") == size // 2
 
 
 def test_the_parts_of_a_split_expire_when_the_whole_would_have(rig: Rig) -> None:

@@ -74,6 +74,8 @@ class Outcomes:
         size = batch.size
         if size > topic.largest_batch:
             topic.largest_batch = size
+        if self._sealing.limits:
+            self._sealing.limits.accepted(batch.partition.topic, size)
         if batch.whole_in_doubt and self._sequences.idempotent:
             self._resolve_split_siblings(batch)
         if batch.given_up:
@@ -118,8 +120,9 @@ class Outcomes:
         """The broker found the batch too large: put smaller ones in its place (KIP-126, KAFKA-19479)."""
         assert batch.encoded is not None
         queue = self._queues.by_partition[batch.partition]
-        parts = divided_by_size(batch, batch.encoded.uncompressed_size // 2)
         self._sealing.refused(batch)
+        half = batch.encoded.uncompressed_size // 2
+        parts = divided_by_size(batch, min(half, self._sealing.limit(batch.partition.topic)))
         self._metrics.batch_split_total += 1
         self._sequences.split(batch, parts)
         queue.remove_from_flight(batch)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from aioproducer.accumulator.queues import Queues
 from aioproducer.accumulator.settings import AccumulatorSettings
+from aioproducer.core.batch_limits import BatchLimits
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.compression_ratio import CompressionRatios
 from aioproducer.hot import Lane
@@ -27,6 +28,7 @@ class Sealing:
         self._metrics = metrics
         self._compresses = settings.codec is not Codec.NONE
         self._ratios = CompressionRatios()
+        self.limits = BatchLimits(settings.batch_size)
         #: The batches that `take_to_seal` hands out next.
         self.to_seal: list[ProducerBatch] = []
 
@@ -34,7 +36,7 @@ class Sealing:
 
     def limit(self, topic: str) -> int:
         """Up to how many bytes before compression a batch of the topic is filled."""
-        limit = self._settings.batch_size
+        limit = self.limits.limit(topic) if self.limits else self._settings.batch_size
         if not self._compresses:
             return limit
         return min(self._ratios.uncompressed_limit(topic, limit), max(limit, self._settings.max_request_size))
@@ -45,8 +47,9 @@ class Sealing:
             self._lanes[topic].sticky.ratio = self._ratios.on_the_wire(topic)
 
     def refused(self, batch: ProducerBatch) -> None:
-        """The broker found the batch too large: expect no better ratio of its topic than this."""
+        """The broker found the batch too large: make those of its topic smaller, and expect no better ratio than this."""
         assert batch.encoded is not None
+        self.limits.refused(batch.partition.topic, batch.encoded.size)
         if self._compresses:
             self._ratios.reset(batch.partition.topic, batch.encoded.size / batch.encoded.uncompressed_size)
             self.expect(batch.partition.topic)
@@ -54,6 +57,7 @@ class Sealing:
     def forget(self, topic: str) -> None:
         """Drop what is known of a topic."""
         self._ratios.forget(topic)
+        self.limits.forget(topic)
 
     # -- the bytes ----------------------------------------------------------------------------------------------------
 

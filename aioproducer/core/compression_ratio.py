@@ -40,8 +40,12 @@ class CompressionRatios:
             self._ratios[topic] = max(current - _IMPROVING_STEP, ratio)
 
     def reset(self, topic: str, ratio: float) -> None:
-        """Expect no better than this from now on: the broker refused a batch as too large."""
-        self._ratios[topic] = max(1.0, ratio)
+        """Expect this from now on, as the batch had that the broker refused as too large.
+
+        Java expects 1.0 at least, as it does not learn the topic's limit; here `BatchLimits` do, and batches that compress
+        well would become too small.
+        """
+        self._ratios[topic] = ratio
 
     def forget(self, topic: str) -> None:
         """Begin anew with the topic, if it ever comes again."""

@@ -64,5 +64,5 @@ def test_the_estimate_of_compression_falls_slowly_and_rises_at_once() -> None:
     ratios.observe("t", 0.91)
     assert ratios.estimate("t") == pytest.approx(0.95)
     ratios.reset("t", 0.3)
-    assert ratios.estimate("t") == 1.0
+    assert ratios.estimate("t") == 0.3
     assert ratios.estimate("other") == 1.0

@@ -261,3 +261,17 @@ def leave_alone(world: World) -> None:
 @a_few_and_many(begin=4000)
 async def test_a_split_in_a_random_schedule_keeps_everything_exact(seed: int) -> None:
     await run_schedule(seed, [*ANY, leave_alone, *[shrink_limits] * 6], batch_size=4000, size_of_first=900)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+async def test_the_limit_of_a_topic_is_learned(codec: str) -> None:
+    """Without that each batch of default size was refused and split again: hundreds of refusals for as many batches."""
+    with limited(3000) as broker:
+        async with audited(broker, **OPTIONS | {"batch_size": 16_384}, compression_type=codec) as audit:
+            for _ in range(30):
+                await fill(audit, 100)
+                await audit.all_outcomes()
+            splits = audit.metric("batch-split-total")
+
+        assert audit.acknowledged == 3000
+        assert splits < 25

@@ -1,0 +1,97 @@
+"""How a topic's limit is learned from what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.core.batch_limits import BatchLimits
+
+
+def fill(limits: BatchLimits, allowed: int, batches: int) -> int:
+    """Send full batches to a topic that allows so many bytes; returns how many were refused."""
+    refused = 0
+    for _ in range(batches):
+        size = limits.limit("orders")
+        if size > allowed:
+            refused += 1
+            limits.refused("orders", size)
+        else:
+            limits.accepted("orders", size)
+    return refused
+
+
+def test_nothing_is_known_of_a_topic_that_refuses_nothing() -> None:
+    limits = BatchLimits(16_384)
+
+    limits.accepted("orders", 16_384)
+
+    assert not limits
+    assert limits.limit("orders") == 16_384
+
+
+@pytest.mark.parametrize("allowed", [100, 3000, 9000, 16_000])
+def test_a_few_refusals_lead_to_a_size_that_fits(allowed: int) -> None:
+    limits = BatchLimits(16_384)
+
+    assert fill(limits, allowed, 10) <= 8
+    assert limits.limit("orders") <= allowed
+    assert fill(limits, allowed, 200) <= 2
+    assert limits.limit("others") == 16_384
+
+
+def test_the_size_creeps_up_to_what_is_allowed_and_is_seldom_refused_there() -> None:
+    limits = BatchLimits(16_384)
+    fill(limits, 3000, 200)
+
+    assert 2900 <= limits.limit("orders") <= 3000
+    assert fill(limits, 3000, 10_000) <= 40
+
+
+def test_a_limit_that_was_raised_is_noticed() -> None:
+    limits = BatchLimits(16_384)
+    fill(limits, 3000, 200)
+
+    fill(limits, 10_000, 2500)
+    assert limits.limit("orders") > 9000
+
+    fill(limits, 1 << 20, 3000)
+    assert limits.limit("orders") == 16_384
+    assert not limits
+
+
+def test_a_limit_that_was_lowered_is_noticed() -> None:
+    limits = BatchLimits(16_384)
+    fill(limits, 10_000, 300)
+
+    assert fill(limits, 1000, 10) <= 5
+    assert limits.limit("orders") <= 1000
+
+
+def test_batches_that_were_filled_before_lower_the_limit_no_further() -> None:
+    limits = BatchLimits(16_384)
+    fill(limits, 3000, 10)
+    learned = limits.limit("orders")
+
+    for _ in range(50):
+        limits.refused("orders", 16_384)
+
+    assert limits.limit("orders") == learned
+
+
+def test_small_batches_say_nothing() -> None:
+    limits = BatchLimits(16_384)
+    limits.refused("orders", 16_384)
+
+    for _ in range(2000):
+        limits.accepted("orders", 100)
+
+    assert limits.limit("orders") == 8192
+
+
+def test_a_topic_is_forgotten() -> None:
+    limits = BatchLimits(16_384)
+    limits.refused("orders", 16_384)
+
+    limits.forget("orders")
+
+    assert limits.limit("orders") == 16_384
