@@ -14,7 +14,8 @@ from contextlib import suppress
 
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.transactions.answers import CoordinatorAnswer
-from aioproducer.core.transactions.manager import FIRST_PARTITIONS_BACKOFF, RequestPause, TransactionManager
+from aioproducer.core.transactions.manager import TransactionManager
+from aioproducer.core.transactions.pauses import FIRST_PARTITIONS_BACKOFF, RequestPause
 from aioproducer.core.transactions.queries import markers_written
 from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
 from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
