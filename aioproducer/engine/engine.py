@@ -115,20 +115,7 @@ class Engine(Lifetime):
         self.client = NetworkClient(config, client_id=client_id, random=random, on_ready=self._look_again)
         self.pool = BufferPool(config.buffer_memory, self._under_pressure)
         self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign)
-        self.accumulator = RecordAccumulator(
-            _settings(config, codec),
-            self.client.metadata,
-            self.pool,
-            self.sequences,
-            metrics,
-            self.unobserved,
-            wake_sender=self._wake,
-            random=random.random,
-            on_late=self.unobserved.acknowledged_late,
-            is_waited_for=lambda topic: self.client.topic(topic) is None,
-            transaction=self.transactions,
-            shape=() if attachment is None else shape_of(attachment.writer),
-        )
+        self.accumulator = self._make_accumulator(codec, random, attachment)
         self.shared = None if self.transactions is None else self._make_shared(random)
         self.sender = Sender(
             config,
@@ -146,6 +133,22 @@ class Engine(Lifetime):
             self.coordinator = self._make_coordinator(self.transactions, random, attachment)
         if attachment is not None:
             self.sequences.set_producer_id(attachment.handle.producer_id, attachment.handle.producer_epoch)
+
+    def _make_accumulator(self, codec: Codec, random: Random, attachment: Attachment | None) -> RecordAccumulator:
+        return RecordAccumulator(
+            _settings(self.config, codec),
+            self.client.metadata,
+            self.pool,
+            self.sequences,
+            self.metrics,
+            self.unobserved,
+            wake_sender=self._wake,
+            random=random.random,
+            on_late=self.unobserved.acknowledged_late,
+            is_waited_for=lambda topic: self.client.topic(topic) is None,
+            transaction=self.transactions,
+            shape=() if attachment is None else shape_of(attachment.writer),
+        )
 
     def _make_shared(self, random: Random) -> SharedAcknowledgements:
         return SharedAcknowledgements(
