@@ -35,7 +35,7 @@ from aioproducer.lifetime import Lifetime, Refusals
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
-from aioproducer.transactions.carrier import Coordinator
+from aioproducer.transactions.carrier import RequestCarrier
 from aioproducer.transactions.link import TransactionLink
 from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
@@ -128,9 +128,9 @@ class Engine(Lifetime):
             transactions=self.transactions,
             shared=self.shared,
         )
-        self.coordinator: Coordinator | None = None
+        self.carrier: RequestCarrier | None = None
         if self.transactions is not None:
-            self.coordinator = self._make_coordinator(self.transactions, random, attachment)
+            self.carrier = self._make_carrier(self.transactions, random, attachment)
         if attachment is not None:
             self.sequences.set_producer_id(attachment.handle.producer_id, attachment.handle.producer_epoch)
 
@@ -178,12 +178,12 @@ class Engine(Lifetime):
             enable_2pc=config.transaction_two_phase_commit_enable,
         )
 
-    def _make_coordinator(
+    def _make_carrier(
         self, transactions: TransactionLink, random: Random, attachment: Attachment | None
-    ) -> Coordinator:
+    ) -> RequestCarrier:
         config = self.config
         manager = self._make_manager(transactions, attachment)
-        coordinator = Coordinator(
+        carrier = RequestCarrier(
             manager,
             self.client,
             retry_backoff(config),
@@ -198,10 +198,10 @@ class Engine(Lifetime):
             manager,
             self.accumulator,
             self.sequences,
-            wake_coordinator=coordinator.wake,
+            wake_carrier=carrier.wake,
             refusal=self.client.refusal,
         )
-        return coordinator
+        return carrier
 
     def _read_transaction_version(self) -> int:
         if self.client.connected_nodes():  # else nobody says anything, as after a pause: that is no other version
@@ -221,8 +221,8 @@ class Engine(Lifetime):
                 self._tasks = tasks
                 tasks.start_soon(_endless, self.client.run, name="aioproducer client")
                 tasks.start_soon(_endless, self.sender.run, name="aioproducer sender")
-                if self.coordinator is not None:
-                    tasks.start_soon(_endless, self.coordinator.run, name="aioproducer coordinator")
+                if self.carrier is not None:
+                    tasks.start_soon(_endless, self.carrier.run, name="aioproducer carrier")
         except asyncio.CancelledError as error:
             cause = error
             raise

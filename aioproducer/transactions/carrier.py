@@ -21,7 +21,7 @@ from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
 from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient
 
-__all__ = ["Coordinator"]
+__all__ = ["RequestCarrier"]
 
 logger = logging.getLogger("aioproducer")
 
@@ -34,7 +34,7 @@ _REACH_S = 1.0
 _BROKERS_PAUSE_S = 0.020
 
 
-class Coordinator:
+class RequestCarrier:
     """Carries the requests of one `TransactionManager`.
 
     ``has_unsettled`` says whether any batch is still here or on its way; the end of a transaction waits for that.

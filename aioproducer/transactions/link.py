@@ -56,7 +56,7 @@ class TransactionLink:
 
     # from `bind` on
     manager: TransactionManager
-    _wake_coordinator: Callable[[], object]
+    _wake_carrier: Callable[[], object]
     _refusal: Refusal
     _accumulator: RecordAccumulator
     _sequences: Sequences
@@ -83,13 +83,13 @@ class TransactionLink:
         accumulator: RecordAccumulator,
         sequences: Sequences,
         *,
-        wake_coordinator: Callable[[], object],
+        wake_carrier: Callable[[], object],
         refusal: Refusal,
     ) -> None:
-        """Work for these from now on; ``wake_coordinator`` is called whenever it may have to be asked something."""
+        """Work for these from now on; ``wake_carrier`` is called whenever there may be something to ask."""
         self._refusal = refusal
         self.manager, self._accumulator, self._sequences = manager, accumulator, sequences
-        self._wake_coordinator = wake_coordinator
+        self._wake_carrier = wake_carrier
 
     # -- for the producer ---------------------------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class TransactionLink:
         """Take the partition of a record into the transaction. Raises where there is none that could take it."""
         self.manager.add_partition(partition)
         if self._held is not None:
-            self._wake_coordinator()
+            self._wake_carrier()
 
     def batch_failed(self, cause: KafkaError) -> None:
         """A batch was given up: what it was part of cannot be committed."""
@@ -324,7 +324,7 @@ class TransactionLink:
 
     def wake(self) -> None:
         """There may be something to ask the coordinator."""
-        self._wake_coordinator()
+        self._wake_carrier()
 
     def partitions_added(self, partitions: Collection[TopicPartition]) -> None:
         """Batches for these may be drained now."""
