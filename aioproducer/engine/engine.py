@@ -57,7 +57,7 @@ _UNORDERED_IN_FLIGHT = 2**31
 
 
 class Attachment(NamedTuple):
-    """The transaction of somebody else that a producer writes into, and the number that tells it from other writers."""
+    """A transaction begun by another process that a producer writes into, and the number that identifies this writer."""
 
     handle: TransactionHandle
     writer: int

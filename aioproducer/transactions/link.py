@@ -119,14 +119,14 @@ class TransactionLink:
         """Commit when everything has arrived; nothing lingers meanwhile. Raises where the state does not allow it."""
         operation = self.manager.commit()
         self._on_shut()
-        self._hurry(operation)
+        self._flush_while(operation)
         return operation
 
     def prepare(self) -> Operation:
         """Take no more, and be prepared when everything has arrived (KIP-939). Raises where the state does not allow it."""
         operation = self.manager.prepare()
         self._on_shut()
-        self._hurry(operation)
+        self._flush_while(operation)
         return operation
 
     def abort(self) -> Operation:
@@ -193,7 +193,7 @@ class TransactionLink:
         return self.manager.last_error
 
     def close(self, error: KafkaError) -> None:
-        """End everything now; whoever waits is told this error. A commit that nobody can tell the outcome of is logged."""
+        """End everything now; every waiter fails with this error. A commit whose outcome is unknown is logged."""
         self._let_go()
         was_over = self.fatal_error is not None
         self.manager.close(error)
@@ -255,7 +255,7 @@ class TransactionLink:
             is_commit = operation is manager.pending and manager.state is State.COMMITTING
             call.fail(_goes_on(operation, cause, is_commit=is_commit))
 
-    def _hurry(self, operation: Operation) -> None:
+    def _flush_while(self, operation: Operation) -> None:
         accumulator = self._accumulator
         waiter = accumulator.begin_flush(lambda: None, self._loop.time())
         operation.when_done(lambda: accumulator.end_flush(waiter))

@@ -360,7 +360,7 @@ class TransactionManager:
         self._outcomes.do(Action.BUMP_EPOCH, what, error)
 
     def close(self, error: KafkaError) -> None:
-        """End everything now; whoever waits is told this error, or that the outcome of a commit is unknown."""
+        """End everything now; every waiter fails with this error, or with `CommitUnknown`."""
         self._outcomes.fatal(error)
 
     # -- for who carries the requests -----------------------------------------------------------------------------------
