@@ -84,7 +84,7 @@ def check_plain_hook(name: str, hook: object, call: str) -> None:
 
 
 def is_async(function: object) -> bool:
-    """Whether calling it would make a coroutine, as far as that can be told before."""
+    """Whether calling it would return a coroutine, as far as can be determined without calling it."""
     if inspect.iscoroutinefunction(function):
         return True
     return callable(function) and inspect.iscoroutinefunction(type(function).__call__)

@@ -1,4 +1,4 @@
-"""Why a batch was given up: told once for all of its records, and as an exception to each of them that asks."""
+"""Why a batch was given up: shared by all of its records, and an exception of its own for each that asks."""
 
 from __future__ import annotations
 

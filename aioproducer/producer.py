@@ -238,7 +238,7 @@ class Producer(FastPath):
             raise self.transaction_error
 
     async def ready(self, timeout: float | None = None) -> None:
-        """Wait until a broker is connected and has told the cluster's metadata.
+        """Wait until a broker is connected and has answered a metadata request.
 
         ``timeout`` is in seconds; None means ``max_block_ms``. Raises `KafkaTimeoutError`, with the last connection's
         error as its cause, and `AuthenticationError` at once. Cancellation: nothing is undone, the producer goes on.

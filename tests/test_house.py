@@ -50,6 +50,61 @@ def test_every_module_imports_only_from_lower_layers() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+#: One job a class, one thought a function.
+MOST_LINES_OF_A_CLASS = 450
+MOST_LINES_OF_A_FUNCTION = 60
+#: What may be longer, by its path from the package, or by its folder; and why.
+LONG_FOR_A_REASON = {
+    "producer.py:Producer": "the public API, with the documentation of every call",
+    "sync.py:SyncProducer": "the same API once more, for threads",
+    "hot": "the fast path: each function of its own would cost a call for every record",
+}
+
+
+def too_long(source: str) -> list[tuple[str, int]]:
+    """The classes and functions in this source that have too many lines, and how many."""
+    long: list[tuple[str, int]] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            most = MOST_LINES_OF_A_CLASS
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            most = MOST_LINES_OF_A_FUNCTION
+        else:
+            continue
+        assert node.end_lineno is not None
+        lines = node.end_lineno - node.lineno + 1
+        if lines > most:
+            long.append((node.name, lines))
+    return long
+
+
+def test_no_class_and_no_function_is_too_long() -> None:
+    package = ROOT / "aioproducer"
+    found = {
+        f"{path.relative_to(package).as_posix()}:{name}": lines
+        for path in package.rglob("*.py")
+        if path.relative_to(package).parts[0] not in LONG_FOR_A_REASON
+        for name, lines in too_long(path.read_text())
+    }
+    assert {where: lines for where, lines in found.items() if where not in LONG_FOR_A_REASON} == {}
+
+
+@pytest.mark.parametrize(
+    ("head", "most"),
+    [
+        ("class It:", MOST_LINES_OF_A_CLASS),
+        ("def it():", MOST_LINES_OF_A_FUNCTION),
+        ("async def it():", MOST_LINES_OF_A_FUNCTION),
+    ],
+)
+def test_one_line_more_is_too_long(head: str, most: int) -> None:
+    def of_lines(lines: int) -> str:
+        return "\n".join([head, *["    pass"] * (lines - 1)])
+
+    assert too_long(of_lines(most)) == []
+    assert [lines for _, lines in too_long(of_lines(most + 1))] == [most + 1]
+
+
 def test_every_public_name_exists_and_says_what_it_is() -> None:
     assert set(aioproducer.__all__) == {*aioproducer._HOME, "__version__"}
     for name in aioproducer.__all__:

@@ -216,7 +216,7 @@ class Choice(Kind):
     optional: bool = False
 
     def convert(self, name: str, value: object) -> str:
-        # Kafka matches most of these without regard to case; so the caller's spelling is mended, not refused.
+        # Kafka matches most of these without regard to case; so the caller's spelling is corrected.
         for choice in self.choices:
             if isinstance(value, str) and value.strip().lower() == choice.lower():
                 return choice

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Final
 
-from aioproducer import BrokerConnectionError, BrokerError, ConfigError, Producer, ProducerConfig
+from aioproducer import ConfigError, Producer, ProducerConfig
 from aioproducer.cli.arguments import add_option_argument, positive
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import loop_factory, require
@@ -19,6 +19,7 @@ from aioproducer.cli.opinion import partitions_of
 from aioproducer.cli.readback import ReadBackFailed, read_back
 from aioproducer.cli.sending import NoBroker, Pace, SendReport, send_all
 from aioproducer.cli.summary import Setting, Summary
+from aioproducer.cli.topics import BrokersUnreachable, TopicRefused, create_topic, delete_topic
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 from aioproducer.cli.verdict import Content, Place, Verdict, judge
 
@@ -142,8 +143,6 @@ def _homes_of_keys(
     out: Console, bootstrap_servers: str, topic: str, partitions: int, records: Sequence[Content]
 ) -> Mapping[bytes, int]:
     """Where another client puts each key, in a topic that is made for that and deleted again."""
-    from aioproducer.testing.kafka import Kafka
-
     keys = {record.key for record in records if record.key is not None}
     out.say(
         f"Asking confluent-kafka's producer to which of {partitions} partitions each of {len(keys):,} keys belongs."
@@ -153,8 +152,8 @@ def _homes_of_keys(
     try:
         return partitions_of(keys, bootstrap_servers, topic)
     finally:
-        with suppress(BrokerConnectionError, BrokerError, TimeoutError):  # it may not be allowed, and does no harm
-            Kafka(bootstrap_servers).delete_topic(topic)
+        with suppress(BrokersUnreachable, TopicRefused):  # it may not be allowed, and does no harm
+            delete_topic(bootstrap_servers, topic)
 
 
 def _note(pace: Pace) -> str:
@@ -205,19 +204,17 @@ def _kafka(version: str, out: Console) -> Generator[tuple[str, str], None, None]
 
 
 def _create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    from aioproducer.testing.kafka import Kafka
-
     try:
-        Kafka(bootstrap_servers).create_topic(topic, partitions, replication_factor=-1, config=_TOPIC_CONFIG)
-    except BrokerConnectionError as error:
+        create_topic(bootstrap_servers, topic, partitions, _TOPIC_CONFIG)
+    except BrokersUnreachable as error:
         raise Trouble(
-            f"No broker answers at {bootstrap_servers}: {error} Start Kafka there, or leave out --bootstrap-servers for "
+            f"No broker answers at {bootstrap_servers}: {error}. Start Kafka there, or leave out --bootstrap-servers for "
             "the embedded fake broker, or use --kafka for a real one."
         ) from error
-    except BrokerError as error:
-        raise Trouble(f"The broker does not make the topic {topic!r}: {error}") from error
+    except TopicRefused as error:
+        raise Trouble(f"The broker does not create the topic {topic!r}: {error}") from error
     except TimeoutError as error:
-        raise Trouble(f"The topic {topic!r} was made, and is not ready: {error}") from error
+        raise Trouble(f"The topic {topic!r} was created, and is not ready: {error}") from error
 
 
 def _config(bootstrap_servers: str, options: argparse.Namespace) -> ProducerConfig:

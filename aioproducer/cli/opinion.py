@@ -27,7 +27,7 @@ def partitions_of(
     homes: dict[bytes, int] = {}
     errors: list[KafkaError] = []
 
-    def told(error: KafkaError | None, message: Message) -> None:
+    def delivered(error: KafkaError | None, message: Message) -> None:
         key, partition = message.key(), message.partition()
         if error is not None or not isinstance(key, bytes) or partition is None:
             errors.extend([error] if error is not None else [])
@@ -44,7 +44,7 @@ def partitions_of(
         }
     )
     for key in keys:
-        producer.produce(topic, key=key, on_delivery=told)
+        producer.produce(topic, key=key, on_delivery=delivered)
     producer.flush(patience)
     if len(homes) != len(keys):
         why = errors[0].str() if errors else f"no acknowledgement within {patience:g} s"

@@ -1,4 +1,4 @@
-"""What ``load`` and ``audit`` are both told: files, how their rows become records, and where Spark runs."""
+"""Options shared by ``load`` and ``audit``: files, how their rows become records, and where Spark runs."""
 
 from __future__ import annotations
 

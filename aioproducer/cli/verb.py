@@ -24,7 +24,7 @@ class Trouble(Exception):
 
 
 class Verb(NamedTuple):
-    """One verb: ``configure`` adds its arguments to a parser, ``run`` does it and answers the exit code.
+    """One verb: ``configure`` adds its arguments to a parser, ``run`` does it and returns the exit code.
 
     A module of a verb imports what is slow or optional within ``run``, since every call of the command line imports it.
     """

@@ -44,7 +44,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """A partition and its leader; ``leader`` -1: there is none now, ``leader_epoch`` -1: whatever is told next is news."""
+    """A partition and its leader; ``leader`` -1: there is none now, ``leader_epoch`` -1: any later epoch is newer."""
 
     index: int
     leader: int

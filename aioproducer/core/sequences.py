@@ -1,4 +1,4 @@
-"""Numbers the batches of each partition, so that a broker can tell a repeat from news (KIP-98, KIP-360).
+"""Numbers the batches of each partition, so that brokers can detect duplicates (KIP-98, KIP-360).
 
 The rules, of which everything else follows:
 

@@ -1,4 +1,4 @@
-"""When something must have ended, whoever decides so last: a moment that can come nearer while others wait for it."""
+"""A deadline that can be moved earlier while others wait for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Deadline:
         self._limits: set[asyncio.Timeout] = set()
 
     def bring_forward(self, seconds: float) -> None:
-        """Let it be in so many seconds from now, unless it is earlier anyway; those who wait already are told."""
+        """Move it to ``seconds`` from now, unless it is earlier anyway; present waiters end then, too."""
         at = self._loop.time() + seconds
         if at >= self._at:
             return

@@ -36,7 +36,7 @@ from aioproducer.lifetime import Lifetime, Refusals
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
-from aioproducer.transactions.carrier import Coordinator
+from aioproducer.transactions.carrier import RequestCarrier
 from aioproducer.transactions.link import TransactionLink
 from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
@@ -58,7 +58,7 @@ _UNORDERED_IN_FLIGHT = 2**31
 
 
 class Attachment(NamedTuple):
-    """The transaction of somebody else that a producer writes into, and the number that tells it from other writers."""
+    """A transaction begun by another process that a producer writes into, and the number that identifies this writer."""
 
     handle: TransactionHandle
     writer: int
@@ -116,20 +116,7 @@ class Engine(Lifetime):
         self.client = NetworkClient(config, client_id=client_id, random=random, on_ready=self._look_again)
         self.pool = BufferPool(config.buffer_memory, self._under_pressure)
         self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign)
-        self.accumulator = RecordAccumulator(
-            _settings(config, codec),
-            self.client.metadata,
-            self.pool,
-            self.sequences,
-            metrics,
-            self.unobserved,
-            wake_sender=self._wake,
-            random=random.random,
-            on_late=self.unobserved.acknowledged_late,
-            is_waited_for=lambda topic: self.client.topic(topic) is None,
-            transaction=self.transactions,
-            shape=() if attachment is None else shape_of(attachment.writer),
-        )
+        self.accumulator = self._make_accumulator(codec, random, attachment)
         self.shared = None if self.transactions is None else self._make_shared(random)
         self.sender = Sender(
             config,
@@ -146,11 +133,27 @@ class Engine(Lifetime):
             config, client_id, self.accumulator, self.client, self.sender, metrics, self.transactions
         )
         self.accumulator.send_at_once = fast_path.send
-        self.coordinator: Coordinator | None = None
+        self.carrier: RequestCarrier | None = None
         if self.transactions is not None:
-            self.coordinator = self._make_coordinator(self.transactions, random, attachment)
+            self.carrier = self._make_carrier(self.transactions, random, attachment)
         if attachment is not None:
             self.sequences.set_producer_id(attachment.handle.producer_id, attachment.handle.producer_epoch)
+
+    def _make_accumulator(self, codec: Codec, random: Random, attachment: Attachment | None) -> RecordAccumulator:
+        return RecordAccumulator(
+            _settings(self.config, codec),
+            self.client.metadata,
+            self.pool,
+            self.sequences,
+            self.metrics,
+            self.unobserved,
+            wake_sender=self._wake,
+            random=random.random,
+            on_late=self.unobserved.acknowledged_late,
+            is_waited_for=lambda topic: self.client.topic(topic) is None,
+            transaction=self.transactions,
+            shape=() if attachment is None else shape_of(attachment.writer),
+        )
 
     def _make_shared(self, random: Random) -> SharedAcknowledgements:
         return SharedAcknowledgements(
@@ -180,12 +183,12 @@ class Engine(Lifetime):
             enable_2pc=config.transaction_two_phase_commit_enable,
         )
 
-    def _make_coordinator(
+    def _make_carrier(
         self, transactions: TransactionLink, random: Random, attachment: Attachment | None
-    ) -> Coordinator:
+    ) -> RequestCarrier:
         config = self.config
         manager = self._make_manager(transactions, attachment)
-        coordinator = Coordinator(
+        carrier = RequestCarrier(
             manager,
             self.client,
             retry_backoff(config),
@@ -200,10 +203,10 @@ class Engine(Lifetime):
             manager,
             self.accumulator,
             self.sequences,
-            wake_coordinator=coordinator.wake,
+            wake_carrier=carrier.wake,
             refusal=self.client.refusal,
         )
-        return coordinator
+        return carrier
 
     def _read_transaction_version(self) -> int:
         if self.client.connected_nodes():  # else nobody says anything, as after a pause: that is no other version
@@ -223,8 +226,8 @@ class Engine(Lifetime):
                 self._tasks = tasks
                 tasks.start_soon(_endless, self.client.run, name="aioproducer client")
                 tasks.start_soon(_endless, self.sender.run, name="aioproducer sender")
-                if self.coordinator is not None:
-                    tasks.start_soon(_endless, self.coordinator.run, name="aioproducer coordinator")
+                if self.carrier is not None:
+                    tasks.start_soon(_endless, self.carrier.run, name="aioproducer carrier")
         except asyncio.CancelledError as error:
             cause = error
             raise

@@ -53,7 +53,7 @@ class LoopThread:
             self._last_is_done.set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end of the thread, so many seconds after what it does last; returns whether it has come.
+        """Wait for the end of the thread, ``timeout`` seconds after its last work; returns whether it has ended.
 
         The seconds bound what others have left in the event loop: tasks that refuse to be cancelled.
         """

@@ -137,8 +137,8 @@ class ProduceAnswers:
         batch, answer, error, now = refusal
         forgotten = answer.error_code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written
         if batch.whole_in_doubt or forgotten:
-            # The broker forgot what would tell a repeat from news, or knows the batch as a part of a larger one only: under
-            # a new number a lost answer's batch would double.
+            # The broker forgot what it would detect a duplicate by, or knows the batch as a part of a larger one only: under
+            # a new number a batch whose answer was lost would be written twice.
             self._outcomes.fail(batch, error, now)
         elif self._transactions is not None:
             self._renumber_in_transaction(refusal, self._transactions)

@@ -29,7 +29,7 @@ class _Fate(NamedTuple):
     level: int
 
 
-#: While an outage lasts, each topic is told once in so many seconds.
+#: While an outage lasts, each topic is reported once in this time, in seconds.
 _PAUSE_S = 1.0
 
 

@@ -189,7 +189,7 @@ class Brokers:
         self._tasks.start_soon(self._connect, broker, scope, name=f"aioproducer connect {broker.node}")
 
     def connect_any(self, now: float) -> float:
-        """Begin to connect a broker, whichever comes first; returns when to look again (infinity: on a change)."""
+        """Begin to connect to any one broker; returns when to try again (infinity: on a change)."""
         for node_id in self._metadata.nodes:
             self.get(node_id)
         if self._is_cut_off():

@@ -262,9 +262,9 @@ class Connection(asyncio.Protocol):
         self._frames.max_frame = MAX_FRAME
 
     def extend_deadlines(self, seconds: float) -> None:
-        """Give all requests on their way so much more time: the broker said that it will be slow (KIP-219).
+        """Give all requests in flight ``seconds`` more time: the broker said that it will be slow (KIP-219).
 
-        That goes for those without an answer as well: meanwhile it does not read what they wait to be written behind.
+        That includes those that are not written yet: until then the broker does not read what is in front of them.
         """
         for waiting in chain(self._waiting, self._unwritten):
             waiting.deadline += seconds

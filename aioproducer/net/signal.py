@@ -8,7 +8,7 @@ __all__ = ["Signal"]
 
 
 class Signal:
-    """Something may have changed. Who waits looks again for themselves, and waits on if it was nothing for them."""
+    """Something may have changed. Like a condition variable: each waiter checks its own condition again."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -453,7 +453,7 @@ def _struct_class(type_: type[Any]) -> Any:
 
 
 def default_of(field: Field) -> Any:
-    """What a field is where it is not told."""
+    """The default of a field that is absent."""
     if field.factory is not None:
         return field.factory()
     if field.default is MISSING:

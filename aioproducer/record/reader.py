@@ -124,75 +124,89 @@ def _batch_size(view: memoryview, position: int) -> int | None:
     return size if size <= len(view) - position else None
 
 
+class _BatchHeader(NamedTuple):
+    """The fields in front of the records, in their order."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+
 def _read_batch(view: memoryview, max_size: int, *, compacted: bool) -> RecordBatch:
-    (
-        base_offset,
-        _,
-        leader_epoch,
-        magic,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        count,
-    ) = _HEADER.unpack_from(view)
-    if magic != 2:
-        raise CorruptRecord(f"The record batch has format version (magic) {magic}; only version 2 can be read here.")
-    if base_offset < 0:
-        raise CorruptRecord(f"The record batch has the base offset {base_offset}; offsets are not negative.")
-    actual = crc32c(view[_CRC_END:])
-    if actual != crc:
-        raise CorruptRecord(
-            f"The record batch at offset {base_offset} carries the checksum {crc:#010x}, but its bytes have "
-            f"{actual:#010x}."
-        )
-    codec_number = attributes & _CODEC_MASK
-    if attributes & _UNUSED or codec_number > Codec.ZSTD:
-        raise CorruptRecord(
-            f"The record batch at offset {base_offset} has the attributes {attributes:#06x}, of which some bits "
-            "mean nothing."
-        )
-    if not (0 <= count <= last_offset_delta + 1) if compacted else (count < 1 or last_offset_delta != count - 1):
-        raise CorruptRecord(
-            f"The record batch at offset {base_offset} claims {count} records up to offset delta {last_offset_delta}."
-        )
+    header = _read_header(view, compacted=compacted)
+    attributes = header.attributes
     timestamp_type = TimestampType.LOG_APPEND_TIME if attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
-    codec = Codec(codec_number)
+    codec = Codec(attributes & _CODEC_MASK)
     records = parse_records(
         decompress(codec, view[_HEADER.size :], max_size=max_size),
-        count,
-        base_offset=base_offset,
-        base_timestamp=base_timestamp,
-        log_append_time=max_timestamp if timestamp_type is TimestampType.LOG_APPEND_TIME else None,
-        last_delta=last_offset_delta if compacted else None,
+        header.record_count,
+        base_offset=header.base_offset,
+        base_timestamp=header.base_timestamp,
+        log_append_time=header.max_timestamp if timestamp_type is TimestampType.LOG_APPEND_TIME else None,
+        last_delta=header.last_offset_delta if compacted else None,
     )
-    latest = max((record.timestamp_ms for record in records), default=max_timestamp)
-    if latest != max_timestamp:
+    latest = max((record.timestamp_ms for record in records), default=header.max_timestamp)
+    if latest != header.max_timestamp:
         raise CorruptRecord(
-            f"The record batch at offset {base_offset} claims {max_timestamp} as its latest timestamp, but its records "
-            f"have {latest}."
+            f"The record batch at offset {header.base_offset} claims {header.max_timestamp} as its latest timestamp, but "
+            f"its records have {latest}."
         )
     return RecordBatch(
-        base_offset=base_offset,
-        partition_leader_epoch=leader_epoch,
-        crc=crc,
+        base_offset=header.base_offset,
+        partition_leader_epoch=header.leader_epoch,
+        crc=header.crc,
         codec=codec,
         timestamp_type=timestamp_type,
         is_transactional=bool(attributes & _TRANSACTIONAL),
         is_control=bool(attributes & _CONTROL),
-        last_offset_delta=last_offset_delta,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
         size=len(view),
         records=records,
     )
+
+
+def _read_header(view: memoryview, *, compacted: bool) -> _BatchHeader:
+    """The header of a batch, checked, with the checksum over what follows."""
+    header = _BatchHeader(*_HEADER.unpack_from(view))
+    base_offset, attributes, count = header.base_offset, header.attributes, header.record_count
+    if header.magic != 2:
+        raise CorruptRecord(
+            f"The record batch has format version (magic) {header.magic}; only version 2 can be read here."
+        )
+    if base_offset < 0:
+        raise CorruptRecord(f"The record batch has the base offset {base_offset}; offsets are not negative.")
+    actual = crc32c(view[_CRC_END:])
+    if actual != header.crc:
+        raise CorruptRecord(
+            f"The record batch at offset {base_offset} carries the checksum {header.crc:#010x}, but its bytes have "
+            f"{actual:#010x}."
+        )
+    if attributes & _UNUSED or attributes & _CODEC_MASK > Codec.ZSTD:
+        raise CorruptRecord(
+            f"The record batch at offset {base_offset} has the attributes {attributes:#06x}, of which some bits "
+            "mean nothing."
+        )
+    last_delta = header.last_offset_delta
+    if not (0 <= count <= last_delta + 1) if compacted else (count < 1 or last_delta != count - 1):
+        raise CorruptRecord(
+            f"The record batch at offset {base_offset} claims {count} records up to offset delta {last_delta}."
+        )
+    return header
 
 
 def parse_records(

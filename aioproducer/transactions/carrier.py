@@ -14,32 +14,33 @@ from contextlib import suppress
 
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.transactions.answers import CoordinatorAnswer
-from aioproducer.core.transactions.manager import FIRST_PARTITIONS_BACKOFF, RequestPause, TransactionManager
+from aioproducer.core.transactions.manager import TransactionManager
+from aioproducer.core.transactions.pauses import FIRST_PARTITIONS_BACKOFF, RequestPause
 from aioproducer.core.transactions.queries import markers_written
 from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
 from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient
 
-__all__ = ["Coordinator"]
+__all__ = ["RequestCarrier"]
 
 logger = logging.getLogger("aioproducer")
 
 #: How long the broker that is believed to be the coordinator is waited for, in seconds, before it is asked again who that
-#: is. Connecting it goes on meanwhile, so one that is only slow is reached all the same.
+#: is. Connecting goes on in the background, so one that is only slow is still reached.
 _REACH_S = 1.0
 
 #: What comes before the markers of the last transaction of version 2 are written is not refused, as in version 1: the broker
-#: tries again for itself, after so many seconds (``add.partitions.to.txn.retry.backoff.ms``). No longer is it held back.
+#: tries again by itself, after this time in seconds (``add.partitions.to.txn.retry.backoff.ms``). It is held back no longer.
 _BROKERS_PAUSE_S = 0.020
 
 
-class Coordinator:
+class RequestCarrier:
     """Carries the requests of one `TransactionManager`.
 
-    ``has_unsettled`` says whether any batch is still here or on its way; the end of a transaction waits for that.
+    ``has_unsettled`` says whether any batch is still here or in flight; the end of a transaction waits for that.
 
     ``refused`` is called with the error when a broker refuses the credentials, and with who that was (None: all of them);
-    nothing is on its way then, and what was to be asked is asked again later, unless ``refused`` raises.
+    nothing is in flight then, and what was to be asked is asked again later, unless ``refused`` raises.
 
     After the end of a transaction of version 2 ``hold`` is called with some seconds: so long at most nothing may be added to
     the next one. As soon as that one has something to add, the coordinator is asked until the markers of the last one are

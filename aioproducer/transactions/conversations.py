@@ -33,7 +33,7 @@ from aioproducer.errors import (
 from aioproducer.lifetime import Lifetime, Refusals
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.transactions.carrier import Coordinator
+from aioproducer.transactions.carrier import RequestCarrier
 from aioproducer.types import TopicPartition
 
 __all__ = ["Attempt", "Coordination"]
@@ -176,7 +176,7 @@ class Coordination(Lifetime):
         Raises `AuthenticationError` where brokers refuse the credentials.
         Cancellation: an answer under way is awaited by nobody.
         """
-        coordinator = Coordinator(
+        carrier = RequestCarrier(
             manager,
             self._client,
             self._backoff,
@@ -186,7 +186,7 @@ class Coordination(Lifetime):
             refused=_raise,
         )
         try:
-            await coordinator.catch_up()
+            await carrier.catch_up()
         finally:
             attempt.error = manager.refusal if manager.attempts else None
             self._forget_the_oldest()

@@ -56,7 +56,7 @@ class TransactionLink:
 
     # from `bind` on
     manager: TransactionManager
-    _wake_coordinator: Callable[[], object]
+    _wake_carrier: Callable[[], object]
     _refusal: Refusal
     _accumulator: RecordAccumulator
     _sequences: Sequences
@@ -83,13 +83,13 @@ class TransactionLink:
         accumulator: RecordAccumulator,
         sequences: Sequences,
         *,
-        wake_coordinator: Callable[[], object],
+        wake_carrier: Callable[[], object],
         refusal: Refusal,
     ) -> None:
-        """Work for these from now on; ``wake_coordinator`` is called whenever it may have to be asked something."""
+        """Work for these from now on; ``wake_carrier`` is called whenever there may be something to ask."""
         self._refusal = refusal
         self.manager, self._accumulator, self._sequences = manager, accumulator, sequences
-        self._wake_coordinator = wake_coordinator
+        self._wake_carrier = wake_carrier
 
     # -- for the producer ---------------------------------------------------------------------------------------------
 
@@ -119,14 +119,14 @@ class TransactionLink:
         """Commit when everything has arrived; nothing lingers meanwhile. Raises where the state does not allow it."""
         operation = self.manager.commit()
         self._on_shut()
-        self._hurry(operation)
+        self._flush_while(operation)
         return operation
 
     def prepare(self) -> Operation:
         """Take no more, and be prepared when everything has arrived (KIP-939). Raises where the state does not allow it."""
         operation = self.manager.prepare()
         self._on_shut()
-        self._hurry(operation)
+        self._flush_while(operation)
         return operation
 
     def abort(self) -> Operation:
@@ -193,7 +193,7 @@ class TransactionLink:
         return self.manager.last_error
 
     def close(self, error: KafkaError) -> None:
-        """End everything now; whoever waits is told this error. A commit that nobody can tell the outcome of is logged."""
+        """End everything now; every waiter fails with this error. A commit whose outcome is unknown is logged."""
         self._let_go()
         was_over = self.fatal_error is not None
         self.manager.close(error)
@@ -255,7 +255,7 @@ class TransactionLink:
             is_commit = operation is manager.pending and manager.state is State.COMMITTING
             call.fail(_goes_on(operation, cause, is_commit=is_commit))
 
-    def _hurry(self, operation: Operation) -> None:
+    def _flush_while(self, operation: Operation) -> None:
         accumulator = self._accumulator
         waiter = accumulator.begin_flush(lambda: None, self._loop.time())
         operation.when_done(lambda: accumulator.end_flush(waiter))
@@ -266,7 +266,7 @@ class TransactionLink:
         """Take the partition of a record into the transaction. Raises where there is none that could take it."""
         self.manager.add_partition(partition)
         if self._held is not None:
-            self._wake_coordinator()
+            self._wake_carrier()
 
     def batch_failed(self, cause: KafkaError) -> None:
         """A batch was given up: what it was part of cannot be committed."""
@@ -324,7 +324,7 @@ class TransactionLink:
 
     def wake(self) -> None:
         """There may be something to ask the coordinator."""
-        self._wake_coordinator()
+        self._wake_carrier()
 
     def partitions_added(self, partitions: Collection[TopicPartition]) -> None:
         """Batches for these may be drained now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Collection, Generator, Mapping
@@ -151,6 +152,18 @@ def test_a_topic_that_exists_is_left_alone(broker: FakeBroker, capsys: pytest.Ca
 
     assert "TOPIC_ALREADY_EXISTS" in capsys.readouterr().err
     assert broker.records("flights") == []
+
+
+def test_a_cluster_that_is_not_there_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+
+    assert main(["demo", "--bootstrap-servers", f"127.0.0.1:{port}", "--records", "10"]) == 2
+
+    error = capsys.readouterr().err
+    assert f"No broker answers at 127.0.0.1:{port}" in error
+    assert "Connection refused" in error
+    assert "--kafka" in error
 
 
 def test_lost_answers_cost_retries_and_no_record(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:

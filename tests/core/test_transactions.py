@@ -9,7 +9,8 @@ import pytest
 
 from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.identities import CoordinatorType
-from aioproducer.core.transactions.manager import RequestPause, TransactionManager
+from aioproducer.core.transactions.manager import TransactionManager
+from aioproducer.core.transactions.pauses import RequestPause
 from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
 from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
 from aioproducer.core.transactions.states import State

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from aioproducer.core.transactions.errors import Action, action_for, action_for_batch, decisive_code, may_be_done
-from aioproducer.core.transactions.manager import RequestPause, TransactionManager
+from aioproducer.core.transactions.manager import TransactionManager
+from aioproducer.core.transactions.pauses import RequestPause
 from aioproducer.core.transactions.requests import Rpc
 from aioproducer.core.transactions.states import TRANSITIONS, State
 from aioproducer.errors import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from aioproducer.spark.session.progress import told
+from aioproducer.spark.session.progress import reporting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ def test_tasks_are_counted_while_they_run_and_all_of_it_is_told_in_the_end() -> 
         seen.append((done, of))
         told_of.release()
 
-    with told(session(tracker), progress):
+    with reporting(session(tracker), progress):
         assert told_of.acquire(timeout=30)
 
     assert seen[0] == (1, 4)
@@ -64,7 +64,7 @@ def test_where_spark_has_died_it_ends_quietly_and_what_the_job_raised_is_what_co
     tracker.error = ConnectionRefusedError(111, "Connection refused")
 
     def load() -> None:
-        with told(session(tracker), lambda *what: seen.append(what)):
+        with reporting(session(tracker), lambda *what: seen.append(what)):
             assert tracker.asked.acquire(timeout=30)
             raise KeyError("of the job")
 

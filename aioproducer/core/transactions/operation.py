@@ -34,7 +34,7 @@ class Operation:
             self._callbacks.append(callback)
 
     def acknowledge(self) -> None:
-        """The outcome was told to the user, who may now do something else."""
+        """The caller has seen the outcome, and may now do something else."""
         self.is_acknowledged = True
 
     def finish(self, error: KafkaError | None = None) -> None:

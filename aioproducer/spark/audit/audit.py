@@ -24,7 +24,7 @@ from aioproducer.spark.audit.reading import read_digests
 from aioproducer.spark.audit.verdict import AuditVerdict, Run, Sample, add_up
 from aioproducer.spark.files.files import FileFormat
 from aioproducer.spark.session.errors import cause_of
-from aioproducer.spark.session.progress import Progress, told
+from aioproducer.spark.session.progress import Progress, reporting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +99,7 @@ def _judge(spark: SparkSession, plan: AuditPlan, facts: DataFrame, buckets: int,
     judge: Any = partial(_judge_bucket, by_order=plan.order != NO_ORDER, first=plan.first, records=plan.records)
     bucketed: Any = facts.repartition(buckets, "bucket")
     found: DataFrame = bucketed.mapInArrow(judge, schema)
-    with told(spark, progress):
+    with reporting(spark, progress):
         try:
             rows: list[Any] = found.collect()
         except Exception as error:  # Spark's, with a Java stack trace around what our own code has said

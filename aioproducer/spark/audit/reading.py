@@ -1,4 +1,4 @@
-"""Has the topic read by whom the plan names, as digests: what the judge is told of each record."""
+"""Reads the topic with the reader that the plan selects, as one digest per record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds an Avro schema that was given against the columns that are to be written with it, before any task starts."""
+"""Checks a given Avro schema against the columns that are to be written with it, before any task starts."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class SchemaRegistry:
         except HTTPError as error:
             kind = _Away if error.code >= _ILL else SchemaRegistryError
             with error:
-                raise kind(self._why(error, subject, *_told(error))) from error
+                raise kind(self._why(error, subject, *_said_by(error))) from error
         except (UnicodeError, InvalidURL) as error:
             raise SchemaRegistryError(
                 f"The schema registry at {self.url} cannot be reached: that is no address, or characters of it have to be "
@@ -174,7 +174,7 @@ _MEANINGS: Final[Mapping[int, str]] = {
 }
 
 
-def _told(error: HTTPError) -> tuple[object, str]:
+def _said_by(error: HTTPError) -> tuple[object, str]:
     """The registry's own code (None: it gave none), and what it said, of its own or as HTTP does."""
     code: object = None
     said = str(error.reason)

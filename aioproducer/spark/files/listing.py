@@ -125,8 +125,8 @@ def partition_base(files: Iterable[FoundFile]) -> str | None:
     if len(found) > 1:
         one, other, *_ = sorted(found, reverse=True)  # what has none is last
         raise FilesRefused(
-            f"Directories named column=value become columns, and {found[one]} has {_told(one)}, but {found[other]} has "
-            f"{_told(other)}. Load them one after the other."
+            f"Directories named column=value become columns, and {found[one]} has {_describe(one)}, but {found[other]} has "
+            f"{_describe(other)}. Load them one after the other."
         )
     base, columns = next(iter(found)) if len(found) == 1 else ("", ())
     return base if columns else None
@@ -174,7 +174,7 @@ def check_compression(spark: SparkSession, files: Iterable[FoundFile]) -> None:
             )
 
 
-def _told(partitioned: tuple[str, tuple[str, ...]]) -> str:
+def _describe(partitioned: tuple[str, tuple[str, ...]]) -> str:
     base, columns = partitioned
     return f"{', '.join(columns)} below {base}" if columns else "none"
 

@@ -22,7 +22,7 @@ from aioproducer.spark.load.log import LoadLog, Slice
 from aioproducer.spark.load.marker import check_marker, job_of, last_commit
 from aioproducer.spark.load.state import LoadRefused, LoadState
 from aioproducer.spark.session.errors import is_of_bad_row, spark_errors
-from aioproducer.spark.session.progress import Progress, told
+from aioproducer.spark.session.progress import Progress, reporting
 from aioproducer.spark.session.session import told_of_end
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _load_once_or_more(spark: SparkSession, plan: LoadPlan, progress: Progress, 
     schema = plan.files.schema_of(spark, files)
     records = plan.shape.of(plan.files.rows(spark, schema, files))
     try:
-        with told(spark, progress):
+        with reporting(spark, progress):
             _write(records, plan, result, {})
     except spark_errors() as error:
         why = told_of_end(spark) or plan.files.why(spark, error, files, schema)

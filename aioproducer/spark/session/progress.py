@@ -13,7 +13,7 @@ from aioproducer.spark.session.errors import spark_errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Progress", "told"]
+__all__ = ["Progress", "reporting"]
 
 #: ``progress(done, of, note)``: so many of so many tasks.
 Progress: TypeAlias = Callable[[int, int, str], object]
@@ -22,8 +22,8 @@ _POLL: Final = 0.25
 
 
 @contextmanager
-def told(spark: SparkSession, progress: Progress) -> Generator[None, None, None]:
-    """Tell ``progress`` how many tasks are done while the block runs, from a thread of its own."""
+def reporting(spark: SparkSession, progress: Progress) -> Generator[None, None, None]:
+    """Report to ``progress`` how many tasks are done while the block runs, from a thread of its own."""
     done = threading.Event()
     tracker = spark.sparkContext.statusTracker()
     began = time.monotonic()

@@ -25,7 +25,7 @@ __all__ = ["SparkMissing", "SparkNotStarted", "check_spark", "spark_session", "t
 
 _JAVA: Final = 17
 
-#: A connection to the JVM breaks before the operating system tells that the process has ended; so many seconds at most.
+#: A connection to the JVM breaks before the operating system reports that the process has ended; so long at most.
 _TO_END: Final = 1.0
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",

@@ -12,7 +12,7 @@ from aioproducer.errors import InvalidRecord
 from aioproducer.spark.options.sink import SinkOptions
 from aioproducer.spark.sink.columns import SinkColumns
 from aioproducer.spark.sink.row_faults import RowFaults
-from aioproducer.spark.sink.timestamps import told
+from aioproducer.spark.sink.timestamps import format_timestamp
 from aioproducer.spark.sink.topic_rules import TopicRules
 
 __all__ = ["DeadLetters"]
@@ -79,7 +79,7 @@ class DeadLetters:
         pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
         refused = self._faults.of_timestamps(rows, self._rules(self.topic), _now_ms())
         for row in refused:
-            stamp = told(rows.column("timestamp")[row])
+            stamp = format_timestamp(rows.column("timestamp")[row])
             errors[row] += f" The topic of dead letters does not take its timestamp either: {stamp}."
         at = rows.schema.get_field_index("timestamp")
         mask = pa.array([row in refused for row in range(rows.num_rows)])

@@ -13,7 +13,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.spark.options.sink import SinkOptions
 from aioproducer.spark.sink.columns import SinkColumns
 from aioproducer.spark.sink.row_sizes import RowSizes
-from aioproducer.spark.sink.timestamps import LARGEST_SECOND, are_no_times, milliseconds, told
+from aioproducer.spark.sink.timestamps import LARGEST_SECOND, are_no_times, format_timestamp, milliseconds
 from aioproducer.spark.sink.topic_rules import TimestampLimit, TopicRules
 
 __all__ = ["RowFaults"]
@@ -109,7 +109,8 @@ def _no_time(rows: _Rows) -> Iterator[tuple[int, str]]:
     for row in _numbers(are_no_times(column)):
         yield (
             row,
-            f"The timestamp {told(column[row])} is no time of Kafka's, seconds since 1970 up to {LARGEST_SECOND}.",
+            f"The timestamp {format_timestamp(column[row])} is no time of Kafka's, seconds since 1970 up to "
+            f"{LARGEST_SECOND}.",
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aioproducer.errors import InvalidRecord
 
-__all__ = ["LARGEST_SECOND", "are_no_times", "in_milliseconds", "milliseconds", "told"]
+__all__ = ["LARGEST_SECOND", "are_no_times", "format_timestamp", "in_milliseconds", "milliseconds"]
 
 #: Kafka has 63 bits for the milliseconds.
 LARGEST_SECOND: Final = (2**63 - 1) // 1000
@@ -31,8 +31,8 @@ def in_milliseconds(table: Any) -> Any:
     first = compute.index(bad, True).as_py()
     if first >= 0:
         raise InvalidRecord(
-            f"A row has {told(column[first])} in the column 'timestamp', and Kafka's times are from 1970 on, in 63 bits "
-            "of milliseconds (a double counts seconds). Correct it, or make it null, which is the time of "
+            f"A row has {format_timestamp(column[first])} in the column 'timestamp', and Kafka's times are from 1970 "
+            "on, in 63 bits of milliseconds (a double counts seconds). Correct it, or make it null, which is the time of "
             "writing; or let such rows go to a topic of their own: .option('on.record.error', 'dead-letter:<topic>')."
         )
     return table.set_column(at, "timestamp", stamps) if pa.types.is_float64(column.type) else table
@@ -66,7 +66,7 @@ def are_no_times(column: Any) -> Any:
     return compute.fill_null(compute.invert(is_one), False)
 
 
-def told(stamp: Any) -> str:
+def format_timestamp(stamp: Any) -> str:
     """A timestamp as it stands in the column: as a date, or as its number where Python has no such date."""
     try:
         return str(stamp)

@@ -1,4 +1,4 @@
-"""DescribeConfigs (api key 32): the configurations of topics that this broker heeds."""
+"""DescribeConfigs (api key 32): the configurations of topics that this broker supports."""
 
 from __future__ import annotations
 

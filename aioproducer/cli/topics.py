@@ -1,0 +1,94 @@
+"""Creates and deletes the topics of the demo, with confluent-kafka's admin client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, KafkaException
+
+__all__ = ["BrokersUnreachable", "TopicRefused", "create_topic", "delete_topic"]
+
+_PATIENCE: Final = 30.0
+_REACH: Final = 10.0
+_REACH_STEP: Final = 0.5
+_POLL: Final = 0.05
+#: What librdkafka reports when it has no connection, and has tried every broker.
+_ALL_DOWN: Final = "_ALL_BROKERS_DOWN"
+
+
+class BrokersUnreachable(Exception):
+    """No broker could be asked; the message says why."""
+
+
+class TopicRefused(Exception):
+    """The brokers did not create or delete the topic; the message says why."""
+
+
+def create_topic(
+    bootstrap_servers: str, topic: str, partitions: int, config: Mapping[str, str], patience: float = _PATIENCE
+) -> None:
+    """Create the topic, replicated as the cluster does by default, and wait until each partition has a leader.
+
+    Raises BrokersUnreachable, TopicRefused, or TimeoutError where a leader is missing after ``patience`` seconds.
+    """
+    from confluent_kafka import KafkaException
+
+    admin = _admin(bootstrap_servers)
+    wanted = _library().NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config))
+    deadline = time.monotonic() + patience
+    try:
+        admin.create_topics([wanted], request_timeout=patience)[topic].result()
+        while not _has_leaders(admin, topic, partitions):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"after {patience:g} s some of its {partitions} partition(s) have no leader.")
+            time.sleep(_POLL)
+    except KafkaException as error:
+        raise _refusal(error) from error
+
+
+def delete_topic(bootstrap_servers: str, topic: str, patience: float = _PATIENCE) -> None:
+    """Delete the topic; brokers learn of it a little later. Raises BrokersUnreachable or TopicRefused."""
+    from confluent_kafka import KafkaException
+
+    admin = _admin(bootstrap_servers)
+    try:
+        admin.delete_topics([topic], request_timeout=patience)[topic].result()
+    except KafkaException as error:
+        raise _refusal(error) from error
+
+
+def _library() -> Any:
+    """The module without its stubs, which leave out what is needed here."""
+    return import_module("confluent_kafka.admin")
+
+
+def _admin(bootstrap_servers: str) -> Any:
+    """An admin client that has reached a broker. Raises BrokersUnreachable."""
+    from confluent_kafka import KafkaException
+
+    reported: list[KafkaError] = []
+    admin = _library().AdminClient(
+        {"bootstrap.servers": bootstrap_servers, "log_level": 2, "error_cb": reported.append}
+    )
+    deadline = time.monotonic() + _REACH
+    while True:
+        try:
+            admin.list_topics(timeout=_REACH_STEP)
+            return admin
+        except KafkaException as error:  # librdkafka tries again by itself, however hopeless it is
+            admin.poll(0)
+            if any(each.name() == _ALL_DOWN for each in reported) or time.monotonic() > deadline:
+                raise BrokersUnreachable((reported or error.args)[0].str()) from error
+
+
+def _has_leaders(admin: Any, topic: str, partitions: int) -> bool:
+    found = admin.list_topics(timeout=_PATIENCE).topics.get(topic)  # to ask for the one topic might create it
+    return found is not None and sum(each.leader >= 0 for each in found.partitions.values()) == partitions
+
+
+def _refusal(error: KafkaException) -> TopicRefused:
+    return TopicRefused(f"{error.args[0].name()}: {error.args[0].str()}")

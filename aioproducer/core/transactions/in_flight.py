@@ -1,0 +1,52 @@
+"""The one request to a coordinator that may be under way, and how often it failed."""
+
+from __future__ import annotations
+
+from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
+from aioproducer.errors import KafkaError
+
+__all__ = ["RequestInFlight"]
+
+
+class RequestInFlight:
+    """At most one request at a time (rule 1 of `manager`)."""
+
+    def __init__(self) -> None:
+        self.attempts = 0  # how often the present request failed
+        self.refusal: KafkaError | None = None  # why it was refused last, where it is asked again
+        self._request: CoordinatorRequest | None = None
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a request is under way."""
+        return self._request is not None
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether the request under way commits."""
+        return self._request is not None and self._request.rpc is Rpc.COMMIT
+
+    def put(self, request: CoordinatorRequest | None) -> None:
+        """It is under way from now on."""
+        self._request = request
+
+    def take(self, request: CoordinatorRequest) -> bool:
+        """Whether it was under way; it is not any more. False for one that was given up in the meantime."""
+        if request is not self._request:
+            return False
+        self._request = None
+        return True
+
+    def give_up(self) -> None:
+        """What its answer will say changes nothing."""
+        self._request = None
+
+    def failed(self, refusal: KafkaError | None = None) -> None:
+        """The same is to be asked again; with the reason where a coordinator gave one."""
+        self.attempts += 1
+        if refusal is not None:
+            self.refusal = refusal
+
+    def succeeded(self) -> None:
+        """Something else is to be asked next, if anything."""
+        self.attempts = 0

@@ -1,0 +1,165 @@
+"""What becomes of a transaction: prepared, over, to be aborted, or fatal (rules 2, 3 and 6 of `manager`)."""
+
+from __future__ import annotations
+
+from aioproducer.core.transactions.contents import TransactionContents
+from aioproducer.core.transactions.epochs import Epochs
+from aioproducer.core.transactions.errors import Action
+from aioproducer.core.transactions.failures import commit_unknown, transaction_error
+from aioproducer.core.transactions.identities import ProducerIdAndEpoch
+from aioproducer.core.transactions.in_flight import RequestInFlight
+from aioproducer.core.transactions.listener import TransactionListener
+from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
+from aioproducer.core.transactions.state_machine import StateMachine
+from aioproducer.core.transactions.states import State
+from aioproducer.errors import KafkaError, TransactionAborted, TransactionFatal, TransactionStateError
+
+__all__ = ["TransactionOutcomes"]
+
+_GIVEN_UP = frozenset({State.ABORTABLE_ERROR, State.ABORTING})
+_OPEN = _GIVEN_UP | {State.IN_TRANSACTION, State.COMMITTING, State.PREPARED_TRANSACTION}
+_ABORTABLE = frozenset({Action.ABORTABLE, Action.COMMIT_FAILED, Action.BUMP_EPOCH})
+
+
+class TransactionOutcomes:
+    """Decides what an end or an error does to the state, to what is in the transaction, and to the next epoch."""
+
+    def __init__(
+        self,
+        transactional_id: str,
+        machine: StateMachine,
+        contents: TransactionContents,
+        epochs: Epochs,
+        in_flight: RequestInFlight,
+        listener: TransactionListener,
+    ) -> None:
+        self.prepared: PreparedTransactionState | None = None  # what the outer coordinator knows it by
+        self.abort_refused: KafkaError | None = None  # where there was nothing to abort: why
+        self._transactional_id = transactional_id
+        self._machine = machine
+        self._contents = contents
+        self._epochs = epochs
+        self._in_flight = in_flight
+        self._listener = listener
+
+    # -- as it was asked for --------------------------------------------------------------------------------------------
+
+    def initialized(self) -> None:
+        """There is a producer id, and no transaction."""
+        self._move(State.READY)
+        self._machine.finish()
+
+    def is_prepared(self, producer: ProducerIdAndEpoch) -> None:
+        """Everything is there, and an outer coordinator decides what becomes of it."""
+        self._contents.is_preparing = False
+        self.prepared = PreparedTransactionState(*producer)
+        self._move(State.PREPARED_TRANSACTION)
+        self._machine.finish()
+
+    def ended(self) -> None:
+        """The transaction is over, in the way that was asked for."""
+        self._contents.reset()
+        self.prepared = None
+        self._in_flight.succeeded()
+        if self._epochs.is_of_handle:
+            self._move(State.READY)
+            self._forget_producer()
+            self._machine.finish()
+        elif self._epochs.next_needs_bump():
+            self._machine.ended_without_epoch()
+            self._move(State.INITIALIZING)
+        else:
+            self._move(State.READY)
+            self._machine.finish()
+
+    def ended_before(self, error: KafkaError) -> None:
+        """An abort was refused with this, as there is nothing to abort any more; the next epoch makes sure of it."""
+        self.abort_refused = error
+        self._epochs.require_bump()
+        self.ended()
+
+    def give_up(self) -> None:
+        """The user wants no more of it."""
+        error = TransactionAborted(f"The transaction of transactional_id {self._transactional_id!r} was aborted.")
+        self._contents.give_up(error)
+        self._listener.drop_undrained(error)
+
+    def retract(self, error: KafkaError) -> None:
+        """Fail the pending call with this error if nothing of it can have been done."""
+        if self._machine.state is State.INITIALIZING:
+            self._uninitialize(error)
+        elif self._machine.state is State.COMMITTING and not self._commit_may_succeed:
+            self._machine.take_back(State.IN_TRANSACTION if self.prepared is None else State.PREPARED_TRANSACTION)
+            self._in_flight.succeeded()
+            self._machine.finish(error)
+
+    # -- by an error ----------------------------------------------------------------------------------------------------
+
+    def do(self, action: Action, what: str, cause: KafkaError) -> None:
+        """Go into the state that an error asks for; ``what`` says what happened."""
+        if action is Action.BUMP_EPOCH and not (self._epochs.is_bump_possible or self._epochs.is_v2):
+            action = Action.FATAL
+        if action is Action.UNINITIALIZED and self._machine.state is not State.INITIALIZING:
+            action = Action.FATAL
+        error = transaction_error(action, what, cause)
+        if action in _ABORTABLE:
+            self.abortable(error)
+        elif action is Action.UNINITIALIZED:
+            self._uninitialize(error)
+        else:
+            self.fatal(error)
+
+    def abortable(self, error: KafkaError) -> None:
+        """The transaction cannot be committed any more; the user has to abort it."""
+        state = self._machine.state
+        if state is State.INITIALIZING:
+            return self._uninitialize(error)
+        if state not in _OPEN:
+            return None  # it is not about this transaction
+        if state is State.PREPARED_TRANSACTION or self._commit_may_succeed:
+            return self.fatal(error)
+        self._epochs.prepare_for_abort()
+        if state in _GIVEN_UP:
+            return None  # the first error is the reason
+        self._move(State.ABORTABLE_ERROR, error)
+        self._machine.finish(error)
+        self._contents.give_up(error)
+        return self._listener.drop_undrained(error)
+
+    def fatal(self, error: KafkaError) -> None:
+        """There are no more transactions. Where nobody can say what became of a commit, that is the error (rule 2)."""
+        if self._machine.state is State.FATAL_ERROR:
+            return
+        if self._commit_may_succeed:
+            error = commit_unknown(self._transactional_id, error)
+        self._machine.move(State.FATAL_ERROR, error)
+        self._in_flight.give_up()
+        self._machine.finish(error)
+        self._contents.fail_offsets(error)
+        self._listener.fail_all(error)
+
+    def _uninitialize(self, error: KafkaError) -> None:
+        """There is no producer id, and it may be asked for again."""
+        if self._machine.state is not State.INITIALIZING:
+            return self.fatal(error)
+        self._move(State.ABORTABLE_ERROR)
+        self._forget_producer()
+        return self._machine.finish(error)
+
+    def _forget_producer(self) -> None:
+        self._move(State.UNINITIALIZED)
+        self._epochs.forget()
+
+    @property
+    def _commit_may_succeed(self) -> bool:
+        """Whether a commit was sent, and not refused for certain."""
+        is_sent = self._in_flight.is_commit
+        return self._machine.state is State.COMMITTING and (is_sent or self._contents.is_commit_in_doubt)
+
+    def _move(self, target: State, error: KafkaError | None = None) -> None:
+        """Nothing can be relied on after a move that is not allowed (KAFKA-14831)."""
+        try:
+            self._machine.move(target, error)
+        except TransactionStateError as bug:
+            self.fatal(TransactionFatal(str(bug)))
+            raise
