@@ -425,7 +425,7 @@ class _Hook(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.origin != str(self._mutant.path):
             return None
-        spec.loader = _MutantLoader(fullname, spec.origin, self._mutant)
+        spec.loader = _MutantLoader(fullname, str(self._mutant.path), self._mutant)
         return spec
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 __all__ = ["Mutant", "MutantKey", "mutants_of"]
 
@@ -134,7 +134,7 @@ def _texts(statement: ast.stmt, edit: _Edit) -> tuple[str, str]:
 
 
 @contextmanager
-def _made(edit: _Edit) -> Iterator[None]:
+def _made(edit: _Edit) -> Generator[None]:
     originals = {field: getattr(edit.node, field) for field in edit.fields}
     for field, value in edit.fields.items():
         setattr(edit.node, field, value)
@@ -200,12 +200,13 @@ def _in_statement(statement: ast.stmt, place: _Place) -> Iterator[tuple[_Place, 
     for field, value in ast.iter_fields(statement):
         if field == "annotation":
             continue
-        for each in value if isinstance(value, list) else [value]:
+        values = cast("list[object]", value) if isinstance(value, list) else [value]
+        for each in values:
             if isinstance(each, ast.expr | ast.withitem):
                 yield from ((place, edit) for edit in _in_expression(each, is_table=not place.is_run_by_tests))
             elif isinstance(each, ast.ExceptHandler | ast.match_case):
                 yield from _in_body(each, "body", place.function, in_function=place.is_run_by_tests)
-        if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+        if values and isinstance(values[0], ast.stmt):
             yield from _in_body(statement, field, place.function, in_function=place.is_run_by_tests)
     if isinstance(statement, ast.If | ast.While):
         yield from ((place, edit) for edit in _negated(statement, "test", statement.test))
