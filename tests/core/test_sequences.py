@@ -426,6 +426,18 @@ def test_the_parts_of_a_split_batch_continue_its_sequence(sequences: Sequences) 
     assert not sequences.may_drain(parts[1])
 
 
+def test_a_batch_before_one_that_is_split_keeps_its_one_place(sequences: Sequences) -> None:
+    warm_up(sequences)
+    drain(sequences, before := Batch(), whole := Batch(count=2), Batch())
+    whole.is_in_flight = False
+
+    sequences.split(whole, [Batch(), Batch()])
+
+    assert sequences.in_flight(ORDERS) == 4
+    acknowledge(sequences, before)
+    assert sequences.in_flight(ORDERS) == 3
+
+
 def test_without_idempotence_order_is_kept_by_one_batch_in_flight() -> None:
     sequences = Sequences(idempotent=False)
     first, second = Batch(), Batch()
@@ -484,10 +496,13 @@ def test_what_happens_to_a_batch_that_was_never_numbered_changes_nothing(
 
 
 @pytest.mark.parametrize("event", [event for event in EVENTS if event not in {"split", "forgotten"}])
-def test_what_happens_to_a_batch_of_another_epoch_changes_nothing(sequences: Sequences, event: str) -> None:
+@pytest.mark.parametrize("possibly_written", [False, True])
+def test_what_happens_to_a_batch_of_another_epoch_changes_nothing(
+    sequences: Sequences, event: str, possibly_written: bool
+) -> None:
     warm_up(sequences)
     drain(sequences, stale := Batch())
-    stale.producer_epoch, stale.possibly_written, stale.is_in_flight = -5, True, False
+    stale.producer_epoch, stale.possibly_written, stale.is_in_flight = -5, possibly_written, False
     assert not sequences.is_ahead(stale)
 
     EVENTS[event](sequences, stale)
@@ -523,7 +538,7 @@ def test_a_partition_that_is_in_use_is_not_forgotten(sequences: Sequences) -> No
     acknowledge(sequences, elsewhere)
     assert sequences.in_flight(OTHERS) == 0
     sequences.forget(OTHERS)
-    assert sequences.in_flight(OTHERS) == 0
+    assert set(sequences._partitions) == {ORDERS}, "in the new epoch it begins anew anyhow"
 
 
 def test_acknowledgements_that_come_in_another_order_do_not_move_the_mark_back(sequences: Sequences) -> None:
@@ -681,6 +696,9 @@ def test_without_idempotence_nothing_gets_a_number() -> None:
     assert [part.history for part in parts] == [[], []]
     sequences.forget(ORDERS)
     assert sequences.in_flight(ORDERS) == 1
+    acknowledge(sequences, second)
+    sequences.forget(ORDERS)
+    assert not sequences._partitions
 
 
 class Gate:
