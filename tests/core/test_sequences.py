@@ -613,6 +613,22 @@ def test_of_two_holes_the_earlier_one_counts(sequences: Sequences) -> None:
     assert [between.history[-1], last.history[-1]] == [(7, 1, 0), (7, 1, 1)]
 
 
+def test_a_hole_behind_a_batch_in_doubt_needs_a_new_epoch_whatever_proves_the_doubtful_one(
+    sequences: Sequences,
+) -> None:
+    warm_up(sequences)
+    drain(sequences, doubtful := Batch(), refused := Batch(), last := Batch())
+    doubtful.possibly_written, doubtful.is_in_flight, refused.is_in_flight = True, False, False
+    sequences.given_up(doubtful)
+    sequences.given_up(refused)
+    acknowledge(sequences, last)
+
+    assert settle(sequences) == [ORDERS]
+
+    drain(sequences, after := Batch())
+    assert after.history == [(7, 1, 0)]
+
+
 def test_a_batch_refused_behind_one_that_proves_the_lost_one_keeps_its_number(sequences: Sequences) -> None:
     warm_up(sequences)
     drain(sequences, doubtful := Batch(), behind := Batch(), last := Batch())
@@ -671,6 +687,7 @@ def test_a_batch_is_ahead_while_an_earlier_one_is_not_answered(sequences: Sequen
     warm_up(sequences)
     drain(sequences, first := Batch(), second := Batch())
     assert [sequences.is_ahead(first), sequences.is_ahead(second)] == [False, True]
+    assert sequences.in_flight(OTHERS) == 0
     assert sequences.in_flight(ORDERS) == 2
 
     acknowledge(sequences, first)
