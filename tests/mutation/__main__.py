@@ -29,15 +29,32 @@ _SURVIVORS: Final = Path(__file__).with_name("survivors.toml")
 
 _ACCUMULATOR: Final = ("tests/test_accumulator.py", "tests/test_buffer_pool.py")
 _SENDER: Final = ("tests/test_sender.py", "tests/traps/test_trap_04_splits.py")
+_TRANSACTIONS: Final = ("tests/core/test_transactions_tables.py", "tests/core/test_transactions.py")
 
 #: Which tests judge which modules: those that are about it, and are over soon. The longest beginning counts.
 TESTS: Final[Mapping[str, Sequence[str]]] = {
     "accumulator/": (*_ACCUMULATOR, *_SENDER, "tests/test_delivery.py"),
     "accumulator/buffer_pool.py": _ACCUMULATOR,
     "core/": ("tests/core", *_ACCUMULATOR),
-    "core/batches.py": (*_ACCUMULATOR, *_SENDER),
+    "core/backoff.py": ("tests/core/test_backoff.py",),
+    "core/batches.py": ("tests/core/test_batches.py", *_ACCUMULATOR, *_SENDER),
+    "core/cluster.py": ("tests/core/test_cluster.py", "tests/test_accumulator.py"),
+    "core/compression_ratio.py": ("tests/core/test_verdicts.py", "tests/test_accumulator.py"),
+    "core/division.py": ("tests/test_accumulator.py", *_SENDER),
+    "core/partitioner.py": ("tests/core/test_partitioner.py",),
+    "core/pause.py": ("tests/core/test_pause.py",),
     "core/sequences.py": ("tests/core/test_sequences.py",),
-    "core/transactions/": ("tests/core",),
+    "core/transactions/": (*_TRANSACTIONS, "tests/core/test_transactions_model.py"),
+    "core/transactions/errors.py": _TRANSACTIONS,
+    "core/transactions/failures.py": _TRANSACTIONS,
+    "core/transactions/offsets.py": (*_TRANSACTIONS, "tests/core/test_committed_offsets.py"),
+    "core/transactions/queries.py": (
+        "tests/core/test_described_transaction.py",
+        "tests/core/test_open_transaction.py",
+        "tests/core/test_transaction_fate.py",
+    ),
+    "core/transactions/states.py": ("tests/core/test_transactions_tables.py",),
+    "core/transactions/writer_shape.py": ("tests/core/test_writer_shape.py",),
     "core/verdicts.py": ("tests/core/test_verdicts.py",),
     "engine/": (
         *_SENDER,
