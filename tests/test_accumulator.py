@@ -656,6 +656,158 @@ def test_the_parts_of_a_batch_in_doubt_are_in_doubt_until_one_of_them_is_taken_b
     assert isinstance(deliveries[-1].exception(), NotWritten if idempotent else Unknown)
 
 
+def test_each_outcome_is_counted_with_all_its_records(rig: Rig) -> None:
+    for _ in range(3):
+        rig.put()
+    (batch,) = rig.drain()
+    size = batch.size
+    rig.accumulator.outcomes.retry(batch, 0.0)
+    (batch,) = rig.drain(1.0)
+    rig.acknowledge(batch, now=1.0)
+    topic = rig.metrics.topics["t"]
+    assert (rig.metrics.record_retry_total, topic.record_retry_total) == (3, 3)
+    assert (rig.metrics.records_delivered, topic.record_send_total, topic.byte_total) == (3, 3, size)
+
+    for possibly_written in (True, False, False):
+        for _ in range(2):
+            rig.put(now=1.0)
+        (batch,) = rig.drain(1.0)
+        batch.possibly_written = possibly_written
+        rig.accumulator.outcomes.fail(batch, BrokerConnectionError("x"), 1.0)
+        rig.settle(1.0)
+
+    assert (rig.metrics.records_unknown, rig.metrics.records_failed, topic.record_error_total) == (2, 4, 6)
+    assert (rig.metrics.records_delivered, rig.metrics.batch_split_total) == (3, 0)
+    for _ in range(4):
+        rig.put(now=1.0)
+    rig.accumulator.outcomes.split(rig.drain(1.0)[0], 1.0)
+    assert rig.metrics.batch_split_total == 1
+
+
+@pytest.mark.parametrize(
+    ("attempts", "answered", "told"), [(1, 9, [9, 9]), (2, 9, [5, 9]), (3, 9, [5, 9]), (2, 7, [7, 7]), (1, -1, [5, 9])]
+)
+def test_the_timestamp_in_the_answer_to_a_repeat_is_not_taken_for_the_brokers_own(
+    rig: Rig, attempts: int, answered: int, told: list[int]
+) -> None:
+    """A broker that recognises a repeat answers with the batch's latest timestamp."""
+    deliveries = [rig.accumulator.try_append(rig.topic, 0, at, None, b"x", (), 31, 0.0) for at in (5, 9)]
+    for attempt in range(attempts):
+        (batch,) = rig.drain(attempt * 100.0)
+        if attempt < attempts - 1:
+            rig.accumulator.outcomes.retry(batch, attempt * 100.0)
+
+    rig.accumulator.outcomes.complete(batch, 0, answered, 0.0)
+
+    assert [delivery.result().timestamp_ms for delivery in deliveries if delivery is not None] == told
+
+
+def test_the_backoff_doubles_with_each_attempt_of_a_batch(rig: Rig) -> None:
+    rig.put()
+    now, pauses = 0.0, list[float]()
+    for _ in range(3):
+        (batch,) = rig.drain(now)
+        rig.accumulator.outcomes.retry(batch, now)
+        pauses.append(batch.retry_at - now)
+        now = batch.retry_at
+
+    assert pauses == [1.0, 2.0, 4.0]
+
+
+def test_a_batch_that_fails_for_another_reason_has_not_timed_out(rig: Rig) -> None:
+    refused, other = rig.put(0), rig.put(1)
+    first, _ = rig.drain()
+
+    rig.accumulator.outcomes.fail(first, BrokerConnectionError("x"), 0.0)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
+
+    assert type(refused.exception()) is NotWritten
+    assert type(other.exception()) is Unknown
+
+
+def test_what_has_never_left_is_given_up_and_the_rest_goes_on(rig: Rig) -> None:
+    in_flight, retried = rig.put(0), rig.put(1)
+    first, second = rig.drain()
+    rig.accumulator.outcomes.retry(second, 0.0)
+    waiting = [rig.put(0), rig.put(1), rig.put(2)]
+
+    rig.accumulator.outcomes.fail_undrained(BrokerConnectionError("x"), 0.0)
+
+    assert [type(each.exception()) for each in waiting] == [NotWritten] * 3
+    assert not in_flight.done()
+    assert not retried.done()
+    rig.acknowledge(first, *rig.drain(1.0), now=1.0)
+    assert in_flight.result().partition == 0
+    assert retried.result().partition == 1
+    assert rig.pool.free == rig.pool.total
+    assert rig.drain(100.0) == []
+
+
+def test_a_batch_in_flight_when_all_is_given_up_keeps_its_memory_until_it_is_answered(rig: Rig) -> None:
+    delivery = rig.put()
+    (batch,) = rig.drain()
+
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
+
+    assert isinstance(delivery.exception(), Unknown)
+    assert batch.given_up
+    assert rig.pool.free < rig.pool.total
+    rig.acknowledge(batch)
+    assert rig.late == [(TopicPartition("t", 0), 1)]
+    assert rig.pool.free == rig.pool.total
+    assert rig.metrics.records_delivered == 0
+
+
+def test_a_batch_that_expires_in_flight_and_is_then_refused_is_told_once(rig: Rig) -> None:
+    rig.put()
+    (batch,) = rig.drain()
+    rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+    assert batch.given_up
+
+    rig.accumulator.outcomes.fail(batch, BrokerConnectionError("x"), TIMEOUT)
+
+    assert rig.metrics.records_unknown + rig.metrics.records_failed == 1
+    assert rig.pool.free == rig.pool.total
+
+
+def test_a_part_that_is_taken_dispels_the_doubt_of_its_own_siblings_only(rig: Rig) -> None:
+    rig.acknowledge(*(rig.put() and rig.drain()))
+    for _ in range(4):
+        rig.put()
+    (first,) = rig.drain()
+    for _ in range(4):
+        rig.put(size=200)
+    rig.accumulator.queues.hurries += 1
+    (second,) = rig.drain(LINGER)
+    for whole in (first, second):
+        whole.possibly_written = True
+        rig.accumulator.outcomes.split(whole, LINGER)
+    queue = rig.accumulator.queues.by_partition[TopicPartition("t", 0)]
+    assert {part.whole_in_doubt for part in queue.batches} == {True}
+    (part,) = rig.drain(LINGER)
+
+    rig.acknowledge(part, now=LINGER)
+
+    siblings = [other for other in queue.batches if other.ordinal[0] == part.ordinal[0]]
+    others = [other for other in queue.batches if other not in siblings]
+    assert {(other.whole_in_doubt, other.possibly_written) for other in siblings} == {(False, False)}
+    assert {(other.whole_in_doubt, other.possibly_written) for other in others} == {(True, True)}
+
+
+def test_the_parts_of_a_split_owe_their_headers_and_the_whole_keeps_nothing(rig: Rig) -> None:
+    for _ in range(4):
+        rig.put()
+    done: list[bool] = []
+    rig.accumulator.begin_flush(lambda: done.append(True), 0.0)
+    (whole,) = rig.drain()
+
+    rig.accumulator.outcomes.split(whole, 0.0)
+
+    assert (whole.reserved, whole.size, whole.flush_waiters) == (0, 0, None)
+    reserved = sum(part.reserved for part in rig.accumulator.outcomes.incomplete_in_order())
+    assert rig.pool.free + reserved == rig.pool.total
+
+
 def test_a_flush_is_done_when_what_was_there_is_done(rig: Rig) -> None:
     done: list[bool] = []
     rig.put(0)
