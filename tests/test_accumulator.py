@@ -771,7 +771,8 @@ def test_a_batch_that_expires_in_flight_and_is_then_refused_is_told_once(rig: Ri
 
 
 def test_a_part_that_is_taken_dispels_the_doubt_of_its_own_siblings_only(rig: Rig) -> None:
-    rig.acknowledge(*(rig.put() and rig.drain()))
+    rig.put()
+    rig.acknowledge(*rig.drain())
     for _ in range(4):
         rig.put()
     (first,) = rig.drain()
@@ -806,6 +807,55 @@ def test_the_parts_of_a_split_owe_their_headers_and_the_whole_keeps_nothing(rig:
     assert (whole.reserved, whole.size, whole.flush_waiters) == (0, 0, None)
     reserved = sum(part.reserved for part in rig.accumulator.outcomes.incomplete_in_order())
     assert rig.pool.free + reserved == rig.pool.total
+
+
+async def test_what_the_parts_of_a_split_need_no_more_goes_to_the_next_in_line() -> None:
+    """The positions of records within a batch take fewer bytes in smaller ones, and here that is more than a header."""
+    rig = Rig(batch_size=MIB)
+    for _ in range(17_000):
+        rig.put(size=1)
+    (whole,) = rig.drain()
+    assert rig.pool.try_acquire(rig.pool.free)
+    used = rig.pool.used
+    ticket = rig.pool.join(1)
+
+    rig.accumulator.outcomes.split(whole, 0.0)
+
+    assert ticket.is_granted
+    assert rig.pool.used < used, "more came back than the next in line took"
+
+
+class Transaction:
+    """What is told to the transaction that all records are part of."""
+
+    def __init__(self) -> None:
+        self.causes: list[Exception] = []
+        self.settled = 0
+
+    def claim(self, partition: TopicPartition) -> None:
+        pass
+
+    def batch_failed(self, cause: Exception) -> None:
+        self.causes.append(cause)
+
+    def batch_settled(self) -> None:
+        self.settled += 1
+
+
+def test_the_transaction_is_told_what_failed_and_when_nothing_is_in_flight_any_more(rig: Rig) -> None:
+    transaction = rig.accumulator.outcomes._transaction = Transaction()
+    rig.put(0)
+    rig.put(1)
+    written, expired = rig.drain()
+
+    rig.acknowledge(written)
+    assert (transaction.causes, transaction.settled) == ([], 1)
+    cause = KafkaTimeoutError("over")
+    rig.accumulator.outcomes.give_up(expired, cause, TIMEOUT, timed_out=True)
+    assert (transaction.causes, transaction.settled) == ([cause], 1)
+    rig.acknowledge(expired)
+
+    assert (transaction.causes, transaction.settled) == ([cause], 2)
 
 
 def test_a_flush_is_done_when_what_was_there_is_done(rig: Rig) -> None:
