@@ -7,7 +7,7 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import pytest
@@ -807,6 +807,55 @@ def test_the_parts_of_a_split_owe_their_headers_and_the_whole_keeps_nothing(rig:
     assert (whole.reserved, whole.size, whole.flush_waiters) == (0, 0, None)
     reserved = sum(part.reserved for part in rig.accumulator.outcomes.incomplete_in_order())
     assert rig.pool.free + reserved == rig.pool.total
+
+
+def test_the_oldest_batch_of_a_partition_may_wait_or_be_in_flight(rig: Rig) -> None:
+    rig.put(now=3.0)
+    (first,) = rig.drain(3.0)
+    queue = rig.accumulator.queues.by_partition[TopicPartition("t", 0)]
+    assert queue.oldest is first
+    rig.put(now=3.0)
+    assert queue.oldest is first, "of two that are as old the one in flight is the first"
+    (second,) = queue.batches
+
+    first.created_at = 5.0
+    assert queue.oldest is second
+    first.created_at = 1.0
+    assert queue.oldest is first
+    first.given_up = True
+    assert queue.oldest is second
+
+
+def test_a_partition_that_had_an_expired_batch_has_the_next_one_expire_too(rig: Rig) -> None:
+    for begun in (0.0, TIMEOUT + 1):
+        rig.put(now=begun)
+        (batch,) = rig.drain(begun)
+        assert rig.accumulator.queues.expire(begun + TIMEOUT - 0.1) == []
+        assert rig.accumulator.queues.expire(begun + TIMEOUT) == [batch]
+        rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), begun + TIMEOUT, timed_out=True)
+        assert rig.accumulator.queues.expire(begun + TIMEOUT) == [], "it was given up already"
+        rig.acknowledge(batch, now=begun + TIMEOUT)
+
+
+def test_every_one_of_many_partitions_is_due_in_its_time() -> None:
+    rig = Rig(partitions=300, memory=8 * MIB)
+    queues = rig.accumulator.queues
+
+    def drain_all(now: float) -> list[ProducerBatch]:
+        return list(chain.from_iterable(iter(lambda: rig.drain(now), [])))
+
+    for partition in range(300):
+        rig.put(partition)
+    rig.acknowledge(*drain_all(0.0))
+    for partition in range(300):
+        rig.put(partition)
+    assert len(drain_all(0.0)) == 300
+    for partition in range(300):
+        rig.put(partition, now=0.5)
+
+    assert not rig.ready(LINGER + 0.4)
+    assert len(drain_all(LINGER + 0.5)) == 300
+    assert len(queues.expire(TIMEOUT)) == 300
 
 
 async def test_what_the_parts_of_a_split_need_no_more_goes_to_the_next_in_line() -> None:

@@ -219,7 +219,7 @@ def _in_expression(node: ast.AST, *, is_table: bool) -> Iterator[_Edit]:
     if is_table:
         yield from _of_table(node)
     for child in ast.iter_child_nodes(node):
-        yield from _in_expression(child, is_table=is_table)
+        yield from _in_expression(child, is_table=is_table and not isinstance(node, ast.Subscript))  # of a type
 
 
 def _edits(node: ast.AST) -> Iterator[_Edit]:
