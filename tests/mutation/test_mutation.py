@@ -85,79 +85,54 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+def entry(before: str) -> str:
+    """An entry in the list of survivors."""
+    return f"""
+[[survivor]]
+module = "tiny.py"
+function = "Gate.may_pass"
+before = "{before}"
+after = "(left out)"
+reason = "nobody looks at it"
+"""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "tiny.py").write_text(TINY)
     (tmp_path / "test_sharp.py").write_text(SHARP)
     (tmp_path / "test_blind.py").write_text(BLIND)
-    (tmp_path / "none.toml").touch()
+    (tmp_path / "listed.toml").write_text(entry("self.passed += 1") + entry("what stood there once"))
     return tmp_path
 
 
 def test_tests_that_look_closely_kill_every_mutant(folder: Path) -> None:
     """Among them are mutants of a table, a default value and a property, and a loop that never ends."""
-    done = run(folder, "--tests", "test_sharp.py", "--survivors", "none.toml")
+    done = run(folder, "--tests", "test_sharp.py", "--survivors", "listed.toml")
     count = len(mutants_of(folder / "tiny.py", "tiny.py"))
     assert f"{count} mutants, {count} killed, 0 known survivors, 0 new ones" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0
     assert (folder / "tiny.py").read_text() == TINY
-
-
-def test_tests_that_look_at_nothing_let_mutants_live(folder: Path) -> None:
-    done = run(folder, "--tests", "test_blind.py", "--survivors", "none.toml")
-    assert "- self.passed += 1\n  + (left out)" in done.stdout, done.stdout + done.stderr
-    assert "+ if size >= LIMITS[kind]:" in done.stdout
-    assert "large: 1" in done.stdout.replace("'", "")  # the table
-    assert "no test reaches it" in done.stdout  # the countdown
-    assert done.returncode == 1
-
-
-def test_a_survivor_that_is_listed_with_its_reason_is_not_reported(folder: Path) -> None:
-    listed = folder / "listed.toml"
-    listed.write_text(
-        """
-        [[survivor]]
-        module = "tiny.py"
-        function = "Gate.may_pass"
-        before = "self.passed += 1"
-        after = "(left out)"
-        reason = "nobody looks at it"
-
-        [[survivor]]
-        module = "tiny.py"
-        function = "Gate.may_pass"
-        before = "what stood there once"
-        after = "(left out)"
-        reason = "nobody looks at it"
-        """
-    )
-    done = run(folder, "--tests", "test_blind.py", "--survivors", "listed.toml")
-    assert "1 known survivors" in done.stdout, done.stdout + done.stderr
-    assert "- self.passed += 1\n  + (left out)" not in done.stdout
+    assert "Killed by test_sharp.py::test_" in done.stdout, "what is listed and does not survive is told"
+    assert "(strike it from the list):\ntiny.py, Gate.may_pass:\n  - self.passed += 1" in done.stdout
     assert "There is no such mutant any more (strike it from the list):" in done.stdout
     assert "what stood there once" in done.stdout
 
 
-def test_a_listed_survivor_that_a_test_kills_is_to_be_struck_from_the_list(folder: Path) -> None:
-    listed = folder / "listed.toml"
-    listed.write_text(
-        """
-        [[survivor]]
-        module = "tiny.py"
-        function = "Gate.may_pass"
-        before = "self.passed += 1"
-        after = "(left out)"
-        reason = "nobody looks at it"
-        """
-    )
-    done = run(folder, "--tests", "test_sharp.py", "--survivors", "listed.toml")
-    assert "Killed by test_sharp.py::test_" in done.stdout, done.stdout + done.stderr
-    assert "(strike it from the list):\ntiny.py, Gate.may_pass:\n  - self.passed += 1" in done.stdout
+def test_tests_that_look_at_nothing_let_mutants_live_and_the_listed_ones_are_not_reported(folder: Path) -> None:
+    done = run(folder, "--tests", "test_blind.py", "--survivors", "listed.toml")
+    assert "+ if size >= LIMITS[kind]:" in done.stdout, done.stdout + done.stderr
+    assert "large: 1" in done.stdout.replace("'", "")  # the table
+    assert "no test reaches it" in done.stdout  # the countdown
+    assert "1 known survivors" in done.stdout
+    assert "- self.passed += 1\n  + (left out)" not in done.stdout
+    assert "- self.passed += 1\n  + self.passed -= 1" in done.stdout
+    assert done.returncode == 1
 
 
 def test_tests_that_fail_without_a_mutant_judge_none(folder: Path) -> None:
     (folder / "test_red.py").write_text("import tiny\n\n\ndef test_red():\n    assert tiny.countdown(1) == 5\n")
-    done = run(folder, "--tests", "test_red.py", "--survivors", "none.toml")
+    done = run(folder, "--tests", "test_red.py", "--survivors", "listed.toml")
     assert "test_red.py::test_red fails without any mutant." in done.stderr
     assert done.returncode == 2
 
