@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterator
-from itertools import count
+from itertools import chain, count
 
 import pytest
 from hypothesis import given, settings
@@ -523,6 +523,257 @@ def test_the_parts_of_a_batch_in_doubt_are_in_doubt_until_one_of_them_is_taken_b
     rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
 
     assert isinstance(deliveries[-1].exception(), NotWritten if idempotent else Unknown)
+
+
+def test_each_outcome_is_counted_with_all_its_records(rig: Rig) -> None:
+    for _ in range(3):
+        rig.put()
+    (batch,) = rig.drain()
+    size = batch.size
+    rig.accumulator.outcomes.retry(batch, 0.0)
+    (batch,) = rig.drain(1.0)
+    rig.acknowledge(batch, now=1.0)
+    topic = rig.metrics.topics["t"]
+    assert (rig.metrics.record_retry_total, topic.record_retry_total) == (3, 3)
+    assert (rig.metrics.records_delivered, topic.record_send_total, topic.byte_total) == (3, 3, size)
+
+    for possibly_written in (True, False, False):
+        for _ in range(2):
+            rig.put(now=1.0)
+        (batch,) = rig.drain(1.0)
+        batch.possibly_written = possibly_written
+        rig.accumulator.outcomes.fail(batch, BrokerConnectionError("x"), 1.0)
+        rig.settle(1.0)
+
+    assert (rig.metrics.records_unknown, rig.metrics.records_failed, topic.record_error_total) == (2, 4, 6)
+    assert (rig.metrics.records_delivered, rig.metrics.batch_split_total) == (3, 0)
+    for _ in range(4):
+        rig.put(now=1.0)
+    rig.accumulator.outcomes.split(rig.drain(1.0)[0], 1.0)
+    assert rig.metrics.batch_split_total == 1
+
+
+@pytest.mark.parametrize(
+    ("attempts", "answered", "told"), [(1, 9, [9, 9]), (2, 9, [5, 9]), (3, 9, [5, 9]), (2, 7, [7, 7]), (1, -1, [5, 9])]
+)
+def test_the_timestamp_in_the_answer_to_a_repeat_is_not_taken_for_the_brokers_own(
+    rig: Rig, attempts: int, answered: int, told: list[int]
+) -> None:
+    """A broker that recognises a repeat answers with the batch's latest timestamp."""
+    deliveries = [rig.accumulator.try_append(rig.topic, 0, at, None, b"x", (), 31, 0.0) for at in (5, 9)]
+    for attempt in range(attempts):
+        (batch,) = rig.drain(attempt * 100.0)
+        if attempt < attempts - 1:
+            rig.accumulator.outcomes.retry(batch, attempt * 100.0)
+
+    rig.accumulator.outcomes.complete(batch, 0, answered, 0.0)
+
+    assert [delivery.result().timestamp_ms for delivery in deliveries if delivery is not None] == told
+
+
+def test_the_backoff_doubles_with_each_attempt_of_a_batch(rig: Rig) -> None:
+    rig.put()
+    now, pauses = 0.0, list[float]()
+    for _ in range(3):
+        (batch,) = rig.drain(now)
+        rig.accumulator.outcomes.retry(batch, now)
+        pauses.append(batch.retry_at - now)
+        now = batch.retry_at
+
+    assert pauses == [1.0, 2.0, 4.0]
+
+
+def test_a_batch_that_fails_for_another_reason_has_not_timed_out(rig: Rig) -> None:
+    refused, other = rig.put(0), rig.put(1)
+    first, _ = rig.drain()
+
+    rig.accumulator.outcomes.fail(first, BrokerConnectionError("x"), 0.0)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
+
+    assert type(refused.exception()) is NotWritten
+    assert type(other.exception()) is Unknown
+
+
+def test_what_has_never_left_is_given_up_and_the_rest_goes_on(rig: Rig) -> None:
+    in_flight, retried = rig.put(0), rig.put(1)
+    first, second = rig.drain()
+    rig.accumulator.outcomes.retry(second, 0.0)
+    waiting = [rig.put(0), rig.put(1), rig.put(2)]
+
+    rig.accumulator.outcomes.fail_undrained(BrokerConnectionError("x"), 0.0)
+
+    assert [type(each.exception()) for each in waiting] == [NotWritten] * 3
+    assert not in_flight.done()
+    assert not retried.done()
+    rig.acknowledge(first, *rig.drain(1.0), now=1.0)
+    assert in_flight.result().partition == 0
+    assert retried.result().partition == 1
+    assert rig.pool.free == rig.pool.total
+    assert rig.drain(100.0) == []
+
+
+def test_a_batch_in_flight_when_all_is_given_up_keeps_its_memory_until_it_is_answered(rig: Rig) -> None:
+    delivery = rig.put()
+    (batch,) = rig.drain()
+
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
+
+    assert isinstance(delivery.exception(), Unknown)
+    assert batch.given_up
+    assert rig.pool.free < rig.pool.total
+    rig.acknowledge(batch)
+    assert rig.late == [(TopicPartition("t", 0), 1)]
+    assert rig.pool.free == rig.pool.total
+    assert rig.metrics.records_delivered == 0
+
+
+def test_a_batch_that_expires_in_flight_and_is_then_refused_is_told_once(rig: Rig) -> None:
+    rig.put()
+    (batch,) = rig.drain()
+    rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+    assert batch.given_up
+
+    rig.accumulator.outcomes.fail(batch, BrokerConnectionError("x"), TIMEOUT)
+
+    assert rig.metrics.records_unknown + rig.metrics.records_failed == 1
+    assert rig.pool.free == rig.pool.total
+
+
+def test_a_part_that_is_taken_dispels_the_doubt_of_its_own_siblings_only(rig: Rig) -> None:
+    rig.put()
+    rig.acknowledge(*rig.drain())
+    for _ in range(4):
+        rig.put()
+    (first,) = rig.drain()
+    for _ in range(4):
+        rig.put(size=200)
+    rig.accumulator.queues.hurries += 1
+    (second,) = rig.drain(LINGER)
+    for whole in (first, second):
+        whole.possibly_written = True
+        rig.accumulator.outcomes.split(whole, LINGER)
+    queue = rig.accumulator.queues.by_partition[TopicPartition("t", 0)]
+    assert {part.whole_in_doubt for part in queue.batches} == {True}
+    (part,) = rig.drain(LINGER)
+
+    rig.acknowledge(part, now=LINGER)
+
+    siblings = [other for other in queue.batches if other.ordinal[0] == part.ordinal[0]]
+    others = [other for other in queue.batches if other not in siblings]
+    assert {(other.whole_in_doubt, other.possibly_written) for other in siblings} == {(False, False)}
+    assert {(other.whole_in_doubt, other.possibly_written) for other in others} == {(True, True)}
+
+
+def test_the_parts_of_a_split_owe_their_headers_and_the_whole_keeps_nothing(rig: Rig) -> None:
+    for _ in range(4):
+        rig.put()
+    done: list[bool] = []
+    rig.accumulator.begin_flush(lambda: done.append(True), 0.0)
+    (whole,) = rig.drain()
+
+    rig.accumulator.outcomes.split(whole, 0.0)
+
+    assert (whole.reserved, whole.size, whole.flush_waiters) == (0, 0, None)
+    reserved = sum(part.reserved for part in rig.accumulator.outcomes.incomplete_in_order())
+    assert rig.pool.free + reserved == rig.pool.total
+
+
+def test_the_oldest_batch_of_a_partition_may_wait_or_be_in_flight(rig: Rig) -> None:
+    rig.put(now=3.0)
+    (first,) = rig.drain(3.0)
+    queue = rig.accumulator.queues.by_partition[TopicPartition("t", 0)]
+    assert queue.oldest is first
+    rig.put(now=3.0)
+    assert queue.oldest is first, "of two that are as old the one in flight is the first"
+    (second,) = queue.batches
+
+    first.created_at = 5.0
+    assert queue.oldest is second
+    first.created_at = 1.0
+    assert queue.oldest is first
+    first.given_up = True
+    assert queue.oldest is second
+
+
+def test_a_partition_that_had_an_expired_batch_has_the_next_one_expire_too(rig: Rig) -> None:
+    for begun in (0.0, TIMEOUT + 1):
+        rig.put(now=begun)
+        (batch,) = rig.drain(begun)
+        assert rig.accumulator.queues.expire(begun + TIMEOUT - 0.1) == []
+        assert rig.accumulator.queues.expire(begun + TIMEOUT) == [batch]
+        rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), begun + TIMEOUT, timed_out=True)
+        assert rig.accumulator.queues.expire(begun + TIMEOUT) == [], "it was given up already"
+        rig.acknowledge(batch, now=begun + TIMEOUT)
+
+
+def test_every_one_of_many_partitions_is_due_in_its_time() -> None:
+    rig = Rig(partitions=300, memory=8 * MIB)
+    queues = rig.accumulator.queues
+
+    def drain_all(now: float) -> list[ProducerBatch]:
+        return list(chain.from_iterable(iter(lambda: rig.drain(now), [])))
+
+    for partition in range(300):
+        rig.put(partition)
+    rig.acknowledge(*drain_all(0.0))
+    for partition in range(300):
+        rig.put(partition)
+    assert len(drain_all(0.0)) == 300
+    for partition in range(300):
+        rig.put(partition, now=0.5)
+
+    assert not rig.ready(LINGER + 0.4)
+    assert len(drain_all(LINGER + 0.5)) == 300
+    assert len(queues.expire(TIMEOUT)) == 300
+
+
+async def test_what_the_parts_of_a_split_need_no_more_goes_to_the_next_in_line() -> None:
+    """The positions of records within a batch take fewer bytes in smaller ones, and here that is more than a header."""
+    rig = Rig(batch_size=MIB)
+    for _ in range(17_000):
+        rig.put(size=1)
+    (whole,) = rig.drain()
+    assert rig.pool.try_acquire(rig.pool.free)
+    used = rig.pool.used
+    ticket = rig.pool.join(1)
+
+    rig.accumulator.outcomes.split(whole, 0.0)
+
+    assert ticket.is_granted
+    assert rig.pool.used < used, "more came back than the next in line took"
+
+
+class Transaction:
+    """What is told to the transaction that all records are part of."""
+
+    def __init__(self) -> None:
+        self.causes: list[Exception] = []
+        self.settled = 0
+
+    def claim(self, partition: TopicPartition) -> None:
+        pass
+
+    def batch_failed(self, cause: Exception) -> None:
+        self.causes.append(cause)
+
+    def batch_settled(self) -> None:
+        self.settled += 1
+
+
+def test_the_transaction_is_told_what_failed_and_when_nothing_is_in_flight_any_more(rig: Rig) -> None:
+    transaction = rig.accumulator.outcomes._transaction = Transaction()
+    rig.put(0)
+    rig.put(1)
+    written, expired = rig.drain()
+
+    rig.acknowledge(written)
+    assert (transaction.causes, transaction.settled) == ([], 1)
+    cause = KafkaTimeoutError("over")
+    rig.accumulator.outcomes.give_up(expired, cause, TIMEOUT, timed_out=True)
+    assert (transaction.causes, transaction.settled) == ([cause], 1)
+    rig.acknowledge(expired)
+
+    assert (transaction.causes, transaction.settled) == ([cause], 2)
 
 
 def test_a_flush_is_done_when_what_was_there_is_done(rig: Rig) -> None:

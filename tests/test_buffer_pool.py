@@ -145,6 +145,15 @@ async def test_closing_fails_those_who_wait_and_those_who_come() -> None:
     assert (pool.free, pool.waiting) == (10, 0)
 
 
+async def test_a_closed_pool_has_nothing_for_a_newcomer() -> None:
+    pool = BufferPool(100)
+
+    pool.close()
+
+    assert pool.try_acquire(1) is False
+    assert (pool.free, pool.waiting) == (100, 0)
+
+
 async def test_pressure_is_told_when_somebody_begins_to_wait() -> None:
     told: list[int] = []
     pool = BufferPool(10, lambda: told.append(1))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.config import ProducerConfig
+from aioproducer.core.backoff import ExponentialBackoff, retry_backoff
 
 
 def test_each_failure_doubles_the_pause_up_to_the_longest() -> None:
@@ -30,3 +31,9 @@ def test_no_number_of_attempts_is_too_large_or_too_small() -> None:
 
 def test_a_longest_pause_that_is_shorter_than_the_first_counts() -> None:
     assert ExponentialBackoff(5.0, 1.0, jitter=0.0).delay(0, 0.5) == 1.0
+
+
+def test_the_pauses_between_retries_are_those_of_the_configuration_in_seconds() -> None:
+    backoff = retry_backoff(ProducerConfig("localhost:9092", retry_backoff_ms=250, retry_backoff_max_ms=3000))
+
+    assert backoff == ExponentialBackoff(0.25, 3.0)

@@ -74,3 +74,13 @@ def test_a_pause_that_was_ended_leaves_no_debt() -> None:
     pause.worked(0.001, 10.025)
 
     assert pause.until == 0.0
+
+
+def test_two_milliseconds_of_work_are_owed() -> None:
+    pause = Pause()
+
+    pause.worked(0.002, 10.0)
+
+    assert pause.until == pytest.approx(10.004)
+    pause.worked(0.001, pause.until)
+    assert pause.until == pytest.approx(10.004), "at its very end nothing is left of a pause that work could use up"

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aioproducer.core.sequences import MAX_EPOCH, NO_SEQUENCE, Sequences, increment_sequence
+from aioproducer.core.sequences import (
+    MAX_EPOCH,
+    MAX_IN_FLIGHT,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Sequences,
+    increment_sequence,
+)
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.types import TopicPartition
 
@@ -417,6 +426,18 @@ def test_the_parts_of_a_split_batch_continue_its_sequence(sequences: Sequences) 
     assert not sequences.may_drain(parts[1])
 
 
+def test_a_batch_before_one_that_is_split_keeps_its_one_place(sequences: Sequences) -> None:
+    warm_up(sequences)
+    drain(sequences, before := Batch(), whole := Batch(count=2), Batch())
+    whole.is_in_flight = False
+
+    sequences.split(whole, [Batch(), Batch()])
+
+    assert sequences.in_flight(ORDERS) == 4
+    acknowledge(sequences, before)
+    assert sequences.in_flight(ORDERS) == 3
+
+
 def test_without_idempotence_order_is_kept_by_one_batch_in_flight() -> None:
     sequences = Sequences(idempotent=False)
     first, second = Batch(), Batch()
@@ -430,6 +451,360 @@ def test_without_idempotence_order_is_kept_by_one_batch_in_flight() -> None:
     acknowledge(sequences, first)
     drain(sequences, second)
     assert second.base_sequence == NO_SEQUENCE
+
+
+# -- what nobody may notice, and what a transaction decides ------------------------------------------------------------
+
+
+def refuse(sequences: Sequences, batch: Batch) -> None:
+    """The broker did not expect its sequence."""
+    batch.is_in_flight = False
+    sequences.unexpected(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+
+
+def test_the_numbers_are_those_of_the_protocol() -> None:
+    assert (NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE) == (-1, -1, -1)
+    assert (MAX_IN_FLIGHT, MAX_EPOCH) == (5, 2**15 - 1)
+    assert Sequences(idempotent=True).epoch == NO_EPOCH
+
+
+EVENTS: dict[str, Callable[[Sequences, Batch], object]] = {
+    "acknowledged": lambda sequences, batch: sequences.acknowledged(batch, 0),
+    "given up": lambda sequences, batch: sequences.given_up(batch),
+    "unexpected": lambda sequences, batch: sequences.unexpected(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+    "fenced": lambda sequences, batch: sequences.fenced(batch),
+    "unknown id": lambda sequences, batch: sequences.unknown_id(batch),
+    "split": lambda sequences, batch: sequences.split(batch, [Batch()]),
+    "forgotten": lambda sequences, batch: sequences.forget(batch.partition),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("is_partition_known", [False, True])
+def test_what_happens_to_a_batch_that_was_never_numbered_changes_nothing(
+    sequences: Sequences, event: str, is_partition_known: bool
+) -> None:
+    if is_partition_known:
+        warm_up(sequences)
+
+    EVENTS[event](sequences, Batch())
+
+    assert settle(sequences) == []
+    drain(sequences, after := Batch())
+    assert after.history == [(7, 0, 1 if is_partition_known else 0)]
+    assert not sequences.is_ahead(Batch(partition=OTHERS))
+
+
+@pytest.mark.parametrize("event", [event for event in EVENTS if event not in {"split", "forgotten"}])
+@pytest.mark.parametrize("possibly_written", [False, True])
+def test_what_happens_to_a_batch_of_another_epoch_changes_nothing(
+    sequences: Sequences, event: str, possibly_written: bool
+) -> None:
+    warm_up(sequences)
+    drain(sequences, stale := Batch())
+    stale.producer_epoch, stale.possibly_written, stale.is_in_flight = -5, possibly_written, False
+    assert not sequences.is_ahead(stale)
+
+    EVENTS[event](sequences, stale)
+
+    assert settle(sequences) == []
+    assert (sequences.producer_id, sequences.epoch) == (7, 0)
+
+
+def test_an_acknowledgement_of_another_epoch_does_not_move_what_the_broker_expects(sequences: Sequences) -> None:
+    warm_up(sequences)
+    drain(sequences, stale := Batch(), probe := Batch())
+    stale.producer_epoch = -5
+    acknowledge(sequences, stale)
+
+    refuse(sequences, probe)
+
+    assert settle(sequences) == []
+
+
+def test_a_partition_that_is_in_use_is_not_forgotten(sequences: Sequences) -> None:
+    warm_up(sequences)
+    warm_up(sequences, OTHERS)
+    sequences.forget(ORDERS)
+    drain(sequences, after := Batch(), elsewhere := Batch(partition=OTHERS))
+    assert after.base_sequence == 1, "it goes on from what was acknowledged"
+
+    refuse(sequences, after)
+    settle(sequences)
+    assert sequences.epoch == 1
+    sequences.forget(OTHERS)
+
+    assert sequences.in_flight(OTHERS) == 1
+    acknowledge(sequences, elsewhere)
+    assert sequences.in_flight(OTHERS) == 0
+    sequences.forget(OTHERS)
+    assert set(sequences._partitions) == {ORDERS}, "in the new epoch it begins anew anyhow"
+
+
+def test_acknowledgements_that_come_in_another_order_do_not_move_the_mark_back(sequences: Sequences) -> None:
+    warm_up(sequences)
+    drain(sequences, first := Batch(), second := Batch(), third := Batch())
+    acknowledge(sequences, second, first)
+
+    refuse(sequences, third)
+
+    assert settle(sequences) == [ORDERS], "it is the one that the broker had to expect"
+
+
+def test_the_first_acknowledgement_counts_wherever_it_is(sequences: Sequences) -> None:
+    drain(sequences, long := Batch(count=LAST - 1))
+    acknowledge(sequences, long)
+    drain(sequences, refused := Batch())
+
+    refuse(sequences, refused)
+
+    assert settle(sequences) == [ORDERS]
+
+
+def test_a_broker_that_refuses_the_very_first_batch_gets_a_new_epoch(sequences: Sequences) -> None:
+    drain(sequences, first := Batch())
+
+    refuse(sequences, first)
+
+    assert settle(sequences) == [ORDERS]
+    assert first.history == [(7, 0, 0), (7, 1, 0)]
+
+
+def test_the_expected_batch_waits_for_an_earlier_one_that_is_repeated(sequences: Sequences) -> None:
+    """The second was acknowledged, and the answer to the first was lost."""
+    warm_up(sequences)
+    drain(sequences, first := Batch(), second := Batch(), third := Batch())
+    acknowledge(sequences, second)
+    first.is_in_flight = False
+
+    refuse(sequences, third)
+
+    assert settle(sequences) == []
+    assert sequences.may_drain(first)
+    acknowledge(sequences, first)
+    assert settle(sequences) == []
+    assert sequences.may_drain(third)
+
+
+def test_batches_behind_the_refused_one_move_with_it(sequences: Sequences) -> None:
+    warm_up(sequences)
+    drain(sequences, refused := Batch(), behind := Batch())
+    refuse(sequences, refused)
+    assert settle(sequences) == [], "not while a batch of the partition is on its way"
+    assert sequences.may_drain(refused) is False, "its number is of no use any more"
+    behind.is_in_flight = False
+
+    assert settle(sequences) == [ORDERS]
+    assert [refused.history[-1], behind.history[-1]] == [(7, 1, 0), (7, 1, 1)]
+    assert settle(sequences) == []
+    assert not sequences.attention
+
+
+def test_of_two_holes_the_earlier_one_counts(sequences: Sequences) -> None:
+    warm_up(sequences)
+    drain(sequences, first := Batch(), between := Batch(), third := Batch(), last := Batch())
+    for batch in (first, between, third, last):
+        batch.is_in_flight = False
+
+    sequences.given_up(third)
+    sequences.given_up(first)
+
+    assert settle(sequences) == [ORDERS]
+    assert [between.history[-1], last.history[-1]] == [(7, 1, 0), (7, 1, 1)]
+
+
+def test_a_hole_behind_a_batch_in_doubt_needs_a_new_epoch_whatever_proves_the_doubtful_one(
+    sequences: Sequences,
+) -> None:
+    warm_up(sequences)
+    drain(sequences, doubtful := Batch(), refused := Batch(), last := Batch())
+    doubtful.possibly_written, doubtful.is_in_flight, refused.is_in_flight = True, False, False
+    sequences.given_up(doubtful)
+    sequences.given_up(refused)
+    acknowledge(sequences, last)
+
+    assert settle(sequences) == [ORDERS]
+
+    drain(sequences, after := Batch())
+    assert after.history == [(7, 1, 0)]
+
+
+def test_a_batch_refused_behind_one_that_proves_the_lost_one_keeps_its_number(sequences: Sequences) -> None:
+    warm_up(sequences)
+    drain(sequences, doubtful := Batch(), behind := Batch(), last := Batch())
+    doubtful.possibly_written, doubtful.is_in_flight = True, False
+    sequences.given_up(doubtful)
+    assert sequences.may_drain(Batch()) is False
+    refuse(sequences, last)
+
+    acknowledge(sequences, behind)
+
+    assert settle(sequences) == []
+    assert sequences.may_drain(last)
+    acknowledge(sequences, last)
+    assert settle(sequences) == [ORDERS]
+    assert sequences.epoch == 0
+    assert not sequences.attention
+
+
+def test_no_epoch_is_bumped_while_there_is_no_producer_id(sequences: Sequences) -> None:
+    sequences.set_producer_id(7, MAX_EPOCH)
+    drain(sequences, first := Batch(), other := Batch(partition=OTHERS))
+    refuse(sequences, first)
+    assert settle(sequences) == [ORDERS]
+    refuse(sequences, other)
+
+    assert settle(sequences) == []
+
+    assert sequences.bumps == 1
+    sequences.set_producer_id(8, 0)
+    assert settle(sequences) == [OTHERS]
+    assert other.history[-1] == (8, 1, 0)
+
+
+def test_a_lone_batch_that_is_fenced_leaves_the_producer_id(sequences: Sequences) -> None:
+    drain(sequences, refused := Batch())
+    refused.is_in_flight = False
+
+    sequences.fenced(refused)
+
+    assert settle(sequences) == [ORDERS]
+    assert sequences.needs_producer_id
+
+
+def test_a_batch_that_is_fenced_under_the_last_producer_id_leaves_the_present_one_alone(sequences: Sequences) -> None:
+    drain(sequences, batch := Batch())
+    batch.is_in_flight = False
+    sequences.set_producer_id(8, 0)
+
+    sequences.fenced(batch)
+
+    assert settle(sequences) == []
+    assert sequences.producer_id == 8
+
+
+def test_a_batch_is_ahead_while_an_earlier_one_is_not_answered(sequences: Sequences) -> None:
+    warm_up(sequences)
+    drain(sequences, first := Batch(), second := Batch())
+    assert [sequences.is_ahead(first), sequences.is_ahead(second)] == [False, True]
+    assert sequences.in_flight(OTHERS) == 0
+    assert sequences.in_flight(ORDERS) == 2
+
+    acknowledge(sequences, first)
+
+    assert sequences.is_ahead(second) is False
+    assert sequences.in_flight(ORDERS) == 1
+
+
+def test_a_batch_with_a_number_that_its_partition_does_not_know_is_not_drained(sequences: Sequences) -> None:
+    assert sequences.may_drain(Batch(base_sequence=3)) is False
+
+
+def test_without_idempotence_nothing_gets_a_number() -> None:
+    sequences = Sequences(idempotent=False, max_unnumbered_in_flight=2)
+    assert sequences.needs_producer_id is False
+    drain(sequences, first := Batch(), second := Batch())
+    assert first.history == [(NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE)]
+    assert not sequences.is_ahead(second)
+
+    parts = [Batch(), Batch()]
+    sequences.split(first, parts)
+
+    assert [part.history for part in parts] == [[], []]
+    sequences.forget(ORDERS)
+    assert sequences.in_flight(ORDERS) == 1
+    acknowledge(sequences, second)
+    sequences.forget(ORDERS)
+    assert not sequences._partitions
+
+
+class Gate:
+    """A transaction that lets some partitions pass, and notes what it is told."""
+
+    def __init__(self) -> None:
+        self.open: set[TopicPartition] = set()
+        self.left: list[TopicPartition] = []
+        self.lost: list[TopicPartition] = []
+
+    def may_drain(self, partition: TopicPartition) -> bool:
+        return partition in self.open
+
+    def drained(self, partition: TopicPartition) -> None:
+        self.left.append(partition)
+
+    def sequences_lost(self, partition: TopicPartition) -> None:
+        self.lost.append(partition)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    gate = Gate()
+    gate.open.add(ORDERS)
+    return gate
+
+
+@pytest.fixture
+def in_transaction(gate: Gate) -> Sequences:
+    sequences = Sequences(idempotent=True, gate=gate)
+    assert not sequences.needs_producer_id, "the transaction brings one"
+    assert sequences.may_drain(Batch()) is False
+    sequences.set_producer_id(7, 0)
+    return sequences
+
+
+def test_new_batches_leave_as_the_transaction_says_and_it_is_told(in_transaction: Sequences, gate: Gate) -> None:
+    assert in_transaction.may_drain(Batch(partition=OTHERS)) is False
+    drain(in_transaction, batch := Batch())
+    assert gate.left == [ORDERS]
+
+    batch.is_in_flight = False
+    gate.open.clear()
+    drain(in_transaction, batch)  # a retry
+
+    assert gate.left == [ORDERS]
+    assert batch.history == [(7, 0, 0)]
+
+
+@pytest.mark.parametrize(("possibly_written", "has_follower"), [(False, True), (True, False), (True, True)])
+def test_a_hole_in_a_transaction_is_told_to_it(
+    in_transaction: Sequences, gate: Gate, possibly_written: bool, has_follower: bool
+) -> None:
+    warm_up(in_transaction)
+    drain(in_transaction, batch := Batch(possibly_written=possibly_written), *[Batch()] * has_follower)
+    batch.is_in_flight = False
+
+    in_transaction.given_up(batch)
+
+    assert gate.lost == [ORDERS]
+    assert settle(in_transaction) == [], "new epochs come from the coordinator"
+
+
+def test_the_number_of_the_last_batch_that_was_not_written_is_used_again_in_a_transaction(
+    in_transaction: Sequences, gate: Gate
+) -> None:
+    warm_up(in_transaction)
+    drain(in_transaction, batch := Batch(count=3))
+    batch.is_in_flight = False
+
+    in_transaction.given_up(batch)
+
+    drain(in_transaction, after := Batch())
+    assert after.base_sequence == 1
+    assert gate.lost == []
+
+
+def test_partitions_without_unanswered_batches_count_from_zero_when_the_coordinator_says_so(
+    in_transaction: Sequences, gate: Gate
+) -> None:
+    gate.open.add(OTHERS)
+    warm_up(in_transaction)
+    warm_up(in_transaction, OTHERS)
+    drain(in_transaction, unanswered := Batch(partition=OTHERS))
+
+    in_transaction.set_producer_id(7, 0)
+
+    drain(in_transaction, idle := Batch(), behind := Batch(partition=OTHERS))
+    assert [idle.base_sequence, unanswered.base_sequence, behind.base_sequence] == [0, 1, 2]
 
 
 class Broker:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from aioproducer.core.transactions.errors import Action, action_for, action_for_batch, decisive_code, may_be_done
+from aioproducer.core.transactions.failures import commit_unknown, transaction_error
 from aioproducer.core.transactions.manager import TransactionManager
 from aioproducer.core.transactions.pauses import RequestPause
 from aioproducer.core.transactions.requests import Rpc
@@ -135,6 +136,37 @@ CASES = [
 @pytest.mark.parametrize(("rpc", "code", "action"), CASES)
 def test_the_table_of_each_request_says_what_each_code_asks_for(rpc: Rpc, code: ErrorCode, action: Action) -> None:
     assert action_for(rpc, code) is action
+
+
+@pytest.mark.parametrize("rpc", Rpc)
+def test_no_error_means_that_it_is_done(rpc: Rpc) -> None:
+    assert action_for(rpc, E.NONE) is Action.DONE
+
+
+@pytest.mark.parametrize("rpc", [Rpc.COMMIT, Rpc.ABORT])
+@pytest.mark.parametrize("code", [E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.REQUEST_TIMED_OUT])
+def test_a_coordinator_that_could_not_finish_may_have_ended_the_transaction(rpc: Rpc, code: ErrorCode) -> None:
+    assert may_be_done(rpc, code)
+
+
+@pytest.mark.parametrize(
+    ("action", "way_out"),
+    [
+        (Action.ABORTABLE, "the same work may succeed in a new one"),
+        (Action.COMMIT_FAILED, "let the consumer rejoin its group"),
+        (Action.FENCED, "if no other process is meant to use this transactional_id"),
+        (Action.EXPIRED, "open another producer (or initialize a TransactionCoordinatorClient again)."),
+        (Action.FATAL, "Doing it again changes nothing"),
+        (Action.INVALID_STATE, "Doing it again changes nothing"),
+        (Action.UNINITIALIZED, "once the cause is gone the same call succeeds"),
+    ],
+)
+def test_each_error_says_what_can_be_done_next(action: Action, way_out: str) -> None:
+    assert way_out in str(transaction_error(action, "It failed.", KafkaError("x")))
+
+
+def test_after_a_commit_of_which_nobody_knows_the_log_is_read() -> None:
+    assert "isolation_level=read_committed" in str(commit_unknown("load", KafkaError("x")))
 
 
 @pytest.mark.parametrize("rpc", Rpc)

@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
-from aioproducer.core.transactions.writer_shape import FirstBatches, shape_of
+from aioproducer.core.transactions.writer_shape import WRITER_BITS, FirstBatches, shape_of
 
 SHAPE = shape_of(9)
 NEEDED = sum(SHAPE)
+
+
+def test_a_shape_is_the_number_of_the_writer_digit_by_digit() -> None:
+    """From 1 to 64 records for each of the five batches that a broker remembers."""
+    assert WRITER_BITS == 30
+    assert shape_of(0) == shape_of(2**30) == [1, 1, 1, 1, 1]
+    assert shape_of(2**30 - 1) == [64, 64, 64, 64, 64]
+    assert shape_of(9 + (2 << 6) + (63 << 24)) == [10, 3, 1, 1, 64]
+
+
+def test_a_small_batch_has_room_for_the_whole_shape_and_an_eighth_more() -> None:
+    batches = FirstBatches([64] * 5)
+
+    assert batches.limit(100) == 320 * 100 * 9 // 8
+    assert batches.limit(1) == 8192
+
+
+def test_so_many_bytes_are_enough_for_a_topic_whatever_is_missing() -> None:
+    batches = FirstBatches(SHAPE)
+    batches.take(0, 1, (4 << 20) - 1)
+    assert not batches.are_over
+
+    batches.take(0, 0, 1)
+
+    assert batches.are_over
 
 
 def test_batches_are_small_until_all_partitions_have_enough_records_for_their_shape() -> None:
