@@ -138,10 +138,10 @@ class SyncDelivery:
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the metadata, at most ``timeout`` seconds; raises the `DeliveryError`, or TimeoutError."""
-        delivery = self._known(timeout)
-        outcome = self._outcome
-        if outcome is not None and outcome.succeeded:
+        outcome, delivery = self._outcome, self._delivery
+        if timeout is None and outcome is not None and outcome.succeeded and delivery is not None:
             return delivery.result()
+        delivery = self._known(timeout)
         with _reading:
             return delivery.result()
 
