@@ -117,10 +117,14 @@ class ProduceResult(Outcome):
         """Note that nobody will look at this record's outcome."""
         if self.succeeded:
             return
-        if self.failure is not None:
-            self._sink.unobserved(self.failure, (index,))
-        else:
+        abandoned: Sequence[int] = (index,)
+        if self.failure is None:
             self.note_abandoned(index)
+            if not self.done:
+                return
+            abandoned = self.take_abandoned()  # it failed since then: this may run in another thread
+        if self.failure is not None and abandoned:
+            self._sink.unobserved(self.failure, abandoned)
 
     def _notify(self) -> None:
         callbacks, self._callbacks = self._callbacks, None

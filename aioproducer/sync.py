@@ -1,7 +1,8 @@
 """The same producer for code without an event loop: scripts, threads, executors of other frameworks.
 
-A `SyncProducer` runs a `Producer` in an event loop in a thread of its own (anyio's blocking portal). Every method may be
-called from any thread, at the same time; each waits for its result as the async one would.
+A `SyncProducer` runs a `Producer` in an event loop in a thread of its own. Every method may be called from any thread, at
+the same time; each waits for its result as the async one would. Records are handed over in bulk where nothing has to be decided
+(`HandOver`); every other call is a round trip through the event loop (anyio's blocking portal).
 """
 
 from __future__ import annotations
@@ -236,12 +237,13 @@ class SyncProducer:
         self._loop_thread = None
         self._dropped.detach()
         _started.discard(self)
-        if not loop_thread.end(_TO_END_S):
+        if loop_thread.end(_TO_END_S):
+            if self._hand_over is not None:
+                self._hand_over.end()
+        else:
             logger.warning(
                 "The thread of the producer is left behind: some task in its event loop goes on although it was cancelled."
             )
-        if self._hand_over is not None:
-            self._hand_over.end()
         self._closing.notify_all()
 
     # -- records ------------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ from aioproducer.intake.records import not_acknowledged
 from aioproducer.intake.sync_delivery import HandedOver, SyncDelivery, SyncDeliveryCallback, ThreadWaiter
 from aioproducer.record import BATCH_OVERHEAD, record_size_upper_bound
 from aioproducer.serializers import normalize_bytes, normalize_headers
-from aioproducer.types import ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.types import Header, ProducerRecord, RecordMetadata, TopicPartition
 
 __all__ = ["OWN_THREAD", "HandOver"]
 
@@ -146,9 +146,7 @@ class HandOver:
                     key = normalize_bytes(key)
                 size += len(key)
             if headers is not None:
-                headers = normalize_headers(headers)
-                for name, _ in headers:
-                    name.encode()  # a lone surrogate would not do
+                headers = _plain_headers(headers)
                 size += record_size_upper_bound(None, None, headers) - _BOUND
         except (InvalidRecord, UnicodeEncodeError):
             return None
@@ -178,9 +176,9 @@ class HandOver:
             delivery.tell(on_delivery)
         if waiter is not None:
             delivery.when_accepted(waiter.wait_for)
-        if size > _SMALL:
-            self._count_large(size)
         try:
+            if size > _SMALL:
+                self._count_large(size)
             records.append(delivery)
             if not self._is_awake or self._lanes is not lanes:
                 self._is_awake = True
@@ -296,6 +294,9 @@ class HandOver:
 
     def end(self) -> None:
         """Refuse what a thread has put in at the very end; to be called when the event loop has ended."""
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            self._records.extend(handle for handle, _ in line.records)
         while self._records:
             self._refuse(self._records.popleft(), _ended())
 
@@ -336,6 +337,8 @@ class HandOver:
                 handle.accept(accepted)
             if size > _SMALL:
                 self._count_large(-size)
+        if self._large and not records and not lines:
+            self._large = 0  # Ctrl-C may have hit a thread that had counted its record
         return False
 
     def _count_large(self, size: int) -> None:
@@ -375,7 +378,7 @@ class HandOver:
                         self._count_large(-size)
                 records.popleft()
         finally:
-            del self._lines[topic]
+            self._lines.pop(topic, None)
             for handle, _ in records:
                 self._refuse(handle, _ended())
 
@@ -402,10 +405,20 @@ class HandOver:
         handle.accept(
             Delivery(result, 0, timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value))
         )
-        result.fail(_Refusal(place, error, whole))
+        try:
+            result.fail(_Refusal(place, error, whole))
+        except RuntimeError:  # the event loop has ended, and calls nobody back
+            result.wake()
         self._engine.metrics.records_failed += 1
         if size > _SMALL:
             self._count_large(-size)
+
+
+def _plain_headers(headers: object) -> tuple[Header, ...]:
+    plain = normalize_headers(headers)
+    for name, _ in plain:
+        name.encode()  # a lone surrogate would not do
+    return plain
 
 
 class _Line(NamedTuple):

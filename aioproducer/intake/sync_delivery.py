@@ -11,9 +11,10 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 from aioproducer.arguments import check_timeout, is_async
 from aioproducer.delivery import Delivery
@@ -24,6 +25,9 @@ from aioproducer.types import Header, RecordMetadata
 __all__ = ["EventLoopThread", "SyncDelivery", "SyncDeliveryCallback", "ThreadWaiter"]
 
 logger = logging.getLogger("aioproducer")
+
+#: How often a thread that waits looks whether the event loop has ended, in seconds: what it was asked last, it may not do.
+_LOOK_EVERY_S: Final = 1.0
 
 #: A `Delivery` notes which part of a split batch it belongs to when it is asked, so only one thread may ask at a time.
 #: Reentrant: a finalizer or a signal handler may ask in the midst of that.
@@ -81,8 +85,17 @@ class ThreadWaiter:
             self._lock.release()
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait at most so many seconds, None: as long as it takes; returns whether it was woken. Ctrl-C ends the wait."""
-        return self._lock.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+        """Wait at most so many seconds, None: as long as it takes; returns whether it was woken.
+
+        The end of the event loop ends the wait, too, and so does Ctrl-C.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            left = _LOOK_EVERY_S if until is None else min(_LOOK_EVERY_S, max(0.0, until - time.monotonic()))
+            if self._lock.acquire(timeout=left):
+                return True
+            if self._loop.is_closed() or (until is not None and time.monotonic() >= until):
+                return False
 
     def wait_for(self, delivery: Delivery) -> None:
         """Be woken when the outcome is known; to be called in the event loop's thread."""
