@@ -1,8 +1,8 @@
 """The same producer for code without an event loop: scripts, threads, executors of other frameworks.
 
 A `SyncProducer` runs a `Producer` in an event loop in a thread of its own. Every method may be called from any thread, at
-the same time; each waits for its result as the async one would. Records are handed over in bulk where nothing has to be decided
-(`HandOver`); every other call is a round trip through the event loop (anyio's blocking portal).
+the same time; each waits for its result as the async one would. Records are handed over in bulk where nothing has to be
+decided (`HandOver`); every other call is a round trip through the event loop (anyio's blocking portal).
 """
 
 from __future__ import annotations

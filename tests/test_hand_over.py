@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -32,6 +33,7 @@ from aioproducer import (
     UnknownTimeout,
 )
 from aioproducer.intake.hand_over import _CAPACITY
+from aioproducer.intake.sync_delivery import ThreadWaiter
 from aioproducer.testing import FakeBroker
 from aioproducer.testing.broker.faults import Hold
 from tests.conftest import QUICK
@@ -518,6 +520,32 @@ def test_a_producer_that_dies_tells_those_whose_records_were_handed_over(
     assert "internal task" in str(error)
     with pytest.raises(ProducerStateError, match="internal task"):
         producer.enqueue("orders", b"value", partition=0)
+
+
+def test_a_record_that_came_when_the_event_loop_had_ended_is_refused(producer: SyncProducer) -> None:
+    hand_over = producer._hand_over
+    assert hand_over is not None
+    producer.close()
+    late = SyncDelivery.__new__(SyncDelivery)
+    late._loop_thread, late._delivery, late._outcome, late._when_accepted = hand_over, None, None, None
+    late._record = ("orders", b"late", None, None, 0, 0, 100, None)
+    late.tell(lambda _: None)
+    hand_over._records.append(late)
+    with pytest.raises(ProducerClosed):
+        late.result()
+
+    hand_over.end()
+
+    assert isinstance(late.exception(), NotWritten)
+
+
+def test_a_thread_does_not_wait_for_an_event_loop_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioproducer.intake.sync_delivery._LOOK_EVERY_S", 0.01)
+    loop = asyncio.new_event_loop()
+    waiter = ThreadWaiter(loop)
+    loop.close()
+
+    assert not waiter.wait(None)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
