@@ -54,7 +54,7 @@ class ProduceResult(Outcome):
     def __init__(self, partition: TopicPartition, sink: UnobservedSink) -> None:
         super().__init__(partition)
         self._sink = sink
-        self._callbacks: list[tuple[Delivery, DeliveryCallback]] | None = None
+        self._callbacks: list[tuple[int, Delivery, DeliveryCallback]] | None = None
         self._parts: Sequence[ProduceResult] = ()
         self._starts: Sequence[int] = ()
 
@@ -81,8 +81,9 @@ class ProduceResult(Outcome):
             part, index_there = self.locate(index)
             part.wait(index_there, waiter)
         callbacks, self._callbacks = self._callbacks, None
-        for delivery, callback in callbacks or ():
-            delivery.located().listen(delivery, callback)
+        for index, delivery, callback in callbacks or ():  # which may be asked in another thread meanwhile
+            part, index_there = self.locate(index)
+            part._listen(index_there, delivery, callback)
         for index in self.take_abandoned():
             part, index_there = self.locate(index)
             part.abandon(index_there)
@@ -102,25 +103,32 @@ class ProduceResult(Outcome):
 
     def listen(self, delivery: Delivery, callback: DeliveryCallback) -> None:
         """Call back soon after the outcome is known, and as often as was asked for."""
+        self._listen(delivery.index, delivery, callback)
+
+    def _listen(self, index: int, delivery: Delivery, callback: DeliveryCallback) -> None:
         if self.done:
             self._call_soon(delivery, callback)
         elif self._callbacks is None:
-            self._callbacks = [(delivery, callback)]
+            self._callbacks = [(index, delivery, callback)]
         else:
-            self._callbacks.append((delivery, callback))
+            self._callbacks.append((index, delivery, callback))
 
     def abandon(self, index: int) -> None:
         """Note that nobody will look at this record's outcome."""
         if self.succeeded:
             return
-        if self.failure is not None:
-            self._sink.unobserved(self.failure, (index,))
-        else:
+        abandoned: Sequence[int] = (index,)
+        if self.failure is None:
             self.note_abandoned(index)
+            if not self.done:
+                return
+            abandoned = self.take_abandoned()  # it failed since then: this may run in another thread
+        if self.failure is not None and abandoned:
+            self._sink.unobserved(self.failure, abandoned)
 
     def _notify(self) -> None:
         callbacks, self._callbacks = self._callbacks, None
-        for delivery, callback in callbacks or ():
+        for _, delivery, callback in callbacks or ():
             self._call_soon(delivery, callback)
         self.wake()  # behind the callbacks: who awaited it finds its record's callback done
 

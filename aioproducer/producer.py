@@ -38,11 +38,11 @@ from aioproducer.errors import (
     TransactionAbortable,
     TransactionError,
     TransactionStateError,
-    UnknownTimeout,
 )
 from aioproducer.hot import RECORD_COST, Appender, FastPath
+from aioproducer.intake.hand_over import HandOver
 from aioproducer.intake.many import SendMany, SendManyProgress, check_values
-from aioproducer.intake.records import Intake, SerializedRecord, run_now, whole_record
+from aioproducer.intake.records import Intake, SerializedRecord, not_acknowledged, run_now, whole_record
 from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat, send_table
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.transactions.attempts import Attempts, Next
@@ -119,6 +119,7 @@ class Producer(FastPath):
         self._metrics = ProducerMetrics()
         self._random = Random()
         self._engine: Engine | None = None
+        self._hand_over: HandOver | None = None
         self._closing: asyncio.Task[CloseReport] | None = None
         self._close_by: Deadline | None = None
         self._closed = False
@@ -213,7 +214,7 @@ class Producer(FastPath):
                 "already. Have all partitions of a transaction written in one run."
             )
         self._closed = False
-        self._closing = None
+        self._closing = self._hand_over = None
         self._engine = Engine(self.config, self.client_id, self._metrics, self._random, self.appender, self._attachment)
         self._shared = None if self._attachment is None else self._engine.shared
         self._engine.start()
@@ -300,6 +301,8 @@ class Producer(FastPath):
         return await asyncio.shield(self._closing)
 
     async def _close(self, engine: Engine, deadline: Deadline) -> CloseReport:
+        if self._hand_over is not None:
+            await self._hand_over.close(deadline)
         engine.close_intake()
         if engine.died is None:
             with suppress(TimeoutError):
@@ -328,8 +331,9 @@ class Producer(FastPath):
         await self._close_interceptors(engine, deadline)
         self._engine = None
         self._closed = True
+        handed_over = self._hand_over.not_written if self._hand_over is not None else []
         return self._report(
-            not_written=[record for written, read in readers if not written for record in read()],
+            not_written=[*(record for written, read in readers if not written for record in read()), *handed_over],
             maybe_written=[record for written, read in readers if written for record in read()],
         )
 
@@ -428,12 +432,7 @@ class Producer(FastPath):
         except TimeoutError:
             if not limit.expired():
                 raise
-        error = UnknownTimeout(
-            f"The record for {delivery.topic_partition} was not acknowledged within {seconds:g} s. It is still being sent; "
-            "a failure will go to on_delivery_error."
-        )
-        error.topic, error.partition = delivery.topic_partition
-        raise error
+        raise not_acknowledged(delivery, seconds)
 
     async def _enqueue(
         self,
@@ -890,6 +889,18 @@ class Producer(FastPath):
         """For calls that send many records: a check that raises when the transaction that is open now is over."""
         engine = self._engine
         return None if engine is None or engine.transactions is None else engine.transactions.still_open()
+
+    @property
+    def hand_over(self) -> HandOver:
+        """The way in for the records of other threads, as long as this run lasts: for the `SyncProducer` around it.
+
+        Records of transactions, and those that pass through anything of the user's, are not handed over.
+        """
+        engine = self._usable()
+        if self._hand_over is None:
+            is_open = self._intake.is_plain and self._intake.keys_choose is not None and engine.transactions is None
+            self._hand_over = HandOver(engine, self.enqueue, is_open=is_open)
+        return self._hand_over
 
     def _usable(self) -> Engine:
         engine = self._engine

@@ -1,7 +1,8 @@
 """The same producer for code without an event loop: scripts, threads, executors of other frameworks.
 
-A `SyncProducer` runs a `Producer` in an event loop in a thread of its own (anyio's blocking portal). Every method may be
-called from any thread, at the same time; each waits for its result as the async one would.
+A `SyncProducer` runs a `Producer` in an event loop in a thread of its own. Every method may be called from any thread, at
+the same time; each waits for its result as the async one would. Records are handed over in bulk where nothing has to be
+decided (`HandOver`); every other call is a round trip through the event loop (anyio's blocking portal).
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal
 
-from aioproducer.arguments import check_hook, check_timeout, is_async
+from aioproducer.arguments import check_hook, check_timeout, is_timeout
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
@@ -35,13 +37,16 @@ from aioproducer.errors import (
     DeliveryError,
     ForkedProcess,
     KafkaError,
+    KafkaTimeoutError,
     NotStarted,
     ProducerClosed,
     ProducerStateError,
     SendManyError,
     TransactionError,
 )
+from aioproducer.intake.hand_over import OWN_THREAD, HandOver
 from aioproducer.intake.many import SendMany, SendManyProgress, check_values
+from aioproducer.intake.sync_delivery import SyncDelivery, SyncDeliveryCallback
 from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
 from aioproducer.producer import Producer
 from aioproducer.transactions.attempts import Attempts, Next
@@ -73,63 +78,6 @@ _TO_END_S = 1.0
 _READ_AHEAD = 1000
 
 
-class SyncDelivery:
-    """The acknowledgement to come of one record, for threads; see `Delivery`."""
-
-    __slots__ = ("_delivery", "_known")
-
-    def __init__(self, delivery: Delivery, known: concurrent.futures.Future[None]) -> None:
-        self._delivery = delivery
-        self._known = known  # done when the outcome is; from then on the delivery may be asked in any thread
-
-    def done(self) -> bool:
-        """Whether the outcome is known."""
-        return self._known.done()
-
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the metadata, at most ``timeout`` seconds; raises the `DeliveryError`, or TimeoutError."""
-        self._wait(timeout)
-        return self._delivery.result()
-
-    def exception(self, timeout: float | None = None) -> DeliveryError | None:
-        """Wait for the outcome and answer the error, None where there is none; see `result`."""
-        self._wait(timeout)
-        return self._delivery.exception()
-
-    def add_done_callback(self, callback: Callable[[SyncDelivery], object]) -> None:
-        """Call ``callback(delivery)`` when the outcome is known, in the producer's thread: it must not block.
-
-        Where the outcome is known already it is called at once, in this thread. An exception that it raises is logged.
-        Raises TypeError for what cannot be called, and for coroutine functions: ``on_delivery=`` takes those.
-        """
-        if not callable(callback):
-            raise TypeError(f"add_done_callback({callback!r}): that cannot be called.")
-        if is_async(callback):
-            raise TypeError(
-                f"add_done_callback({callback!r}): a coroutine function needs the producer's event loop; give it to send() "
-                "or enqueue() as on_delivery=, or give a plain function here."
-            )
-        self._delivery.mark_observed()
-        self._known.add_done_callback(lambda _: self._run(callback))
-
-    def _run(self, callback: Callable[[SyncDelivery], object]) -> None:
-        try:
-            callback(self)
-        except Exception:  # foreign code
-            logger.exception("The delivery callback %r raised for %r", callback, self._delivery)
-
-    def _wait(self, timeout: float | None) -> None:
-        seconds = check_timeout(timeout, ConfigError)
-        self._known.result(None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
-
-
-#: For deliveries whose outcome is known.
-_KNOWN: concurrent.futures.Future[None] = concurrent.futures.Future()
-_KNOWN.set_result(None)
-
-SyncDeliveryCallback: TypeAlias = Callable[[SyncDelivery], object]
-
-
 class SyncProducer:
     """Sends records to Kafka from threads.
 
@@ -149,6 +97,7 @@ class SyncProducer:
         """Check the options, and start nothing; see `Producer`."""
         self._producer = Producer(bootstrap_servers, **options)
         self._loop_thread: LoopThread | None = None
+        self._hand_over: HandOver | None = None  # of this run, or of the one before
         self._closing = threading.Condition()  # of that, and of:
         self._closers = 0  # threads that wait in close(); the last of them ends the thread
         self._report: CloseReport | None = None
@@ -210,7 +159,7 @@ class SyncProducer:
             raise ProducerStateError("The producer is started.")
         loop_thread = LoopThread("aioproducer")
         try:
-            loop_thread.portal.call(self._producer.start)
+            self._hand_over = loop_thread.portal.call(_start, self._producer)
         except BaseException:
             loop_thread.end(_TO_END_S, cancel=True)
             raise
@@ -237,9 +186,18 @@ class SyncProducer:
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every record that was accepted before has its outcome; see `Producer.flush`."""
 
+        seconds = check_timeout(timeout, ConfigError)
+
         async def flush() -> None:
-            await self._producer.flush(timeout)
-            await asyncio.sleep(0)  # so that the deliveries of other threads are told, too
+            left = await self._settled(None, seconds)
+            waiting = self._take_all()
+            if left == 0 and waiting:
+                raise KafkaTimeoutError(
+                    f"flush() took longer than {seconds:g} s: {waiting} record(s) still wait for metadata or room, and go "
+                    "on doing so."
+                )
+            await self._producer.flush(left)
+            await asyncio.sleep(0)  # so that the callbacks have run
 
         self._call(flush)
 
@@ -279,7 +237,10 @@ class SyncProducer:
         self._loop_thread = None
         self._dropped.detach()
         _started.discard(self)
-        if not loop_thread.end(_TO_END_S):
+        if loop_thread.end(_TO_END_S):
+            if self._hand_over is not None:
+                self._hand_over.end()
+        else:
             logger.warning(
                 "The thread of the producer is left behind: some task in its event loop goes on although it was cancelled."
             )
@@ -304,17 +265,26 @@ class SyncProducer:
         ``on_delivery(delivery)`` is called with the outcome in the producer's thread: it must not block. An async one
         runs in the producer's event loop.
         """
+        hand_over = self._hand_over
+        if on_delivery is None and hand_over is not None and (timeout is None or is_timeout(timeout)):
+            metadata = hand_over.send(topic, value, key, headers, partition, timestamp_ms, timeout)
+            if metadata is not None:
+                return metadata
         check_hook("on_delivery", on_delivery, "the SyncDelivery")
-        send = partial(
-            self._producer.send,
-            key=key,
-            headers=headers,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            on_delivery=None if on_delivery is None else partial(_tell_of, on_delivery),
-            timeout=timeout,
-        )
-        return self._call(send, topic, value)
+
+        async def send() -> RecordMetadata:
+            return await self._producer.send(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                on_delivery=None if on_delivery is None else partial(self._tell, on_delivery),
+                timeout=await self._settled(topic, timeout),
+            )
+
+        return self._call(send)
 
     def enqueue(
         self,
@@ -331,19 +301,27 @@ class SyncProducer:
         """Put one record into the buffer and go on; waits only for metadata and room. See `Producer.enqueue`.
 
         ``on_delivery`` is as in `send`.
+
+        Mostly the record is only handed over here, and the producer's thread puts it into the buffer soon after: if the
+        topic's partitions are known, there is room, no ``timeout`` is given, and neither transactions nor serializers,
+        interceptors or partitioners come into it. Such a record, too, is accepted, and kept in order: if others take the
+        room meanwhile, or the topic goes away, it waits for up to ``max_block_ms``, and then its delivery fails with the
+        error that this would have raised.
         """
-        check_hook("on_delivery", on_delivery, "the SyncDelivery")
-        enqueue = partial(
-            self._producer.enqueue,
-            key=key,
-            headers=headers,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            timeout=timeout,
-        )
+        if on_delivery is not None:
+            check_hook("on_delivery", on_delivery, "the SyncDelivery")
+        hand_over = self._hand_over
+        if timeout is None and hand_over is not None:
+            handed_over = hand_over.put(topic, value, key, headers, partition, timestamp_ms, on_delivery=on_delivery)
+            if handed_over is not None:
+                return handed_over
 
         async def accept() -> SyncDelivery:
-            return _handed_over(await enqueue(topic, value), on_delivery)
+            left = await self._settled(topic, timeout)
+            delivery = await self._producer.enqueue(
+                topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms, timeout=left
+            )
+            return self._accepted(delivery, on_delivery)
 
         return self._call(accept)
 
@@ -365,10 +343,11 @@ class SyncProducer:
         check_hook("on_delivery", on_delivery, "the SyncDelivery")
 
         def accept() -> SyncDelivery:
+            self._take_all()
             delivery = self._producer.enqueue_nowait(
                 topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
             )
-            return _handed_over(delivery, on_delivery)
+            return self._accepted(delivery, on_delivery)
 
         return self._running().call(accept)
 
@@ -401,6 +380,8 @@ class SyncProducer:
             check=self._producer.still_open,
         )
         with bulk:
+            if self._hand_over is not None and not self._hand_over.is_idle:
+                self._call(self._settled, topic, None)
             feed = _Feed(self._running(), bulk.add)
             try:
                 for item in values:
@@ -432,9 +413,9 @@ class SyncProducer:
 
         ``on_progress`` runs in the producer's thread.
         """
-        return self._call(
-            partial(
-                self._producer.send_table,
+
+        async def send_table() -> SendManyResult:
+            return await self._producer.send_table(
                 topic,
                 table,
                 key=key,
@@ -444,9 +425,10 @@ class SyncProducer:
                 partition=partition,
                 value_format=value_format,
                 on_progress=on_progress,
-                timeout=timeout,
+                timeout=await self._settled(topic, timeout),
             )
-        )
+
+        return self._call(send_table)
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
@@ -525,11 +507,27 @@ class SyncProducer:
 
     def metrics(self, topic: str | None = None) -> Mapping[str, float]:
         """The numbers of the producer; see `Producer.metrics`."""
-        return self._look(partial(self._producer.metrics, topic))
+
+        def metrics() -> Mapping[str, float]:
+            waiting = self._take_all()
+            numbers = self._producer.metrics(topic)
+            return (
+                numbers
+                if topic is not None or not waiting
+                else {**numbers, "records-pending": numbers["records-pending"] + waiting}
+            )
+
+        return self._look(metrics)
 
     def health(self) -> Health:
         """The producer's state; see `Producer.health`."""
-        return self._look(self._producer.health)
+
+        def health() -> Health:
+            waiting = self._take_all()
+            health = self._producer.health()
+            return replace(health, pending_records=health.pending_records + waiting)
+
+        return self._look(health)
 
     def _look(self, function: Callable[[], _T]) -> _T:
         """Ask in the producer's thread, which alone may read what it changes all the time."""
@@ -538,12 +536,41 @@ class SyncProducer:
             return function()
         return loop_thread.portal.call(function)
 
+    # -- in the producer's thread -------------------------------------------------------------------------------------
+
+    def _take_all(self) -> int:
+        """Have nothing left that was handed over before; returns how many records wait for metadata or room."""
+        hand_over = self._hand_over
+        if hand_over is None or self._loop_thread is None or not self._loop_thread.is_current:
+            return 0
+        hand_over.take_all()
+        return hand_over.waiting
+
+    async def _settled(self, topic: object, timeout: float | None) -> float | None:
+        """Wait for what was handed over before, for this topic or (None) for all; returns what is left of the timeout."""
+        if isinstance(topic, ProducerRecord):
+            topic = topic.topic
+        if self._hand_over is None or not (topic is None or isinstance(topic, str)) or not _can_wait(timeout):
+            return timeout  # what is wrong with it, the producer says
+        return await self._hand_over.settle(topic, timeout)
+
+    def _accepted(self, delivery: Delivery, on_delivery: SyncDeliveryCallback | None) -> SyncDelivery:
+        """The delivery for other threads."""
+        assert self._hand_over is not None
+        accepted = SyncDelivery(self._hand_over, delivery)
+        if on_delivery is not None:
+            accepted.tell(on_delivery)
+        return accepted
+
+    def _tell(self, on_delivery: SyncDeliveryCallback, delivery: Delivery) -> object:
+        assert self._hand_over is not None
+        return on_delivery(SyncDelivery(self._hand_over, delivery))
+
+    # -- from the callers' threads to that ----------------------------------------------------------------------------
+
     def _refuse_own_thread(self) -> None:
         if self._loop_thread is not None and self._loop_thread.is_current:
-            raise ProducerStateError(
-                "This runs in the producer's own thread, as callbacks, serializers and interceptors do: it would wait for "
-                "itself."
-            )
+            raise ProducerStateError(OWN_THREAD)
 
     def _call(self, function: Callable[..., Awaitable[_T]], *args: Any) -> _T:
         return self._running().call(function, *args)
@@ -579,6 +606,15 @@ def _close_all() -> None:
             logger.exception("A producer could not be closed at the end of the interpreter")
     for loop_thread in list(_closing_themselves):
         loop_thread.join(_TO_END_S)
+
+
+async def _start(producer: Producer) -> HandOver:
+    await producer.start()
+    return producer.hand_over
+
+
+def _can_wait(timeout: float | None) -> bool:
+    return timeout is None or is_timeout(timeout)
 
 
 def _close_dropped(producer: Producer, loop_thread: LoopThread) -> None:
@@ -645,24 +681,6 @@ class SyncTransaction:
 
 #: What an open transaction has of its producer, and what it is called there.
 _OF_OPEN = {**{name: name for name in SENDING}, "handle": "transaction_handle"}
-
-
-def _handed_over(delivery: Delivery, on_delivery: SyncDeliveryCallback | None) -> SyncDelivery:
-    """The delivery for other threads; made in the producer's, before the outcome can be told."""
-    known: concurrent.futures.Future[None] = concurrent.futures.Future()
-    handed_over = SyncDelivery(delivery, known)
-    delivery.watch(lambda _: known.set_result(None))
-    if on_delivery is not None:
-        delivery.add_done_callback(partial(_tell, on_delivery, handed_over))
-    return handed_over
-
-
-def _tell(callback: SyncDeliveryCallback, handed_over: SyncDelivery, _: Delivery) -> object:
-    return callback(handed_over)
-
-
-def _tell_of(callback: SyncDeliveryCallback, delivery: Delivery) -> object:
-    return callback(SyncDelivery(delivery, _KNOWN))
 
 
 class _Feed:

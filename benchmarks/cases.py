@@ -20,6 +20,8 @@ class Workload(StrEnum):
     IDLE = "idle"  # nothing, after one record
     MEMORY = "memory"  # the broker is paused, and records are put in
     TRANSACTIONS = "transactions"  # one after the other, each of some records
+    THREADS = "threads"  # as pipelined, from threads
+    THREADS_LONE = "threads-lone"  # threads, each of which waits for one record after the other
     HEARTBEAT = "heartbeat"  # pipelined, beside a task that wants to run each millisecond
 
 
@@ -47,6 +49,8 @@ class Case:
     codec: Literal["none", "lz4", "zstd"] = "none"
     #: 5 is the default of Kafka 4 and of librdkafka.
     linger_ms: int = 5
+    #: From so many threads, where it is from threads.
+    threads: int = 1
     #: How many records a transaction has.
     per_transaction: int = 1
     #: Every client with the settings that it comes with, except for acks and idempotence.
@@ -67,6 +71,7 @@ _FEW: Final = frozenset({"aioproducer", "confluent", "franz-go"})
 
 def _cases() -> list[Case]:
     pipelined, kib = Workload.PIPELINED, 1024
+    threads = ((1, "", "a thread"), (16, "-16", "16 threads"))
     return [
         Case("pipelined-100b", "pipelined, 100 B, unkeyed", pipelined, 1_000_000),
         Case("pipelined-keyed", "pipelined, 100 B, keyed over 12 partitions", pipelined, 1_000_000, keyed=True),
@@ -105,6 +110,17 @@ def _cases() -> list[Case]:
                 partitions=count, spread=True, brokers=_MOCK, clients=_FEW,
             )
             for count in (1, 10, 100, 1_000, 10_000)
+        ),
+        *(
+            Case(f"sync-enqueue{name}", f"pipelined from {title}, 100 B", Workload.THREADS, 500_000, threads=threads)
+            for threads, name, title in threads
+        ),
+        *(
+            Case(
+                f"sync-send{name}", f"one record at a time from {title}, 100 B", Workload.THREADS_LONE, 3_000,
+                threads=threads, linger_ms=0,
+            )
+            for threads, name, title in threads
         ),
         Case("idle", "connected, and nothing to do", Workload.IDLE, 1),
         Case("memory", "records that wait for their answers, 100 B", Workload.MEMORY, 1_000_000, partitions=1,

@@ -7,6 +7,7 @@ import contextlib
 import resource
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Self
 
 from benchmarks.job import Job
@@ -18,6 +19,7 @@ __all__ = [
     "concurrently",
     "heartbeat",
     "idleness",
+    "in_threads",
     "latencies",
     "lone",
     "lone_blocking",
@@ -122,6 +124,14 @@ async def concurrently(one: Callable[[], Awaitable[object]], count: int, tasks: 
     async with asyncio.TaskGroup() as group:
         for number in range(tasks):
             group.create_task(work(count // tasks + (number < count % tasks)))
+
+
+def in_threads(work: Callable[[int], object], count: int, threads: int) -> None:
+    """Do the work in so many threads at once, which are told their shares of ``count`` records."""
+    shares = [count // threads + (number < count % threads) for number in range(threads)]
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(work, shares):
+            pass
 
 
 class Heartbeat:

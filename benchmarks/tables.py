@@ -51,6 +51,8 @@ FIGURES: Final[dict[Workload, tuple[Figure, ...]]] = {
         Figure("p99_us", "p99 us", ",.0f"),
         Figure("cpu_us", "CPU us/transaction", ",.0f"),
     ),
+    Workload.THREADS: _THROUGHPUT,
+    Workload.THREADS_LONE: _THROUGHPUT,
     Workload.IDLE: (Figure("wake_ups_per_s", "wake-ups/s", ".2f"), Figure("cpu_percent", "CPU %", ".3f")),
     Workload.MEMORY: (Figure("times_encoded", "times the encoded bytes", ".2f"), Figure("grown_mb", "MB", ",.0f")),
     Workload.HEARTBEAT: (*_GAPS, *_THROUGHPUT),

@@ -126,6 +126,16 @@ def _targets() -> list[Target]:
         ),
         Target("kafka", "a transaction of one record: p50 of Java's", 1.2, _ratio("transactions-1", "java", "p50_us"),
                at_most=True),
+        *(
+            Target("mock", f"{what}: CPU a record of confluent-kafka{other}", goal, _ratio(case, "confluent", "cpu_us"),
+                   at_most=True)
+            for case, what, other, goal in (
+                ("sync-enqueue", "enqueue() from a thread", "", 2.0),
+                ("sync-enqueue-16", "enqueue() from 16 threads", "", 2.0),
+                ("sync-send", "send() from a thread", "'s produce() and flush()", 1.5),
+                ("sync-send-16", "send() from 16 threads", "'s produce() and flush()", 1.5),
+            )
+        ),
         Target("mock", "send_many: records/s of confluent-kafka's best", 6, _to_best("send-many", _CONFLUENT)),
         Target("mock", "send_table: records/s of confluent-kafka's best", 10,
                _to_best("send-table", _CONFLUENT)),

@@ -183,6 +183,17 @@ def test_a_failed_record_that_was_thrown_away_before_is_reported(sink: Sink, res
     assert sink.unobserved_indexes == [1, 2]
 
 
+def test_a_record_that_is_thrown_away_while_another_thread_fails_its_batch_is_reported(sink: Sink) -> None:
+    class Failing(ProduceResult):
+        def note_abandoned(self, index: int) -> None:
+            self.fail(failure())  # behind the look at the failure
+            super().note_abandoned(index)
+
+    Failing(ORDERS, sink).abandon(4)
+
+    assert sink.unobserved_indexes == [4]
+
+
 def test_a_failed_record_that_somebody_looked_at_is_not_reported(sink: Sink, result: ProduceResult) -> None:
     looked_at, called_back, peeked = (delivery(result, index) for index in range(3))
     called_back.add_done_callback(lambda _: None)

@@ -30,6 +30,7 @@ from aioproducer.errors import (
     NotWritten,
     NotWrittenTimeout,
     RecordTooLarge,
+    UnknownTimeout,
 )
 from aioproducer.interceptors import ProducerInterceptors
 from aioproducer.metrics import ProducerMetrics
@@ -37,7 +38,7 @@ from aioproducer.record import BATCH_OVERHEAD, partition_for_key, record_size_up
 from aioproducer.serializers import MessageField, normalize_bytes, normalize_headers, prepare_serializer
 from aioproducer.types import Header, HeadersInput, ProducerRecord, RecordMetadata
 
-__all__ = ["Intake", "SerializedRecord", "run_now", "whole_record"]
+__all__ = ["Intake", "SerializedRecord", "not_acknowledged", "run_now", "whole_record"]
 
 _T = TypeVar("_T")
 
@@ -381,6 +382,16 @@ def whole_record(
             "A ProducerRecord brings its own value, key, headers, partition and timestamp; give it alone."
         )
     return topic
+
+
+def not_acknowledged(delivery: Delivery, seconds: float) -> UnknownTimeout:
+    """What `send` raises where its time is over, and the record is on its way."""
+    error = UnknownTimeout(
+        f"The record for {delivery.topic_partition} was not acknowledged within {seconds:g} s. It is still being sent; "
+        "a failure will go to on_delivery_error."
+    )
+    error.topic, error.partition = delivery.topic_partition
+    return error
 
 
 _E = TypeVar("_E", bound=DeliveryError)

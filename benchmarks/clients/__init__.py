@@ -11,7 +11,7 @@ from benchmarks.cases import Case, Workload
 __all__ = ["CLIENTS", "OURS", "Client"]
 
 _THROUGHPUT: Final = frozenset(
-    {Workload.PIPELINED, Workload.CONCURRENT, Workload.BULK, Workload.TABLE, Workload.HEARTBEAT}
+    {Workload.PIPELINED, Workload.CONCURRENT, Workload.BULK, Workload.TABLE, Workload.HEARTBEAT, Workload.THREADS}
 )
 #: A run is not worth much below this.
 _FEWEST_RECORDS: Final = 1_000
@@ -57,13 +57,15 @@ def _clients() -> list[Client]:
     pipelined = frozenset({w.PIPELINED})
     most = pipelined | {w.LONE, w.IDLE}
     transactions = {w.TRANSACTIONS}
+    threads = {w.THREADS, w.THREADS_LONE}
     asynchronous = most | {w.CONCURRENT, w.HEARTBEAT}
     return [
         Client("aioproducer", "aioproducer", "aioproducer_client",
-               asynchronous | transactions | {w.BULK, w.TABLE, w.MEMORY}),
+               asynchronous | transactions | threads | {w.BULK, w.TABLE, w.MEMORY}),
         Client("aioproducer-pure", "aioproducer, pure Python", "aioproducer_client", pipelined, 0.2,
                environment={"AIOPRODUCER_PURE": "1"}),
-        Client("confluent", "confluent-kafka produce()", "confluent", most | transactions | {w.BULK, w.TABLE, w.MEMORY}),
+        Client("confluent", "confluent-kafka produce()", "confluent",
+               most | transactions | threads | {w.BULK, w.TABLE, w.MEMORY}),
         Client("confluent-batch", "confluent-kafka produce_batch()", "confluent_batch", frozenset({w.BULK, w.TABLE})),
         Client("confluent-aio", "confluent-kafka AIOProducer", "confluent_aio", asynchronous | {w.BULK}, 0.2),
         Client("aiokafka", "aiokafka", "aiokafka_client", asynchronous | transactions | {w.BULK}, 0.2),

@@ -1,4 +1,4 @@
-"""This client: enqueue and await each delivery, send, send_many, and send_table where it exists."""
+"""This client: enqueue and await each delivery, send, the same from threads, send_many, and send_table where it exists."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final, Unpack
 
-from aioproducer import Producer
+from aioproducer import Producer, SyncProducer
 from aioproducer.config import ProducerOptions
 from benchmarks.cases import Workload
 from benchmarks.clients.asynchronous import AsynchronousClient
 from benchmarks.clients.loops import blocking
 from benchmarks.job import BATCH_SIZE, BUFFER_MEMORY, Job
-from benchmarks.measure import Figures, Stopwatch, lone, throughput
+from benchmarks.measure import Figures, Stopwatch, in_threads, lone, throughput
 from benchmarks.memory import broker_paused, encoded_bytes, growth, resident_bytes
 from benchmarks.unavailable import Unavailable, optional
 
@@ -25,6 +25,10 @@ def _producer(job: Job, **more: Unpack[ProducerOptions]) -> Producer:
         options |= {"batch_size": BATCH_SIZE, "linger_ms": job.case.linger_ms, "buffer_memory": BUFFER_MEMORY}
         options["compression_type"] = job.case.codec
     return Producer(job.servers, **options)
+
+
+def _sync_producer(job: Job) -> SyncProducer:
+    return SyncProducer(_producer(job).config)
 
 
 _CLIENT: Final = AsynchronousClient(
@@ -43,6 +47,35 @@ async def _transactions(job: Job) -> Figures:
 
         await lone(one, job.warm_up_transactions)
         return await lone(one, job.transactions)
+
+
+def _threads(job: Job) -> Figures:
+    topic = job.topic
+    with _sync_producer(job) as producer:
+
+        def put(count: int) -> None:
+            enqueue = producer.enqueue
+            for delivery in [enqueue(topic, value) for value in job.values(count)]:
+                delivery.result()
+
+        in_threads(put, job.warm_up, job.case.threads)
+        with Stopwatch() as watch:
+            in_threads(put, job.records, job.case.threads)
+    return throughput(watch, job)
+
+
+def _threads_lone(job: Job) -> Figures:
+    (value,) = job.values(1)
+    with _sync_producer(job) as producer:
+
+        def send(count: int) -> None:
+            for _ in range(count):
+                producer.send(job.topic, value)
+
+        in_threads(send, job.warm_up, job.case.threads)
+        with Stopwatch() as watch:
+            in_threads(send, job.records, job.case.threads)
+    return throughput(watch, job)
 
 
 async def _bulk(job: Job) -> Figures:
@@ -88,6 +121,8 @@ async def _memory(job: Job) -> Figures:
 WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
     **_CLIENT.workloads(),
     Workload.TRANSACTIONS: blocking(_transactions),
+    Workload.THREADS: _threads,
+    Workload.THREADS_LONE: _threads_lone,
     Workload.BULK: blocking(_bulk),
     Workload.TABLE: blocking(_table),
     Workload.MEMORY: blocking(_memory),

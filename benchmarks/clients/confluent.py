@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from benchmarks.cases import Workload
 from benchmarks.job import BATCH_SIZE, Job
-from benchmarks.measure import Figures, Stopwatch, idleness, lone_blocking, throughput
+from benchmarks.measure import Figures, Stopwatch, idleness, in_threads, lone_blocking, throughput
 from benchmarks.memory import broker_paused, encoded_bytes, growth, resident_bytes
 from benchmarks.unavailable import optional
 
@@ -35,7 +36,7 @@ class Outcomes:
 def options(job: Job) -> dict[str, Any]:
     """What librdkafka is configured with."""
     found: dict[str, Any] = {"bootstrap.servers": job.servers, "acks": "all", "enable.idempotence": True}
-    if job.case.workload is Workload.LONE:
+    if job.case.workload in (Workload.LONE, Workload.THREADS_LONE):
         found["linger.ms"] = 0
     if not job.case.defaults:
         found |= {"batch.size": BATCH_SIZE, "linger.ms": job.case.linger_ms, "compression.type": job.case.codec}
@@ -66,7 +67,7 @@ def _burst(producer: Any, job: Job, count: int) -> None:
         producer.poll(_WAIT)
 
 
-def produce(producer: Any, topic: str, values: Iterable[bytes | str], outcomes: Outcomes) -> None:
+def produce(producer: Any, topic: str, values: Iterable[bytes | str], outcomes: Callable[..., object]) -> None:
     """produce() each of them, with a look at the callbacks now and then; whoever calls waits for the outcomes."""
     produce, poll = producer.produce, producer.poll
     for number, value in enumerate(values):
@@ -133,6 +134,45 @@ def _transactions(job: Job) -> Figures:
     return lone_blocking(one, job.transactions)
 
 
+def _threads(job: Job) -> Figures:
+    producer = _producer(job)
+    told: deque[object] = deque()  # to which any thread may append
+
+    def put(count: int) -> None:
+        produce(producer, job.topic, job.values(count), lambda error, _: told.append(error))
+
+    def burst(count: int) -> None:
+        told.clear()
+        in_threads(put, count, job.case.threads)
+        while len(told) < count:
+            producer.poll(_WAIT)
+        if any(told):
+            raise RuntimeError(f"confluent-kafka did not deliver a record: {next(filter(None, told))}.")
+
+    burst(job.warm_up)
+    with Stopwatch() as watch:
+        burst(job.records)
+    return throughput(watch, job)
+
+
+def _threads_lone(job: Job) -> Figures:
+    (value,) = job.values(1)
+    producer = _producer(job)
+    told: deque[object] = deque()
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            producer.produce(job.topic, value, on_delivery=lambda error, _: told.append(error))
+            producer.flush()
+
+    in_threads(send, job.warm_up, job.case.threads)
+    with Stopwatch() as watch:
+        in_threads(send, job.records, job.case.threads)
+    if any(told):
+        raise RuntimeError(f"confluent-kafka did not deliver a record: {next(filter(None, told))}.")
+    return throughput(watch, job)
+
+
 def _idle(job: Job) -> Figures:
     producer = _producer(job)
     _burst(producer, job, job.sent)
@@ -161,6 +201,8 @@ WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
     Workload.TABLE: _pipelined,
     Workload.LONE: _lone,
     Workload.TRANSACTIONS: _transactions,
+    Workload.THREADS: _threads,
+    Workload.THREADS_LONE: _threads_lone,
     Workload.IDLE: _idle,
     Workload.MEMORY: _memory,
 }
