@@ -19,7 +19,6 @@ from weakref import ref
 from aioproducer.arguments import is_timeout
 from aioproducer.hot import _append
 from aioproducer.serializers import normalize_headers
-from aioproducer.types import RecordMetadata, TimestampType
 
 cimport cython
 from cpython.exc cimport PyErr_WarnEx
@@ -30,6 +29,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM
 
+from aioproducer._metadata._native cimport RecordMetadata
 from aioproducer.record._native cimport RecordBatchBuilder, murmur2_bytes, upper_bound
 
 cdef extern from "Python.h":
@@ -81,14 +81,10 @@ cdef extern from "Python.h":
     PyObject* PyErr_Occurred()
     void PyErr_Clear()
     void PyObject_GC_UnTrack(PyObject*)
-    int PyObject_GC_IsTracked(PyObject*)
-    void PyObject_GC_Del(void*)
-    void _Py_NewReference(PyObject*)
     PyTypeObject* Py_TYPE(PyObject*)
     int PyObject_TypeCheck(PyObject*, PyTypeObject*)
     Py_ssize_t Py_SIZE(PyObject*)
     PyObject* tuple_item "PyTuple_GET_ITEM"(PyObject*, Py_ssize_t)
-    void set_tuple_item "PyTuple_SET_ITEM"(PyObject*, Py_ssize_t, PyObject*)
     int PyContext_Enter(object context)
     int PyContext_Exit(object context) except -1
 
@@ -108,42 +104,6 @@ cdef extern from *:
     """
     unsigned long long version_of "aioproducer_version"(PyObject* mapping) noexcept
 
-cdef extern from *:
-    """
-    static inline PyObject *aioproducer_new_tuple(PyTypeObject *kind, Py_ssize_t size) {
-        return (PyObject *)PyObject_GC_NewVar(PyTupleObject, kind, size);
-    }
-
-    #if PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
-    #define AIOPRODUCER_ENDS_TUPLES 1
-    /* The end of a tuple whose class, made in Python and without a dictionary, has `end` for its end; or the rest of the end
-       of one whose class is derived from that. It does what Python does, which cannot be asked to: it looks for the end of a
-       class above that is not its own, and would find this one. Which lets go of the class, as Python leaves that to it. */
-    static void aioproducer_end_tuple(PyObject *dying, destructor end) {
-        PyTypeObject *kind = Py_TYPE(dying);
-        int is_kept = 0;
-        PyObject_GC_UnTrack(dying);
-        Py_TRASHCAN_BEGIN(dying, end)
-        if (kind->tp_dealloc == end && kind->tp_finalize) {
-            PyObject_GC_Track(dying);
-            is_kept = PyObject_CallFinalizerFromDealloc(dying) < 0;
-            kind = Py_TYPE(dying);  /* which may be another one now, and has been counted for it */
-        }
-        if (!is_kept) {
-            PyTuple_Type.tp_dealloc(dying);
-            Py_DECREF(kind);
-        }
-        Py_TRASHCAN_END
-    }
-    #else
-    #define AIOPRODUCER_ENDS_TUPLES 0
-    #define aioproducer_end_tuple(dying, end) PyTuple_Type.tp_dealloc(dying)
-    #endif
-    """
-    PyObject* aioproducer_new_tuple(PyTypeObject* kind, Py_ssize_t size) except NULL
-    void aioproducer_end_tuple(PyObject* dying, destructor end) noexcept
-    const bint AIOPRODUCER_ENDS_TUPLES
-
 cdef extern from "<time.h>" nogil:
     struct timespec:
         long long tv_sec
@@ -156,9 +116,6 @@ RECORD_COST = 32
 
 cdef long long record_cost = RECORD_COST
 cdef unsigned int forks = 0
-cdef object METADATA = RecordMetadata
-cdef object CREATE_TIME = TimestampType.CREATE_TIME
-cdef object LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 cdef PyObject* get_running_loop = <PyObject*>_get_running_loop
 cdef object RUNNING_LOOP = "__asyncio_running_event_loop__"
 
@@ -208,7 +165,8 @@ cdef class Outcome:
 
     def __init__(self, partition):
         self.partition = partition
-        self._topic, self._number = partition
+        topic, self._number = partition
+        self._topic = str.__str__(topic)  # of no class derived from str: the collector knows nothing of the metadata
         self.base_offset = -1
         self.log_append_time_ms = -1
 
@@ -330,29 +288,19 @@ cdef class Delivery:
         self._result, self._index = whole.locate(self._index)
         return self._result
 
-    cdef object metadata(self):
+    cdef RecordMetadata metadata(self):
         cdef Outcome result = self._result
-        cdef object metadata, offset, timestamp, kind, key_size, value_size
-        cdef PyObject* made
+        cdef RecordMetadata made = RecordMetadata.__new__(RecordMetadata)
+        made.topic, made.partition = result._topic, result._number
         # Unsigned: whatever a broker tells for an offset, it stays a number.
-        offset = <unsigned long long>result.base_offset + <unsigned int>self._index if result.base_offset >= 0 else -1
-        if result.log_append_time_ms >= 0:
-            timestamp, kind = milliseconds(result.log_append_time_ms), LOG_APPEND_TIME
+        if result.base_offset < 0:
+            made.known_offset = <unsigned long long>-1
         else:
-            timestamp, kind = milliseconds(self._timestamp_ms), CREATE_TIME
-        key_size, value_size = self._key_size, self._value_size
-        # Filled before anything else is made. It leads nowhere, and so the collector need not know of it.
-        made = new_metadata()
-        put_item(made, 0, result._topic)
-        put_item(made, 1, result._number)
-        put_item(made, 2, offset)
-        put_item(made, 3, timestamp)
-        put_item(made, 4, key_size)
-        put_item(made, 5, value_size)
-        put_item(made, 6, kind)
-        metadata = <object>made
-        Py_DECREF(made)
-        return metadata
+            made.known_offset = <unsigned long long>result.base_offset + <unsigned int>self._index
+        made.is_log_append_time = result.log_append_time_ms >= 0
+        made.timestamp_ms = result.log_append_time_ms if made.is_log_append_time else self._timestamp_ms
+        made.serialized_key_size, made.serialized_value_size = self._key_size, self._value_size
+        return made
 
     cdef object outcome(self):
         if self.find().succeeded:
@@ -462,21 +410,6 @@ cdef class Delivery:
         return f"<Delivery to {result.partition} [{state}]>"
 
 
-cdef long long last_number = 0
-cdef object last_milliseconds = 0
-
-
-cdef inline object milliseconds(long long number):
-    """The number as an object, which the records of a millisecond share."""
-    global last_number, last_milliseconds
-    if number == last_number:
-        return last_milliseconds
-    made = number
-    before = last_milliseconds
-    last_milliseconds, last_number = made, number
-    return made
-
-
 ctypedef void (*Finalizer)(PyObject*) noexcept
 
 
@@ -504,56 +437,6 @@ cdef void end_delivery(PyObject* delivery) noexcept:
         if not (<Delivery>delivery)._result.succeeded:
             call_finalizer(abandon, delivery)
     free_delivery(delivery)
-
-
-cdef enum:
-    FIELDS = 7  # of a RecordMetadata
-    SPARE = 256
-
-# The memory of metadata that are gone. Most live for one line of their reader's, and to get and to give back memory costs as
-# much as all else about them.
-cdef PyObject* spare_metadata[SPARE]
-cdef int spare_count = 0
-
-
-cdef inline PyObject* new_metadata() except NULL:
-    """A RecordMetadata that is to be filled before anything else happens."""
-    global spare_count
-    cdef PyObject* made
-    if not spare_count:
-        return aioproducer_new_tuple(<PyTypeObject*>METADATA, FIELDS)
-    spare_count -= 1
-    made = spare_metadata[spare_count]
-    _Py_NewReference(made)
-    Py_INCREF(METADATA)
-    return made
-
-
-cdef inline void put_item(PyObject* made, Py_ssize_t at, object item) noexcept:
-    Py_INCREF(item)
-    set_tuple_item(made, at, <PyObject*>item)
-
-
-cdef void end_metadata(PyObject* metadata) noexcept:
-    """The end of any RecordMetadata. Those that were made here are the ones that the collector does not know of."""
-    global spare_count
-    cdef Py_ssize_t at
-    if (
-        Py_TYPE(metadata) is not <PyTypeObject*>METADATA
-        or Py_SIZE(metadata) != FIELDS
-        or PyObject_GC_IsTracked(metadata)
-        or (<CTypeObject*>METADATA).tp_finalize is not NULL
-    ):
-        aioproducer_end_tuple(metadata, end_metadata)
-        return
-    for at in range(FIELDS):
-        Py_DECREF(tuple_item(metadata, at))
-    Py_DECREF(<PyObject*>METADATA)
-    if spare_count < SPARE:
-        spare_metadata[spare_count] = metadata
-        spare_count += 1
-    else:
-        PyObject_GC_Del(metadata)
 
 
 cdef object loop_of_thread = None
@@ -1751,5 +1634,3 @@ cdef int clear_call(PyObject* call) noexcept:
 (<CTypeObject*>Send).tp_clear = clear_call
 any_send = take_calls(FastPath.__dict__["send"], <vectorcallfunc>call_send)
 any_enqueue = take_calls(FastPath.__dict__["enqueue"], <vectorcallfunc>call_enqueue)
-if AIOPRODUCER_ENDS_TUPLES:
-    (<CTypeObject*>METADATA).tp_dealloc = end_metadata
