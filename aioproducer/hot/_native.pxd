@@ -76,7 +76,6 @@ cdef class Appender:
     cdef dict _lanes
     cdef Budget _budget
     cdef long long _max_burst, _max_size
-    cdef unsigned long long _threads_version
     cdef unsigned int _forks
     cdef bint _is_attached, _decides, _keys_choose
 

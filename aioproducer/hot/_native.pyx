@@ -88,22 +88,6 @@ cdef extern from "Python.h":
     int PyContext_Enter(object context)
     int PyContext_Exit(object context) except -1
 
-cdef extern from *:
-    """
-    /* Another number after each change of a dictionary, and for each dictionary; 0: that is not known here. */
-    #if PY_VERSION_HEX < 0x030E0000
-    #pragma GCC diagnostic push
-    #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    static inline unsigned long long aioproducer_version(PyObject *mapping) {
-        return ((PyDictObject *)mapping)->ma_version_tag;
-    }
-    #pragma GCC diagnostic pop
-    #else
-    #define aioproducer_version(mapping) 0ULL
-    #endif
-    """
-    unsigned long long version_of "aioproducer_version"(PyObject* mapping) noexcept
-
 cdef extern from "<time.h>" nogil:
     struct timespec:
         long long tv_sec
@@ -124,7 +108,6 @@ cdef dict CLOCKS = time.__dict__
 cdef str TIME_NS = "time_ns"
 cdef object clock_itself = time.time_ns  # into which time-machine writes another function, where others replace the attribute
 cdef PyCFunction system_clock = NULL
-cdef unsigned long long clocks_version = 0  # of `CLOCKS` when the system's clock was last found there
 if PyCFunction_CheckExact(<PyObject*>clock_itself):
     system_clock = PyCFunction_GET_FUNCTION(<PyObject*>clock_itself)
 
@@ -132,18 +115,13 @@ if PyCFunction_CheckExact(<PyObject*>clock_itself):
 cdef inline long long now_ms() except? -1:
     """Milliseconds since 1970, by the clock that ``time.time_ns`` tells, too: tests freeze that one, or move it."""
     cdef timespec now
-    cdef unsigned long long version = version_of(<PyObject*>CLOCKS)
-    # A version is noted only where `clock_itself` was found there, a function of C.
-    if not version or version != clocks_version or PyCFunction_GET_FUNCTION(<PyObject*>clock_itself) != system_clock:
-        if not is_system_clock():
-            return time.time_ns() // 1_000_000
-        global clocks_version
-        clocks_version = version
+    if not is_system_clock():
+        return time.time_ns() // 1_000_000
     timespec_get(&now, TIME_UTC)
     return now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
 
-cdef bint is_system_clock() except -1:
+cdef inline bint is_system_clock() except -1:
     """Whether ``time.time_ns`` is what Python comes with."""
     cdef PyObject* clock = PyDict_GetItemWithError(<PyObject*>CLOCKS, <PyObject*>TIME_NS)
     if clock is not <PyObject*>clock_itself or not PyCFunction_CheckExact(clock):
@@ -821,7 +799,6 @@ cdef class Appender:
         if loop_of_thread is self._loop:  # else the last loop of a program would be there to its end
             loop_of_thread = kept_of_thread = None
         self._is_attached = False
-        self._threads_version = 0
         self._loop = self._kept = self._topic = self._lane = None
 
     def append(self, topic, value, key, headers, partition, timestamp_ms):
@@ -840,15 +817,11 @@ cdef class Appender:
 
         Up to Python 3.11 asyncio makes a system call to answer that. What it keeps for a thread is another object whenever
         another loop begins to run there, so that the same one need not be asked about twice. (In 3.12 it may also be None, and
-        later there is nothing.) And as long as nothing of what is kept for the thread has changed, that is still there.
+        later there is nothing.)
         """
         cdef PyObject* threads = PyThreadState_GetDict()
-        cdef unsigned long long version = 0 if threads is NULL else version_of(threads)
-        if version and version == self._threads_version:
-            return True
         cdef PyObject* kept = NULL if threads is NULL else PyDict_GetItemWithError(threads, <PyObject*>RUNNING_LOOP)
         if kept is <PyObject*>self._kept and self._kept is not None:
-            self._threads_version = version
             return True
         cdef PyObject* running = PyObject_CallNoArgs(get_running_loop)
         Py_DECREF(running)  # whoever runs it has it
