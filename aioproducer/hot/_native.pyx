@@ -40,20 +40,12 @@ cdef extern from "Python.h":
     ctypedef PySendResult (*sendfunc)(PyObject*, PyObject*, PyObject**) noexcept
     ctypedef PyObject* (*unaryfunc)(PyObject*) noexcept
     ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*) noexcept
-    ctypedef void (*destructor)(PyObject*) noexcept
-    ctypedef int (*visitproc)(PyObject*, void*) noexcept
-    ctypedef int (*traverseproc)(PyObject*, visitproc, void*) noexcept
-    ctypedef int (*inquiry)(PyObject*) noexcept
     ctypedef struct PyAsyncMethods:
         sendfunc am_send
         unaryfunc am_await
     ctypedef struct CTypeObject "PyTypeObject":
         Py_ssize_t tp_vectorcall_offset
         PyAsyncMethods* tp_as_async
-        destructor tp_dealloc
-        destructor tp_finalize
-        traverseproc tp_traverse
-        inquiry tp_clear
         unaryfunc tp_iternext
     vectorcallfunc PyVectorcall_Function(PyObject* callable) noexcept
     Py_ssize_t PyVectorcall_NARGS(size_t flags) noexcept
@@ -65,11 +57,6 @@ cdef extern from "Python.h":
     int PyCFunction_CheckExact(PyObject*)
     PyCFunction PyCFunction_GET_FUNCTION(PyObject*)
     void Py_DECREF(PyObject*)
-    Py_ssize_t Py_REFCNT(PyObject*)
-    void Py_SET_REFCNT(PyObject*, Py_ssize_t)
-    void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback)
-    void PyErr_Restore(PyObject* kind, PyObject* value, PyObject* traceback)
-    void Py_XDECREF(PyObject*)
     int PyLong_CheckExact(PyObject*)
     int PyBytes_CheckExact(PyObject*)
     char* PyBytes_AS_STRING(PyObject*)
@@ -80,7 +67,6 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(PyObject*)
     PyObject* PyErr_Occurred()
     void PyErr_Clear()
-    void PyObject_GC_UnTrack(PyObject*)
     PyTypeObject* Py_TYPE(PyObject*)
     int PyObject_TypeCheck(PyObject*, PyTypeObject*)
     Py_ssize_t Py_SIZE(PyObject*)
@@ -259,6 +245,10 @@ cdef class Delivery:
         self._key_size = key_size
         self._value_size = value_size
 
+    def __dealloc__(self):
+        if not self._observed and self._result is not None and not self._result.succeeded:
+            self.abandon()
+
     cdef Outcome find(self):
         cdef Outcome whole = self._result
         if not whole.is_split:
@@ -386,35 +376,6 @@ cdef class Delivery:
         cdef Outcome result = self.find()
         state = "delivered" if result.succeeded else "failed" if result.failure is not None else "pending"
         return f"<Delivery to {result.partition} [{state}]>"
-
-
-ctypedef void (*Finalizer)(PyObject*) noexcept
-
-
-cdef void call_finalizer(Finalizer finalizer, PyObject* dying) noexcept:
-    """Call Python code from the end of an object, as Cython's ``__dealloc__`` does - which would do it for each of them."""
-    cdef PyObject* kind = NULL
-    cdef PyObject* value = NULL
-    cdef PyObject* traceback = NULL
-    PyErr_Fetch(&kind, &value, &traceback)
-    Py_SET_REFCNT(dying, Py_REFCNT(dying) + 1)
-    finalizer(dying)
-    Py_SET_REFCNT(dying, Py_REFCNT(dying) - 1)
-    PyErr_Restore(kind, value, traceback)
-
-
-cdef void abandon(PyObject* delivery) noexcept:
-    (<Delivery>delivery).abandon()
-
-
-cdef destructor free_delivery = (<CTypeObject*>Delivery).tp_dealloc
-
-
-cdef void end_delivery(PyObject* delivery) noexcept:
-    if not (<Delivery>delivery)._observed and <PyObject*>(<Delivery>delivery)._result is not <PyObject*>None:
-        if not (<Delivery>delivery)._result.succeeded:
-            call_finalizer(abandon, delivery)
-    free_delivery(delivery)
 
 
 cdef object loop_of_thread = None
@@ -1184,10 +1145,13 @@ cdef inline int check_producer(PyObject* itself) except -1:
 
 
 cdef inline PyObject* give_usual(Call call, PyObject** arguments, PyObject* names) noexcept:
-    call.given[APPENDER] = own((<FastPath>arguments[0]).appender)
-    call.given[TOPIC], call.given[VALUE] = own(<object>arguments[1]), own(<object>arguments[2])
-    call.given[KEY], call.given[PARTITION] = own(None if names is NULL else <object>arguments[3]), own(None)
-    return own(call)
+    call.appender = (<FastPath>arguments[0]).appender
+    call.topic, call.value = <object>arguments[1], <object>arguments[2]
+    if names is not NULL:
+        call.key = <object>arguments[3]
+    call.is_given = True
+    Py_INCREF(call)
+    return <PyObject*>call
 
 
 cdef vectorcallfunc take_calls(object method, vectorcallfunc taker):
@@ -1205,24 +1169,9 @@ cdef bint may_be_timeout(PyObject* timeout) except -1:
     return timeout is <PyObject*>None or is_timeout(<object>timeout)
 
 
-cdef inline PyObject* own(object given) noexcept:
-    Py_INCREF(given)
-    return <PyObject*>given
-
-
 cdef str REUSED = "cannot reuse already awaited coroutine"
 cdef object SEND_CODE = _append.FastPath.send.__code__
 cdef object ENQUEUE_CODE = _append.FastPath.enqueue.__code__
-
-
-cdef enum:  # what a call was given
-    APPENDER
-    TOPIC
-    VALUE
-    KEY
-    PARTITION
-    REST  # a tuple, or most often NULL
-    ALL_GIVEN
 
 
 cdef enum Rest:
@@ -1236,13 +1185,14 @@ cdef enum Rest:
 cdef class Call:
     """One call of a producer's method, which is a coroutine: it mostly takes the fast path, or else another one goes for it."""
 
-    # What it was called with, as long as it needs it: all or nothing. Into attributes of the usual kind Cython puts None first
-    # and last, and counts that.
-    cdef PyObject* given[ALL_GIVEN]
+    # What it was called with, as long as it needs it: all or nothing.
+    cdef Appender appender
+    cdef object topic, value, key, partition
+    cdef tuple rest  # most often None
     cdef object slow_path
     cdef Delivery delivery
     cdef Waiter waiter
-    cdef bint has_begun, is_running
+    cdef bint is_given, has_begun, is_running
 
     cdef inline int give(
         self,
@@ -1257,25 +1207,25 @@ cdef class Call:
         object timeout,
     ) except -1:
         if headers is not None or timestamp_ms is not None or on_delivery is not None or timeout is not None:
-            rest = (headers, timestamp_ms, on_delivery, timeout)
-            self.given[REST] = own(rest)
-        self.given[APPENDER], self.given[TOPIC], self.given[VALUE] = own(appender), own(topic), own(value)
-        self.given[KEY], self.given[PARTITION] = own(key), own(partition)
+            self.rest = (headers, timestamp_ms, on_delivery, timeout)
+        self.appender, self.topic, self.value = appender, topic, value
+        self.key, self.partition = key, partition
+        self.is_given = True
         return 0
 
     cdef inline PyObject* of_rest(self, Rest what) noexcept:
-        return <PyObject*>None if self.given[REST] is NULL else tuple_item(self.given[REST], what)
+        return <PyObject*>None if self.rest is None else PyTuple_GET_ITEM(self.rest, what)
 
     cdef object make_slow_path(self):
         """The coroutine of the method that takes the slow path."""
-        if self.given[APPENDER] is NULL:  # made by hand, of the type of another one
+        if not self.is_given:  # made by hand, of the type of another one
             raise RuntimeError(REUSED)
         return self.long_method()(
-            <object>self.given[TOPIC],
-            <object>self.given[VALUE],
-            <object>self.given[KEY],
+            self.topic,
+            self.value,
+            self.key,
             <object>self.of_rest(HEADERS),
-            <object>self.given[PARTITION],
+            self.partition,
             <object>self.of_rest(TIMESTAMP_MS),
             <object>self.of_rest(ON_DELIVERY),
             <object>self.of_rest(TIMEOUT),
@@ -1303,6 +1253,10 @@ cdef class Call:
     cdef const char* complaint(self) noexcept:
         """What is said of one that nobody awaited."""
         return b""
+
+    def __dealloc__(self):
+        if not self.has_begun:
+            PyErr_WarnEx(RuntimeWarning, self.complaint(), 1)
 
     def __await__(self):
         if self.waited_for() is not None or (self.slow_path is not None and self.slow_path.cr_await is not None):
@@ -1353,15 +1307,13 @@ cdef class Call:
             raise ValueError("coroutine already executing")
         return 0
 
-    cdef inline void forget(self) noexcept:
+    cdef inline int forget(self) except -1:
         """Let go of the producer and of what the call was given: a task keeps its coroutine, and may be kept for long."""
-        cdef PyObject* given[ALL_GIVEN]
-        cdef int what
-        for what in range(ALL_GIVEN):
-            given[what] = self.given[what]
-            self.given[what] = NULL
-        for what in range(ALL_GIVEN):
-            Py_XDECREF(given[what])
+        appender, topic, value = self.appender, self.topic, self.value
+        key, partition, rest = self.key, self.partition, self.rest
+        self.appender = self.topic = self.value = self.key = self.partition = self.rest = None
+        self.is_given = False
+        return 0
 
     cdef int take_slow_path(self) except -1:
         cdef bint was_running = self.is_running
@@ -1377,14 +1329,14 @@ cdef class Call:
         """The delivery, or None where the record must take the slow path."""
         cdef Delivery delivery
         cdef PyObject* on_delivery = self.of_rest(ON_DELIVERY)
-        if self.given[APPENDER] is NULL or (on_delivery is not <PyObject*>None and not callable(<object>on_delivery)):
+        if not self.is_given or (on_delivery is not <PyObject*>None and not callable(<object>on_delivery)):
             return None
-        delivery = (<Appender>self.given[APPENDER]).put(
-            self.given[TOPIC],
-            self.given[VALUE],
-            self.given[KEY],
+        delivery = self.appender.put(
+            <PyObject*>self.topic,
+            <PyObject*>self.value,
+            <PyObject*>self.key,
             self.of_rest(HEADERS),
-            self.given[PARTITION],
+            <PyObject*>self.partition,
             self.of_rest(TIMESTAMP_MS),
         )
         if delivery is None:
@@ -1439,10 +1391,10 @@ cdef class Enqueue(Call):
         return b"coroutine 'Producer.enqueue' was never awaited"
 
     cdef object long_method(self):
-        return (<Appender>self.given[APPENDER]).enqueue
+        return self.appender.enqueue
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
-        cdef Delivery delivery = self.put() if self.given[REST] is NULL or may_be_timeout(self.of_rest(TIMEOUT)) else None
+        cdef Delivery delivery = self.put() if self.rest is None or may_be_timeout(self.of_rest(TIMEOUT)) else None
         if delivery is None:
             return PYGEN_ERROR
         Py_INCREF(delivery)
@@ -1467,7 +1419,7 @@ cdef class Send(Call):
         return b"coroutine 'Producer.send' was never awaited"
 
     cdef object long_method(self):
-        return (<Appender>self.given[APPENDER]).send
+        return self.appender.send
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
         cdef Delivery delivery = self.put() if self.of_rest(TIMEOUT) is <PyObject*>None else None
@@ -1550,44 +1502,9 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
             self.take_slow_path()
         finally:
             self.is_running = False
-            if self.given[APPENDER] is not NULL:  # it failed
+            if self.is_given:  # it failed
                 self.forget()
     return PyIter_Send(<PyObject*>self.slow_path, value, result)
-
-
-cdef void complain(PyObject* call) noexcept:
-    PyErr_WarnEx(RuntimeWarning, (<Call>call).complaint(), 1)
-
-
-# Those of `Enqueue` and `Send`, too, which have nothing of their own.
-cdef destructor free_call = (<CTypeObject*>Call).tp_dealloc
-cdef traverseproc traverse_attributes = (<CTypeObject*>Call).tp_traverse
-cdef inquiry clear_attributes = (<CTypeObject*>Call).tp_clear
-
-
-cdef void end_call(PyObject* call) noexcept:
-    if not (<Call>call).has_begun:
-        PyObject_GC_UnTrack(call)  # so that nobody finds it meanwhile
-        call_finalizer(complain, call)
-    if (<Call>call).given[APPENDER] is not NULL:
-        PyObject_GC_UnTrack(call)
-        (<Call>call).forget()
-    free_call(call)
-
-
-cdef int traverse_call(PyObject* call, visitproc visit, void* visitor) noexcept:
-    cdef int what, answer
-    for what in range(ALL_GIVEN):
-        if (<Call>call).given[what] is not NULL:
-            answer = visit((<Call>call).given[what], visitor)
-            if answer:
-                return answer
-    return traverse_attributes(call, visit, visitor)
-
-
-cdef int clear_call(PyObject* call) noexcept:
-    (<Call>call).forget()
-    return clear_attributes(call)
 
 
 # Cython has no name for the slot ``am_send``, by which the interpreter (up to 3.11) and the tasks of asyncio take an answer
@@ -1598,12 +1515,5 @@ cdef int clear_call(PyObject* call) noexcept:
 (<CTypeObject*>Delivery).tp_as_async.am_send = <sendfunc>send_delivery
 (<CTypeObject*>Delivery).tp_as_async.am_await = <unaryfunc>await_delivery
 (<CTypeObject*>Delivery).tp_iternext = <unaryfunc>next_of_delivery
-(<CTypeObject*>Delivery).tp_dealloc = end_delivery
-(<CTypeObject*>Enqueue).tp_dealloc = end_call
-(<CTypeObject*>Enqueue).tp_traverse = traverse_call
-(<CTypeObject*>Enqueue).tp_clear = clear_call
-(<CTypeObject*>Send).tp_dealloc = end_call
-(<CTypeObject*>Send).tp_traverse = traverse_call
-(<CTypeObject*>Send).tp_clear = clear_call
 any_send = take_calls(FastPath.__dict__["send"], <vectorcallfunc>call_send)
 any_enqueue = take_calls(FastPath.__dict__["enqueue"], <vectorcallfunc>call_enqueue)
