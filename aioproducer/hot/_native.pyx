@@ -39,16 +39,12 @@ cdef extern from "Python.h":
         PYGEN_NEXT
     ctypedef PySendResult (*sendfunc)(PyObject*, PyObject*, PyObject**) noexcept
     ctypedef PyObject* (*unaryfunc)(PyObject*) noexcept
-    ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*) noexcept
     ctypedef struct PyAsyncMethods:
         sendfunc am_send
         unaryfunc am_await
     ctypedef struct CTypeObject "PyTypeObject":
-        Py_ssize_t tp_vectorcall_offset
         PyAsyncMethods* tp_as_async
         unaryfunc tp_iternext
-    vectorcallfunc PyVectorcall_Function(PyObject* callable) noexcept
-    Py_ssize_t PyVectorcall_NARGS(size_t flags) noexcept
     PySendResult PyIter_Send(PyObject* iter, PyObject* arg, PyObject** result) noexcept
     PyObject* PyObject_CallNoArgs(PyObject* callable) except NULL
     PyObject* PyDict_GetItemWithError(PyObject* mapping, PyObject* key)
@@ -67,10 +63,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(PyObject*)
     PyObject* PyErr_Occurred()
     void PyErr_Clear()
-    PyTypeObject* Py_TYPE(PyObject*)
     int PyObject_TypeCheck(PyObject*, PyTypeObject*)
-    Py_ssize_t Py_SIZE(PyObject*)
-    PyObject* tuple_item "PyTuple_GET_ITEM"(PyObject*, Py_ssize_t)
     int PyContext_Enter(object context)
     int PyContext_Exit(object context) except -1
 
@@ -1063,6 +1056,7 @@ cdef class FastPath:
         on_delivery=None,
         timeout=None,
     ):
+        check_producer(<PyObject*>self)
         cdef Send call = Send.__new__(Send)
         call.give(self.appender, topic, value, key, partition, headers, timestamp_ms, on_delivery, timeout)
         return call
@@ -1080,6 +1074,7 @@ cdef class FastPath:
         on_delivery=None,
         timeout=None,
     ):
+        check_producer(<PyObject*>self)
         cdef Enqueue call = Enqueue.__new__(Enqueue)
         call.give(self.appender, topic, value, key, partition, headers, timestamp_ms, on_delivery, timeout)
         return call
@@ -1108,59 +1103,11 @@ cdef class FastPath:
         return appender.enqueue_nowait(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
 
-# Nearly every call gives a topic, a value, and perhaps a key by its name. To find none of the others, for each of which None is
-# counted up and down, took twice as long as the rest of it. So these take the calls of the two methods, and pass on all others.
-
-cdef str NAME_OF_KEY = "key"
-cdef vectorcallfunc any_send = NULL
-cdef vectorcallfunc any_enqueue = NULL
-
-
-cdef PyObject* call_send(PyObject* method, PyObject** arguments, size_t flags, PyObject* names) except NULL:
-    if not is_usual(arguments, flags, names):
-        return any_send(method, arguments, flags, names)
-    return give_usual(Send.__new__(Send), arguments, names)
-
-
-cdef PyObject* call_enqueue(PyObject* method, PyObject** arguments, size_t flags, PyObject* names) except NULL:
-    if not is_usual(arguments, flags, names):
-        return any_enqueue(method, arguments, flags, names)
-    return give_usual(Enqueue.__new__(Enqueue), arguments, names)
-
-
-cdef inline bint is_usual(PyObject** arguments, size_t flags, PyObject* names) except -1:
-    cdef Py_ssize_t count = PyVectorcall_NARGS(flags)
-    if count:
-        check_producer(arguments[0])
-    if count != 3:
-        return False
-    return names is NULL or (Py_SIZE(names) == 1 and tuple_item(names, 0) is <PyObject*>NAME_OF_KEY)
-
-
 cdef inline int check_producer(PyObject* itself) except -1:
     """Cython would take anything for one: ``Producer.enqueue(object(), ...)`` ended the process."""
     if not PyObject_TypeCheck(itself, <PyTypeObject*>FastPath):
         raise TypeError(f"This is a method of producers, not of {type(<object>itself).__name__!r} objects.")
     return 0
-
-
-cdef inline PyObject* give_usual(Call call, PyObject** arguments, PyObject* names) noexcept:
-    call.appender = (<FastPath>arguments[0]).appender
-    call.topic, call.value = <object>arguments[1], <object>arguments[2]
-    if names is not NULL:
-        call.key = <object>arguments[3]
-    call.is_given = True
-    Py_INCREF(call)
-    return <PyObject*>call
-
-
-cdef vectorcallfunc take_calls(object method, vectorcallfunc taker):
-    """Have this one called in place of the method; returns what was called, which is what it passes calls on to."""
-    cdef PyObject* called = <PyObject*>method
-    cdef vectorcallfunc before = PyVectorcall_Function(called)
-    if before is not NULL:
-        (<vectorcallfunc*>(<char*>called + (<CTypeObject*>Py_TYPE(called)).tp_vectorcall_offset))[0] = taker
-    return before
 
 
 cdef bint may_be_timeout(PyObject* timeout) except -1:
@@ -1515,5 +1462,3 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
 (<CTypeObject*>Delivery).tp_as_async.am_send = <sendfunc>send_delivery
 (<CTypeObject*>Delivery).tp_as_async.am_await = <unaryfunc>await_delivery
 (<CTypeObject*>Delivery).tp_iternext = <unaryfunc>next_of_delivery
-any_send = take_calls(FastPath.__dict__["send"], <vectorcallfunc>call_send)
-any_enqueue = take_calls(FastPath.__dict__["enqueue"], <vectorcallfunc>call_enqueue)
