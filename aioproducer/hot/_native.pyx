@@ -5,6 +5,8 @@
 What is peculiar to it: a `Delivery` is no object of the garbage collector's, so a million of them cost no collection; and
 what ``send()`` and ``enqueue()`` answer is a coroutine in all respects but its type, made without a frame.
 
+Where ``nonecheck`` is off, what is looked into was found not to be None a few lines before, or is ``self``.
+
 Wherever Python code may run - the collector's finalizers, too, as soon as an object of its is made - anything may have
 changed afterwards. So headers are read before anything else is looked at, and what an attribute held is kept until its
 new value is in place, for Cython drops it before.
@@ -242,13 +244,14 @@ cdef class Delivery:
         if not self._observed and self._result is not None and not self._result.succeeded:
             self.abandon()
 
-    cdef Outcome find(self):
+    cdef inline Outcome find(self):
         cdef Outcome whole = self._result
         if not whole.is_split:
             return whole
         self._result, self._index = whole.locate(self._index)
         return self._result
 
+    @cython.nonecheck(False)
     cdef RecordMetadata metadata(self):
         cdef Outcome result = self._result
         cdef RecordMetadata made = RecordMetadata.__new__(RecordMetadata)
@@ -264,9 +267,11 @@ cdef class Delivery:
         return made
 
     cdef object outcome(self):
-        if self.find().succeeded:
-            return self.metadata()
-        raise self.exception()
+        if not self._result.succeeded:
+            error = self.exception()
+            if error is not None:
+                raise error
+        return self.metadata()
 
     @property
     def topic_partition(self):
@@ -284,7 +289,10 @@ cdef class Delivery:
         return max(0, self._key_size) + max(0, self._value_size)
 
     cdef bint is_known(self) except -1:
-        cdef Outcome result = self.find()
+        cdef Outcome result
+        if self._result.succeeded:
+            return True
+        result = self.find()
         return result.succeeded or result.failure is not None
 
     def done(self):
@@ -766,6 +774,7 @@ cdef class Appender:
             <PyObject*>timestamp_ms,
         )
 
+    @cython.nonecheck(False)
     cdef bint is_in_its_loop(self) except -1:
         """Whether the attached event loop is running in this thread.
 
@@ -785,6 +794,7 @@ cdef class Appender:
         self._kept = <object>kept if kept is not NULL else None
         return True
 
+    @cython.nonecheck(False)
     cdef Lane lane_of(self, PyObject* topic):
         """The lane of the topic, or None where nothing may be appended now."""
         cdef Lane lane
@@ -807,6 +817,7 @@ cdef class Appender:
             self._topic = <object>topic
         return lane if self.is_in_its_loop() else None
 
+    @cython.nonecheck(False)
     cdef Delivery put(
         self,
         PyObject* topic,
@@ -849,6 +860,8 @@ cdef class Appender:
                 number = (murmur2_bytes(<const unsigned char*>key_data, key_length) & 0x7FFFFFFF) % lane.partition_count
             else:
                 sticky = lane.sticky
+                if sticky is None:
+                    return None
                 number = sticky.partition
         elif PyLong_CheckExact(partition):
             try:
@@ -897,6 +910,7 @@ cdef class Appender:
             self._filled(batch)
         return delivery
 
+    @cython.nonecheck(False)
     cdef OpenBatch find_room(self, PyObject* topic, Lane lane, Py_ssize_t number, bint is_sticky, Py_ssize_t size):
         """The open batch of the partition (-1: of the one to stick to next), or a new one, or None."""
         cdef OpenBatch batch
@@ -1141,6 +1155,7 @@ cdef class Call:
     cdef Waiter waiter
     cdef bint is_given, has_begun, is_running
 
+    @cython.nonecheck(False)
     cdef inline int give(
         self,
         Appender appender,
@@ -1160,6 +1175,7 @@ cdef class Call:
         self.is_given = True
         return 0
 
+    @cython.nonecheck(False)
     cdef inline PyObject* of_rest(self, Rest what) noexcept:
         return <PyObject*>None if self.rest is None else PyTuple_GET_ITEM(self.rest, what)
 
@@ -1254,6 +1270,7 @@ cdef class Call:
             raise ValueError("coroutine already executing")
         return 0
 
+    @cython.nonecheck(False)
     cdef inline int forget(self) except -1:
         """Let go of the producer and of what the call was given: a task keeps its coroutine, and may be kept for long."""
         appender, topic, value = self.appender, self.topic, self.value
