@@ -40,13 +40,10 @@ cdef extern from "Python.h":
         PYGEN_ERROR
         PYGEN_NEXT
     ctypedef PySendResult (*sendfunc)(PyObject*, PyObject*, PyObject**) noexcept
-    ctypedef PyObject* (*unaryfunc)(PyObject*) noexcept
     ctypedef struct PyAsyncMethods:
         sendfunc am_send
-        unaryfunc am_await
     ctypedef struct CTypeObject "PyTypeObject":
         PyAsyncMethods* tp_as_async
-        unaryfunc tp_iternext
     PySendResult PyIter_Send(PyObject* iter, PyObject* arg, PyObject** result) noexcept
     PyObject* PyObject_CallNoArgs(PyObject* callable) except NULL
     PyObject* PyDict_GetItemWithError(PyObject* mapping, PyObject* key)
@@ -589,7 +586,8 @@ def wait(Delivery delivery):
 
 
 @cython.final
-@cython.freelist(8)
+@cython.no_gc
+@cython.freelist(64)
 cdef class Known:
     """Awaits an outcome that is known: answers at once."""
 
@@ -606,26 +604,8 @@ cdef class Known:
 
 
 cdef PySendResult send_known(PyObject* self, PyObject* ignored, PyObject** result) except PYGEN_ERROR:
-    return send_delivery(<PyObject*>(<Known>self).delivery, ignored, result)
-
-
-# The interpreter's ``await`` asks these slots. There is no ``__next__``, no ``send`` and no ``__iter__``: nothing but ``next()``
-# would take a `Delivery` for an iterator.
-
-
-cdef PyObject* await_delivery(PyObject* delivery) except NULL:
-    awaited = <object>delivery if (<Delivery>delivery).is_known() else wait(<Delivery>delivery)
-    Py_INCREF(awaited)
-    return <PyObject*>awaited
-
-
-cdef PyObject* next_of_delivery(PyObject* delivery) except NULL:
-    raise StopIteration((<Delivery>delivery).outcome())
-
-
-cdef PySendResult send_delivery(PyObject* delivery, PyObject* ignored, PyObject** result) except PYGEN_ERROR:
     result[0] = NULL
-    answer = (<Delivery>delivery).outcome()
+    answer = (<Known>self).delivery.outcome()
     Py_INCREF(answer)
     result[0] = <PyObject*>answer
     return PYGEN_RETURN
@@ -1476,6 +1456,3 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
 (<CTypeObject*>Enqueue).tp_as_async.am_send = <sendfunc>send_call
 (<CTypeObject*>Send).tp_as_async.am_send = <sendfunc>send_call
 (<CTypeObject*>Known).tp_as_async.am_send = <sendfunc>send_known
-(<CTypeObject*>Delivery).tp_as_async.am_send = <sendfunc>send_delivery
-(<CTypeObject*>Delivery).tp_as_async.am_await = <unaryfunc>await_delivery
-(<CTypeObject*>Delivery).tp_iternext = <unaryfunc>next_of_delivery
