@@ -60,7 +60,6 @@ cdef extern from "Python.h":
     int PyUnicode_IS_COMPACT_ASCII(PyObject*)
     void* PyUnicode_DATA(PyObject*)
     Py_ssize_t PyUnicode_GET_LENGTH(PyObject*)
-    PyObject* PyErr_Occurred()
     void PyErr_Clear()
     int PyObject_TypeCheck(PyObject*, PyTypeObject*)
     int PyContext_Enter(object context)
@@ -1452,7 +1451,7 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
 
 
 # Cython has no name for the slot ``am_send``, by which the interpreter (up to 3.11) and the tasks of asyncio take an answer
-# without an exception made to carry it. And none for a function that is called from C and may raise.
+# without an exception made to carry it: DECISIONS.md says what that is worth.
 (<CTypeObject*>Enqueue).tp_as_async.am_send = <sendfunc>send_call
 (<CTypeObject*>Send).tp_as_async.am_send = <sendfunc>send_call
 (<CTypeObject*>Known).tp_as_async.am_send = <sendfunc>send_known
