@@ -23,6 +23,7 @@ PURE: Final = os.environ.get("AIOPRODUCER_PURE", "").strip().lower() in {"1", "t
 
 #: All native modules that a complete build has.
 NATIVE_MODULES: Final = (
+    "aioproducer._metadata._native",
     "aioproducer.record._native",
     "aioproducer.record._columns",
     "aioproducer.hot._native",

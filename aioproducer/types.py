@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import NamedTuple, TypeAlias
+
+from aioproducer._metadata import RecordMetadata, TimestampType, TopicPartition
 
 __all__ = [
     "BytesLike",
@@ -36,16 +38,6 @@ Headers: TypeAlias = Sequence[Header]
 HeadersInput: TypeAlias = Mapping[str, "BytesLike | str | None"] | Sequence[tuple[str, "BytesLike | str | None"]]
 
 
-class TopicPartition(NamedTuple):
-    """One partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
 class Written(NamedTuple):
     """What one writer got acknowledged in one partition: how many records, and the offsets of the first and the last one.
 
@@ -55,40 +47,6 @@ class Written(NamedTuple):
     records: int
     first_offset: int
     last_offset: int
-
-
-class TimestampType(IntEnum):
-    """Who stamped a record (bit 3 of a record batch's attributes)."""
-
-    CREATE_TIME = 0
-    LOG_APPEND_TIME = 1
-
-
-class RecordMetadata(NamedTuple):
-    """Where the broker put a record.
-
-    ``offset`` is -1 where the broker does not tell it: with ``acks=0``, and when an earlier attempt whose answer was
-    lost had already written the batch. ``timestamp_ms`` is the broker's time where the topic uses LogAppendTime and the
-    record's own otherwise. The sizes are those of the serialized key and value in bytes, -1 for None.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    serialized_key_size: int = -1
-    serialized_value_size: int = -1
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition as a value of its own."""
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def has_offset(self) -> bool:
-        """Whether the broker told the offset."""
-        return self.offset >= 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import asyncio
 import weakref
 from array import array
 from collections.abc import Callable, Generator
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from aioproducer.errors import DeliveryError
 from aioproducer.types import RecordMetadata, TimestampType, TopicPartition
@@ -23,11 +23,6 @@ __all__ = ["Delivery", "Outcome"]
 
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
-#: Called by its name, the class would hand its fields on to this by way of a function in Python.
-_new_metadata: Final = cast(
-    "Callable[[type[RecordMetadata], tuple[object, ...]], RecordMetadata]",
-    tuple.__new__,  # pyright: ignore[reportUnknownMemberType] - of a tuple of anything; the cast says of what
-)
 
 
 class Outcome:
@@ -174,17 +169,14 @@ class Delivery:
                 raise error
             outcome = self._result
         base_offset, timestamp_ms = outcome.base_offset, outcome.log_append_time_ms
-        return _new_metadata(
-            RecordMetadata,
-            (
-                outcome._topic,
-                outcome._number,
-                base_offset + self._index if base_offset >= 0 else -1,
-                self._timestamp_ms if timestamp_ms < 0 else timestamp_ms,
-                self._key_size,
-                self._value_size,
-                _CREATE_TIME if timestamp_ms < 0 else _LOG_APPEND_TIME,
-            ),
+        return RecordMetadata(
+            outcome._topic,
+            outcome._number,
+            base_offset + self._index if base_offset >= 0 else -1,
+            self._timestamp_ms if timestamp_ms < 0 else timestamp_ms,
+            self._key_size,
+            self._value_size,
+            _CREATE_TIME if timestamp_ms < 0 else _LOG_APPEND_TIME,
         )
 
     def exception(self) -> DeliveryError | None:

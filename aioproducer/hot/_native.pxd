@@ -3,12 +3,14 @@
 
 from cpython.object cimport PyObject
 
+from aioproducer._metadata._native cimport RecordMetadata
 from aioproducer.record._native cimport RecordBatchBuilder
 
 
 cdef class Outcome:
     cdef readonly object partition
-    cdef object _topic, _number
+    cdef str _topic
+    cdef int _number
     cdef public object failure
     cdef list _waiters  # those of this module
     cdef Py_ssize_t _forgotten  # of them, about
@@ -36,7 +38,7 @@ cdef class Delivery:
     cdef Outcome find(self)
     cdef bint is_known(self) except -1
     cdef int abandon(self) except -1
-    cdef object metadata(self)
+    cdef RecordMetadata metadata(self)
     cdef object outcome(self)
 
 
@@ -74,7 +76,6 @@ cdef class Appender:
     cdef dict _lanes
     cdef Budget _budget
     cdef long long _max_burst, _max_size
-    cdef unsigned long long _threads_version
     cdef unsigned int _forks
     cdef bint _is_attached, _decides, _keys_choose
 

@@ -5,6 +5,8 @@
 What is peculiar to it: a `Delivery` is no object of the garbage collector's, so a million of them cost no collection; and
 what ``send()`` and ``enqueue()`` answer is a coroutine in all respects but its type, made without a frame.
 
+Where ``nonecheck`` is off, what is looked into was found not to be None a few lines before, or is ``self``.
+
 Wherever Python code may run - the collector's finalizers, too, as soon as an object of its is made - anything may have
 changed afterwards. So headers are read before anything else is looked at, and what an attribute held is kept until its
 new value is in place, for Cython drops it before.
@@ -19,7 +21,6 @@ from weakref import ref
 from aioproducer.arguments import is_timeout
 from aioproducer.hot import _append
 from aioproducer.serializers import normalize_headers
-from aioproducer.types import RecordMetadata, TimestampType
 
 cimport cython
 from cpython.exc cimport PyErr_WarnEx
@@ -30,6 +31,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM
 
+from aioproducer._metadata._native cimport RecordMetadata
 from aioproducer.record._native cimport RecordBatchBuilder, murmur2_bytes, upper_bound
 
 cdef extern from "Python.h":
@@ -38,25 +40,10 @@ cdef extern from "Python.h":
         PYGEN_ERROR
         PYGEN_NEXT
     ctypedef PySendResult (*sendfunc)(PyObject*, PyObject*, PyObject**) noexcept
-    ctypedef PyObject* (*unaryfunc)(PyObject*) noexcept
-    ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*) noexcept
-    ctypedef void (*destructor)(PyObject*) noexcept
-    ctypedef int (*visitproc)(PyObject*, void*) noexcept
-    ctypedef int (*traverseproc)(PyObject*, visitproc, void*) noexcept
-    ctypedef int (*inquiry)(PyObject*) noexcept
     ctypedef struct PyAsyncMethods:
         sendfunc am_send
-        unaryfunc am_await
     ctypedef struct CTypeObject "PyTypeObject":
-        Py_ssize_t tp_vectorcall_offset
         PyAsyncMethods* tp_as_async
-        destructor tp_dealloc
-        destructor tp_finalize
-        traverseproc tp_traverse
-        inquiry tp_clear
-        unaryfunc tp_iternext
-    vectorcallfunc PyVectorcall_Function(PyObject* callable) noexcept
-    Py_ssize_t PyVectorcall_NARGS(size_t flags) noexcept
     PySendResult PyIter_Send(PyObject* iter, PyObject* arg, PyObject** result) noexcept
     PyObject* PyObject_CallNoArgs(PyObject* callable) except NULL
     PyObject* PyDict_GetItemWithError(PyObject* mapping, PyObject* key)
@@ -65,11 +52,6 @@ cdef extern from "Python.h":
     int PyCFunction_CheckExact(PyObject*)
     PyCFunction PyCFunction_GET_FUNCTION(PyObject*)
     void Py_DECREF(PyObject*)
-    Py_ssize_t Py_REFCNT(PyObject*)
-    void Py_SET_REFCNT(PyObject*, Py_ssize_t)
-    void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback)
-    void PyErr_Restore(PyObject* kind, PyObject* value, PyObject* traceback)
-    void Py_XDECREF(PyObject*)
     int PyLong_CheckExact(PyObject*)
     int PyBytes_CheckExact(PyObject*)
     char* PyBytes_AS_STRING(PyObject*)
@@ -78,71 +60,10 @@ cdef extern from "Python.h":
     int PyUnicode_IS_COMPACT_ASCII(PyObject*)
     void* PyUnicode_DATA(PyObject*)
     Py_ssize_t PyUnicode_GET_LENGTH(PyObject*)
-    PyObject* PyErr_Occurred()
     void PyErr_Clear()
-    void PyObject_GC_UnTrack(PyObject*)
-    int PyObject_GC_IsTracked(PyObject*)
-    void PyObject_GC_Del(void*)
-    void _Py_NewReference(PyObject*)
-    PyTypeObject* Py_TYPE(PyObject*)
     int PyObject_TypeCheck(PyObject*, PyTypeObject*)
-    Py_ssize_t Py_SIZE(PyObject*)
-    PyObject* tuple_item "PyTuple_GET_ITEM"(PyObject*, Py_ssize_t)
-    void set_tuple_item "PyTuple_SET_ITEM"(PyObject*, Py_ssize_t, PyObject*)
     int PyContext_Enter(object context)
     int PyContext_Exit(object context) except -1
-
-cdef extern from *:
-    """
-    /* Another number after each change of a dictionary, and for each dictionary; 0: that is not known here. */
-    #if PY_VERSION_HEX < 0x030E0000
-    #pragma GCC diagnostic push
-    #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    static inline unsigned long long aioproducer_version(PyObject *mapping) {
-        return ((PyDictObject *)mapping)->ma_version_tag;
-    }
-    #pragma GCC diagnostic pop
-    #else
-    #define aioproducer_version(mapping) 0ULL
-    #endif
-    """
-    unsigned long long version_of "aioproducer_version"(PyObject* mapping) noexcept
-
-cdef extern from *:
-    """
-    static inline PyObject *aioproducer_new_tuple(PyTypeObject *kind, Py_ssize_t size) {
-        return (PyObject *)PyObject_GC_NewVar(PyTupleObject, kind, size);
-    }
-
-    #if PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
-    #define AIOPRODUCER_ENDS_TUPLES 1
-    /* The end of a tuple whose class, made in Python and without a dictionary, has `end` for its end; or the rest of the end
-       of one whose class is derived from that. It does what Python does, which cannot be asked to: it looks for the end of a
-       class above that is not its own, and would find this one. Which lets go of the class, as Python leaves that to it. */
-    static void aioproducer_end_tuple(PyObject *dying, destructor end) {
-        PyTypeObject *kind = Py_TYPE(dying);
-        int is_kept = 0;
-        PyObject_GC_UnTrack(dying);
-        Py_TRASHCAN_BEGIN(dying, end)
-        if (kind->tp_dealloc == end && kind->tp_finalize) {
-            PyObject_GC_Track(dying);
-            is_kept = PyObject_CallFinalizerFromDealloc(dying) < 0;
-            kind = Py_TYPE(dying);  /* which may be another one now, and has been counted for it */
-        }
-        if (!is_kept) {
-            PyTuple_Type.tp_dealloc(dying);
-            Py_DECREF(kind);
-        }
-        Py_TRASHCAN_END
-    }
-    #else
-    #define AIOPRODUCER_ENDS_TUPLES 0
-    #define aioproducer_end_tuple(dying, end) PyTuple_Type.tp_dealloc(dying)
-    #endif
-    """
-    PyObject* aioproducer_new_tuple(PyTypeObject* kind, Py_ssize_t size) except NULL
-    void aioproducer_end_tuple(PyObject* dying, destructor end) noexcept
-    const bint AIOPRODUCER_ENDS_TUPLES
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -156,9 +77,6 @@ RECORD_COST = 32
 
 cdef long long record_cost = RECORD_COST
 cdef unsigned int forks = 0
-cdef object METADATA = RecordMetadata
-cdef object CREATE_TIME = TimestampType.CREATE_TIME
-cdef object LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 cdef PyObject* get_running_loop = <PyObject*>_get_running_loop
 cdef object RUNNING_LOOP = "__asyncio_running_event_loop__"
 
@@ -167,7 +85,6 @@ cdef dict CLOCKS = time.__dict__
 cdef str TIME_NS = "time_ns"
 cdef object clock_itself = time.time_ns  # into which time-machine writes another function, where others replace the attribute
 cdef PyCFunction system_clock = NULL
-cdef unsigned long long clocks_version = 0  # of `CLOCKS` when the system's clock was last found there
 if PyCFunction_CheckExact(<PyObject*>clock_itself):
     system_clock = PyCFunction_GET_FUNCTION(<PyObject*>clock_itself)
 
@@ -175,18 +92,13 @@ if PyCFunction_CheckExact(<PyObject*>clock_itself):
 cdef inline long long now_ms() except? -1:
     """Milliseconds since 1970, by the clock that ``time.time_ns`` tells, too: tests freeze that one, or move it."""
     cdef timespec now
-    cdef unsigned long long version = version_of(<PyObject*>CLOCKS)
-    # A version is noted only where `clock_itself` was found there, a function of C.
-    if not version or version != clocks_version or PyCFunction_GET_FUNCTION(<PyObject*>clock_itself) != system_clock:
-        if not is_system_clock():
-            return time.time_ns() // 1_000_000
-        global clocks_version
-        clocks_version = version
+    if not is_system_clock():
+        return time.time_ns() // 1_000_000
     timespec_get(&now, TIME_UTC)
     return now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
 
-cdef bint is_system_clock() except -1:
+cdef inline bint is_system_clock() except -1:
     """Whether ``time.time_ns`` is what Python comes with."""
     cdef PyObject* clock = PyDict_GetItemWithError(<PyObject*>CLOCKS, <PyObject*>TIME_NS)
     if clock is not <PyObject*>clock_itself or not PyCFunction_CheckExact(clock):
@@ -208,7 +120,8 @@ cdef class Outcome:
 
     def __init__(self, partition):
         self.partition = partition
-        self._topic, self._number = partition
+        topic, self._number = partition
+        self._topic = str.__str__(topic)  # of no class derived from str: the collector knows nothing of the metadata
         self.base_offset = -1
         self.log_append_time_ms = -1
 
@@ -323,41 +236,38 @@ cdef class Delivery:
         self._key_size = key_size
         self._value_size = value_size
 
-    cdef Outcome find(self):
+    def __dealloc__(self):
+        if not self._observed and self._result is not None and not self._result.succeeded:
+            self.abandon()
+
+    cdef inline Outcome find(self):
         cdef Outcome whole = self._result
         if not whole.is_split:
             return whole
         self._result, self._index = whole.locate(self._index)
         return self._result
 
-    cdef object metadata(self):
+    @cython.nonecheck(False)
+    cdef RecordMetadata metadata(self):
         cdef Outcome result = self._result
-        cdef object metadata, offset, timestamp, kind, key_size, value_size
-        cdef PyObject* made
+        cdef RecordMetadata made = RecordMetadata.__new__(RecordMetadata)
+        made.topic, made.partition = result._topic, result._number
         # Unsigned: whatever a broker tells for an offset, it stays a number.
-        offset = <unsigned long long>result.base_offset + <unsigned int>self._index if result.base_offset >= 0 else -1
-        if result.log_append_time_ms >= 0:
-            timestamp, kind = milliseconds(result.log_append_time_ms), LOG_APPEND_TIME
+        if result.base_offset < 0:
+            made.known_offset = <unsigned long long>-1
         else:
-            timestamp, kind = milliseconds(self._timestamp_ms), CREATE_TIME
-        key_size, value_size = self._key_size, self._value_size
-        # Filled before anything else is made. It leads nowhere, and so the collector need not know of it.
-        made = new_metadata()
-        put_item(made, 0, result._topic)
-        put_item(made, 1, result._number)
-        put_item(made, 2, offset)
-        put_item(made, 3, timestamp)
-        put_item(made, 4, key_size)
-        put_item(made, 5, value_size)
-        put_item(made, 6, kind)
-        metadata = <object>made
-        Py_DECREF(made)
-        return metadata
+            made.known_offset = <unsigned long long>result.base_offset + <unsigned int>self._index
+        made.is_log_append_time = result.log_append_time_ms >= 0
+        made.timestamp_ms = result.log_append_time_ms if made.is_log_append_time else self._timestamp_ms
+        made.serialized_key_size, made.serialized_value_size = self._key_size, self._value_size
+        return made
 
     cdef object outcome(self):
-        if self.find().succeeded:
-            return self.metadata()
-        raise self.exception()
+        if not self._result.succeeded:
+            error = self.exception()
+            if error is not None:
+                raise error
+        return self.metadata()
 
     @property
     def topic_partition(self):
@@ -375,7 +285,10 @@ cdef class Delivery:
         return max(0, self._key_size) + max(0, self._value_size)
 
     cdef bint is_known(self) except -1:
-        cdef Outcome result = self.find()
+        cdef Outcome result
+        if self._result.succeeded:
+            return True
+        result = self.find()
         return result.succeeded or result.failure is not None
 
     def done(self):
@@ -460,100 +373,6 @@ cdef class Delivery:
         cdef Outcome result = self.find()
         state = "delivered" if result.succeeded else "failed" if result.failure is not None else "pending"
         return f"<Delivery to {result.partition} [{state}]>"
-
-
-cdef long long last_number = 0
-cdef object last_milliseconds = 0
-
-
-cdef inline object milliseconds(long long number):
-    """The number as an object, which the records of a millisecond share."""
-    global last_number, last_milliseconds
-    if number == last_number:
-        return last_milliseconds
-    made = number
-    before = last_milliseconds
-    last_milliseconds, last_number = made, number
-    return made
-
-
-ctypedef void (*Finalizer)(PyObject*) noexcept
-
-
-cdef void call_finalizer(Finalizer finalizer, PyObject* dying) noexcept:
-    """Call Python code from the end of an object, as Cython's ``__dealloc__`` does - which would do it for each of them."""
-    cdef PyObject* kind = NULL
-    cdef PyObject* value = NULL
-    cdef PyObject* traceback = NULL
-    PyErr_Fetch(&kind, &value, &traceback)
-    Py_SET_REFCNT(dying, Py_REFCNT(dying) + 1)
-    finalizer(dying)
-    Py_SET_REFCNT(dying, Py_REFCNT(dying) - 1)
-    PyErr_Restore(kind, value, traceback)
-
-
-cdef void abandon(PyObject* delivery) noexcept:
-    (<Delivery>delivery).abandon()
-
-
-cdef destructor free_delivery = (<CTypeObject*>Delivery).tp_dealloc
-
-
-cdef void end_delivery(PyObject* delivery) noexcept:
-    if not (<Delivery>delivery)._observed and <PyObject*>(<Delivery>delivery)._result is not <PyObject*>None:
-        if not (<Delivery>delivery)._result.succeeded:
-            call_finalizer(abandon, delivery)
-    free_delivery(delivery)
-
-
-cdef enum:
-    FIELDS = 7  # of a RecordMetadata
-    SPARE = 256
-
-# The memory of metadata that are gone. Most live for one line of their reader's, and to get and to give back memory costs as
-# much as all else about them.
-cdef PyObject* spare_metadata[SPARE]
-cdef int spare_count = 0
-
-
-cdef inline PyObject* new_metadata() except NULL:
-    """A RecordMetadata that is to be filled before anything else happens."""
-    global spare_count
-    cdef PyObject* made
-    if not spare_count:
-        return aioproducer_new_tuple(<PyTypeObject*>METADATA, FIELDS)
-    spare_count -= 1
-    made = spare_metadata[spare_count]
-    _Py_NewReference(made)
-    Py_INCREF(METADATA)
-    return made
-
-
-cdef inline void put_item(PyObject* made, Py_ssize_t at, object item) noexcept:
-    Py_INCREF(item)
-    set_tuple_item(made, at, <PyObject*>item)
-
-
-cdef void end_metadata(PyObject* metadata) noexcept:
-    """The end of any RecordMetadata. Those that were made here are the ones that the collector does not know of."""
-    global spare_count
-    cdef Py_ssize_t at
-    if (
-        Py_TYPE(metadata) is not <PyTypeObject*>METADATA
-        or Py_SIZE(metadata) != FIELDS
-        or PyObject_GC_IsTracked(metadata)
-        or (<CTypeObject*>METADATA).tp_finalize is not NULL
-    ):
-        aioproducer_end_tuple(metadata, end_metadata)
-        return
-    for at in range(FIELDS):
-        Py_DECREF(tuple_item(metadata, at))
-    Py_DECREF(<PyObject*>METADATA)
-    if spare_count < SPARE:
-        spare_metadata[spare_count] = metadata
-        spare_count += 1
-    else:
-        PyObject_GC_Del(metadata)
 
 
 cdef object loop_of_thread = None
@@ -766,7 +585,8 @@ def wait(Delivery delivery):
 
 
 @cython.final
-@cython.freelist(8)
+@cython.no_gc
+@cython.freelist(64)
 cdef class Known:
     """Awaits an outcome that is known: answers at once."""
 
@@ -783,26 +603,8 @@ cdef class Known:
 
 
 cdef PySendResult send_known(PyObject* self, PyObject* ignored, PyObject** result) except PYGEN_ERROR:
-    return send_delivery(<PyObject*>(<Known>self).delivery, ignored, result)
-
-
-# The interpreter's ``await`` asks these slots. There is no ``__next__``, no ``send`` and no ``__iter__``: nothing but ``next()``
-# would take a `Delivery` for an iterator.
-
-
-cdef PyObject* await_delivery(PyObject* delivery) except NULL:
-    awaited = <object>delivery if (<Delivery>delivery).is_known() else wait(<Delivery>delivery)
-    Py_INCREF(awaited)
-    return <PyObject*>awaited
-
-
-cdef PyObject* next_of_delivery(PyObject* delivery) except NULL:
-    raise StopIteration((<Delivery>delivery).outcome())
-
-
-cdef PySendResult send_delivery(PyObject* delivery, PyObject* ignored, PyObject** result) except PYGEN_ERROR:
     result[0] = NULL
-    answer = (<Delivery>delivery).outcome()
+    answer = (<Known>self).delivery.outcome()
     Py_INCREF(answer)
     result[0] = <PyObject*>answer
     return PYGEN_RETURN
@@ -938,7 +740,6 @@ cdef class Appender:
         if loop_of_thread is self._loop:  # else the last loop of a program would be there to its end
             loop_of_thread = kept_of_thread = None
         self._is_attached = False
-        self._threads_version = 0
         self._loop = self._kept = self._topic = self._lane = None
 
     def append(self, topic, value, key, headers, partition, timestamp_ms):
@@ -952,20 +753,17 @@ cdef class Appender:
             <PyObject*>timestamp_ms,
         )
 
+    @cython.nonecheck(False)
     cdef bint is_in_its_loop(self) except -1:
         """Whether the attached event loop is running in this thread.
 
         Up to Python 3.11 asyncio makes a system call to answer that. What it keeps for a thread is another object whenever
         another loop begins to run there, so that the same one need not be asked about twice. (In 3.12 it may also be None, and
-        later there is nothing.) And as long as nothing of what is kept for the thread has changed, that is still there.
+        later there is nothing.)
         """
         cdef PyObject* threads = PyThreadState_GetDict()
-        cdef unsigned long long version = 0 if threads is NULL else version_of(threads)
-        if version and version == self._threads_version:
-            return True
         cdef PyObject* kept = NULL if threads is NULL else PyDict_GetItemWithError(threads, <PyObject*>RUNNING_LOOP)
         if kept is <PyObject*>self._kept and self._kept is not None:
-            self._threads_version = version
             return True
         cdef PyObject* running = PyObject_CallNoArgs(get_running_loop)
         Py_DECREF(running)  # whoever runs it has it
@@ -975,6 +773,7 @@ cdef class Appender:
         self._kept = <object>kept if kept is not NULL else None
         return True
 
+    @cython.nonecheck(False)
     cdef Lane lane_of(self, PyObject* topic):
         """The lane of the topic, or None where nothing may be appended now."""
         cdef Lane lane
@@ -997,6 +796,7 @@ cdef class Appender:
             self._topic = <object>topic
         return lane if self.is_in_its_loop() else None
 
+    @cython.nonecheck(False)
     cdef Delivery put(
         self,
         PyObject* topic,
@@ -1039,6 +839,8 @@ cdef class Appender:
                 number = (murmur2_bytes(<const unsigned char*>key_data, key_length) & 0x7FFFFFFF) % lane.partition_count
             else:
                 sticky = lane.sticky
+                if sticky is None:
+                    return None
                 number = sticky.partition
         elif PyLong_CheckExact(partition):
             try:
@@ -1087,6 +889,7 @@ cdef class Appender:
             self._ready(batch)
         return delivery
 
+    @cython.nonecheck(False)
     cdef OpenBatch find_room(self, PyObject* topic, Lane lane, Py_ssize_t number, bint is_sticky, Py_ssize_t size):
         """The open batch of the partition (-1: of the one to stick to next), or a new one, or None."""
         cdef OpenBatch batch
@@ -1247,6 +1050,7 @@ cdef class FastPath:
         on_delivery=None,
         timeout=None,
     ):
+        check_producer(<PyObject*>self)
         cdef Send call = Send.__new__(Send)
         call.give(self.appender, topic, value, key, partition, headers, timestamp_ms, on_delivery, timeout)
         return call
@@ -1264,6 +1068,7 @@ cdef class FastPath:
         on_delivery=None,
         timeout=None,
     ):
+        check_producer(<PyObject*>self)
         cdef Enqueue call = Enqueue.__new__(Enqueue)
         call.give(self.appender, topic, value, key, partition, headers, timestamp_ms, on_delivery, timeout)
         return call
@@ -1292,56 +1097,11 @@ cdef class FastPath:
         return appender.enqueue_nowait(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
 
-# Nearly every call gives a topic, a value, and perhaps a key by its name. To find none of the others, for each of which None is
-# counted up and down, took twice as long as the rest of it. So these take the calls of the two methods, and pass on all others.
-
-cdef str NAME_OF_KEY = "key"
-cdef vectorcallfunc any_send = NULL
-cdef vectorcallfunc any_enqueue = NULL
-
-
-cdef PyObject* call_send(PyObject* method, PyObject** arguments, size_t flags, PyObject* names) except NULL:
-    if not is_usual(arguments, flags, names):
-        return any_send(method, arguments, flags, names)
-    return give_usual(Send.__new__(Send), arguments, names)
-
-
-cdef PyObject* call_enqueue(PyObject* method, PyObject** arguments, size_t flags, PyObject* names) except NULL:
-    if not is_usual(arguments, flags, names):
-        return any_enqueue(method, arguments, flags, names)
-    return give_usual(Enqueue.__new__(Enqueue), arguments, names)
-
-
-cdef inline bint is_usual(PyObject** arguments, size_t flags, PyObject* names) except -1:
-    cdef Py_ssize_t count = PyVectorcall_NARGS(flags)
-    if count:
-        check_producer(arguments[0])
-    if count != 3:
-        return False
-    return names is NULL or (Py_SIZE(names) == 1 and tuple_item(names, 0) is <PyObject*>NAME_OF_KEY)
-
-
 cdef inline int check_producer(PyObject* itself) except -1:
     """Cython would take anything for one: ``Producer.enqueue(object(), ...)`` ended the process."""
     if not PyObject_TypeCheck(itself, <PyTypeObject*>FastPath):
         raise TypeError(f"This is a method of producers, not of {type(<object>itself).__name__!r} objects.")
     return 0
-
-
-cdef inline PyObject* give_usual(Call call, PyObject** arguments, PyObject* names) noexcept:
-    call.given[APPENDER] = own((<FastPath>arguments[0]).appender)
-    call.given[TOPIC], call.given[VALUE] = own(<object>arguments[1]), own(<object>arguments[2])
-    call.given[KEY], call.given[PARTITION] = own(None if names is NULL else <object>arguments[3]), own(None)
-    return own(call)
-
-
-cdef vectorcallfunc take_calls(object method, vectorcallfunc taker):
-    """Have this one called in place of the method; returns what was called, which is what it passes calls on to."""
-    cdef PyObject* called = <PyObject*>method
-    cdef vectorcallfunc before = PyVectorcall_Function(called)
-    if before is not NULL:
-        (<vectorcallfunc*>(<char*>called + (<CTypeObject*>Py_TYPE(called)).tp_vectorcall_offset))[0] = taker
-    return before
 
 
 cdef bint may_be_timeout(PyObject* timeout) except -1:
@@ -1350,24 +1110,9 @@ cdef bint may_be_timeout(PyObject* timeout) except -1:
     return timeout is <PyObject*>None or is_timeout(<object>timeout)
 
 
-cdef inline PyObject* own(object given) noexcept:
-    Py_INCREF(given)
-    return <PyObject*>given
-
-
 cdef str REUSED = "cannot reuse already awaited coroutine"
 cdef object SEND_CODE = _append.FastPath.send.__code__
 cdef object ENQUEUE_CODE = _append.FastPath.enqueue.__code__
-
-
-cdef enum:  # what a call was given
-    APPENDER
-    TOPIC
-    VALUE
-    KEY
-    PARTITION
-    REST  # a tuple, or most often NULL
-    ALL_GIVEN
 
 
 cdef enum Rest:
@@ -1381,14 +1126,16 @@ cdef enum Rest:
 cdef class Call:
     """One call of a producer's method, which is a coroutine: it mostly takes the fast path, or else another one goes for it."""
 
-    # What it was called with, as long as it needs it: all or nothing. Into attributes of the usual kind Cython puts None first
-    # and last, and counts that.
-    cdef PyObject* given[ALL_GIVEN]
+    # What it was called with, as long as it needs it: all or nothing.
+    cdef Appender appender
+    cdef object topic, value, key, partition
+    cdef tuple rest  # most often None
     cdef object slow_path
     cdef Delivery delivery
     cdef Waiter waiter
-    cdef bint has_begun, is_running
+    cdef bint is_given, has_begun, is_running
 
+    @cython.nonecheck(False)
     cdef inline int give(
         self,
         Appender appender,
@@ -1402,25 +1149,26 @@ cdef class Call:
         object timeout,
     ) except -1:
         if headers is not None or timestamp_ms is not None or on_delivery is not None or timeout is not None:
-            rest = (headers, timestamp_ms, on_delivery, timeout)
-            self.given[REST] = own(rest)
-        self.given[APPENDER], self.given[TOPIC], self.given[VALUE] = own(appender), own(topic), own(value)
-        self.given[KEY], self.given[PARTITION] = own(key), own(partition)
+            self.rest = (headers, timestamp_ms, on_delivery, timeout)
+        self.appender, self.topic, self.value = appender, topic, value
+        self.key, self.partition = key, partition
+        self.is_given = True
         return 0
 
+    @cython.nonecheck(False)
     cdef inline PyObject* of_rest(self, Rest what) noexcept:
-        return <PyObject*>None if self.given[REST] is NULL else tuple_item(self.given[REST], what)
+        return <PyObject*>None if self.rest is None else PyTuple_GET_ITEM(self.rest, what)
 
     cdef object make_slow_path(self):
         """The coroutine of the method that takes the slow path."""
-        if self.given[APPENDER] is NULL:  # made by hand, of the type of another one
+        if not self.is_given:  # made by hand, of the type of another one
             raise RuntimeError(REUSED)
         return self.long_method()(
-            <object>self.given[TOPIC],
-            <object>self.given[VALUE],
-            <object>self.given[KEY],
+            self.topic,
+            self.value,
+            self.key,
             <object>self.of_rest(HEADERS),
-            <object>self.given[PARTITION],
+            self.partition,
             <object>self.of_rest(TIMESTAMP_MS),
             <object>self.of_rest(ON_DELIVERY),
             <object>self.of_rest(TIMEOUT),
@@ -1448,6 +1196,10 @@ cdef class Call:
     cdef const char* complaint(self) noexcept:
         """What is said of one that nobody awaited."""
         return b""
+
+    def __dealloc__(self):
+        if not self.has_begun:
+            PyErr_WarnEx(RuntimeWarning, self.complaint(), 1)
 
     def __await__(self):
         if self.waited_for() is not None or (self.slow_path is not None and self.slow_path.cr_await is not None):
@@ -1498,15 +1250,14 @@ cdef class Call:
             raise ValueError("coroutine already executing")
         return 0
 
-    cdef inline void forget(self) noexcept:
+    @cython.nonecheck(False)
+    cdef inline int forget(self) except -1:
         """Let go of the producer and of what the call was given: a task keeps its coroutine, and may be kept for long."""
-        cdef PyObject* given[ALL_GIVEN]
-        cdef int what
-        for what in range(ALL_GIVEN):
-            given[what] = self.given[what]
-            self.given[what] = NULL
-        for what in range(ALL_GIVEN):
-            Py_XDECREF(given[what])
+        appender, topic, value = self.appender, self.topic, self.value
+        key, partition, rest = self.key, self.partition, self.rest
+        self.appender = self.topic = self.value = self.key = self.partition = self.rest = None
+        self.is_given = False
+        return 0
 
     cdef int take_slow_path(self) except -1:
         cdef bint was_running = self.is_running
@@ -1522,14 +1273,14 @@ cdef class Call:
         """The delivery, or None where the record must take the slow path."""
         cdef Delivery delivery
         cdef PyObject* on_delivery = self.of_rest(ON_DELIVERY)
-        if self.given[APPENDER] is NULL or (on_delivery is not <PyObject*>None and not callable(<object>on_delivery)):
+        if not self.is_given or (on_delivery is not <PyObject*>None and not callable(<object>on_delivery)):
             return None
-        delivery = (<Appender>self.given[APPENDER]).put(
-            self.given[TOPIC],
-            self.given[VALUE],
-            self.given[KEY],
+        delivery = self.appender.put(
+            <PyObject*>self.topic,
+            <PyObject*>self.value,
+            <PyObject*>self.key,
             self.of_rest(HEADERS),
-            self.given[PARTITION],
+            <PyObject*>self.partition,
             self.of_rest(TIMESTAMP_MS),
         )
         if delivery is None:
@@ -1584,10 +1335,10 @@ cdef class Enqueue(Call):
         return b"coroutine 'Producer.enqueue' was never awaited"
 
     cdef object long_method(self):
-        return (<Appender>self.given[APPENDER]).enqueue
+        return self.appender.enqueue
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
-        cdef Delivery delivery = self.put() if self.given[REST] is NULL or may_be_timeout(self.of_rest(TIMEOUT)) else None
+        cdef Delivery delivery = self.put() if self.rest is None or may_be_timeout(self.of_rest(TIMEOUT)) else None
         if delivery is None:
             return PYGEN_ERROR
         Py_INCREF(delivery)
@@ -1612,7 +1363,7 @@ cdef class Send(Call):
         return b"coroutine 'Producer.send' was never awaited"
 
     cdef object long_method(self):
-        return (<Appender>self.given[APPENDER]).send
+        return self.appender.send
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
         cdef Delivery delivery = self.put() if self.of_rest(TIMEOUT) is <PyObject*>None else None
@@ -1695,62 +1446,13 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
             self.take_slow_path()
         finally:
             self.is_running = False
-            if self.given[APPENDER] is not NULL:  # it failed
+            if self.is_given:  # it failed
                 self.forget()
     return PyIter_Send(<PyObject*>self.slow_path, value, result)
 
 
-cdef void complain(PyObject* call) noexcept:
-    PyErr_WarnEx(RuntimeWarning, (<Call>call).complaint(), 1)
-
-
-# Those of `Enqueue` and `Send`, too, which have nothing of their own.
-cdef destructor free_call = (<CTypeObject*>Call).tp_dealloc
-cdef traverseproc traverse_attributes = (<CTypeObject*>Call).tp_traverse
-cdef inquiry clear_attributes = (<CTypeObject*>Call).tp_clear
-
-
-cdef void end_call(PyObject* call) noexcept:
-    if not (<Call>call).has_begun:
-        PyObject_GC_UnTrack(call)  # so that nobody finds it meanwhile
-        call_finalizer(complain, call)
-    if (<Call>call).given[APPENDER] is not NULL:
-        PyObject_GC_UnTrack(call)
-        (<Call>call).forget()
-    free_call(call)
-
-
-cdef int traverse_call(PyObject* call, visitproc visit, void* visitor) noexcept:
-    cdef int what, answer
-    for what in range(ALL_GIVEN):
-        if (<Call>call).given[what] is not NULL:
-            answer = visit((<Call>call).given[what], visitor)
-            if answer:
-                return answer
-    return traverse_attributes(call, visit, visitor)
-
-
-cdef int clear_call(PyObject* call) noexcept:
-    (<Call>call).forget()
-    return clear_attributes(call)
-
-
 # Cython has no name for the slot ``am_send``, by which the interpreter (up to 3.11) and the tasks of asyncio take an answer
-# without an exception made to carry it. And none for a function that is called from C and may raise.
+# without an exception made to carry it: DECISIONS.md says what that is worth.
 (<CTypeObject*>Enqueue).tp_as_async.am_send = <sendfunc>send_call
 (<CTypeObject*>Send).tp_as_async.am_send = <sendfunc>send_call
 (<CTypeObject*>Known).tp_as_async.am_send = <sendfunc>send_known
-(<CTypeObject*>Delivery).tp_as_async.am_send = <sendfunc>send_delivery
-(<CTypeObject*>Delivery).tp_as_async.am_await = <unaryfunc>await_delivery
-(<CTypeObject*>Delivery).tp_iternext = <unaryfunc>next_of_delivery
-(<CTypeObject*>Delivery).tp_dealloc = end_delivery
-(<CTypeObject*>Enqueue).tp_dealloc = end_call
-(<CTypeObject*>Enqueue).tp_traverse = traverse_call
-(<CTypeObject*>Enqueue).tp_clear = clear_call
-(<CTypeObject*>Send).tp_dealloc = end_call
-(<CTypeObject*>Send).tp_traverse = traverse_call
-(<CTypeObject*>Send).tp_clear = clear_call
-any_send = take_calls(FastPath.__dict__["send"], <vectorcallfunc>call_send)
-any_enqueue = take_calls(FastPath.__dict__["enqueue"], <vectorcallfunc>call_enqueue)
-if AIOPRODUCER_ENDS_TUPLES:
-    (<CTypeObject*>METADATA).tp_dealloc = end_metadata

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from tests.hot.twins import PLENTY, Twin, World
 
-__all__ = ["Waiting", "each_way", "pause"]
+__all__ = ["Waiting", "each_way", "is_coroutine_function", "pause"]
 
 
 class Waiting(World):
@@ -48,6 +50,10 @@ class Waiting(World):
     def count(self) -> int:
         """Records in open batches."""
         return sum(batch.count for _, _, batch in self.batches())
+
+
+#: Only asyncio's own looks at the mark that it has up to Python 3.11; from 3.14 on that one is deprecated.
+is_coroutine_function = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
 
 
 async def pause() -> None:

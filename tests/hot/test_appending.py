@@ -320,7 +320,7 @@ class Appending(RuleBasedStateMachine):
 
 
 def unstamped(metadata: Any) -> Any:
-    return metadata._replace(timestamp_ms=stamped(metadata.timestamp_ms))
+    return metadata._asdict() | {"timestamp_ms": stamped(metadata.timestamp_ms)}
 
 
 Appending.TestCase.settings = settings(max_examples=150, stateful_step_count=40)

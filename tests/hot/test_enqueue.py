@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 from aioproducer import Producer
-from tests.hot.calls import Waiting, each_way, pause
+from tests.hot.calls import Waiting, each_way, is_coroutine_function, pause
 from tests.hot.twins import Twin, each_twin
 
 # -- to await ----------------------------------------------------------------------------------------------------------
@@ -368,9 +368,8 @@ async def test_a_task_shows_where_it_waits(twin: Twin) -> None:
 def test_the_method_is_known_to_answer_a_coroutine() -> None:
     parameters = inspect.signature(Producer.enqueue).parameters
 
-    assert asyncio.iscoroutinefunction(Producer.enqueue)
-    assert sys.version_info < (3, 12) or inspect.iscoroutinefunction(Producer.enqueue)
-    assert not asyncio.iscoroutinefunction(Producer.enqueue_nowait)
+    assert is_coroutine_function(Producer.enqueue)
+    assert not is_coroutine_function(Producer.enqueue_nowait)
     assert list(parameters)[:3] == ["self", "topic", "value"]
     assert all(each.annotation is not inspect.Parameter.empty for each in list(parameters.values())[1:])
     assert "timeout" in parameters

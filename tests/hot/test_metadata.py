@@ -1,38 +1,47 @@
-"""The metadata that deliveries answer are values like any other, however their memory is come by."""
+"""The metadata that deliveries return are plain values, the same in Python and in native code."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
 import gc
+import json
 import os
 import pickle
 import subprocess
 import sys
 import threading
-import weakref
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aioproducer._metadata import _python
 from aioproducer.types import RecordMetadata, TimestampType, TopicPartition
 from tests.hot.twins import Twin, World, each_twin, result_class
 
 ORDERS = TopicPartition("orders", 2)
 ROOT = Path(__file__).parents[2]
+FIELDS = ("orders", 2, 8, 5, -1, 3, TimestampType.CREATE_TIME)
+NAMES = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp_ms",
+    "serialized_key_size",
+    "serialized_value_size",
+    "timestamp_type",
+)
 #: More than are kept for the next ones.
 MANY = 600
 
+CLASSES: dict[str, Any] = {"python": _python.RecordMetadata}
+with suppress(ImportError):  # tests/record/test_twins.py says where that is wrong
+    CLASSES["native"] = import_module("aioproducer._metadata._native").RecordMetadata
 
-class Derived(RecordMetadata):
-    """With a dictionary, as classes have it."""
-
-
-class Slim(RecordMetadata):
-    """Without one."""
-
-    __slots__ = ()
+each_class = pytest.mark.parametrize("kind", CLASSES.values(), ids=list(CLASSES))
 
 
 def make(twin: Twin, offset: int = 7) -> RecordMetadata:
@@ -43,39 +52,128 @@ def make(twin: Twin, offset: int = 7) -> RecordMetadata:
     return metadata
 
 
-def fields(offset: int = 8) -> tuple[Any, ...]:
-    return ("orders", 2, offset, 5, -1, 3, TimestampType.CREATE_TIME)
+# -- as values ---------------------------------------------------------------------------------------------------------
 
 
-@each_twin
-def test_metadata_are_a_tuple_with_names(twin: Twin) -> None:
-    metadata = make(twin)
+@each_class
+def test_metadata_have_names_and_can_be_unpacked(kind: Any) -> None:
+    metadata = kind(*FIELDS)
 
-    topic, partition, offset, *_, kind = metadata
+    topic, partition, offset, *_, timestamp_type = metadata
 
-    assert type(metadata) is RecordMetadata
-    assert (topic, partition, offset, kind) == ("orders", 2, 8, TimestampType.CREATE_TIME)
-    assert metadata == fields() == tuple(metadata) == RecordMetadata(*fields())
-    assert hash(metadata) == hash(fields())
-    assert metadata._asdict() == dict(zip(RecordMetadata._fields, fields(), strict=True))
+    assert (topic, partition, offset, timestamp_type) == ("orders", 2, 8, TimestampType.CREATE_TIME)
+    assert tuple(metadata) == FIELDS == tuple(getattr(metadata, name) for name in NAMES)
+    assert metadata._asdict() == dict(zip(NAMES, FIELDS, strict=True))
+    assert json.loads(json.dumps(metadata._asdict()))["offset"] == 8
+    assert type(metadata.timestamp_type) is TimestampType
+    assert type(metadata.topic_partition) is TopicPartition
     assert metadata.topic_partition == ORDERS
-    assert sys.getsizeof(metadata) == sys.getsizeof(RecordMetadata(*fields()))
 
 
-@each_twin
-@pytest.mark.parametrize(
-    "again", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it)), lambda it: it._replace()]
-)
-def test_what_is_made_of_metadata_outlives_them(twin: Twin, again: Any) -> None:
-    metadata = make(twin)
-    other = again(metadata)
+@each_class
+def test_metadata_are_matched_by_their_names_and_by_their_order(kind: Any) -> None:
+    match kind(*FIELDS):
+        case kind("orders", partition, timestamp_ms=5):
+            assert partition == 2
+        case other:
+            pytest.fail(f"{other} was not matched")
 
-    del metadata
-    others = [make(twin, number) for number in range(MANY)]
+
+@each_class
+def test_what_is_seldom_said_has_a_default(kind: Any) -> None:
+    metadata = kind("orders", partition=0, offset=-1, timestamp_ms=-1)
+
+    assert tuple(metadata) == ("orders", 0, -1, -1, -1, -1, TimestampType.CREATE_TIME)
+    assert not metadata.has_offset
+    assert kind("orders", 0, 0, 0).has_offset
+    assert kind(*FIELDS[:-1], TimestampType.LOG_APPEND_TIME).timestamp_type is TimestampType.LOG_APPEND_TIME
+
+
+@each_class
+def test_metadata_are_equal_where_all_of_them_is(kind: Any) -> None:
+    others = [("payments", 9, 9, 9, 9, 9, TimestampType.LOG_APPEND_TIME)[at] for at in range(len(FIELDS))]
+
+    assert kind(*FIELDS) == kind(*FIELDS)
+    assert hash(kind(*FIELDS)) == hash(kind(*FIELDS))
+    assert len({kind(*FIELDS), kind(*FIELDS)}) == 1
+    for at, other in enumerate(others):
+        assert kind(*FIELDS) != kind(*FIELDS[:at], other, *FIELDS[at + 1 :])
+    assert kind(*FIELDS) != FIELDS
+    assert kind(*FIELDS) != None  # noqa: E711 - the operator is what is tested
+
+
+def test_both_print_and_hash_alike() -> None:
+    assert {repr(kind(*FIELDS)) for kind in CLASSES.values()} == {
+        "RecordMetadata(topic='orders', partition=2, offset=8, timestamp_ms=5, serialized_key_size=-1, "
+        "serialized_value_size=3, timestamp_type=<TimestampType.CREATE_TIME: 0>)"
+    }
+    assert len({hash(kind(*FIELDS)) for kind in CLASSES.values()}) == 1
+    assert len({(kind.__name__, kind.__doc__, kind.__match_args__) for kind in CLASSES.values()}) == 1
+
+
+@each_class
+def test_metadata_cannot_be_changed(kind: Any) -> None:
+    metadata = kind(*FIELDS)
+
+    for name in (*NAMES, "has_offset", "more"):
+        with pytest.raises(
+            (AttributeError, TypeError)
+        ):  # TypeError: bpo-46269, of classes with slots up to Python 3.11
+            setattr(metadata, name, 5)
+
+    assert tuple(metadata) == FIELDS
+
+
+@each_class
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_a_copy_is_of_the_class_that_is_in_use(kind: Any, again: Any) -> None:
+    other = again(kind(*FIELDS))
 
     assert type(other) is RecordMetadata
-    assert other == fields()
-    assert [each.offset for each in others] == [number + 1 for number in range(MANY)]
+    assert other == RecordMetadata(*FIELDS)
+
+
+@each_twin
+def test_pickled_metadata_can_be_read_where_native_modules_are_absent(twin: Twin) -> None:
+    read = "import pickle, sys; print(*pickle.load(sys.stdin.buffer), sep=',')"
+
+    done = subprocess.run(
+        [sys.executable, "-c", read],
+        input=pickle.dumps(make(twin)),
+        env={**os.environ, "AIOPRODUCER_PURE": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+
+    assert done.stdout.decode().strip() == "orders,2,8,5,-1,3,0"
+
+
+@pytest.mark.skipif("native" not in CLASSES, reason="the native extension was not built here")
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [((5, 0, 0, 0), TypeError), (("t", "0", 0, 0), TypeError), (("t", 0, -2, 0), OverflowError)],
+)
+def test_native_metadata_take_nothing_but_what_they_can_hold(fields: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        CLASSES["native"](*fields)
+
+
+# -- as they come and go -----------------------------------------------------------------------------------------------
+
+
+@each_twin
+def test_a_delivery_makes_them_of_its_outcome(twin: Twin) -> None:
+    result = result_class(twin)(ORDERS)
+    delivery = twin.delivery(result, 1, 5, -1, 3)
+
+    result.log_append_time_ms = 9
+    result.succeed(7)
+
+    assert type(make(twin)) is RecordMetadata
+    assert make(twin) == RecordMetadata(*FIELDS)
+    assert make(twin, -1).offset == -1
+    assert delivery.result() == RecordMetadata("orders", 2, 8, 9, -1, 3, TimestampType.LOG_APPEND_TIME)
 
 
 @each_twin
@@ -84,7 +182,7 @@ def test_many_metadata_come_and_go_without_a_trace(twin: Twin) -> None:
 
     def counts() -> list[int]:
         gc.collect()
-        return [sys.getrefcount(each) for each in (RecordMetadata, Derived, Slim, topic, kind)]
+        return [sys.getrefcount(each) for each in (RecordMetadata, topic, kind)]
 
     def come_and_go() -> None:
         made = [make(twin, number) for number in range(MANY)]
@@ -93,12 +191,6 @@ def test_many_metadata_come_and_go_without_a_trace(twin: Twin) -> None:
         more = [make(twin, -number) for number in range(MANY)]
         assert [each.offset for each in held] == [number + 1 for number in range(0, MANY, 3)]
         assert len({id(each) for each in held + more}) == len(held) + len(more)
-        for kind_of in (RecordMetadata, Derived, Slim):
-            plain = [kind_of(*fields(number)) for number in range(MANY)]
-            plain += [each._replace(offset=1) for each in plain]
-            # However many fields they have.
-            plain += [tuple.__new__(kind_of, fields()[:count] * 2) for count in range(8)]
-            assert all(type(each) is kind_of for each in plain)
 
     come_and_go()
     before = counts()
@@ -110,120 +202,22 @@ def test_many_metadata_come_and_go_without_a_trace(twin: Twin) -> None:
 
 
 @each_twin
-def test_metadata_may_become_of_another_class_and_others_become_metadata(twin: Twin) -> None:
-    make(twin)
-    before = [sys.getrefcount(each) for each in (RecordMetadata, Slim)]
+def test_a_topic_of_a_derived_class_does_not_lead_anywhere(twin: Twin) -> None:
+    """The collector does not look into native metadata."""
 
-    for size in (0, 2, 7, 20):
-        metadata: Any = make(twin)
-        metadata.__class__ = Slim
-        other: Any = tuple.__new__(Slim, fields()[:2] * (size // 2) + fields()[: size % 2])
-        other.__class__ = RecordMetadata
-        assert (type(metadata), type(other)) == (Slim, RecordMetadata)
-        del metadata, other
-
-    assert [sys.getrefcount(each) for each in (RecordMetadata, Slim)] == before
-    assert make(twin) == fields()
-
-
-@each_twin
-def test_a_derived_class_goes_with_its_last_instance(twin: Twin) -> None:
-    make(twin)
-
-    class Local(RecordMetadata):
-        pass
-
-    local = Local(*fields())
-    local.more = local  # type: ignore[attr-defined]  # a cycle, too
-    gone, class_gone = weakref.ref(local.__class__), weakref.ref(Local)
-    del Local
-    gc.collect()
-    assert gone() is not None
-
-    del local
-    gc.collect()
-
-    assert gone() is class_gone() is None
-
-
-@each_twin
-def test_the_collector_finds_a_cycle_through_metadata(twin: Twin) -> None:
-    class Local:
-        pass
-
-    make(twin)
-    for kind in (RecordMetadata, Derived, Slim):
-        local: Any = Local()
-        local.metadata = kind(local, *fields()[1:])
-        gone = weakref.ref(local)
-
-        del local
-        gc.collect()
-
-        assert gone() is None
-
-
-@each_twin
-@pytest.mark.parametrize("kind", [RecordMetadata, Derived, Slim])
-def test_metadata_in_metadata_end_however_deep(twin: Twin, kind: type[RecordMetadata]) -> None:
-    make(twin)
-    before = sys.getrefcount(kind)
-    nested: Any = None
-    for _ in range(60_000):
-        nested = kind(nested, *fields()[1:])
-
-    del nested
-
-    assert sys.getrefcount(kind) == before
-    assert make(twin) == fields()
-
-
-@each_twin
-def test_a_finalizer_is_called_once_and_may_keep_what_it_is_called_for(
-    twin: Twin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[Any] = []
-    called: list[type] = []
-
-    def keep(metadata: RecordMetadata) -> None:
-        called.append(type(metadata))
-        kept.append(metadata)
-
-    monkeypatch.setattr(RecordMetadata, "__del__", keep, raising=False)
-    assert make(twin) == fields()
-    assert kept.pop() == fields()  # and goes for good
-    for kind in (RecordMetadata, Slim, Derived):
-        assert kind(*fields()) == fields()
-        assert kept.pop() == fields()
-
-    assert called == [RecordMetadata, RecordMetadata, Slim, Derived]
-    assert not kept
-    monkeypatch.undo()
-    assert make(twin) == fields()
-
-
-@each_twin
-def test_what_ends_with_metadata_may_make_others_and_let_them_go(twin: Twin) -> None:
     class Topic(str):
-        def __del__(self) -> None:
-            inner.extend(make(twin, number) for number in range(3))
-            del inner[::2]
+        more: Any
 
-    inner: list[RecordMetadata] = []
-    metadata = []
-    for number in range(MANY):
-        result = result_class(twin)((Topic("orders"), 2))
-        delivery = twin.delivery(result, 1, 5, -1, 3)
-        result.succeed(number)
-        metadata.append(delivery.result())
-    del delivery, result
+    topic = Topic("orders")
+    result = result_class(twin)((topic, 2))
+    delivery = twin.delivery(result, 1, 5, -1, 3)
+    result.succeed(7)
 
-    while metadata:
-        metadata.pop()
+    metadata = delivery.result()
+    topic.more = metadata
 
-    assert len({id(each) for each in inner}) == len(inner) > 0
-    assert {each[:2] for each in inner} == {("orders", 2)}
-    assert {each.offset for each in inner} <= {1, 2, 3}
+    assert metadata == RecordMetadata(*FIELDS)
+    assert gc.is_tracked(metadata) or type(metadata.topic) is str
 
 
 @each_twin
@@ -259,54 +253,3 @@ async def test_awaited_metadata_take_no_memory_that_is_not_given_back(twin: Twin
     await await_often()
 
     assert await await_often() < 100
-
-
-_ALL_OF_THIS = """
-import sys
-import pytest
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "tests/hot/test_metadata.py", "-k", "not deep"]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("switch", [{"PYTHONMALLOC": "debug"}, {"PYTHONTRACEMALLOC": "5"}])
-def test_where_memory_is_checked_all_of_this_holds(switch: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", _ALL_OF_THIS],
-        cwd=ROOT,
-        env={**os.environ, **switch},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-CHANGES_ITS_CLASS = """
-import sys
-from aioproducer.hot import _append
-from aioproducer.types import RecordMetadata, TimestampType
-import aioproducer.hot
-
-class Slim(RecordMetadata):
-    __slots__ = ()
-
-def change(metadata):
-    metadata.__class__ = Slim
-
-RecordMetadata.__del__ = change
-before = sys.getrefcount(RecordMetadata), sys.getrefcount(Slim)
-for number in range(1000):
-    RecordMetadata("orders", 0, number, 5, -1, 3, TimestampType.CREATE_TIME)
-assert (sys.getrefcount(RecordMetadata), sys.getrefcount(Slim)) == before
-"""
-
-
-@pytest.mark.broker  # a program of its own
-@pytest.mark.parametrize("pure", ["", "1"])
-def test_a_finalizer_may_make_another_class_of_it(pure: str) -> None:
-    """In a process of its own, which that has ended already."""
-    environment = {**os.environ, "AIOPRODUCER_PURE": pure}
-
-    subprocess.run([sys.executable, "-c", CHANGES_ITS_CLASS], env=environment, cwd=ROOT, check=True)

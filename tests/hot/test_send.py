@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-import sys
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
@@ -16,7 +15,7 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.testing import FakeBroker
-from tests.hot.calls import Waiting, each_way, pause
+from tests.hot.calls import Waiting, each_way, is_coroutine_function, pause
 from tests.hot.twins import TWINS, Twin, each_twin, needs_native
 
 
@@ -488,8 +487,7 @@ async def test_everybody_takes_it_for_a_coroutine(twin: Twin) -> None:
 def test_the_method_is_known_to_answer_a_coroutine() -> None:
     parameters = inspect.signature(Producer.send).parameters
 
-    assert asyncio.iscoroutinefunction(Producer.send)
-    assert sys.version_info < (3, 12) or inspect.iscoroutinefunction(Producer.send)
+    assert is_coroutine_function(Producer.send)
     assert list(parameters)[:3] == ["self", "topic", "value"]
     assert all(each.annotation is not inspect.Parameter.empty for each in list(parameters.values())[1:])
     assert "timeout" in parameters
