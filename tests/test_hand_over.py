@@ -37,7 +37,7 @@ from aioproducer.intake.sync_delivery import ThreadWaiter
 from aioproducer.testing import FakeBroker
 from aioproducer.testing.broker.faults import Hold
 from tests.conftest import QUICK
-from tests.test_sync import in_a_fork
+from tests.forks import in_a_fork
 
 #: Two records of 1500 bytes fill the buffer.
 TIGHT: dict[str, Any] = {"buffer_memory": 4000, "batch_size": 1500, "max_request_size": 3500, **QUICK}
@@ -319,6 +319,7 @@ def test_several_threads_may_wait_for_one_record(broker: FakeBroker, producer: S
     assert offsets == [1] * 5
 
 
+@pytest.mark.usefixtures("no_batch_fast_path")
 def test_the_records_of_a_batch_that_is_split_are_told_their_own_offsets(
     broker: FakeBroker, producer: SyncProducer
 ) -> None:

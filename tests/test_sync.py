@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from math import inf
@@ -43,6 +42,7 @@ from aioproducer import (
 )
 from aioproducer.testing import FakeBroker
 from tests.conftest import QUICK, until
+from tests.forks import in_a_fork
 
 
 @pytest.fixture
@@ -250,24 +250,6 @@ def test_two_threads_that_close_both_wait_for_the_end(broker: FakeBroker) -> Non
     assert len(reports) == 2
     assert reports[0] == reports[1]
     assert reports[0].unknown == 1
-
-
-def in_a_fork(check: Callable[[], None]) -> None:
-    """Run the check in a forked child, and fail with what it printed if it failed."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            check()
-        except BaseException:
-            os.write(writing, traceback.format_exc().encode()[-4000:])
-            os._exit(1)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as output:
-        said = output.read()
-    _, status = os.waitpid(child, 0)
-    assert status == 0, said
 
 
 def run_script(broker: FakeBroker, lines: str) -> subprocess.CompletedProcess[str]:

@@ -50,6 +50,9 @@ _LEAST_TIDY_S = 0.001
 _R = TypeVar("_R", bound=Response)
 _T = TypeVar("_T")
 
+#: Makes of a response what its reader wants to know, or the error that the broker reports.
+_Reads: TypeAlias = Callable[[_R], _T | KafkaError]
+
 #: Those who wait for a topic, in the order in which they came, and the partition that each needs (None: any).
 _Line: TypeAlias = dict[object, int | None]
 
@@ -136,10 +139,8 @@ class NetworkClient:
 
     def finalized_feature(self, name: str) -> int:
         """The level of a feature of the cluster as a connected broker told it, 0 where none has it."""
-        for broker in self._brokers.connected():
-            if broker.versions is not None and name in broker.versions.features:
-                return broker.versions.features[name]
-        return 0
+        known = (broker.versions.features for broker in self._brokers.connected() if broker.versions is not None)
+        return next((features[name] for features in known if name in features), 0)
 
     def send(
         self,
@@ -159,8 +160,7 @@ class NetworkClient:
         """
         broker = self._brokers.known(node_id)
         if broker is None or broker.connection is None:
-            gone = BrokerConnectionError(f"Broker {node_id} is not connected.")
-            self._loop.call_soon(callback, gone)
+            self._loop.call_soon(callback, BrokerConnectionError(f"Broker {node_id} is not connected."))
             return
         self._send(broker, request, version, callback, timeout_s, read=read, expect_response=expect_response)
 
@@ -264,7 +264,7 @@ class NetworkClient:
         """
         broker = await self._wait_room(node_id, timeout_s if reach_s is None else reach_s, type(request).__name__)
         lowest, highest = versions
-        version = self._version(broker, request, highest)
+        version = _version(broker, request, highest)
         if version < lowest:
             raise UnsupportedVersion(
                 f"Broker {broker.node} speaks {type(request).__name__} up to version {version}, and {lowest} is needed here."
@@ -316,18 +316,17 @@ class NetworkClient:
             if refused is not None:
                 raise refused
             if self._loop.time() >= until:
-                raise self._topic_unknown(name)
+                cause = self.topic_error(name) or self.last_error
+                raise _topic_unknown(name, cause, self._unreached())
             self.request_update(name)
             await self._news.wait(until)
 
-    def _topic_unknown(self, name: str) -> KafkaTimeoutError:
-        cause = self.topic_error(name) or self.last_error
-        servers = ", ".join(self._config.bootstrap_servers)
-        where = "" if self.connected_nodes() else f", and no broker of {servers} is connected"
-        why = "." if cause is None else f": {cause}"
-        late = KafkaTimeoutError(f"The partitions of topic {name!r} were not known in time{where}{why}")
-        late.__cause__ = cause
-        return late
+    def _unreached(self) -> str:
+        return (
+            ""
+            if self.connected_nodes()
+            else f", and no broker of {', '.join(self._config.bootstrap_servers)} is connected"
+        )
 
     async def wait_ready(self, deadline: float) -> None:
         """Wait until a broker of the cluster is connected and has told the metadata.
@@ -346,8 +345,9 @@ class NetworkClient:
             error = self.last_error
             if now >= deadline:
                 why = "." if error is None else f": {error}"
-                servers = ", ".join(self._config.bootstrap_servers)
-                raise KafkaTimeoutError(f"No broker of {servers} answered in time{why}") from error
+                raise KafkaTimeoutError(
+                    f"No broker of {', '.join(self._config.bootstrap_servers)} answered in time{why}"
+                ) from error
             asks_already = self._brokers.connected() and not self.metadata.nodes
             await self._news.wait(deadline if asks_already else min(deadline, self._brokers.connect_any(now)))
 
@@ -381,12 +381,7 @@ class NetworkClient:
             await self._room.wait(look_again)
 
     async def _exchange(
-        self,
-        broker: Broker,
-        request: Request[_R],
-        version: int,
-        timeout_s: float,
-        read: Callable[[_R], _T | KafkaError],
+        self, broker: Broker, request: Request[_R], version: int, timeout_s: float, read: _Reads[_R, _T]
     ) -> _T:
         done: asyncio.Future[Answer[_T]] = self._loop.create_future()
         self._send(broker, request, version, partial(settle, done), timeout_s, read=read)
@@ -395,11 +390,6 @@ class NetworkClient:
             raise answer
         assert answer is not WRITTEN  # which only requests without an answer are
         return answer
-
-    def _version(self, broker: Broker, request: Request[Any], highest: int | None = None) -> int:
-        if broker.versions is None:
-            raise BrokerConnectionError(f"The connection to broker {broker.node} is closed.")
-        return broker.versions.best(type(request), broker.node, highest)
 
     def _send(
         self,
@@ -449,7 +439,7 @@ class NetworkClient:
         request = make()
         if request is None:
             return None
-        version = self._version(broker, request)
+        version = _version(broker, request)
         return Asked(await self._exchange(broker, request, version, self._request_timeout_s, read), version)
 
     def _follow(self) -> None:
@@ -519,6 +509,19 @@ class NetworkClient:
         self._is_told = False
         if not self._closed:
             self._on_ready()
+
+
+def _version(broker: Broker, request: Request[Any], highest: int | None = None) -> int:
+    if broker.versions is None:
+        raise BrokerConnectionError(f"The connection to broker {broker.node} is closed.")
+    return broker.versions.best(type(request), broker.node, highest)
+
+
+def _topic_unknown(name: str, cause: KafkaError | None, unreached: str) -> KafkaTimeoutError:
+    why = "." if cause is None else f": {cause}"
+    late = KafkaTimeoutError(f"The partitions of topic {name!r} were not known in time{unreached}{why}")
+    late.__cause__ = cause
+    return late
 
 
 def whole(response: _R) -> _R:
