@@ -7,7 +7,7 @@ room, for a topic - are woken by whatever may have changed, and look again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from random import Random
@@ -344,10 +344,7 @@ class NetworkClient:
                 raise refused
             error = self.last_error
             if now >= deadline:
-                why = "." if error is None else f": {error}"
-                raise KafkaTimeoutError(
-                    f"No broker of {', '.join(self._config.bootstrap_servers)} answered in time{why}"
-                ) from error
+                raise _no_answer(self._config.bootstrap_servers, error) from error
             asks_already = self._brokers.connected() and not self.metadata.nodes
             await self._news.wait(deadline if asks_already else min(deadline, self._brokers.connect_any(now)))
 
@@ -515,6 +512,11 @@ def _version(broker: Broker, request: Request[Any], highest: int | None = None) 
     if broker.versions is None:
         raise BrokerConnectionError(f"The connection to broker {broker.node} is closed.")
     return broker.versions.best(type(request), broker.node, highest)
+
+
+def _no_answer(servers: Sequence[str], error: KafkaError | None) -> KafkaTimeoutError:
+    why = "." if error is None else f": {error}"
+    return KafkaTimeoutError(f"No broker of {', '.join(servers)} answered in time{why}")
 
 
 def _topic_unknown(name: str, cause: KafkaError | None, unreached: str) -> KafkaTimeoutError:
