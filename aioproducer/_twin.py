@@ -28,6 +28,7 @@ NATIVE_MODULES: Final = (
     "aioproducer.record._columns",
     "aioproducer.hot._native",
     "aioproducer.protocol._native",
+    "aioproducer.protocol._lone_batch_native",
     "aioproducer.spark.exactly_once._row_hashes",
     *(("aioproducer.record._compression_threads",) if os.name == "posix" else ()),  # made of POSIX threads
 )

@@ -148,6 +148,7 @@ class BatchFastPath:
             partial(self._take, broker.node.id, batch, time.perf_counter()),
             self._request_timeout_s,
             partial(_read, form, batch),
+            lambda data, correlation_id: form.read_frame(data, correlation_id, batch.count),
         )
 
     def _take(self, node: int, batch: ProducerBatch, sent_at: float, answer: Answer[Written | ProduceAnswer]) -> None:
