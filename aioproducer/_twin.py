@@ -25,6 +25,7 @@ PURE: Final = os.environ.get("AIOPRODUCER_PURE", "").strip().lower() in {"1", "t
 NATIVE_MODULES: Final = (
     "aioproducer._metadata._native",
     "aioproducer.record._native",
+    "aioproducer.record._encoded_batch_native",
     "aioproducer.record._columns",
     "aioproducer.hot._native",
     "aioproducer.protocol._native",
