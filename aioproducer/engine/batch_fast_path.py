@@ -102,9 +102,11 @@ class BatchFastPath:
             return False
         leader = self._metadata.leader(*queue.partition)
         broker = None if leader is None else self._client.idle_broker(leader[0])
-        form = None if broker is None else self._form(broker, queue.partition)
-        batch = None if form is None else self._accumulator.drain_lone(queue, now)
-        if broker is None or form is None or batch is None:
+        if leader is None or broker is None:
+            return False
+        form = self._form(broker, queue.partition)
+        batch = None if form is None else self._accumulator.drain_lone(queue, leader[1], now)
+        if form is None or batch is None:
             return False
         self._write(broker, batch, form.requests)
         return True
@@ -142,13 +144,13 @@ class BatchFastPath:
         self._metrics.records_per_request.observe(batch.count)
         self._client.send_frame(
             broker,
-            lambda correlation_id: form.encode(correlation_id, header, records),
+            partial(form.encode, header, records),
             ProduceRequest,
             form.version,
             partial(self._take, broker.node.id, batch, time.perf_counter()),
             self._request_timeout_s,
             partial(_read, form, batch),
-            lambda data, correlation_id: form.read_frame(data, correlation_id, batch.count),
+            partial(form.read_frame, batch.count),
         )
 
     def _take(self, node: int, batch: ProducerBatch, sent_at: float, answer: Answer[Written | ProduceAnswer]) -> None:

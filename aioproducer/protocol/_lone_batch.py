@@ -85,7 +85,7 @@ class LoneBatch:
         #: The size of a frame whose answer says only where the batch was written, its length included.
         self._whole = _RESPONSE_START.size + len(self._expected) + _OFFSETS.size + len(_NOTHING_ELSE)
 
-    def encode(self, correlation_id: int, header: bytes, records: bytes) -> bytes:
+    def encode(self, header: bytes, records: bytes, correlation_id: int) -> bytes:
         """The frame of a request with the batch of which these are header and records."""
         batch = len(header) + len(records)
         length = bytearray()
@@ -94,9 +94,10 @@ class LoneBatch:
         start = _FRAME.pack(size, ApiKey.PRODUCE, self.version, correlation_id)
         return b"".join((start, self._behind_id, length, header, records, self._after))
 
-    def read_frame(self, data: bytes, correlation_id: int, count: int) -> Written | None:
-        """As `read`, of all that a broker has sent; None also where that is not one frame, or not of this answer."""
-        if len(data) != self._whole or _RESPONSE_START.unpack_from(data) != (self._whole - _SIZE, correlation_id, 0):
+    def read_frame(self, count: int, data: bytes, correlation_id: int) -> Written | None:
+        """What `read` returns, of all that came; None also where that is not one frame, or not of this answer."""
+        start = (self._whole - _SIZE, correlation_id, 0)
+        if len(data) != self._whole or _RESPONSE_START.unpack_from(data) != start:
             return None
         return self.read(data[_RESPONSE_START.size :], count)
 

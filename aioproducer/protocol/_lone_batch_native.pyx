@@ -75,7 +75,7 @@ cdef class LoneBatch:
         self.topic_id = topic_id
         self.behind_id, self.after, self.expected = pure._behind_id, pure._after, pure._expected
 
-    def encode(self, uint32_t correlation_id, bytes header not None, bytes records not None):
+    def encode(self, bytes header not None, bytes records not None, uint32_t correlation_id):
         """The frame of a request with the batch of which these are header and records."""
         cdef Py_ssize_t batch = PyBytes_GET_SIZE(header) + PyBytes_GET_SIZE(records)
         cdef Py_ssize_t digits = 0
@@ -100,8 +100,8 @@ cdef class LoneBatch:
         copied(at, self.after)
         return frame
 
-    def read_frame(self, bytes data not None, uint32_t correlation_id, int64_t count):
-        """As `read`, of all that a broker has sent; None also where that is not one frame, or not of this answer."""
+    def read_frame(self, int64_t count, bytes data not None, uint32_t correlation_id):
+        """What `read` returns, of all that came; None also where that is not one frame, or not of this answer."""
         cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         if size <= RESPONSE_START or take32(at) != <uint32_t>(size - 4) or take32(at + 4) != correlation_id or at[8]:
