@@ -184,8 +184,7 @@ class NetworkClient:
     ) -> None:
         """Send what ``frame`` makes of a correlation id to an `idle_broker`: such a request, encoded elsewhere.
 
-        ``read`` gets the version and the body of the response, and ``read_frame``, which is tried first, all that has come
-        and the correlation id. For the rest it is as `send`.
+        ``read`` and ``read_frame`` are as for `Connection.send_frame`. For the rest it is as `send`.
         """
         assert broker.connection is not None
 
