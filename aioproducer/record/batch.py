@@ -9,10 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from crc32c import crc32c
-
 from aioproducer.errors import RecordTooLarge
 
+from .checksum import crc32c
 from .compression import Codec, compress, decompress
 from .encoder import BATCH_OVERHEAD, RecordBatchBuilder
 from .reader import Record, parse_records
