@@ -10,7 +10,7 @@ from functools import partial
 from os import PathLike
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 import anyio
 
@@ -43,7 +43,6 @@ from aioproducer.hot import RECORD_COST, Appender, FastPath
 from aioproducer.intake.hand_over import HandOver
 from aioproducer.intake.many import SendMany, SendManyProgress, check_values
 from aioproducer.intake.records import Intake, SerializedRecord, not_acknowledged, run_now, whole_record
-from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat, send_table
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.transactions.attempts import Attempts, Next
 from aioproducer.transactions.context import Transaction
@@ -63,6 +62,9 @@ from aioproducer.types import (
     TopicPartition,
     Written,
 )
+
+if TYPE_CHECKING:
+    from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
 
 __all__ = ["Producer"]
 
@@ -601,6 +603,8 @@ class Producer(FastPath):
         Cancellation: no further row is sent; the batches that were handed over are delivered all the same, and failures
         go to ``on_delivery_error``.
         """
+        from aioproducer.intake.table import send_table  # 4 ms, and few producers send tables
+
         engine = self._usable()
         self._intake.check_topic(topic)
         return await send_table(

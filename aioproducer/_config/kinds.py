@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -220,7 +219,9 @@ class Choice(Kind):
         for choice in self.choices:
             if isinstance(value, str) and value.strip().lower() == choice.lower():
                 return choice
-        raise refusal(name, value, self.allowed(), nearest=difflib.get_close_matches(str(value), self.choices, 1))
+        from difflib import get_close_matches  # only to say what was meant
+
+        raise refusal(name, value, self.allowed(), nearest=get_close_matches(str(value), self.choices, 1))
 
     def allowed(self) -> str:
         return f"one of {', '.join(map(repr, self.choices))}"
