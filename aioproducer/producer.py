@@ -46,8 +46,6 @@ from aioproducer.intake.records import Intake, SerializedRecord, not_acknowledge
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.transactions.attempts import Attempts, Next
 from aioproducer.transactions.context import Transaction
-from aioproducer.transactions.link import TransactionLink
-from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 from aioproducer.types import (
     CloseReport,
     ConsumerGroupMetadata,
@@ -65,6 +63,8 @@ from aioproducer.types import (
 
 if TYPE_CHECKING:
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
+    from aioproducer.transactions.link import TransactionLink
+    from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
 __all__ = ["Producer"]
 

@@ -74,7 +74,7 @@ class Kind:
         return shown(value)
 
 
-@dataclass(frozen=True)
+@_kind
 class Whole(Kind):
     """A whole number from ``low`` to ``high``; ``unit`` says of what."""
 
@@ -98,7 +98,7 @@ class Whole(Kind):
         return f"{number}, at least {self.low}" if self.high == 2**63 - 1 else f"{number}, {self.low} to {self.high}"
 
 
-@dataclass(frozen=True)
+@_kind
 class Real(Kind):
     low: float
     high: float
@@ -139,7 +139,7 @@ class Flag(Kind):
         return "True or False"
 
 
-@dataclass(frozen=True)
+@_kind
 class Text(Kind):
     empty: bool = False
     optional: bool = False
@@ -209,7 +209,7 @@ class SecretText(Kind):
         return "a str or a Secret that is not empty"
 
 
-@dataclass(frozen=True)
+@_kind
 class Choice(Kind):
     choices: tuple[str, ...]
     optional: bool = False
@@ -243,7 +243,7 @@ class AcksChoice(Kind):
         return "'all'" if value == -1 else str(value)
 
 
-@dataclass(frozen=True)
+@_kind
 class Ciphers(Kind):
     """Names of ciphers; in one text they are separated by commas or colons, as OpenSSL and Java do."""
 
@@ -263,7 +263,7 @@ class Ciphers(Kind):
         return "a sequence of text, OpenSSL's names such as 'ECDHE-RSA-AES256-GCM-SHA384'"
 
 
-@dataclass(frozen=True)
+@_kind
 class Hook(Kind):
     """A callable, or an object with one of ``methods``."""
 
@@ -302,7 +302,7 @@ _JAVA_SERIALIZERS: Final[Mapping[str, Serializer | None]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True)
+@_kind
 class SerializerHook(Kind):
     field: MessageField
     optional: bool = True
@@ -347,7 +347,7 @@ class PartitionerHook(Hook):
         return known
 
 
-@dataclass(frozen=True)
+@_kind
 class Hooks(Hook):
     """A sequence of objects, each with at least one of ``methods``."""
 
