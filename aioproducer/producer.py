@@ -17,9 +17,7 @@ import anyio
 from aioproducer.arguments import check_hook, check_timeout, checked_group, checked_offsets
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
-from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.operation import Operation
-from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
 from aioproducer.core.transactions.states import State
 from aioproducer.core.transactions.writer_shape import WRITER_BITS
 from aioproducer.delivery import Delivery, DeliveryCallback
@@ -62,6 +60,8 @@ from aioproducer.types import (
 )
 
 if TYPE_CHECKING:
+    from aioproducer.core.transactions.handle import TransactionHandle
+    from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
     from aioproducer.transactions.link import TransactionLink
     from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
@@ -184,6 +184,8 @@ class Producer(FastPath):
         `TransactionCoordinatorClient.init` or `init_transactions` of the same ``transactional_id`` aborts. So close writers
         before the transaction is ended. Raises `ConfigError` for a handle, a number or options that do not fit.
         """
+        from aioproducer.core.transactions.handle import TransactionHandle
+
         if not isinstance(cast("object", handle), TransactionHandle):
             raise ConfigError(
                 f"handle={handle!r}: that is no TransactionHandle; producer.transaction_handle() gives one."
@@ -760,6 +762,8 @@ class Producer(FastPath):
         Raises `ConfigError` where that names no transaction, `TransactionStateError` where none is prepared, and otherwise
         as `commit_transaction` does. ``timeout`` is in seconds; None means ``max_block_ms``. Cancellation: it goes on.
         """
+        from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
+
         engine, transactions = self._transactional()
         named = PreparedTransactionState.parse(prepared) if isinstance(prepared, str) else prepared
         await self._outcome(engine, transactions, transactions.manager.complete(named), timeout)

@@ -23,7 +23,6 @@ from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.writer_shape import shape_of
 from aioproducer.engine.batch_fast_path import BatchFastPath
 from aioproducer.engine.foreign import ForeignTasks
@@ -37,6 +36,7 @@ from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
 
 if TYPE_CHECKING:
+    from aioproducer.core.transactions.handle import TransactionHandle
     from aioproducer.core.transactions.manager import TransactionManager
     from aioproducer.transactions.carrier import RequestCarrier
     from aioproducer.transactions.link import TransactionLink
