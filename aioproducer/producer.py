@@ -17,8 +17,6 @@ import anyio
 from aioproducer.arguments import check_hook, check_timeout, checked_group, checked_offsets
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
-from aioproducer.core.transactions.operation import Operation
-from aioproducer.core.transactions.states import State
 from aioproducer.core.transactions.writer_shape import WRITER_BITS
 from aioproducer.delivery import Delivery, DeliveryCallback
 from aioproducer.engine.deadline import Deadline
@@ -38,12 +36,9 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.hot import RECORD_COST, Appender, FastPath
-from aioproducer.intake.hand_over import HandOver
 from aioproducer.intake.many import SendMany, SendManyProgress, check_values
 from aioproducer.intake.records import Intake, SerializedRecord, not_acknowledged, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.transactions.attempts import Attempts, Next
-from aioproducer.transactions.context import Transaction
 from aioproducer.types import (
     CloseReport,
     ConsumerGroupMetadata,
@@ -61,8 +56,11 @@ from aioproducer.types import (
 
 if TYPE_CHECKING:
     from aioproducer.core.transactions.handle import TransactionHandle
+    from aioproducer.core.transactions.operation import Operation
     from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
+    from aioproducer.intake.hand_over import HandOver
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
+    from aioproducer.transactions.context import Transaction
     from aioproducer.transactions.link import TransactionLink
     from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
@@ -631,6 +629,8 @@ class Producer(FastPath):
         The first one calls `init_transactions`, unless that was done. Entering it raises as `begin_transaction` does, and
         the error of a commit that nobody waited for to the end; what that left is aborted then.
         """
+        from aioproducer.transactions.context import Transaction
+
         return Transaction(self, self._open_transaction)
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[_T]], *, attempts: int = 5) -> _T:
@@ -644,6 +644,8 @@ class Producer(FastPath):
         too large, `CommitFailed` (its consumer has to rejoin first), `CommitUnknown` and `TransactionFatal`. After the last
         attempt its error is raised. Cancellation: the transaction is aborted.
         """
+        from aioproducer.transactions.attempts import Attempts, Next
+
         tries = Attempts(attempts, self.config, self._random.random)
         while True:
             try:
@@ -798,6 +800,8 @@ class Producer(FastPath):
 
     async def _open_transaction(self) -> None:
         """Begin the next one, after what a caller who was cancelled has left behind."""
+        from aioproducer.core.transactions.states import State
+
         engine, transactions = self._transactional()
         manager = transactions.manager
         pending = manager.pending
@@ -907,6 +911,8 @@ class Producer(FastPath):
         engine = self._usable()
         if self._hand_over is None:
             is_open = self._intake.is_plain and self._intake.keys_choose is not None and engine.transactions is None
+            from aioproducer.intake.hand_over import HandOver  # few have threads
+
             self._hand_over = HandOver(engine, self.enqueue, is_open=is_open)
         return self._hand_over
 
