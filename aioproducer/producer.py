@@ -10,17 +10,13 @@ from functools import partial
 from os import PathLike
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 import anyio
 
 from aioproducer.arguments import check_hook, check_timeout, checked_group, checked_offsets
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
-from aioproducer.core.transactions.handle import TransactionHandle
-from aioproducer.core.transactions.operation import Operation
-from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
-from aioproducer.core.transactions.states import State
 from aioproducer.core.transactions.writer_shape import WRITER_BITS
 from aioproducer.delivery import Delivery, DeliveryCallback
 from aioproducer.engine.deadline import Deadline
@@ -40,15 +36,9 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.hot import RECORD_COST, Appender, FastPath
-from aioproducer.intake.hand_over import HandOver
 from aioproducer.intake.many import SendMany, SendManyProgress, check_values
 from aioproducer.intake.records import Intake, SerializedRecord, not_acknowledged, run_now, whole_record
-from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat, send_table
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.transactions.attempts import Attempts, Next
-from aioproducer.transactions.context import Transaction
-from aioproducer.transactions.link import TransactionLink
-from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 from aioproducer.types import (
     CloseReport,
     ConsumerGroupMetadata,
@@ -63,6 +53,16 @@ from aioproducer.types import (
     TopicPartition,
     Written,
 )
+
+if TYPE_CHECKING:
+    from aioproducer.core.transactions.handle import TransactionHandle
+    from aioproducer.core.transactions.operation import Operation
+    from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
+    from aioproducer.intake.hand_over import HandOver
+    from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
+    from aioproducer.transactions.context import Transaction
+    from aioproducer.transactions.link import TransactionLink
+    from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
 __all__ = ["Producer"]
 
@@ -182,6 +182,8 @@ class Producer(FastPath):
         `TransactionCoordinatorClient.init` or `init_transactions` of the same ``transactional_id`` aborts. So close writers
         before the transaction is ended. Raises `ConfigError` for a handle, a number or options that do not fit.
         """
+        from aioproducer.core.transactions.handle import TransactionHandle
+
         if not isinstance(cast("object", handle), TransactionHandle):
             raise ConfigError(
                 f"handle={handle!r}: that is no TransactionHandle; producer.transaction_handle() gives one."
@@ -601,6 +603,8 @@ class Producer(FastPath):
         Cancellation: no further row is sent; the batches that were handed over are delivered all the same, and failures
         go to ``on_delivery_error``.
         """
+        from aioproducer.intake.table import send_table  # 4 ms, and few producers send tables
+
         engine = self._usable()
         self._intake.check_topic(topic)
         return await send_table(
@@ -625,6 +629,8 @@ class Producer(FastPath):
         The first one calls `init_transactions`, unless that was done. Entering it raises as `begin_transaction` does, and
         the error of a commit that nobody waited for to the end; what that left is aborted then.
         """
+        from aioproducer.transactions.context import Transaction
+
         return Transaction(self, self._open_transaction)
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[_T]], *, attempts: int = 5) -> _T:
@@ -638,6 +644,8 @@ class Producer(FastPath):
         too large, `CommitFailed` (its consumer has to rejoin first), `CommitUnknown` and `TransactionFatal`. After the last
         attempt its error is raised. Cancellation: the transaction is aborted.
         """
+        from aioproducer.transactions.attempts import Attempts, Next
+
         tries = Attempts(attempts, self.config, self._random.random)
         while True:
             try:
@@ -756,6 +764,8 @@ class Producer(FastPath):
         Raises `ConfigError` where that names no transaction, `TransactionStateError` where none is prepared, and otherwise
         as `commit_transaction` does. ``timeout`` is in seconds; None means ``max_block_ms``. Cancellation: it goes on.
         """
+        from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
+
         engine, transactions = self._transactional()
         named = PreparedTransactionState.parse(prepared) if isinstance(prepared, str) else prepared
         await self._outcome(engine, transactions, transactions.manager.complete(named), timeout)
@@ -790,6 +800,8 @@ class Producer(FastPath):
 
     async def _open_transaction(self) -> None:
         """Begin the next one, after what a caller who was cancelled has left behind."""
+        from aioproducer.core.transactions.states import State
+
         engine, transactions = self._transactional()
         manager = transactions.manager
         pending = manager.pending
@@ -899,6 +911,8 @@ class Producer(FastPath):
         engine = self._usable()
         if self._hand_over is None:
             is_open = self._intake.is_plain and self._intake.keys_choose is not None and engine.transactions is None
+            from aioproducer.intake.hand_over import HandOver  # few have threads
+
             self._hand_over = HandOver(engine, self.enqueue, is_open=is_open)
         return self._hand_over
 

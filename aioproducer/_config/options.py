@@ -212,7 +212,7 @@ class ProducerOptions(TypedDict, total=False):
     sasl_login_refresh_buffer_seconds: int
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class OptionValues:
     """The value of every option, and whether it was given."""
 

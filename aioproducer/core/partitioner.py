@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from aioproducer.core.cluster import TopicMetadata
 from aioproducer.hot import StickyPartition
@@ -68,8 +67,7 @@ class RoundRobinPartitioner:
         return candidates[turn % len(candidates)]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLoad:
+class PartitionLoad(NamedTuple):
     """How busy each partition is, as running sums that a random number picks from."""
 
     ids: tuple[int, ...]

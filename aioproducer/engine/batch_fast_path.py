@@ -15,7 +15,7 @@ import asyncio
 import time
 from enum import Enum, auto
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.accumulator.queues import PartitionQueue
@@ -32,8 +32,10 @@ from aioproducer.net.connection import Answer
 from aioproducer.net.versions import BrokerVersions
 from aioproducer.protocol.lone_batch import FIRST_VERSION, LoneBatch, Written
 from aioproducer.protocol.messages import ProduceRequest, ProduceResponse
-from aioproducer.transactions.link import TransactionLink
 from aioproducer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aioproducer.transactions.link import TransactionLink
 
 __all__ = ["BatchFastPath", "Use"]
 

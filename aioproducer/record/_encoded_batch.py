@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from crc32c import crc32c
-
+from .checksum import crc32c
 from .compression import Codec, decompress
 from .encoder import BATCH_OVERHEAD, RecordBatchBuilder
 from .reader import Record, parse_records
