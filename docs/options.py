@@ -80,8 +80,8 @@ JAVA_DEFAULTS: Mapping[str, object] = {
 DIFFERENT: Mapping[str, str] = {
     "key_serializer": "Java requires a class. Bytes and text need no serializer here.",
     "value_serializer": "Java requires a class. Bytes and text need no serializer here.",
-    "linger_ms": "The number is Java's. Here it applies only while an earlier batch of the partition is in flight, so that a "
-    "lone record leaves at once.",
+    "linger_ms": "The number is Java's. Here it applies only while an earlier batch of the partition is in flight, so that "
+    "a lone record leaves at once.",
     "bootstrap_resolve_timeout_ms": "The number is Java's. It has no effect here: names are always resolved in the "
     "background.",
     "metric_reporters": "Java starts a JMX reporter. Reporters are not supported yet; call `producer.metrics()`.",

@@ -24,6 +24,9 @@ MKDOCS = (ROOT / "docs" / "mkdocs.yml").read_text(encoding="utf-8")
 def test_every_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
+    needs = re.match(r"<!-- needs: (.+) -->", text)
+    for module in needs[1].split(", ") if needs else ():
+        pytest.importorskip(module, reason="needs pip install 'aioproducer[docs]'")
     visible = [block for block in blocks(text) if not block.hidden and block.not_run is None]
 
     assert run_page(text, page.name, tmp_path) == len(visible)
