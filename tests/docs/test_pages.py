@@ -39,6 +39,16 @@ def test_no_block_of_python_escapes_the_search() -> None:
         assert fences == sum(not block.hidden for block in blocks(text)), page.name
 
 
+def test_code_is_narrow_enough_to_be_read_without_scrolling() -> None:
+    found = [(page, block) for page in PAGES for block in blocks(page.read_text(encoding="utf-8")) if not block.hidden]
+    assert not [
+        f"{page.name}:{block.line + number}"
+        for page, block in found
+        for number, line in enumerate(block.code.splitlines())
+        if len(line) > 88
+    ]
+
+
 def test_few_blocks_are_not_run_and_say_why() -> None:
     reasons = [block.not_run for page in PAGES for block in blocks(page.read_text(encoding="utf-8"))]
     assert len([reason for reason in reasons if reason is not None]) <= 8
