@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from aioproducer.config import OPTIONS, Option
@@ -113,8 +114,8 @@ def option_tables() -> str:
         lines += [
             f"## {title}",
             "",
-            "| option | type or unit | default | what it does | Java's key |",
-            "|---|---|---|---|---|",
+            "| option, and Java's key | type or unit | default | what it does |",
+            "|---|---|---|---|",
         ]
         lines += [_row(option) for option in options]
         lines.append("")
@@ -125,9 +126,15 @@ def option_tables() -> str:
 
 def _row(option: Option) -> str:
     doc = option.doc if option.doc.endswith(".") else f"{option.doc}."
-    java = f"`{option.java_key}`" if option.java_key else "-"
-    cells = (f"`{option.name}`", option.allowed, _default(option), doc, java)
+    java = f"`{option.java_key}`" if option.java_key else "not in Java"
+    cells = (f"`{option.name}`<br>{java}", _kind(option), _default(option), doc)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _kind(option: Option) -> str:
+    """What the option may be, without the bounds that only say that it is not negative, or fits into 32 bits."""
+    text = re.sub(r", at least 0\b|, [01] to 2147483647", "", option.allowed)
+    return re.sub(r"^a whole number(?: of (\w+))?", lambda found: found[1] or "integer", text)
 
 
 def _default(option: Option) -> str:
