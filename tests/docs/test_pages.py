@@ -91,6 +91,13 @@ def test_java_defaults_are_those_of_keys_that_exist() -> None:
     assert not set(_module("options").JAVA_DEFAULTS) - {option.java_key for option in OPTIONS.values()}
 
 
+def test_rates_in_the_tuning_guide_are_those_of_the_report() -> None:
+    report = (ROOT / "benchmarks" / "report" / "README.md").read_text(encoding="utf-8")
+    rates = re.findall(r"\b\d{3},\d{3}\b", (ROOT / "docs" / "pages" / "tuning.md").read_text(encoding="utf-8"))
+    assert rates
+    assert not [rate for rate in rates if rate not in report]
+
+
 @pytest.mark.timeout(300)
 def test_the_site_builds_with_all_links_and_anchors(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="needs pip install 'aioproducer[docs]'")
