@@ -25,9 +25,11 @@ PURE: Final = os.environ.get("AIOPRODUCER_PURE", "").strip().lower() in {"1", "t
 NATIVE_MODULES: Final = (
     "aioproducer._metadata._native",
     "aioproducer.record._native",
+    "aioproducer.record._encoded_batch_native",
     "aioproducer.record._columns",
     "aioproducer.hot._native",
     "aioproducer.protocol._native",
+    "aioproducer.protocol._lone_batch_native",
     "aioproducer.spark.exactly_once._row_hashes",
     *(("aioproducer.record._compression_threads",) if os.name == "posix" else ()),  # made of POSIX threads
 )

@@ -13,26 +13,48 @@ __all__ = ["Distribution", "ProducerMetrics", "TopicMetrics"]
 
 # Upper bounds that grow by a fifth: percentiles are right to about 10 %, over twelve decades.
 _BOUNDS: tuple[float, ...] = tuple(1e-6 * 1.2**step for step in range(140))
+_MOST_RECENT = 100
 
 
 class Distribution:
-    """How a measured number was spread: count, sum, extremes, and percentiles to about 10 %."""
+    """How a measured number was spread: count, sum, extremes, and percentiles to about 10 %.
 
-    __slots__ = ("_buckets", "count", "maximum", "total")
+    Measurements are kept as they come and counted a hundred at a time: a lone ``send()`` makes four, when the processor's
+    caches are cold, and to count each of them at once took 3 us of its 65.
+    """
+
+    __slots__ = ("_buckets", "_count", "_maximum", "_recent", "_total")
 
     def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
-        self.maximum = 0.0
+        self._count = 0
+        self._total = 0.0
+        self._maximum = 0.0
         self._buckets = [0] * (len(_BOUNDS) + 1)
+        self._recent: list[float] = []  # not counted yet
 
     def observe(self, value: float) -> None:
         """Take one measurement."""
-        self.count += 1
-        self.total += value
-        if value > self.maximum:
-            self.maximum = value
-        self._buckets[bisect_left(_BOUNDS, value)] += 1
+        recent = self._recent
+        recent.append(value)
+        if len(recent) >= _MOST_RECENT:
+            self._settle()
+
+    @property
+    def count(self) -> int:
+        """How many measurements there were."""
+        return self._count + len(self._recent)
+
+    @property
+    def total(self) -> float:
+        """Their sum."""
+        self._settle()
+        return self._total
+
+    @property
+    def maximum(self) -> float:
+        """The largest one; 0.0 where nothing was measured."""
+        self._settle()
+        return self._maximum
 
     @property
     def average(self) -> float:
@@ -41,13 +63,25 @@ class Distribution:
 
     def percentile(self, fraction: float) -> float:
         """The value that this fraction of the measurements does not exceed, to about 10 %."""
-        rank = fraction * self.count
+        self._settle()
+        rank = fraction * self._count
         seen = 0
         for bound, count in zip(_BOUNDS, self._buckets, strict=False):  # the last one has no upper bound
             seen += count
             if count and seen >= rank:
-                return min(bound, self.maximum)
-        return self.maximum
+                return min(bound, self._maximum)
+        return self._maximum
+
+    def _settle(self) -> None:
+        """Count what came lately."""
+        recent, self._recent = self._recent, []
+        if not recent:
+            return
+        self._count += len(recent)
+        self._total += sum(recent)
+        self._maximum = max(self._maximum, *recent)
+        for value in recent:
+            self._buckets[bisect_left(_BOUNDS, value)] += 1
 
 
 class TopicMetrics:

@@ -10,17 +10,13 @@ from functools import partial
 from os import PathLike
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 import anyio
 
 from aioproducer.arguments import check_hook, check_timeout, checked_group, checked_offsets
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.batches import ProducerBatch
-from aioproducer.core.transactions.handle import TransactionHandle
-from aioproducer.core.transactions.operation import Operation
-from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
-from aioproducer.core.transactions.states import State
 from aioproducer.core.transactions.writer_shape import WRITER_BITS
 from aioproducer.delivery import Delivery, DeliveryCallback
 from aioproducer.engine.deadline import Deadline
@@ -40,15 +36,9 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.hot import RECORD_COST, Appender, FastPath
-from aioproducer.intake.hand_over import HandOver
 from aioproducer.intake.many import SendMany, SendManyProgress, check_values
 from aioproducer.intake.records import Intake, SerializedRecord, not_acknowledged, run_now, whole_record
-from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat, send_table
 from aioproducer.metrics import ProducerMetrics
-from aioproducer.transactions.attempts import Attempts, Next
-from aioproducer.transactions.context import Transaction
-from aioproducer.transactions.link import TransactionLink
-from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 from aioproducer.types import (
     CloseReport,
     ConsumerGroupMetadata,
@@ -63,6 +53,16 @@ from aioproducer.types import (
     TopicPartition,
     Written,
 )
+
+if TYPE_CHECKING:
+    from aioproducer.core.transactions.handle import TransactionHandle
+    from aioproducer.core.transactions.operation import Operation
+    from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
+    from aioproducer.intake.hand_over import HandOver
+    from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
+    from aioproducer.transactions.context import Transaction
+    from aioproducer.transactions.link import TransactionLink
+    from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
 __all__ = ["Producer"]
 
@@ -96,7 +96,7 @@ class Producer(FastPath):
     record is sent, `ConfigError` elsewhere.
 
     Cancellation: an ``async with`` that is cancelled still waits until what was accepted is delivered, for up to
-    ``close_timeout_ms``; cancelled once more meanwhile it gives the rest up and ends at once. No task is left behind.
+    ``close_timeout_ms``; a second cancellation gives up the rest and ends at once. No task is left behind.
     """
 
     def __init__(
@@ -182,6 +182,8 @@ class Producer(FastPath):
         `TransactionCoordinatorClient.init` or `init_transactions` of the same ``transactional_id`` aborts. So close writers
         before the transaction is ended. Raises `ConfigError` for a handle, a number or options that do not fit.
         """
+        from aioproducer.core.transactions.handle import TransactionHandle
+
         if not isinstance(cast("object", handle), TransactionHandle):
             raise ConfigError(
                 f"handle={handle!r}: that is no TransactionHandle; producer.transaction_handle() gives one."
@@ -248,7 +250,7 @@ class Producer(FastPath):
         await self._interruptible(engine, engine.client.wait_ready(self._deadline(engine, timeout)))
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until every record that was accepted before has its outcome, good or bad; nothing lingers meanwhile.
+        """Wait until every record that was accepted before has its outcome, good or bad; until then no batch lingers.
 
         ``timeout`` is in seconds; None: as long as it takes, which ``delivery_timeout_ms`` bounds. Raises
         `KafkaTimeoutError`. May be called from anywhere, also while another flush runs. Cancellation: the records
@@ -288,7 +290,7 @@ class Producer(FastPath):
         if engine.loop is not asyncio._get_running_loop():  # None in a fork, where get_running_loop() would raise
             if not engine.loop.is_closed() or engine.is_forked:
                 raise engine.refusal()
-            self._engine = None  # everything of it went with its loop; whoever waited was told
+            self._engine = None  # it ended with its loop, and its waiters have failed
             self._closed = True
             return self._report()
         engine.foreign.excuse_current()
@@ -536,7 +538,7 @@ class Producer(FastPath):
         `SendManyError` tells how far it came. What ``values`` or ``key`` raise comes out as it is, after the same wait;
         what ``on_progress`` raises is logged.
 
-        Cancellation: no further item is read; what was accepted is delivered all the same, and failures go to
+        Cancellation: no further item is read; accepted records are still delivered, and failures go to
         ``on_delivery_error``.
         """
         check_values(values, may_be_async=True)
@@ -598,9 +600,11 @@ class Producer(FastPath):
         tells how far it came. What the table raises comes out as it is - an ``OSError`` with its words, where that is
         while it is read -, after the same wait.
 
-        Cancellation: no further row is sent; the batches that were handed over are delivered all the same, and failures
-        go to ``on_delivery_error``.
+        Cancellation: no further row is sent; the batches that were handed over are still delivered, and failures go
+        to ``on_delivery_error``.
         """
+        from aioproducer.intake.table import send_table  # 4 ms, and few producers send tables
+
         engine = self._usable()
         self._intake.check_topic(topic)
         return await send_table(
@@ -625,6 +629,8 @@ class Producer(FastPath):
         The first one calls `init_transactions`, unless that was done. Entering it raises as `begin_transaction` does, and
         the error of a commit that nobody waited for to the end; what that left is aborted then.
         """
+        from aioproducer.transactions.context import Transaction
+
         return Transaction(self, self._open_transaction)
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[_T]], *, attempts: int = 5) -> _T:
@@ -638,6 +644,8 @@ class Producer(FastPath):
         too large, `CommitFailed` (its consumer has to rejoin first), `CommitUnknown` and `TransactionFatal`. After the last
         attempt its error is raised. Cancellation: the transaction is aborted.
         """
+        from aioproducer.transactions.attempts import Attempts, Next
+
         tries = Attempts(attempts, self.config, self._random.random)
         while True:
             try:
@@ -701,18 +709,17 @@ class Producer(FastPath):
     async def commit_transaction(self, timeout: float | None = None) -> None:
         """Commit: everything in the transaction becomes visible at once to readers with ``read_committed``.
 
-        Waits for the records that are still on their way; one that failed is raised as `TransactionAbortable`, and the
-        transaction is to be aborted. ``timeout`` is in seconds; None means ``max_block_ms``. Raises `CommitUnknown` where
-        nobody can tell whether it was committed, `ProducerFenced`, `TransactionFatal`, `TransactionStateError`, and
-        `KafkaTimeoutError`; it goes on then, and the same call waits for it. Cancellation: it goes on, too.
+        Waits for the records in flight. If one of them failed, raises `TransactionAbortable`: abort the transaction.
+        ``timeout`` is in seconds; None means ``max_block_ms``. Raises `CommitUnknown` if it is not known whether the
+        transaction was committed, `ProducerFenced`, `TransactionFatal`, `TransactionStateError`, and `KafkaTimeoutError`;
+        after a timeout the commit continues, and the same call waits for it. Cancellation: the commit continues.
 
-        Where brokers refuse the credentials it fails at once. `AuthenticationError`: nothing was committed, the transaction
-        is still open, and may be committed or aborted later. `CommitUnknown` with that as its cause: the commit may have
-        been sent, and goes on; the same call waits for its outcome.
+        If brokers refuse the credentials, it fails at once. `AuthenticationError`: nothing was committed; the transaction
+        is still open, and may be committed or aborted later. `CommitUnknown` caused by an `AuthenticationError`: the commit
+        may have been sent, and continues; the same call waits for its outcome.
 
-        Brokers of Kafka 4.3 can break what they have confirmed (KAFKA-20734): where a partition has no leader at the moment
-        of a commit - it has one replica, and its broker is being stopped -, its records count or not as those of the next
-        transaction do. With more replicas in sync there is a leader.
+        Known bug of Kafka 4.3 (KAFKA-20734): if a partition has no leader at commit time (single replica, broker stopping),
+        its records may take the outcome of the next transaction. More replicas in sync avoid that.
         """
         engine, transactions = self._transactional()
         await self._outcome(engine, transactions, transactions.commit(), timeout)
@@ -730,15 +737,15 @@ class Producer(FastPath):
     async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransactionState:
         """Promise that the transaction can be committed, which an outer coordinator decides from then on (KIP-939).
 
-        Waits for the records that are still on their way; one that failed is raised as `TransactionAbortable`, and the
-        transaction is to be aborted. What this answers is to be written down where the decision is made, for
-        `complete_transaction`: the transaction outlives this producer, which does not abort it in ``close()`` any more. It
-        ends by that decision, or when a successor calls `init_transactions` without ``keep_prepared_txn``. (The block of
-        `transaction` still commits or aborts at its end: leave the decision to others with the explicit calls.)
+        Waits for the records in flight. If one of them failed, raises `TransactionAbortable`: abort the transaction.
+        The coordinator stores what this returns, for `complete_transaction`. The transaction outlives this producer:
+        ``close()`` no longer aborts it. It ends with the coordinator's decision, or when a successor calls
+        `init_transactions` without ``keep_prepared_txn``. (A `transaction` block still commits or aborts at its end; use
+        the explicit calls to leave the decision to a coordinator.)
 
         Needs ``transaction_two_phase_commit_enable``, and brokers that allow it. ``timeout`` is in seconds; None means
-        ``max_block_ms``. Raises `TransactionStateError`, and `KafkaTimeoutError`; it goes on then, and the same call waits
-        for it. Cancellation: likewise.
+        ``max_block_ms``. Raises `TransactionStateError`, and `KafkaTimeoutError`; after a timeout it continues, and the
+        same call waits for it. Cancellation: it continues, too.
         """
         engine, transactions = self._transactional()
         await self._outcome(engine, transactions, transactions.prepare(), timeout)
@@ -756,6 +763,8 @@ class Producer(FastPath):
         Raises `ConfigError` where that names no transaction, `TransactionStateError` where none is prepared, and otherwise
         as `commit_transaction` does. ``timeout`` is in seconds; None means ``max_block_ms``. Cancellation: it goes on.
         """
+        from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
+
         engine, transactions = self._transactional()
         named = PreparedTransactionState.parse(prepared) if isinstance(prepared, str) else prepared
         await self._outcome(engine, transactions, transactions.manager.complete(named), timeout)
@@ -790,6 +799,8 @@ class Producer(FastPath):
 
     async def _open_transaction(self) -> None:
         """Begin the next one, after what a caller who was cancelled has left behind."""
+        from aioproducer.core.transactions.states import State
+
         engine, transactions = self._transactional()
         manager = transactions.manager
         pending = manager.pending
@@ -899,6 +910,8 @@ class Producer(FastPath):
         engine = self._usable()
         if self._hand_over is None:
             is_open = self._intake.is_plain and self._intake.keys_choose is not None and engine.transactions is None
+            from aioproducer.intake.hand_over import HandOver  # few have threads
+
             self._hand_over = HandOver(engine, self.enqueue, is_open=is_open)
         return self._hand_over
 

@@ -11,23 +11,24 @@ None never reaches a serializer: it is Kafka's null, which deletes a key from a 
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
 import enum
-import importlib
 import inspect
-import json
-import struct
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
 
 from aioproducer.errors import ConfigError, InvalidRecord, SerializationError
 from aioproducer.types import BytesLike, Headers
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from aioproducer.builtin_serializers import (
+        BytesSerializer,
+        IntegerSerializer,
+        JsonSerializer,
+        LongSerializer,
+        StringSerializer,
+    )
 
 __all__ = [
     "BytesSerializer",
@@ -44,6 +45,17 @@ __all__ = [
     "normalize_headers",
     "prepare_serializer",
 ]
+
+_BUILT_IN = frozenset({"BytesSerializer", "IntegerSerializer", "JsonSerializer", "LongSerializer", "StringSerializer"})
+
+
+def __getattr__(name: str) -> object:
+    """What is built in is imported when it is first used: with json, orjson and datetime it takes 5 ms."""
+    if name not in _BUILT_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module("aioproducer.builtin_serializers"), name)
+    return found
+
 
 #: What a serializer may return.
 Serialized: TypeAlias = BytesLike | str | None
@@ -118,112 +130,6 @@ def normalize_headers(headers: object) -> tuple[tuple[str, bytes | None], ...]:
     if not headers and (headers is None or isinstance(headers, Mapping | Sequence)):
         return ()
     return tuple([_header(pair) for pair in _header_pairs(headers)])
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StringSerializer:
-    """Text to bytes in ``encoding``; other objects raise, so that nobody sends ``str(obj)`` by accident."""
-
-    encoding: str = "utf-8"
-
-    def __call__(self, obj: object) -> bytes:
-        if not isinstance(obj, str):
-            raise TypeError(f"StringSerializer takes str, and this is {type(obj).__name__}")
-        return obj.encode(self.encoding)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class BytesSerializer:
-    """Bytes as they are; unlike no serializer at all it refuses text."""
-
-    def __call__(self, obj: object) -> BytesLike:
-        if not isinstance(obj, bytes | bytearray | memoryview):
-            raise TypeError(f"BytesSerializer takes bytes, bytearray or memoryview, and this is {type(obj).__name__}")
-        return cast("BytesLike", obj)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class IntegerSerializer:
-    """An int as 4 bytes, big-endian and signed, as Java's IntegerSerializer writes it."""
-
-    def __call__(self, obj: int) -> bytes:
-        return struct.pack(">i", obj)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LongSerializer:
-    """An int as 8 bytes, big-endian and signed, as Java's LongSerializer writes it."""
-
-    def __call__(self, obj: int) -> bytes:
-        return struct.pack(">q", obj)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class JsonSerializer:
-    """Any object as compact JSON in UTF-8.
-
-    Besides what `json` takes: dataclasses, pydantic models (through ``model_dump``), enums (their value), dates and
-    times (ISO 8601), UUIDs and sets. ``default`` is asked first for objects that `json` does not know and returns one
-    that it does; it must be importable where the configuration is pickled. NaN and infinities raise, for they are not
-    JSON.
-
-    orjson, where it is installed, does the work faster; what it refuses goes to the standard library, so that the set
-    of accepted objects does not depend on it. One thing does: orjson writes NaN as ``null``.
-    """
-
-    default: Callable[[object], object] | None = None
-    sort_keys: bool = False
-
-    def __call__(self, obj: object) -> bytes:
-        if _orjson is not None:
-            try:
-                return self._orjson_dumps(_orjson, obj)
-            except TypeError:  # orjson.JSONEncodeError too; the standard library has the last word
-                pass
-        return json.dumps(
-            obj,
-            default=self._default,
-            sort_keys=self.sort_keys,
-            separators=(",", ":"),
-            ensure_ascii=False,
-            allow_nan=False,
-        ).encode()
-
-    def _orjson_dumps(self, orjson: ModuleType, obj: object) -> bytes:
-        options = orjson.OPT_NON_STR_KEYS | (orjson.OPT_SORT_KEYS if self.sort_keys else 0)
-        return cast("bytes", orjson.dumps(obj, self._default, options))
-
-    def _default(self, obj: object) -> object:
-        if self.default is not None:
-            return self.default(obj)
-        return _jsonable(obj)
-
-
-def _optional_module(name: str) -> ModuleType | None:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
-
-
-_orjson = _optional_module("orjson")
-
-
-def _jsonable(obj: object) -> object:
-    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
-        return {field.name: getattr(obj, field.name) for field in dataclasses.fields(obj)}
-    if isinstance(obj, enum.Enum):
-        return cast("object", obj.value)
-    if isinstance(obj, datetime.date | datetime.time):
-        return obj.isoformat()
-    if isinstance(obj, uuid.UUID):
-        return str(obj)
-    if isinstance(obj, set | frozenset):
-        return list(cast("Iterable[object]", obj))
-    model_dump = getattr(obj, "model_dump", None)
-    if callable(model_dump):
-        return model_dump(mode="json")
-    raise TypeError(f"an object of type {type(obj).__name__} is not JSON; JsonSerializer(default=...) can translate it")
 
 
 class _CallStyle(enum.Enum):

@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal
 
@@ -47,7 +47,6 @@ from aioproducer.errors import (
 from aioproducer.intake.hand_over import OWN_THREAD, HandOver
 from aioproducer.intake.many import SendMany, SendManyProgress, check_values
 from aioproducer.intake.sync_delivery import SyncDelivery, SyncDeliveryCallback
-from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
 from aioproducer.producer import Producer
 from aioproducer.transactions.attempts import Attempts, Next
 from aioproducer.transactions.context import NOT_BEGUN, OVER, SENDING, Transaction, refuse
@@ -64,6 +63,9 @@ from aioproducer.types import (
     TopicPartition,
     Written,
 )
+
+if TYPE_CHECKING:
+    from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
 
 __all__ = ["SyncDelivery", "SyncProducer", "SyncTransaction"]
 

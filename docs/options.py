@@ -83,6 +83,8 @@ DIFFERENT: Mapping[str, str] = {
     "value_serializer": "Java requires a class. Bytes and text need no serializer here.",
     "linger_ms": "The number is Java's. Here it applies only while an earlier batch of the partition is in flight, so that "
     "a lone record leaves at once.",
+    "batch_size": "Java allocates this much for each batch. Here a batch takes memory as it fills, and larger batches cost "
+    "less CPU for each record.",
     "bootstrap_resolve_timeout_ms": "The number is Java's. It has no effect here: names are always resolved in the "
     "background.",
     "metric_reporters": "Java starts a JMX reporter. Reporters are not supported yet; call `producer.metrics()`.",

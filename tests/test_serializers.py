@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from aioproducer import serializers
+from aioproducer import builtin_serializers
 from aioproducer.errors import ConfigError, InvalidRecord, SerializationError
 from aioproducer.serializers import (
     BytesSerializer,
@@ -290,7 +290,7 @@ class Model:
 @pytest.fixture(params=["orjson", "stdlib"])
 def _engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "stdlib":
-        monkeypatch.setattr(serializers, "_orjson", None)
+        monkeypatch.setattr(builtin_serializers, "_orjson", None)
     else:
         pytest.importorskip("orjson")
 
@@ -312,7 +312,7 @@ def test_json_is_compact_utf_8_whichever_library_writes_it() -> None:
 
 
 def test_numbers_that_json_does_not_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serializers, "_orjson", None)
+    monkeypatch.setattr(builtin_serializers, "_orjson", None)
 
     with pytest.raises(ValueError, match="not JSON compliant"):
         JsonSerializer()(float("nan"))

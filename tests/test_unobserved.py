@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 
 import pytest
@@ -15,6 +16,12 @@ from aioproducer.errors import BrokerError, DeliveryError, UnknownTimeout
 from aioproducer.testing import FakeBroker
 from aioproducer.types import TopicPartition
 from tests.conftest import Clock, opened, turns, until
+
+
+@pytest.fixture(autouse=True)
+def collected() -> None:
+    """Let what earlier tests dropped report now, so that none of its lines lands among those of a test here."""
+    gc.collect()
 
 
 def failure(topic: str = "orders", *, possibly_written: bool = False) -> BatchFailure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -12,18 +11,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, cast
 
+from aioproducer import serializers
 from aioproducer._config.refusal import refusal, shown
 from aioproducer._config.secret import Secret
 from aioproducer.arguments import is_async
 from aioproducer.errors import ConfigError
-from aioproducer.serializers import (
-    IntegerSerializer,
-    LongSerializer,
-    MessageField,
-    Serializer,
-    StringSerializer,
-    prepare_serializer,
-)
+from aioproducer.serializers import MessageField, Serializer, prepare_serializer
 
 __all__ = [
     "AcksChoice",
@@ -44,6 +37,9 @@ __all__ = [
     "Whole",
     "members",
 ]
+
+
+# Nobody compares kinds or shows them, so none has methods for it: making these would take 2 ms of each import.
 
 
 class Kind:
@@ -75,7 +71,7 @@ class Kind:
         return shown(value)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Whole(Kind):
     """A whole number from ``low`` to ``high``; ``unit`` says of what."""
 
@@ -99,7 +95,7 @@ class Whole(Kind):
         return f"{number}, at least {self.low}" if self.high == 2**63 - 1 else f"{number}, {self.low} to {self.high}"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Real(Kind):
     low: float
     high: float
@@ -140,7 +136,7 @@ class Flag(Kind):
         return "True or False"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Text(Kind):
     empty: bool = False
     optional: bool = False
@@ -210,7 +206,7 @@ class SecretText(Kind):
         return "a str or a Secret that is not empty"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Choice(Kind):
     choices: tuple[str, ...]
     optional: bool = False
@@ -220,7 +216,9 @@ class Choice(Kind):
         for choice in self.choices:
             if isinstance(value, str) and value.strip().lower() == choice.lower():
                 return choice
-        raise refusal(name, value, self.allowed(), nearest=difflib.get_close_matches(str(value), self.choices, 1))
+        from difflib import get_close_matches  # only to say what was meant
+
+        raise refusal(name, value, self.allowed(), nearest=get_close_matches(str(value), self.choices, 1))
 
     def allowed(self) -> str:
         return f"one of {', '.join(map(repr, self.choices))}"
@@ -242,7 +240,7 @@ class AcksChoice(Kind):
         return "'all'" if value == -1 else str(value)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Ciphers(Kind):
     """Names of ciphers; in one text they are separated by commas or colons, as OpenSSL and Java do."""
 
@@ -262,7 +260,7 @@ class Ciphers(Kind):
         return "a sequence of text, OpenSSL's names such as 'ECDHE-RSA-AES256-GCM-SHA384'"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Hook(Kind):
     """A callable, or an object with one of ``methods``."""
 
@@ -289,19 +287,20 @@ class Hook(Kind):
         return _name_of(value)
 
 
-_JAVA_SERIALIZERS: Final[Mapping[str, Serializer | None]] = MappingProxyType(
+#: Java's serializers, each with the name of ours, or None where bytes are sent as they are.
+_JAVA_SERIALIZERS: Final[Mapping[str, str | None]] = MappingProxyType(
     {
         "ByteArraySerializer": None,
         "ByteBufferSerializer": None,
         "BytesSerializer": None,
-        "StringSerializer": StringSerializer(),
-        "IntegerSerializer": IntegerSerializer(),
-        "LongSerializer": LongSerializer(),
+        "StringSerializer": "StringSerializer",
+        "IntegerSerializer": "IntegerSerializer",
+        "LongSerializer": "LongSerializer",
     }
 )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class SerializerHook(Kind):
     field: MessageField
     optional: bool = True
@@ -314,7 +313,8 @@ class SerializerHook(Kind):
         class_name = text.strip().rsplit(".", 1)[-1]
         if class_name not in _JAVA_SERIALIZERS:
             raise refusal(name, text, f"one of Java's {', '.join(_JAVA_SERIALIZERS)}, or a callable passed in Python")
-        return _JAVA_SERIALIZERS[class_name]
+        ours = _JAVA_SERIALIZERS[class_name]
+        return None if ours is None else getattr(serializers, ours)()
 
     def allowed(self) -> str:
         return "a callable f(obj) or f(obj, ctx), plain or async"
@@ -346,7 +346,7 @@ class PartitionerHook(Hook):
         return known
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Hooks(Hook):
     """A sequence of objects, each with at least one of ``methods``."""
 

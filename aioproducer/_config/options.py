@@ -212,7 +212,7 @@ class ProducerOptions(TypedDict, total=False):
     sasl_login_refresh_buffer_seconds: int
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class OptionValues:
     """The value of every option, and whether it was given."""
 
@@ -247,7 +247,13 @@ class OptionValues:
     max_block_ms: int = _ms(60_000, "Time that a send waits for metadata and for room in buffer_memory")
     request_timeout_ms: int = _ms(30_000, "Time for one request to be answered", high=INT_MAX)
     linger_ms: int = _ms(5, "Time that a batch waits for more records while an earlier one is in flight")
-    batch_size: int = _option(16_384, Whole(0, INT_MAX, "bytes"), "Bytes at which a batch is full; 0: no batching")
+    # Java's 16,384 is what it allocates for each batch. Here a batch takes memory as it fills, and larger ones cost less:
+    # python -m benchmarks.batch_sizes, with the figures in benchmarks/notes.md.
+    batch_size: int = _option(
+        262_144,
+        Whole(0, INT_MAX, "bytes"),
+        "Bytes at which a batch is full, 0: no batching; Java's default is 16,384, which it allocates at once",
+    )
     buffer_memory: int = _option(
         33_554_432, Whole(1, unit="bytes"), "Bytes of all records that are accepted and not yet acknowledged"
     )

@@ -104,7 +104,7 @@ class RecordAccumulator:
 
         ``partition`` None: wherever records without a key go now. ``size`` is an upper bound of the encoded record.
         """
-        queue = self._queue_for(topic, partition, size, now)
+        queue = self._queue_for(topic, self._lane(topic), partition, size, now)
         if queue.lock is not None and queue.lock.locked():
             return None
         if not self.pool.try_acquire(size + BATCH_OVERHEAD):
@@ -134,7 +134,7 @@ class RecordAccumulator:
             await self.pool.wait(ticket)
             self._check(check, size + BATCH_OVERHEAD)
             topic = self._metadata.topics.get(topic.name, topic)  # leaders may have moved during the wait
-            queue = self._queue_for(topic, None, size, clock())
+            queue = self._queue_for(topic, self._lane(topic), None, size, clock())
             return self._append(queue, timestamp_ms, key, value, headers, size, True, topic, clock())
 
         queue = self.queues.of(TopicPartition(topic.name, partition))
@@ -247,12 +247,12 @@ class RecordAccumulator:
         """
         if size + BATCH_OVERHEAD > self.pool.free or self.pool.line:
             return None
-        queue = self._queue_for(topic, partition, size, now)
+        lane = self._lane(topic)
+        queue = self._queue_for(topic, lane, partition, size, now)
         if queue.lock is not None and queue.lock.locked():
             return None
         if self._transaction is not None:
             self._transaction.claim(queue.partition)
-        lane = self._lane(topic)
         batch = queue.batches[-1] if queue.batches else None
         if batch is not None and batch.has_room(size):
             lane.open[queue.partition.partition] = batch
@@ -324,10 +324,12 @@ class RecordAccumulator:
 
     # -- the partition of a record without a key ------------------------------------------------------------------------
 
-    def _queue_for(self, topic: TopicMetadata, partition: int | None, size: int, now: float) -> PartitionQueue:
+    def _queue_for(
+        self, topic: TopicMetadata, lane: Lane, partition: int | None, size: int, now: float
+    ) -> PartitionQueue:
         if partition is not None:
             return self.queues.of(TopicPartition(topic.name, partition))
-        sticky = self._lane(topic).sticky
+        sticky = lane.sticky
         if not 0 <= sticky.partition < topic.partition_count:
             self.sticky.switch(topic, sticky, now)
         queue = self.queues.of(TopicPartition(topic.name, sticky.partition))
@@ -369,27 +371,30 @@ class RecordAccumulator:
             queue.in_flight.append(head)
             if shapes is not None:
                 shapes.drained(head)
-            self._mark_in_flight(head, now)
+            self._mark_in_flight(head, self._leader_epoch(queue.partition), now)
             drained.append(head)
             if queue.batches:
                 queues.place(queue, now)
         self.sticky.taken(node)
         return drained
 
-    def drain_lone(self, queue: PartitionQueue, now: float) -> ProducerBatch | None:
+    def drain_lone(self, queue: PartitionQueue, leader_epoch: int, now: float) -> ProducerBatch | None:
         """The only batch of the queue, numbered and in flight as by `drain`; None where it must wait its turn."""
         (head,) = queue.batches
         if self._shapes is not None or not self.sequences.may_drain(head) or not self.sealing.seal(head):
             return None
         queue.batches.popleft()
         queue.in_flight.append(head)
-        self._mark_in_flight(head, now)
+        self._mark_in_flight(head, leader_epoch, now)
         return head
 
-    def _mark_in_flight(self, batch: ProducerBatch, now: float) -> None:
+    def _leader_epoch(self, partition: TopicPartition) -> int:
+        leader = self._metadata.leader(*partition)
+        return leader[1] if leader is not None else -1
+
+    def _mark_in_flight(self, batch: ProducerBatch, leader_epoch: int, now: float) -> None:
         self.sequences.number(batch)
-        leader = self._metadata.leader(*batch.partition)
-        batch.leader_epoch = leader[1] if leader is not None else -1
+        batch.leader_epoch = leader_epoch
         batch.is_in_flight = True
         batch.retry_at = 0.0
         if batch.attempts == 0:

@@ -74,7 +74,7 @@ class Outcomes:
         size = batch.size
         if size > topic.largest_batch:
             topic.largest_batch = size
-        if self._sealing.limits:
+        if self._sealing.limits.by_topic:
             self._sealing.limits.accepted(batch.partition.topic, size)
         if batch.whole_in_doubt and self._sequences.idempotent:
             self._resolve_split_siblings(batch)

@@ -36,7 +36,7 @@ class Sealing:
 
     def limit(self, topic: str) -> int:
         """Up to how many bytes before compression a batch of the topic is filled."""
-        limit = self.limits.limit(topic) if self.limits else self._settings.batch_size
+        limit = self.limits.limit(topic) if self.limits.by_topic else self._settings.batch_size
         if not self._compresses:
             return limit
         return min(self._ratios.uncompressed_limit(topic, limit), max(limit, self._settings.max_request_size))

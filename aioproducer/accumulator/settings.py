@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.record import Codec
@@ -10,8 +10,7 @@ from aioproducer.record import Codec
 __all__ = ["AccumulatorSettings"]
 
 
-@dataclass(frozen=True, slots=True)
-class AccumulatorSettings:
+class AccumulatorSettings(NamedTuple):
     """Sizes are in bytes, times in seconds."""
 
     batch_size: int

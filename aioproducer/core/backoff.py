@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioproducer.config import ProducerConfig
 
@@ -11,8 +11,7 @@ __all__ = ["ExponentialBackoff", "retry_backoff"]
 _MAX_EXPONENT = 62  # beyond it every pause is the longest one
 
 
-@dataclass(frozen=True, slots=True)
-class ExponentialBackoff:
+class ExponentialBackoff(NamedTuple):
     """Pauses that grow from ``initial_s`` to ``max_s`` seconds, give or take the share ``jitter``."""
 
     initial_s: float

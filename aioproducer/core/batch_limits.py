@@ -51,36 +51,34 @@ class _Limit:
 class BatchLimits:
     """The limits of all topics that have refused a batch."""
 
-    __slots__ = ("_limits", "_most")
+    __slots__ = ("_most", "by_topic")
 
     def __init__(self, most: int) -> None:
         """``most`` is up to how many bytes batches are filled where nothing was refused."""
         self._most = most
-        self._limits: dict[str, _Limit] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._limits)
+        #: Empty, mostly: to look here first saves a call for each batch.
+        self.by_topic: dict[str, _Limit] = {}
 
     def limit(self, topic: str) -> int:
         """How many bytes a batch of the topic should have at most."""
-        known = self._limits.get(topic)
+        known = self.by_topic.get(topic)
         return self._most if known is None else min(self._most, known.size)
 
     def refused(self, topic: str, size: int) -> None:
         """A broker found a batch of this size too large."""
-        known = self._limits.get(topic)
+        known = self.by_topic.get(topic)
         if known is None:
-            known = self._limits[topic] = _Limit(size)
+            known = self.by_topic[topic] = _Limit(size)
         known.lower(size)
 
     def accepted(self, topic: str, size: int) -> None:
         """A broker has taken a batch of this size."""
-        known = self._limits.get(topic)
+        known = self.by_topic.get(topic)
         if known is not None:
             known.accept(size)
             if known.size >= self._most and known.refused > self._most:
-                del self._limits[topic]
+                del self.by_topic[topic]
 
     def forget(self, topic: str) -> None:
         """Begin anew with the topic, if it ever comes again."""
-        self._limits.pop(topic, None)
+        self.by_topic.pop(topic, None)

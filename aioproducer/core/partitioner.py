@@ -1,7 +1,7 @@
 """Chooses the partition of a record that names none (Java's BuiltInPartitioner, KIP-480, KIP-794, KIP-1123).
 
 With a key: murmur2 of its bytes over all partitions, as Java does it, so that every client agrees on a key's home.
-Without: stick to one partition for about ``batch_size`` bytes, then go to another, chosen at random - with a weight, where
+Without: stick to one partition for its turn, of so many bytes, then go to another, chosen at random - with a weight, where
 the queues differ: a partition whose batches pile up gets fewer. Partitions without a leader get nothing.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from aioproducer.core.cluster import TopicMetadata
 from aioproducer.hot import StickyPartition
@@ -68,8 +67,7 @@ class RoundRobinPartitioner:
         return candidates[turn % len(candidates)]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLoad:
+class PartitionLoad(NamedTuple):
     """How busy each partition is, as running sums that a random number picks from."""
 
     ids: tuple[int, ...]
@@ -103,8 +101,9 @@ class StickyPartitions(StickyPartition):
 
     __slots__ = ("_random_31_bits",)
 
-    def __init__(self, batch_size: int, random_31_bits: Callable[[], int]) -> None:
-        super().__init__(batch_size)
+    def __init__(self, turn: int, random_31_bits: Callable[[], int]) -> None:
+        """``turn`` is after how many bytes another partition is chosen, at the end of a batch or after twice as many."""
+        super().__init__(turn)
         self._random_31_bits = random_31_bits
 
     def switch(self, candidates: Sequence[int], load: PartitionLoad | None) -> int:

@@ -15,7 +15,7 @@ import asyncio
 import time
 from enum import Enum, auto
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.accumulator.queues import PartitionQueue
@@ -32,8 +32,10 @@ from aioproducer.net.connection import Answer
 from aioproducer.net.versions import BrokerVersions
 from aioproducer.protocol.lone_batch import FIRST_VERSION, LoneBatch, Written
 from aioproducer.protocol.messages import ProduceRequest, ProduceResponse
-from aioproducer.transactions.link import TransactionLink
 from aioproducer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aioproducer.transactions.link import TransactionLink
 
 __all__ = ["BatchFastPath", "Use"]
 
@@ -102,9 +104,11 @@ class BatchFastPath:
             return False
         leader = self._metadata.leader(*queue.partition)
         broker = None if leader is None else self._client.idle_broker(leader[0])
-        form = None if broker is None else self._form(broker, queue.partition)
-        batch = None if form is None else self._accumulator.drain_lone(queue, now)
-        if broker is None or form is None or batch is None:
+        if leader is None or broker is None:
+            return False
+        form = self._form(broker, queue.partition)
+        batch = None if form is None else self._accumulator.drain_lone(queue, leader[1], now)
+        if form is None or batch is None:
             return False
         self._write(broker, batch, form.requests)
         return True
@@ -142,12 +146,13 @@ class BatchFastPath:
         self._metrics.records_per_request.observe(batch.count)
         self._client.send_frame(
             broker,
-            lambda correlation_id: form.encode(correlation_id, header, records),
+            partial(form.encode, header, records),
             ProduceRequest,
             form.version,
             partial(self._take, broker.node.id, batch, time.perf_counter()),
             self._request_timeout_s,
             partial(_read, form, batch),
+            partial(form.read_frame, batch.count),
         )
 
     def _take(self, node: int, batch: ProducerBatch, sent_at: float, answer: Answer[Written | ProduceAnswer]) -> None:

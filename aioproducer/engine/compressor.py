@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -124,6 +123,7 @@ def _processors() -> int:
 def _may_be_nice() -> bool:
     """Whether a lower priority may be asked for: a filter of system calls may end the process that does."""
     try:
-        return "Seccomp:\t0\n" in Path("/proc/self/status").read_text()
+        with open("/proc/self/status") as status:  # pathlib would take 2 ms of each import
+            return "Seccomp:\t0\n" in status.read()
     except OSError:
         return False

@@ -12,7 +12,7 @@ import os
 import weakref
 from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
 import anyio.abc
@@ -23,8 +23,6 @@ from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.transactions.handle import TransactionHandle
-from aioproducer.core.transactions.manager import TransactionManager
 from aioproducer.core.transactions.writer_shape import shape_of
 from aioproducer.engine.batch_fast_path import BatchFastPath
 from aioproducer.engine.foreign import ForeignTasks
@@ -36,9 +34,13 @@ from aioproducer.lifetime import Lifetime, Refusals
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
-from aioproducer.transactions.carrier import RequestCarrier
-from aioproducer.transactions.link import TransactionLink
-from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
+
+if TYPE_CHECKING:
+    from aioproducer.core.transactions.handle import TransactionHandle
+    from aioproducer.core.transactions.manager import TransactionManager
+    from aioproducer.transactions.carrier import RequestCarrier
+    from aioproducer.transactions.link import TransactionLink
+    from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
 __all__ = ["Attachment", "Engine"]
 
@@ -105,9 +107,7 @@ class Engine(Lifetime):
         repeats = config.retries > 0 and config.acks != 0
         self.transactions: TransactionLink | None = None
         if config.transactional_id is not None:
-            self.transactions = TransactionLink(
-                self.loop, wake_sender=self._wake, on_open=self._attach, on_shut=appender.detach
-            )
+            self.transactions = self._make_link()
         self.sequences = Sequences(
             idempotent=config.enable_idempotence,
             max_unnumbered_in_flight=1 if repeats else _UNORDERED_IN_FLIGHT,
@@ -155,7 +155,16 @@ class Engine(Lifetime):
             shape=() if attachment is None else shape_of(attachment.writer),
         )
 
+    # What serves transactions is imported for those who have them: 10 ms, when the producer is started.
+
+    def _make_link(self) -> TransactionLink:
+        from aioproducer.transactions.link import TransactionLink
+
+        return TransactionLink(self.loop, wake_sender=self._wake, on_open=self._attach, on_shut=self.appender.detach)
+
     def _make_shared(self, random: Random) -> SharedAcknowledgements:
+        from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
+
         return SharedAcknowledgements(
             self.accumulator.outcomes,
             self.client,
@@ -166,6 +175,8 @@ class Engine(Lifetime):
         )
 
     def _make_manager(self, transactions: TransactionLink, attachment: Attachment | None) -> TransactionManager:
+        from aioproducer.core.transactions.manager import TransactionManager
+
         config = self.config
         if attachment is not None:
             return TransactionManager.attach(
@@ -186,6 +197,8 @@ class Engine(Lifetime):
     def _make_carrier(
         self, transactions: TransactionLink, random: Random, attachment: Attachment | None
     ) -> RequestCarrier:
+        from aioproducer.transactions.carrier import RequestCarrier
+
         config = self.config
         manager = self._make_manager(transactions, attachment)
         carrier = RequestCarrier(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.accumulator.outcomes import Outcomes
 from aioproducer.config import ProducerConfig
@@ -21,8 +21,10 @@ from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import WRITTEN, Answer
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import NodeEndpoint, PartitionProduceResponse
-from aioproducer.transactions.link import TransactionLink
-from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
+
+if TYPE_CHECKING:
+    from aioproducer.transactions.link import TransactionLink
+    from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
 __all__ = ["ProduceAnswers"]
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import anyio
@@ -50,8 +50,10 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder
-from aioproducer.transactions.link import TransactionLink
-from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
+
+if TYPE_CHECKING:
+    from aioproducer.transactions.link import TransactionLink
+    from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 
 __all__ = ["Sender"]
 

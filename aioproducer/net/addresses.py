@@ -91,12 +91,14 @@ class Resolver:
             found: _T | BrokerConnectionError = look_up(host, port)
         except (OSError, ValueError) as error:  # ValueError: a name that cannot even be asked for
             found = _unresolved(host, port, error)
+        except BaseException as error:  # nothing else can report it, and without a result the waiters would hang
+            found = _unresolved(host, port, error, repr(error))
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             self._loop.call_soon_threadsafe(_settle, pending, found)
 
 
-def _unresolved(host: str, port: int, cause: Exception) -> BrokerConnectionError:
-    error = BrokerConnectionError(f"The name of broker {host}:{port} cannot be resolved: {cause}")
+def _unresolved(host: str, port: int, cause: BaseException, reason: str = "") -> BrokerConnectionError:
+    error = BrokerConnectionError(f"The name of broker {host}:{port} cannot be resolved: {reason or cause}")
     error.__cause__ = cause
     return error
 

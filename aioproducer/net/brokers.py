@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from math import inf
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import anyio.abc
@@ -20,7 +20,6 @@ import anyio.abc
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.cluster import ClusterMetadata, Node
-from aioproducer.core.sasl.conversation import Conversation
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, BrokerError, KafkaError
 from aioproducer.net.addresses import Resolver
 from aioproducer.net.broker import Broker
@@ -28,6 +27,9 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.connector import Connector, Established
 from aioproducer.net.security.tls_failures import HostRefused
 from aioproducer.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from aioproducer.core.sasl.conversation import Conversation
 
 __all__ = ["Brokers"]
 

@@ -31,7 +31,7 @@ from aioproducer.errors import (
 )
 from aioproducer.net.broker import Broker
 from aioproducer.net.brokers import Brokers
-from aioproducer.net.connection import WRITTEN, Answer, Answered, Read, settle
+from aioproducer.net.connection import WRITTEN, Answer, Answered, Read, ReadFrame, settle
 from aioproducer.net.connector import Connect, Connector
 from aioproducer.net.metadata_updater import Asked, MetadataUpdater
 from aioproducer.net.signal import Signal
@@ -180,10 +180,11 @@ class NetworkClient:
         callback: Answered[_T],
         timeout_s: float,
         read: Read[_T],
+        read_frame: ReadFrame[_T],
     ) -> None:
         """Send what ``frame`` makes of a correlation id to an `idle_broker`: such a request, encoded elsewhere.
 
-        ``read`` gets the version and the body of the response. For the rest it is as `send`.
+        ``read`` and ``read_frame`` are as for `Connection.send_frame`. For the rest it is as `send`.
         """
         assert broker.connection is not None
 
@@ -193,7 +194,7 @@ class NetworkClient:
             callback(answer)
             self._room.tell()
 
-        broker.connection.send_frame(frame, request, version, answered, timeout_s, read)
+        broker.connection.send_frame(frame, request, version, answered, timeout_s, read, read_frame)
 
     def request_update(self, topic: str | None = None) -> None:
         """Have the metadata asked for soon; a topic that is new does not wait for a pause to end."""

@@ -27,7 +27,7 @@ from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError
 from aioproducer.protocol.frames import FrameReader, decode_response_header, encode_request
 from aioproducer.protocol.message import Request
 
-__all__ = ["WRITTEN", "Answer", "Answered", "Connection", "Read", "Written", "settle"]
+__all__ = ["WRITTEN", "Answer", "Answered", "Connection", "Read", "ReadFrame", "Written", "settle"]
 
 _T = TypeVar("_T")
 
@@ -50,6 +50,9 @@ Answered: TypeAlias = Callable[[Answer[_T]], object]
 #: `ProtocolError` for what cannot be read, and for what a broker that is well would not say.
 Read: TypeAlias = Callable[[int, bytes], _T | KafkaError]
 
+#: Makes the same of all bytes that have come and a correlation id, or returns None: then they are cut into frames first.
+ReadFrame: TypeAlias = Callable[[bytes, int], _T | None]
+
 MAX_FRAME_BEFORE_READY = 64 * 1024
 MAX_FRAME = 16 * 1024 * 1024
 _ENOUGH_TO_GUESS = 8
@@ -69,6 +72,7 @@ class _Waiting(Generic[_T]):
     answered: Answered[_T]
     deadline: float
     timeout_s: float
+    read_frame: ReadFrame[_T] | None = None
 
 
 class Connection(asyncio.Protocol):
@@ -218,11 +222,15 @@ class Connection(asyncio.Protocol):
         answered: Answered[_T],
         timeout_s: float,
         read: Read[_T],
+        read_frame: ReadFrame[_T],
     ) -> None:
-        """Write what ``frame`` makes of a correlation id: such a request, as `send` does. Only where it `is_idle`."""
+        """Write what ``frame`` makes of a correlation id: such a request, as `send` does. Only where it `is_idle`.
+
+        ``read_frame`` is tried before ``read``, where nothing else is in flight.
+        """
         assert self._transport is not None
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        self._waiting.append(self._wait_for(correlation_id, request, version, answered, timeout_s, read))
+        self._waiting.append(self._wait_for(correlation_id, request, version, answered, timeout_s, read, read_frame))
         self._transport.write(frame(correlation_id))
 
     def _wait_for(
@@ -233,12 +241,13 @@ class Connection(asyncio.Protocol):
         answered: Answered[_T],
         timeout_s: float,
         read: Read[_T],
+        read_frame: ReadFrame[_T] | None = None,
     ) -> _Waiting[_T]:
         now = self.last_used = self._loop.time()
         deadline = now + timeout_s
         if self._timer is None or deadline < self._timer_due:
             self._arm(deadline)
-        return _Waiting(correlation_id, request, version, read, answered, deadline, timeout_s)
+        return _Waiting(correlation_id, request, version, read, answered, deadline, timeout_s, read_frame)
 
     def resume_writing(self) -> None:
         """The operating system has taken everything (the transport's limits are zero)."""
@@ -292,6 +301,8 @@ class Connection(asyncio.Protocol):
         if not self.first_bytes:
             self.first_bytes = bytes(data[:_ENOUGH_TO_GUESS])
         frames = self._frames
+        if len(self._waiting) == 1 and not frames.pending and self._read_whole(data):
+            return
         frames.feed(data)
         try:
             while (frame := frames.next_frame()) is not None:
@@ -307,6 +318,20 @@ class Connection(asyncio.Protocol):
             broken = ProtocolError(f"Broker {self.name} sent something that is of no use: {error}")
             broken.__cause__ = error.with_traceback(None)  # whose frames would keep all that came as long as the error
             self.abort(broken)
+
+    def _read_whole(self, data: bytes) -> bool:
+        """Read what has come as the answer to the only request in flight, if that can be read without its parts."""
+        waiting = self._waiting[0]
+        answer = None if waiting.read_frame is None else waiting.read_frame(data, waiting.correlation_id)
+        if answer is None:
+            return False
+        self._waiting.popleft()
+        self.answers += 1
+        self.last_used = self._loop.time()
+        self._call_back(waiting, answer)
+        if self._idle is not None:
+            self._tell_if_idle()
+        return True
 
     def _read(self, frame: bytes) -> tuple[_Waiting[Any], Any]:
         if not self._waiting:

@@ -9,23 +9,25 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from aioproducer._version import __version__
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import Node
-from aioproducer.core.sasl.conversation import Conversation
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
 from aioproducer.net.addresses import Address, Resolver
 from aioproducer.net.connection import WRITTEN, Answer, Connection, settle
-from aioproducer.net.security.login import Login
 from aioproducer.net.security.strangers import guess_stranger
-from aioproducer.net.security.tls import TlsContexts
 from aioproducer.net.security.tls_failures import explain_tls_failure
 from aioproducer.net.versions import BrokerVersions, version_to_retry
 from aioproducer.protocol.api_key import ApiKey
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
+
+if TYPE_CHECKING:
+    from aioproducer.core.sasl.conversation import Conversation
+    from aioproducer.net.security.login import Login
+    from aioproducer.net.security.tls import TlsContexts
 
 __all__ = ["Connect", "Connector", "Established"]
 
@@ -57,8 +59,8 @@ class Connector:
         self._config = config
         self._client_id = client_id
         self._connect = connect or self._open_socket
-        self._tls = TlsContexts(config) if config.uses_tls else None
-        self._login = Login(config, random) if config.uses_sasl else None
+        self._tls = _tls_contexts(config) if config.uses_tls else None
+        self._login = _login(config, random) if config.uses_sasl else None
         self._loop = asyncio.get_running_loop()
         self._resolver = Resolver()
         self._open: dict[Connection, None] = {}
@@ -299,6 +301,21 @@ class _Progress:
 
 def _body(_version: int, body: bytes) -> bytes:
     return bytes(body)
+
+
+# Producers without TLS or a login need neither: both take 6 ms to be imported, which happens before anything is connected.
+
+
+def _tls_contexts(config: ProducerConfig) -> TlsContexts:
+    from aioproducer.net.security.tls import TlsContexts
+
+    return TlsContexts(config)
+
+
+def _login(config: ProducerConfig, random: Random) -> Login:
+    from aioproducer.net.security.login import Login
+
+    return Login(config, random)
 
 
 def _established(connection: Connection, version: int, body: bytes) -> Established:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from aioproducer.errors import ProtocolError, UnsupportedVersion
 from aioproducer.protocol.api_key import ApiKey
@@ -15,8 +14,7 @@ from aioproducer.protocol.messages import ApiVersionsResponse
 __all__ = ["BrokerVersions", "version_to_retry"]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerVersions:
+class BrokerVersions(NamedTuple):
     """The lowest and highest version of each api key, and the finalized features with their levels."""
 
     ranges: Mapping[int, tuple[int, int]]

@@ -13,10 +13,8 @@ from aioproducer.protocol.frames import (
     encode_response,
 )
 from aioproducer.protocol.message import Message, Request, Response, Struct
-from aioproducer.protocol.messages import REQUESTS
 
 __all__ = [
-    "REQUESTS",
     "ApiKey",
     "ErrorCode",
     "FrameReader",

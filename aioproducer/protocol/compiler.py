@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -47,8 +46,7 @@ Encoder: TypeAlias = Callable[[Any, bytearray, list[Any]], None]
 Decoder: TypeAlias = Callable[[bytes, int, int], tuple[Any, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(NamedTuple):
     """An array; ``element`` is a wire type or the class of a struct."""
 
     element: FieldType

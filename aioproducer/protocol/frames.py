@@ -15,7 +15,6 @@ from aioproducer.errors import ProtocolError
 from aioproducer.protocol import wire
 from aioproducer.protocol.api_key import ApiKey
 from aioproducer.protocol.message import Message, Request, Response
-from aioproducer.protocol.messages import REQUESTS
 from aioproducer.types import BytesLike
 
 __all__ = [
@@ -87,6 +86,8 @@ def decode_request_header(frame: BytesLike) -> tuple[RequestHeader, memoryview]:
     The frame comes without its length. An API that is not spoken here is taken for one that is not flexible. Raises
     ProtocolError if there is no header in it.
     """
+    from aioproducer.protocol.messages import REQUESTS  # all messages, which take 10 ms, and producers answer nobody
+
     data = memoryview(frame)
     try:
         api_key, version, correlation_id, length = _REQUEST_HEADER.unpack_from(data)

@@ -188,15 +188,28 @@ class _StructType(type):
         hints = {
             name: hint for name, hint in namespace.get("__annotations__", {}).items() if "ClassVar" not in str(hint)
         }
+        # Together, for each eval() costs as much as all that it finds.
+        types = eval(f"({''.join(f'{hint}, ' for hint in hints.values())})", scope)
         fields = tuple(
-            _field(name, eval(str(hint), scope), namespace.pop(name, MISSING)) for name, hint in hints.items()
+            _field(name, type_, namespace.pop(name, MISSING)) for name, type_ in zip(hints, types, strict=True)
         )
         namespace["__slots__"] = tuple(field.attribute for field in fields)
         namespace.update({f.name: Records(f.attribute) for f in fields if f.attribute != f.name})
         cls = super().__new__(mcs, name, bases, namespace, **options)
         cls.__struct_fields__ = fields
-        cls.__init__ = compile_init(cls, fields)  # type: ignore[misc]  # compiled from the declaration, which no checker sees
+        cls.__init__ = _init_when_used(cls, fields)  # type: ignore[misc]  # from the declaration, which no checker sees
         return cls
+
+
+def _init_when_used(cls: _StructType, fields: tuple[Field, ...]) -> Callable[..., None]:
+    """An ``__init__`` that compiles the real one at the first call: few structs are ever made, and many only read."""
+
+    def init(self: Struct, /, **values: object) -> None:
+        real = compile_init(cls, fields)
+        cls.__init__ = real  # type: ignore[misc]  # as above
+        real(self, **values)
+
+    return init
 
 
 def _field(name: str, hint: Any, declared: object) -> Field:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from aioproducer.errors import ProtocolError
 from aioproducer.types import BytesLike
@@ -58,8 +57,7 @@ MAX_STRING: Final = 0x7FFF
 RecordsInput: TypeAlias = BytesLike | Sequence[BytesLike]
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(NamedTuple):
     """A type of fixed length; ``code`` is its letter in the language of ``struct``."""
 
     code: str
@@ -70,15 +68,13 @@ class Fixed:
         return struct.calcsize(f">{self.code}")
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """A UTF-8 string of at most ``MAX_STRING`` bytes."""
 
     nullable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(NamedTuple):
     """Bytes. ``is_records``: they are record batches, may come in pieces and are not copied."""
 
     nullable: bool = False

@@ -11,11 +11,10 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 from aioproducer.errors import CorruptRecord
 from aioproducer.types import Header, TimestampType
 
+from .checksum import crc32c
 from .compression import Codec, decompress
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 
-from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.errors import AuthenticationError, KafkaError, TransactionAbortable, TransactionStateError
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from typing import Self
 
+    from aioproducer.core.transactions.handle import TransactionHandle
     from aioproducer.producer import Producer
 
 __all__ = ["NOT_BEGUN", "OVER", "SENDING", "Transaction", "refuse"]

@@ -72,6 +72,7 @@ def test_any_offset_is_possible_that_leaves_room_for_the_records(offset: int) ->
         (answer(t=[told(0), told(0, error=10)]), "t-0 was answered twice"),
         (answer(t=[told(0), told(1)]), "t-1 was answered, and not asked for"),
         (answer(t=[told(0)], u=[told(0)]), "u-0 was answered, and not asked for"),
+        (answer(t=[told(0, -2)]), "cannot be at offset -2"),
         (answer(t=[told(0, -7)]), r"3 record\(s\) of t-0 cannot be at offset -7"),
         (answer(t=[told(0, 2**63 - 1)]), "cannot be at offset 9223372036854775807"),
         (answer(t=[told(0, 2**63 - 2)]), "cannot be at offset"),

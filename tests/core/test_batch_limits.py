@@ -25,7 +25,7 @@ def test_nothing_is_known_of_a_topic_that_refuses_nothing() -> None:
 
     limits.accepted("orders", 16_384)
 
-    assert not limits
+    assert not limits.by_topic
     assert limits.limit("orders") == 16_384
 
 
@@ -56,7 +56,7 @@ def test_a_limit_that_was_raised_is_noticed() -> None:
 
     fill(limits, 1 << 20, 3000)
     assert limits.limit("orders") == 16_384
-    assert not limits
+    assert not limits.by_topic
 
 
 def test_a_limit_that_was_lowered_is_noticed() -> None:

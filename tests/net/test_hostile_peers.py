@@ -6,9 +6,9 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -455,6 +455,27 @@ async def test_a_name_is_looked_up_again_after_there_was_no_thread_for_it() -> N
         threading.stack_size(before)
     async with asyncio.timeout(10):
         assert await resolver.resolve("localhost", 9092)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), MemoryError(), SystemExit("broken")], ids=repr)
+@pytest.mark.parametrize("ask", [Resolver.resolve, Resolver.canonical_names])
+async def test_an_unexpected_error_of_a_look_up_reaches_everybody_who_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[[Resolver, str, int], Awaitable[object]], error: BaseException
+) -> None:
+    def fail(*_: Any, **__: Any) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    resolver = Resolver()
+    async with asyncio.timeout(10):
+        outcomes = await asyncio.gather(
+            *(ask(resolver, "nowhere.test", 9092) for _ in range(2)), return_exceptions=True
+        )
+
+    for outcome in outcomes:
+        assert isinstance(outcome, BrokerConnectionError)
+        assert outcome.__cause__ is error
+        assert repr(error) in str(outcome)
 
 
 async def test_numbers_need_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:

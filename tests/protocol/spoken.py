@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from aioproducer.protocol import REQUESTS, Message
+from aioproducer.protocol import Message
+from aioproducer.protocol.messages import REQUESTS
 
 
 def spoken() -> Iterator[tuple[type[Message], int]]:

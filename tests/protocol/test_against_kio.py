@@ -19,10 +19,11 @@ from hypothesis.strategies import SearchStrategy
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from aioproducer.protocol import REQUESTS, Message, decode_request_header, encode_request, encode_response
+from aioproducer.protocol import Message, decode_request_header, encode_request, encode_response
 from aioproducer.protocol.compiler import Field, ListOf
 from aioproducer.protocol.frames import decode_response_header
 from aioproducer.protocol.messages import (
+    REQUESTS,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

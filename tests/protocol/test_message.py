@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.errors import ProtocolError, UnsupportedVersion
-from aioproducer.protocol import REQUESTS, ApiKey
+from aioproducer.protocol import ApiKey
 from aioproducer.protocol.compiler import compile_decoder
 from aioproducer.protocol.message import Array, Int32, Struct, since
 from aioproducer.protocol.messages import (
+    REQUESTS,
     ApiVersionsRequest,
     ApiVersionsResponse,
     EndTxnRequest,

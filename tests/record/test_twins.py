@@ -24,7 +24,7 @@ import aioproducer.record
 from aioproducer import record
 from aioproducer._twin import NATIVE_MODULES
 from aioproducer.errors import RecordTooLarge
-from aioproducer.record import Record, RecordBatchBuilder, _pure
+from aioproducer.record import Codec, Record, RecordBatchBuilder, _encoded_batch, _pure, compress
 from aioproducer.record._murmur2 import murmur2, partition_for_key
 
 Builder = type[RecordBatchBuilder]
@@ -309,3 +309,42 @@ def test_no_module_has_the_name_of_a_function_of_its_package() -> None:
     modules = {each.name for each in pkgutil.iter_modules(aioproducer.record.__path__)}
 
     assert modules.isdisjoint(aioproducer.record.__all__)
+
+
+# -- the header of a batch -----------------------------------------------------------------------------------------------
+
+
+@needs_native
+@given(
+    records=st.lists(st.tuples(st.integers(0, 2**63 - 1), st.binary(max_size=40)), min_size=1, max_size=5),
+    codec=st.sampled_from([Codec.NONE, Codec.GZIP]),
+    producer_id=st.integers(-1, 2**63 - 1),
+    producer_epoch=st.integers(-1, 2**15 - 1),
+    base_sequence=st.integers(-1, 2**31 - 1),
+    transactional=st.booleans(),
+)
+def test_both_write_the_same_header(
+    records: list[tuple[int, bytes]],
+    codec: Codec,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    transactional: bool,
+) -> None:
+    native = import_module("aioproducer.record._encoded_batch_native")
+    builder = RecordBatchBuilder()
+    for timestamp_ms, value in records:
+        builder.append(timestamp_ms, None, value)
+    body = compress(codec, builder.close())
+
+    batches = [each.EncodedBatch(builder, codec, body) for each in (_encoded_batch, native)]
+
+    pure, twin = [batch.pieces for batch in batches]
+    assert twin == pure
+    for batch in batches:
+        batch.stamp(producer_id, producer_epoch, base_sequence, transactional)
+    assert batches[1].pieces == batches[0].pieces
+    for name in _encoded_batch.EncodedBatch.__slots__:
+        if not name.startswith("_"):
+            assert getattr(batches[1], name) == getattr(batches[0], name)
+    assert batches[1].read_records() == batches[0].read_records()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.protocol import REQUESTS, ApiKey
-from aioproducer.protocol.messages import ApiVersionsRequest
+from aioproducer.protocol import ApiKey
+from aioproducer.protocol.messages import REQUESTS, ApiVersionsRequest
 from aioproducer.testing.broker.versions import NEWEST_RELEASE, RELEASES
 from aioproducer.testing.kafka.jars import DEFAULT_KAFKA_VERSION, OLDER_KAFKA_VERSION
 from aioproducer.testing.raw_client import RawClient

@@ -6,20 +6,22 @@ Each function reads one kind of response. It raises `ProtocolError` for what no 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from aioproducer.core.transactions.identities import CoordinatorKey, ProducerIdAndEpoch
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.protocol.messages import (
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnResponse,
-    EndTxnResponse,
-    FindCoordinatorResponse,
-    InitProducerIdResponse,
-    TxnOffsetCommitResponse,
-)
 from aioproducer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aioproducer.protocol.messages import (
+        AddOffsetsToTxnResponse,
+        AddPartitionsToTxnResponse,
+        EndTxnResponse,
+        FindCoordinatorResponse,
+        InitProducerIdResponse,
+        TxnOffsetCommitResponse,
+    )
 
 __all__ = [
     "CoordinatorAnswer",

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from aioproducer.errors import ConfigError
-from aioproducer.protocol import REQUESTS, ApiKey
+from aioproducer.protocol import ApiKey
+from aioproducer.protocol.messages import REQUESTS
 from aioproducer.testing.broker.group_offsets import OFFSETS_TOPIC, GroupOffsets
 from aioproducer.testing.broker.log import LogRules, PartitionLog, TopicConfig
 from aioproducer.testing.broker.transaction_coordinator import TransactionCoordinator

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from aioproducer.errors import ProtocolError
-from aioproducer.protocol import REQUESTS, ApiKey, decode_request_header, encode_response
-from aioproducer.protocol.messages import ApiVersion, ApiVersionsRequest
+from aioproducer.protocol import ApiKey, decode_request_header, encode_response
+from aioproducer.protocol.messages import REQUESTS, ApiVersion, ApiVersionsRequest
 from aioproducer.testing.broker.apis import HANDLERS
 from aioproducer.testing.broker.apis.api_versions import refuse_version
 from aioproducer.testing.broker.cluster_state import ClusterState, Node

@@ -1,0 +1,120 @@
+"""Produce requests that carry one batch, and the answers that say only where it was written, without message objects.
+
+The messages in `messages.produce` define what is right: a `LoneBatch` writes the bytes that they write, and reads what they
+read, for the one shape that a lone ``send()`` has. Whatever looks otherwise is left to them. The native twin does the same.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from aioproducer.protocol.api_key import ApiKey
+from aioproducer.protocol.wire import write_uvarint
+
+__all__ = ["FIRST_VERSION", "LoneBatch", "Written"]
+
+#: The first version with compact lengths and tagged fields; those before are left to the messages.
+FIRST_VERSION: Final = 9
+#: The first version that names a topic by its id.
+_FIRST_VERSION_WITH_IDS: Final = 13
+
+_FRAME: Final = struct.Struct(">ihhi")  # size, api key, version, correlation id
+_RESPONSE_START: Final = struct.Struct(">iib")  # size, correlation id, no tags
+_ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
+_PARTITION: Final = struct.Struct(">i")
+_PARTITION_AND_CODE: Final = struct.Struct(">ih")
+_OFFSETS: Final = struct.Struct(">qqq")  # base offset, log append time, log start offset
+
+_NO_TAGS: Final = b"\0"
+_ONE: Final = b"\2"  # the length of an array of one
+_SIZE: Final = 4
+#: No record errors, no error message, no tags of the partition and of the topic, no throttle time, no tags of the response.
+_NOTHING_ELSE: Final = b"\1\0\0\0" + bytes(4) + _NO_TAGS
+_OFFSETS_END: Final = 2**63
+
+
+class Written(NamedTuple):
+    """Where a batch is; -1 where the broker does not say it."""
+
+    base_offset: int
+    log_append_time_ms: int
+
+
+class LoneBatch:
+    """Requests with one batch for one partition, in one version, and their answers.
+
+    ``topic`` and ``topic_id`` are the same topic; the version decides which of the two is said.
+    """
+
+    __slots__ = ("_after", "_behind_id", "_expected", "_length", "_whole", "topic_id", "version")
+
+    def __init__(
+        self,
+        version: int,
+        client_id: str,
+        transactional_id: str | None,
+        acks: int,
+        timeout_ms: int,
+        topic: str,
+        topic_id: UUID,
+        partition: int,
+    ) -> None:
+        self.version = version
+        self.topic_id = topic_id
+        client = client_id.encode()
+        name = topic_id.bytes if version >= _FIRST_VERSION_WITH_IDS else _compact(topic.encode())
+        #: What stands between the correlation id and the length of the batch.
+        self._behind_id = b"".join(
+            (
+                struct.pack(">h", len(client)),
+                client,
+                _NO_TAGS,
+                b"\0" if transactional_id is None else _compact(transactional_id.encode()),
+                _ACKS_AND_TIMEOUT.pack(acks, timeout_ms),
+                _ONE,
+                name,
+                _ONE,
+                _PARTITION.pack(partition),
+            )
+        )
+        self._after = _NO_TAGS * 3  # of the partition, the topic and the request
+        self._length = _FRAME.size - _SIZE + len(self._behind_id) + len(self._after)
+        self._expected = _ONE + name + _ONE + _PARTITION_AND_CODE.pack(partition, 0)
+        #: The size of a frame whose answer says only where the batch was written, its length included.
+        self._whole = _RESPONSE_START.size + len(self._expected) + _OFFSETS.size + len(_NOTHING_ELSE)
+
+    def encode(self, header: bytes, records: bytes, correlation_id: int) -> bytes:
+        """The frame of a request with the batch of which these are header and records."""
+        batch = len(header) + len(records)
+        length = bytearray()
+        write_uvarint(length, batch + 1)
+        size = self._length + len(length) + batch
+        start = _FRAME.pack(size, ApiKey.PRODUCE, self.version, correlation_id)
+        return b"".join((start, self._behind_id, length, header, records, self._after))
+
+    def read_frame(self, count: int, data: bytes, correlation_id: int) -> Written | None:
+        """What `read` returns, of all that came; None also where that is not one frame, or not of this answer."""
+        start = (self._whole - _SIZE, correlation_id, 0)
+        if len(data) != self._whole or _RESPONSE_START.unpack_from(data) != start:
+            return None
+        return self.read(data[_RESPONSE_START.size :], count)
+
+    def read(self, body: bytes, count: int) -> Written | None:
+        """Where the ``count`` records were written; None where the answer says anything else or more."""
+        at = len(self._expected)
+        if len(body) != at + _OFFSETS.size + len(_NOTHING_ELSE):
+            return None
+        if not body.startswith(self._expected) or not body.endswith(_NOTHING_ELSE):
+            return None
+        base_offset, log_append_time_ms, _ = _OFFSETS.unpack_from(body, at)
+        if not -1 <= base_offset <= _OFFSETS_END - count:
+            return None
+        return Written(base_offset, log_append_time_ms)
+
+
+def _compact(text: bytes) -> bytes:
+    out = bytearray()
+    write_uvarint(out, len(text) + 1)
+    return bytes(out + text)

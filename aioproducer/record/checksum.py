@@ -1,0 +1,42 @@
+"""CRC-32C (RFC 3720), which a record batch carries: the C function of the package crc32c.
+
+Importing the package takes 15 ms, a fifth of what a producer takes to be imported: for its own version it imports
+importlib.metadata, and for its command line argparse. So the extension module within it is loaded without the package
+around it. Where that module is not found under its name, the package is imported after all.
+"""
+
+from __future__ import annotations
+
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from aioproducer.types import BytesLike
+
+__all__ = ["crc32c"]
+
+
+class _Crc32c(Protocol):
+    def __call__(self, data: BytesLike, value: int = ..., /) -> int: ...
+
+
+def _without_package() -> _Crc32c | None:
+    package = PathFinder.find_spec("crc32c")
+    spec = None if package is None else PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
+    if spec is None or spec.loader is None:
+        return None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: _Crc32c | None = getattr(module, "crc32c", None)
+    return found
+
+
+def _of_package() -> _Crc32c:
+    import crc32c
+
+    return crc32c.crc32c
+
+
+#: The checksum of some bytes; with a second argument, the checksum of what stands in front of them, it goes on from there.
+crc32c: Final = _without_package() or _of_package()
