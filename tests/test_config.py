@@ -787,7 +787,7 @@ def test_replace_checks_again_and_derives_again() -> None:
 
 
 def test_repr_shows_what_differs_from_the_defaults() -> None:
-    shown = repr(config(linger_ms=20, batch_size=16384, value_serializer=double, acks="1", enable_idempotence=False))
+    shown = repr(config(linger_ms=20, batch_size=262_144, value_serializer=double, acks="1", enable_idempotence=False))
 
     assert shown == (
         "ProducerConfig('localhost:9092', value_serializer=double, acks=1, linger_ms=20, enable_idempotence=False)"

@@ -17,6 +17,8 @@ __all__ = ["ReadBackFailed", "read_back"]
 _POLL: Final = 0.2
 _CHUNK: Final = 5000
 _PATIENCE: Final = 30.0
+#: With acks=1 consumers see a record a moment after it was acknowledged. This long, in seconds, for all partitions together.
+_UNTIL_VISIBLE: Final = 10.0
 
 
 class ReadBackFailed(Exception):
@@ -50,7 +52,10 @@ def read_back(
         }
     )
     try:
-        ranges = {partition: _range(consumer, topic, partition, end, patience) for partition, end in ends.items()}
+        until = time.monotonic() + min(patience, _UNTIL_VISIBLE)
+        ranges = {
+            partition: _range(consumer, topic, partition, end, patience, until) for partition, end in ends.items()
+        }
         consumer.assign([TopicPartition(topic, partition, first) for partition, (first, _) in ranges.items()])
         return _read(
             consumer, {partition: end for partition, (_, end) in ranges.items()}, ranges, on_progress, patience
@@ -59,19 +64,17 @@ def read_back(
         consumer.close()
 
 
-def _range(consumer: Consumer, topic: str, partition: int, end: int, patience: float) -> tuple[int, int]:
-    """The first offset and the one behind the last, as the broker tells them."""
+def _range(consumer: Consumer, topic: str, partition: int, end: int, patience: float, until: float) -> tuple[int, int]:
+    """The first offset and the one behind the last, as the broker tells them; ``until`` then ``end`` is waited for."""
     from confluent_kafka import KafkaException, TopicPartition
 
-    deadline = time.monotonic() + patience
     while True:
         try:
             asked = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=patience)
             answer = cast("tuple[int, int] | None", asked)  # None after the timeout; the stub does not say so
         except KafkaException as error:
             raise ReadBackFailed(f"The consumer cannot ask for the offsets of {topic}-{partition}: {error}") from error
-        # With acks=1 a record may be acknowledged a moment before consumers may see it.
-        if answer is not None and (answer[1] >= end or time.monotonic() > deadline):
+        if answer is not None and (answer[1] >= end or time.monotonic() > until):
             return answer
         time.sleep(_POLL)
 
