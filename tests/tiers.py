@@ -38,6 +38,7 @@ SEAM = (
 #: What looks at the repository itself, or runs programs that it consists of.
 HOUSE = (
     "benchmarks/",
+    "docs/",
     "hot/test_python_twin.py",
     "security/test_snippets.py",
     "test_build.py",

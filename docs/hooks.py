@@ -1,0 +1,59 @@
+"""What mkdocs generates: the table of options, and the pages that are files of the package."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(Path(__file__).parent))
+
+from options import option_tables  # noqa: E402 - beside this file, which mkdocs loads by its path
+
+#: Pages of the site that are files of the package, which has them for readers without a network.
+FROM_THE_PACKAGE = {
+    "reference/security.md": "aioproducer/SECURITY.md",
+    "reference/spark.md": "aioproducer/spark/README.md",
+    "reference/architecture.md": "aioproducer/ARCHITECTURE.md",
+    "reference/decisions.md": "aioproducer/DECISIONS.md",
+    **{
+        f"reference/vendors/{path.name}": f"aioproducer/vendors/{path.name}"
+        for path in ROOT.glob("aioproducer/vendors/*.md")
+    },
+}
+_PAGE_OF = {path: page for page, path in FROM_THE_PACKAGE.items()}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are files of the package."""
+    for page, path in FROM_THE_PACKAGE.items():
+        text = _with_links_into_the_site((ROOT / path).read_text(encoding="utf-8"), page, path)
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in the options."""
+    return markdown.replace("<!-- options -->", option_tables()) if "<!-- options -->" in markdown else markdown
+
+
+def _with_links_into_the_site(text: str, page: str, path: str) -> str:
+    """Links to other files become links to their pages, or plain names where they have none."""
+
+    def moved(match: re.Match[str]) -> str:
+        label, target = match["label"], match["target"]
+        if "://" in target or target.startswith("#"):
+            return match[0]
+        name, hash_, anchor = target.partition("#")
+        file = ((ROOT / path).parent / name).resolve().relative_to(ROOT).as_posix()
+        if file not in _PAGE_OF:
+            return f"{label} (`{file}`)" if label.strip("`") != file else f"`{file}`"
+        up = "../" * page.count("/")
+        return f"[{label}]({up}{_PAGE_OF[file]}{hash_}{anchor})"
+
+    return re.sub(r"\[(?P<label>[^\]]+)\]\((?P<target>[^)\s]+)\)", moved, text)
