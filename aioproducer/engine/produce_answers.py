@@ -13,8 +13,8 @@ from aioproducer.accumulator.outcomes import Outcomes
 from aioproducer.config import ProducerConfig
 from aioproducer.core.answers import ProduceAnswer
 from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.produce_error_codes import ProduceVerdict, may_be_written, produce_verdict
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.verdicts import ProduceVerdict, may_be_written, produce_verdict
 from aioproducer.errors import BrokerError, KafkaError, ProtocolError, RecordTooLarge
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient

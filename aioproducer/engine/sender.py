@@ -6,7 +6,8 @@ became ready, news of the cluster, or the next deadline. What takes time - a pro
 batch - runs beside it in its task group and wakes it when done; while that runs, everything else goes on.
 
 The rule for answers: an answer that cannot be read, or does not come, leaves the batch *possibly written*. It is sent
-again, byte for byte, until an answer tells its fate or its delivery timeout ends.
+again, byte for byte, until an answer tells its fate or its delivery timeout ends. Whether a batch is retried, split or
+failed is decided in `produce_answers`, and carried out in `accumulator.outcomes`.
 """
 
 from __future__ import annotations

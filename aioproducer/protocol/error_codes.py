@@ -2,7 +2,7 @@
 
 Names and numbers are those of ``Errors`` in Java; whether a code is retriable, or says that the metadata are out of date, is
 whether its exception there is a RetriableException or an InvalidMetadataException. What it means for a *particular*
-request is in the tables of ``core``.
+request is in the tables of `core.produce_error_codes` and `core.transactions.error_codes`.
 """
 
 from __future__ import annotations

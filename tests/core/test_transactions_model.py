@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aioproducer.core.transactions.errors import Action, action_for
+from aioproducer.core.transactions.error_codes import Action, action_for
 from aioproducer.core.transactions.identities import ProducerIdAndEpoch
 from aioproducer.core.transactions.manager import TransactionManager
 from aioproducer.core.transactions.operation import Operation

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from aioproducer.core.transactions.errors import Action, action_for, action_for_batch, decisive_code, may_be_done
+from aioproducer.core.transactions.error_codes import Action, action_for, action_for_batch, decisive_code, may_be_done
 from aioproducer.core.transactions.failures import commit_unknown, transaction_error
 from aioproducer.core.transactions.manager import TransactionManager
 from aioproducer.core.transactions.pauses import RequestPause

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aioproducer.core.transactions.errors import Action
+from aioproducer.core.transactions.error_codes import Action
 from aioproducer.core.transactions.requests import Rpc
 from aioproducer.protocol.error_codes import ErrorCode
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from aioproducer import Producer
-from aioproducer.core.transactions.errors import Action
+from aioproducer.core.transactions.error_codes import Action
 from aioproducer.core.transactions.requests import Rpc
 from aioproducer.errors import (
     CommitFailed,

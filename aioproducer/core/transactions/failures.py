@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from aioproducer.core.transactions.errors import Action
+from aioproducer.core.transactions.error_codes import Action
 from aioproducer.errors import (
     CommitFailed,
     CommitUnknown,

@@ -18,7 +18,7 @@ The rules, of which everything else follows (KIP-98, KIP-360, KIP-447, KIP-588, 
 6. An error that leaves something to abort leaves it to the user. It is told by whatever it ended, and by every call that
    it forbids.
 
-Rule 1 is kept by `dialogue`, which decides what is asked and what an answer changes; rules 2, 3 and 6 by `outcomes`, which
+Rule 1 is kept by `next_request`, which decides what is asked and what an answer changes; rules 2, 3 and 6 by `outcomes`, which
 decides what an end or an error changes, and by `state_machine`, which knows what may be called; rules 4 and 5 by `epochs`.
 `contents` is what they are about.
 """
@@ -29,13 +29,13 @@ from collections.abc import Callable, Mapping
 
 from aioproducer.core.transactions.answers import CoordinatorAnswer
 from aioproducer.core.transactions.contents import OffsetCommit, TransactionContents
-from aioproducer.core.transactions.dialogue import CoordinatorDialogue
 from aioproducer.core.transactions.epochs import Epochs
-from aioproducer.core.transactions.errors import Action, action_for_batch
+from aioproducer.core.transactions.error_codes import Action, action_for_batch
 from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.identities import CoordinatorKey, ProducerIdAndEpoch
 from aioproducer.core.transactions.in_flight import RequestInFlight
 from aioproducer.core.transactions.listener import TransactionListener
+from aioproducer.core.transactions.next_request import CoordinatorDialogue
 from aioproducer.core.transactions.operation import Operation
 from aioproducer.core.transactions.outcomes import TransactionOutcomes
 from aioproducer.core.transactions.pauses import RequestPause

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aioproducer.core.transactions.contents import TransactionContents
 from aioproducer.core.transactions.epochs import Epochs
-from aioproducer.core.transactions.errors import Action
+from aioproducer.core.transactions.error_codes import Action
 from aioproducer.core.transactions.failures import commit_unknown, transaction_error
 from aioproducer.core.transactions.identities import ProducerIdAndEpoch
 from aioproducer.core.transactions.in_flight import RequestInFlight

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.core.compression_ratio import CompressionRatios
-from aioproducer.core.verdicts import ProduceVerdict, may_be_written, produce_verdict
+from aioproducer.core.produce_error_codes import ProduceVerdict, may_be_written, produce_verdict
 from aioproducer.protocol.error_codes import ErrorCode
 
 

@@ -15,7 +15,7 @@ from aioproducer.core.transactions.answers import (
 )
 from aioproducer.core.transactions.contents import TransactionContents
 from aioproducer.core.transactions.epochs import Epochs
-from aioproducer.core.transactions.errors import Action, action_for, decisive_code, may_be_done
+from aioproducer.core.transactions.error_codes import Action, action_for, decisive_code, may_be_done
 from aioproducer.core.transactions.failures import two_phase_needs
 from aioproducer.core.transactions.identities import CoordinatorKey, CoordinatorType
 from aioproducer.core.transactions.in_flight import RequestInFlight
