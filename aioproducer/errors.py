@@ -30,7 +30,7 @@
     │   │   ├── BufferFull              enqueue_nowait: no room in buffer_memory
     │   │   └── MetadataNotReady        enqueue_nowait: the topic's partitions are not known yet
     │   └── Unknown                     it may be in the log: it left, and no answer told what became of it
-    │       └── UnknownTimeout (TimeoutError)      time ran out while it was on its way
+    │       └── UnknownTimeout (TimeoutError)      time ran out while it was in flight
     ├── SendManyError                   a record of send_many failed; .result .error
     ├── KafkaTimeoutError (TimeoutError)    flush(), ready() or partitions_for() ran out of time
     ├── BrokerConnectionError           a connection could not be made, or broke
@@ -230,7 +230,7 @@ class Unknown(DeliveryError):
 
 
 class UnknownTimeout(Unknown, TimeoutError):
-    """Time ran out while the record was on its way; it may be in the log or not."""
+    """Time ran out while the record was in flight; it may or may not be in the log."""
 
 
 class SendManyError(KafkaError):
@@ -265,7 +265,7 @@ class AuthenticationError(BrokerConnectionError):
 
 
 class ProtocolError(KafkaError):
-    """The peer sent bytes that are not what Kafka's protocol says; the connection is of no use any more."""
+    """The peer sent bytes that are not what Kafka's protocol says; the connection cannot be used again."""
 
 
 class CorruptRecord(ProtocolError):

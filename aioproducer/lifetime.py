@@ -35,6 +35,7 @@ class Refusals(NamedTuple):
     """The sentences that say why it cannot be used."""
 
     dead: str  # {what} is put in: what happened to its task
+    cancelled: str
     forked: str  # {here} and {there} are put in: the ids of the fork and of the process that started it
     closed: str
     elsewhere: str
@@ -68,8 +69,8 @@ class Lifetime:
         if self._stopping or self.died is not None:
             return
         is_cancelled = cause is None or isinstance(cause, asyncio.CancelledError)
-        what = "was cancelled from outside" if is_cancelled else f"raised {cause!r}"
-        self.died = ProducerDied(self.refusals.dead.format(what=what))
+        refusals = self.refusals
+        self.died = ProducerDied(refusals.cancelled if is_cancelled else refusals.dead.format(what=f"raised {cause!r}"))
         self.died.__cause__ = cause
         logger.error("%s", self.died, exc_info=cause)
         try:

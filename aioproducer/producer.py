@@ -700,7 +700,7 @@ class Producer(FastPath):
         metadata, with which a member that has lost its partitions is fenced. ``timeout`` is in seconds; None means
         ``max_block_ms``. Raises `CommitFailed` where the group refuses them, `TransactionAbortable`, `TransactionFatal`,
         `KafkaTimeoutError`, `TransactionStateError`, and `AuthenticationError` at once where brokers refuse the credentials.
-        Cancellation: they are part of the transaction all the same, as where time runs out or credentials are refused.
+        Cancellation: they are still part of the transaction, as they are after a timeout or refused credentials.
         """
         engine, transactions = self._transactional()
         operation = transactions.manager.send_offsets(checked_offsets(offsets), checked_group(group))
@@ -751,7 +751,7 @@ class Producer(FastPath):
         await self._outcome(engine, transactions, transactions.prepare(), timeout)
         prepared = transactions.manager.prepared
         if prepared is None:
-            raise TransactionStateError("The transaction was prepared, and somebody else has ended it meanwhile.")
+            raise TransactionStateError("The transaction was prepared, but somebody else has ended it since.")
         return prepared
 
     async def complete_transaction(
@@ -773,7 +773,7 @@ class Producer(FastPath):
         """What another process needs to write into the open transaction; frozen, can be pickled.
 
         From then on this producer, too, is told of another writer in a partition, as `attach` says; but not for topics with
-        LogAppendTime, for which it needs the right to DESCRIBE_CONFIGS meanwhile.
+        LogAppendTime, and it needs the right to DESCRIBE_CONFIGS for that.
 
         Raises `TransactionStateError` where none is open; and, with a cluster before ``transaction.version=2``, in the first
         one that is to be shared after others were not: end it, and share the next.

@@ -96,7 +96,7 @@ class CloseReport:
     ``delivered`` (acknowledged, whatever became of the transaction), ``failed`` (certainly not written) and ``unknown``
     (perhaps written) count records over the producer's whole life. The records that were still waiting when the close
     timeout ended are handed back, keys and values as serialized, in order per partition, so that an application can spool
-    them: ``not_written`` never left this process or were refused, ``maybe_written`` were on their way.
+    them: ``not_written`` never left this process or were refused, ``maybe_written`` were in flight.
     """
 
     delivered: int = 0
@@ -125,7 +125,7 @@ class HealthStatus(StrEnum):
     DEGRADED = "degraded"  # records wait, and no broker is connected
     CLOSING = "closing"
     CLOSED = "closed"
-    FAILED = "failed"  # an internal task died, or the transactions ended for good (fenced, say); see `error`
+    FAILED = "failed"  # an internal task died, or the transactions failed fatally (fenced, for example); see `error`
 
 
 @dataclass(frozen=True, slots=True)

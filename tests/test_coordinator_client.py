@@ -781,7 +781,7 @@ async def test_the_end_of_its_task_is_told_to_everybody(broker: FakeBroker, capl
             for task in asyncio.all_tasks():
                 if task.get_name() == "aioproducer coordinator client":
                     task.cancel()
-            with pytest.raises(ProducerDied, match="cancelled from outside"):
+            with pytest.raises(ProducerDied, match="cancelled before it was closed"):
                 await waiting
         with pytest.raises(ProducerDied):
             await coordinator.init("load")
@@ -790,7 +790,7 @@ async def test_the_end_of_its_task_is_told_to_everybody(broker: FakeBroker, capl
         await coordinator.close()
         await coordinator.start()
         await coordinator.init("load")
-    assert any("cancelled from outside" in each.message for each in caplog.records)
+    assert any("cancelled before it was closed" in each.message for each in caplog.records)
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ async def test_a_topic_that_stays_unknown_is_told_with_the_reason() -> None:
                 await producer.partitions_for("nope", timeout=0.1)
     async with opened("127.0.0.1:1") as producer:
         with pytest.raises(
-            KafkaTimeoutError, match=r"no broker of 127\.0\.0\.1:1 is connected: .* could not be connected"
+            KafkaTimeoutError, match=r"no broker of 127\.0\.0\.1:1 is connected: .*Could not connect to"
         ):
             await producer.partitions_for("orders", timeout=0.2)
 
@@ -808,3 +808,20 @@ async def test_who_never_waits_goes_the_fast_path_for_ever(broker: FakeBroker) -
             await producer.flush()
 
     assert longest < 600_000
+
+
+def test_a_producer_that_is_left_open_at_the_end_of_asyncio_run_says_so(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        producer = Producer(broker.bootstrap_servers)
+        await producer.start()
+        await producer.send("orders", b"value")
+
+    asyncio.run(main())
+
+    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert message == (
+        "The producer's tasks were cancelled before it was closed; asyncio.run() does this when main() returns. "
+        "Use `async with Producer(...)`, or await close() at the end."
+    )

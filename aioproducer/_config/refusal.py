@@ -26,4 +26,4 @@ def refusal(name: str, value: object, allowed: str, nearest: Sequence[str] = ())
     is_plain = value is None or isinstance(value, str | int | float)
     given = f"{name}={shown(value)}" if is_plain else f"{name} of type {type(value).__name__}"
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return ConfigError(f"{given} is not possible: it must be {allowed}.{hint}")
+    return ConfigError(f"Invalid {given}: must be {allowed}.{hint}")

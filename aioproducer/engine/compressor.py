@@ -60,7 +60,7 @@ class Compressor:
             )
         except RuntimeError:
             # The system gives no thread (ulimit -u, or the limit of a container), which must not end the producer: it was
-            # asked to send, and can. The event loop is held up meanwhile. An error of the encoding itself comes again.
+            # asked to send, and can. The event loop waits for it. An error of the encoding itself comes again.
             return encode_batch(builder, self._codec, self._level)
 
     def close(self) -> None:

@@ -73,8 +73,9 @@ class Engine(Lifetime):
     """
 
     refusals = Refusals(
-        dead="An internal task of the producer {what}; nothing more will be sent. Close this producer and start another "
-        "one.",
+        dead="An internal task of the producer {what}; nothing more will be sent. Close this producer and create a new one.",
+        cancelled="The producer's tasks were cancelled before it was closed; asyncio.run() does this when main() returns. "
+        "Use `async with Producer(...)`, or await close() at the end.",
         forked="The producer was started in process {there}, and this is its fork {here}: connections and sequences cannot "
         "be shared. Create a producer in each process, or start it after the fork.",
         closed="The producer is closed or closing; it takes no more records.",
@@ -372,7 +373,7 @@ def _only_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
 async def _endless(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run what never ends by itself: where it does - a task in it was cancelled from outside - that is an error, too."""
     await run()
-    raise RuntimeError(f"{run!r} ended, although nobody asked it to")
+    raise RuntimeError(f"{run!r} ended unexpectedly")
 
 
 def _settings(config: ProducerConfig, codec: Codec) -> AccumulatorSettings:

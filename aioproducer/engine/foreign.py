@@ -1,7 +1,7 @@
 """Runs the user's coroutines - of interceptors and callbacks - in tasks of their own, which nothing of ours depends on.
 
 A foreign task may take as long as it likes, raise what it likes and swallow its cancellation: its exception is logged,
-and at the end it is waited for until the deadline, cancelled, and, if it goes on all the same, left behind.
+and at the end it is waited for until the deadline, then cancelled, and left behind if it goes on.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class ProduceAnswers:
         if isinstance(answer, KafkaError):
             for batch in batches:
                 self._unanswered(batch, answer, now)
-        elif answer is WRITTEN:  # acks=0: the bytes are on their way, and more will never be known
+        elif answer is WRITTEN:  # acks=0: the bytes have left, and more is never known
             for batch in batches:
                 self._outcomes.complete(batch, -1, -1, now)
         else:

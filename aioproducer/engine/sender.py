@@ -66,8 +66,8 @@ _FIRST_VERSION_WITH_ZSTD = 7
 _INT_MAX = 2**31 - 1
 #: A round that has taken so long leaves the rest to the next one, so that the event loop is not held up.
 _LONG_ROUND_S = 0.005
-#: After so many turns of the event loop without a record nobody has any: bytes come in the first one, whoever waits for
-#: them runs in the second, and what that one puts in shows in the third.
+#: After this many turns of the event loop without a record, no task has one: bytes arrive in the first turn, the task that
+#: waits for them runs in the second, and its next record shows in the third.
 _QUIET_TURNS = 3
 
 
@@ -142,7 +142,7 @@ class Sender:
     async def run(self) -> None:
         """Send until cancelled.
 
-        Cancellation: ends at once; batches on their way stay with the client until it is closed.
+        Cancellation: ends at once; batches in flight stay with the client until it is closed.
         """
         try:
             async with anyio.create_task_group() as helpers:

@@ -129,7 +129,7 @@ class UnobservedFailures:
 
 def _fate(failure: BatchFailure) -> _Fate:
     fate = "may or may not be in the log" if failure.possibly_written else "are not in the log"
-    # That it was aborted is no news to whoever aborted it.
+    # The caller who aborted the transaction knows that already.
     level = logging.DEBUG if isinstance(failure.cause, TransactionAborted) else logging.ERROR
     return _Fate(failure.partition.topic, f"that nobody waited for {fate}", level)
 

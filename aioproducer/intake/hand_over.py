@@ -60,7 +60,7 @@ OWN_THREAD: Final = (
 
 #: So many records may wait for the event loop, which puts them into batches in a few milliseconds.
 _CAPACITY: Final = 10_000
-#: Every record counts for so many bytes of ``buffer_memory`` until it is in a batch; the bytes of larger ones are counted.
+#: What a record counts for in ``buffer_memory`` until it is in a batch, in bytes; larger ones count for their size.
 _SMALL: Final = 1024
 
 #: Threads see each other's changes in their order. Where a Python does not say so, it may be one that is free-threaded.
@@ -311,7 +311,7 @@ class HandOver:
         append = appender.append
         appender.burst = 0
         left = len(records)
-        while left and records:  # a finalizer may have done the same meanwhile
+        while left and records:  # a finalizer may have done the same
             left -= 1
             handle = records.popleft()
             record: Any = handle._record  # never None here

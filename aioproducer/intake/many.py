@@ -67,7 +67,7 @@ class Run:
 
 
 class SendMany:
-    """One bulk of records on its way: `add` as long as there are some and it answers True, then `finish`.
+    """One bulk of records: call `add` as long as there are records and it returns True, then `finish`.
 
     Of what waits in line about half at least has no outcome yet, and
     that is bounded by ``buffer_memory``; the rest is counted and let go, also behind a partition that is stalled. An
@@ -127,7 +127,7 @@ class SendMany:
     async def add(self, values: Iterable[object]) -> bool:
         """Accept some more; returns whether even more may come, which ends with the first record that failed.
 
-        Raises what ``values`` or the key function raise. Cancellation: what was accepted is delivered all the same.
+        Raises what ``values`` or the key function raise. Cancellation: what was accepted is still delivered.
         """
         if isinstance(values, (list, tuple)) and self._key is None:
             return await self._add_list(values)
@@ -182,7 +182,7 @@ class SendMany:
     async def wait(self) -> None:
         """Wait for the outcome of everything that was accepted.
 
-        Cancellation: what was accepted is delivered all the same.
+        Cancellation: what was accepted is still delivered.
         """
         while self._waiting:
             first = self._waiting[0]

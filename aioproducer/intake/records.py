@@ -42,7 +42,7 @@ __all__ = ["Intake", "SerializedRecord", "not_acknowledged", "run_now", "whole_r
 
 _T = TypeVar("_T")
 
-#: Of so many topics it is remembered what was found out, so that it need not be done for each record.
+#: How many topics to remember decisions for, so that they are not repeated for each record.
 _MAX_KEPT = 10_000
 
 
@@ -385,7 +385,7 @@ def whole_record(
 
 
 def not_acknowledged(delivery: Delivery, seconds: float) -> UnknownTimeout:
-    """What `send` raises where its time is over, and the record is on its way."""
+    """What `send` raises when its time runs out while the record is in flight."""
     error = UnknownTimeout(
         f"The record for {delivery.topic_partition} was not acknowledged within {seconds:g} s. It is still being sent; "
         "a failure will go to on_delivery_error."

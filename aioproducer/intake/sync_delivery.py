@@ -85,7 +85,7 @@ class ThreadWaiter:
             self._lock.release()
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait at most so many seconds, None: as long as it takes; returns whether it was woken.
+        """Wait at most ``seconds`` (None: as long as it takes); returns whether it was woken.
 
         The end of the event loop ends the wait, too, and so does Ctrl-C.
         """

@@ -183,7 +183,7 @@ def _open_json(table: object, names: ColumnNames, value: Any) -> _Opened:
 
 
 def _slice_for(send_buffer: int) -> int:
-    """How many bytes to encode at a time: what a socket takes at a time, as nobody fills it again meanwhile.
+    """How many bytes to encode at a time: what a socket takes at once, as nobody refills it during the encoding.
 
     Linux takes twice what it was asked for, and some MiB where it decides itself.
     """
@@ -191,7 +191,7 @@ def _slice_for(send_buffer: int) -> int:
 
 
 class SendTable:
-    """One table on its way."""
+    """One table that is being sent."""
 
     def __init__(
         self, engine: Engine, topic: str, opened: _Opened, *, on_progress: SendTableProgress | None, timeout: float
@@ -333,14 +333,14 @@ class SendTable:
     # -- memory -------------------------------------------------------------------------------------------------------
 
     def _has_room(self, size: int) -> bool:
-        """Whether there are at least so many bytes to encode into, now that those that are free were taken."""
+        """Whether there are at least ``size`` bytes to encode into, after the free ones were taken."""
         missing = size - self._spare
         if missing > 0 and self._engine.pool.try_acquire(missing):
             self._spare = size
         return self._spare >= size
 
     async def _wait_room(self, size: int) -> None:
-        """Wait for so many bytes to encode into.
+        """Wait for ``size`` bytes to encode into.
 
         Nobody may wait for memory who holds memory that nobody else can set free: before waiting, open batches go out. So
         that they are not the smaller for it, more is asked for then.
@@ -608,12 +608,12 @@ class _Pace:
         self._size = 0
 
     def expect(self, batch: SentBatch, size: int) -> None:
-        """Take a batch of so many bytes into account."""
+        """Count a batch of ``size`` bytes."""
         self._sent.append((batch, size))
         self._size += size
 
     async def wait(self, window: int) -> None:
-        """Let the event loop run, and wait while more than so many bytes are on their way.
+        """Let the event loop run, and wait while more than ``window`` bytes are in flight.
 
         A broker that is slow, or a partition without a leader, is waited for a little only: the others have no part in it.
         """
@@ -650,7 +650,7 @@ class _Outcomes:
         self._waiting.append(batch)
 
     def never_sent(self, count: int) -> None:
-        """Take into account so many records that were accepted and not handed over."""
+        """Count ``count`` records that were accepted and not handed over."""
         self._failed += count
 
     def collect(self) -> None:

@@ -313,9 +313,9 @@ class Connection(asyncio.Protocol):
             if not self._waiting:
                 self._tell_if_idle()
             if not self._waiting and frames.pending:
-                raise ProtocolError(f"{frames.pending} byte(s) came, and nothing was asked.")
+                raise ProtocolError(f"{frames.pending} unsolicited byte(s) arrived.")
         except ProtocolError as error:
-            broken = ProtocolError(f"Broker {self.name} sent something that is of no use: {error}")
+            broken = ProtocolError(f"Broker {self.name} sent something that cannot be used: {error}")
             broken.__cause__ = error.with_traceback(None)  # whose frames would keep all that came as long as the error
             self.abort(broken)
 
@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
 
     def _read(self, frame: bytes) -> tuple[_Waiting[Any], Any]:
         if not self._waiting:
-            raise ProtocolError(f"{len(frame)} byte(s) came, and nothing was asked.")
+            raise ProtocolError(f"{len(frame)} unsolicited byte(s) arrived.")
         waiting = self._waiting[0]
         correlation_id, body = decode_response_header(frame, waiting.request, waiting.version)
         if correlation_id != waiting.correlation_id:

@@ -96,7 +96,7 @@ class Connector:
         except BaseException as error:
             late = isinstance(error, TimeoutError)
             end = "" if progress.stage.endswith("?") else "."
-            why = f"Broker {node} could not be connected within {limit_s:.3g} s: {progress.stage}{end}"
+            why = f"Could not connect to broker {node} within {limit_s:.3g} s: {progress.stage}{end}"
             gone = BrokerConnectionError(why if late else f"The connection to broker {node} was given up.")
             progress.abort(gone)
             if late:
@@ -345,7 +345,7 @@ def _unreached(node: Node, addresses: Sequence[Address], failures: Sequence[OSEr
     else:
         where = ", ".join(map(str, addresses))
         why = reasons[0] if where == f"{node.host}:{node.port}" else f"{reasons[0]} ({where})"
-    error = BrokerConnectionError(f"Broker {node} could not be connected: {why}.")
+    error = BrokerConnectionError(f"Could not connect to broker {node}: {why}.")
     error.__cause__ = failures[-1]
     return error
 

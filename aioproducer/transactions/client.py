@@ -133,7 +133,7 @@ class TransactionCoordinatorClient:
         """End every waiting call and all connections. Open transactions stay open.
 
         A commit that is waited for elsewhere raises `CommitUnknown` if it may have been sent, else `ProducerClosed`. Later
-        calls do nothing; the client may be started again. Cancellation: everything is ended all the same.
+        calls do nothing; the client may be started again. Cancellation: everything still ends.
         """
         running = self._coordination
         if running is None:

@@ -50,7 +50,7 @@ class Transaction:
 
     Leaving it normally commits: when that has returned, everything in it is visible to readers with
     ``isolation_level=read_committed``. Where it raises `TransactionAbortable`, the transaction was aborted, and nothing is
-    visible; `CommitUnknown` says that nobody can tell. Leaving it by an exception aborts, and the exception goes on its way.
+    visible; `CommitUnknown` says that the outcome is not known. Leaving it by an exception aborts and re-raises.
 
     ``send``, ``enqueue``, ``enqueue_nowait``, ``send_many``, ``send_table`` and ``flush`` are those of the producer. Before
     it was entered and once it is over they raise `TransactionStateError`, but for ``flush``: what comes too late does not

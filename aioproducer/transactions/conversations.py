@@ -42,7 +42,7 @@ logger = logging.getLogger("aioproducer")
 
 _T = TypeVar("_T")
 
-#: Of so many groups and transactional ids it is remembered who coordinates them.
+#: For how many groups and transactional ids to remember the coordinator.
 _REMEMBERED = 1000
 
 _TRANSACTION_VERSION_2 = 2
@@ -59,11 +59,12 @@ class Coordination(Lifetime):
     """One pool of connections, and all calls that wait on it. To be created in a running event loop."""
 
     refusals = Refusals(
-        dead="An internal task of the coordinator client {what}; nothing more will be asked. Close it and start another "
-        "one.",
+        dead="An internal task of the coordinator client {what}; nothing more will be asked. Close it and create a new one.",
+        cancelled="The coordinator client's tasks were cancelled before it was closed; asyncio.run() does this when main() "
+        "returns. Use `async with`, or await close() at the end.",
         forked="The coordinator client was started in process {there}, and this is its fork {here}: connections cannot be "
         "shared. Create one in each process, or start it after the fork.",
-        closed="The coordinator client was closed meanwhile.",
+        closed="The coordinator client was closed during this call.",
         elsewhere="The coordinator client was started in another event loop. Use it in that loop, or make one for each "
         "loop.",
     )
@@ -96,7 +97,7 @@ class Coordination(Lifetime):
             await self._client.close()
 
     async def stop(self) -> None:
-        """End every waiting call and all connections. Cancellation: they are ended all the same."""
+        """End every waiting call and all connections. Cancellation: they still end."""
         self.closing = self._stopping = True
         self._interrupt()
         await self._client.close()

@@ -116,7 +116,7 @@ class TransactionLink:
         self._on_open()
 
     def commit(self) -> Operation:
-        """Commit when everything has arrived; nothing lingers meanwhile. Raises where the state does not allow it."""
+        """Commit when everything has arrived; nothing lingers until then. Raises where the state does not allow it."""
         operation = self.manager.commit()
         self._on_shut()
         self._flush_while(operation)
@@ -273,7 +273,7 @@ class TransactionLink:
         self.manager.batch_failed(cause)
 
     def batch_settled(self) -> None:
-        """Nothing of a batch is on its way any more, which the end of the transaction may wait for."""
+        """A batch is no longer in flight; the end of the transaction may wait for that."""
         if self.manager.awaits_batches:
             self.wake()
 

@@ -146,7 +146,7 @@ async def test_what_nobody_asked_for_ends_the_connection(data: bytes) -> None:
         await wire.hears(data)
         await until(lambda: wire.connection.closed)
 
-        assert "nothing was asked" in str(wire.lost[0])
+        assert "unsolicited" in str(wire.lost[0])
 
 
 async def test_an_answer_that_comes_twice_ends_the_connection() -> None:

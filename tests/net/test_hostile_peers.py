@@ -542,7 +542,7 @@ async def test_each_canonical_name_becomes_a_bootstrap_server(monkeypatch: pytes
         while unreached:
             error = str(client.last_error)
             assert "alias.test" not in error
-            unreached -= {name for name in unreached if f"Broker {name} could not be connected" in error}
+            unreached -= {name for name in unreached if f"Could not connect to broker {name}" in error}
             await asyncio.sleep(0.001)
         waiting.cancel()
 

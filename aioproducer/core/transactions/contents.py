@@ -45,7 +45,7 @@ class TransactionContents:
         self.reset()
 
     def reset(self) -> None:
-        """Begin with an empty transaction that nobody knows of."""
+        """Begin with an empty transaction, which the coordinator does not know yet."""
         self._waiting: set[TopicPartition] = set()  # to be added; nothing may be drained for them
         self._added: set[TopicPartition] = set()
         self._offsets: deque[OffsetCommit] = deque()
@@ -73,7 +73,7 @@ class TransactionContents:
 
     @property
     def has_waiting_partitions(self) -> bool:
-        """Whether AddPartitionsToTxn is to be asked."""
+        """Whether AddPartitionsToTxn must be sent."""
         return bool(self._waiting)
 
     def knows(self, partition: TopicPartition) -> bool:
@@ -93,7 +93,7 @@ class TransactionContents:
         self._waiting.add(partition)
 
     def ask_for_partitions(self) -> frozenset[TopicPartition]:
-        """Those that AddPartitionsToTxn is to be about."""
+        """The partitions to name in AddPartitionsToTxn."""
         self._asked = frozenset(self._waiting)
         return self._asked
 

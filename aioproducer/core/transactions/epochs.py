@@ -109,7 +109,7 @@ class Epochs:
             self.require_bump_of_v1()
 
     def next_needs_bump(self) -> bool:
-        """Between two transactions: whether a new epoch is to be asked for now, as one is due or the version has changed."""
+        """Between two transactions: whether to ask for a new epoch now: one is due, or the version has changed."""
         was_v2 = self.is_v2
         self._read_version()
         if self.is_v2 and not was_v2:

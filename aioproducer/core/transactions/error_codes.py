@@ -21,7 +21,7 @@ class Action(IntEnum):
     DONE = auto()
     RETRY = auto()
     RETRY_SOON = auto()  # the first partitions of a transaction, while the markers of the one before are being written
-    FIND_COORDINATOR = auto()  # and then the same again
+    FIND_COORDINATOR = auto()  # and then repeat the request
     ABORTABLE = auto()
     COMMIT_FAILED = auto()  # abortable; the consumer group has moved on
     BUMP_EPOCH = auto()  # abortable where the epoch can be bumped afterwards, else fatal
@@ -101,7 +101,7 @@ _AMBIGUOUS = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVA
 #: Those of one that has not begun.
 _NOT_TRIED = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
-#: A batch of a transaction that failed for good (TransactionManager.maybeTransitionToErrorState): any other is abortable.
+#: A batch of a transaction that failed fatally (TransactionManager.maybeTransitionToErrorState): any other is abortable.
 _BATCH: Mapping[int, Action] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Action.FATAL,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.FATAL,

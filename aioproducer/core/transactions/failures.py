@@ -36,11 +36,11 @@ _WAYS_OUT: Mapping[type[TransactionError], str] = {
     TransactionAbortable: "Abort the transaction; the same work may succeed in a new one.",
     CommitFailed: "Abort the transaction, let the consumer rejoin its group, and begin from its committed offsets.",
     ProducerFenced: (
-        "This producer id is of no use any more: open another producer (or initialize a TransactionCoordinatorClient "
+        "This producer id cannot be used again: open another producer (or initialize a TransactionCoordinatorClient "
         "again), if no other process is meant to use this transactional_id."
     ),
     ProducerIdExpired: (
-        "This producer id is of no use any more: open another producer (or initialize a TransactionCoordinatorClient again)."
+        "This producer id cannot be used again: open another producer (or initialize a TransactionCoordinatorClient again)."
     ),
     TransactionFatal: "Doing it again changes nothing.",
     CommitUnknown: "Read with isolation_level=read_committed before the work is done again.",
@@ -57,13 +57,13 @@ def transaction_error(action: Action, what: str, cause: KafkaError) -> Transacti
 
 
 def commit_unknown(transactional_id: str, cause: KafkaError) -> TransactionError:
-    """The error where nobody can say whether the commit succeeded."""
+    """The error for a commit whose outcome is not known."""
     what = f"The transaction of transactional_id {transactional_id!r} may be committed or not: {cause}"
     return _with_cause(CommitUnknown, what, cause, _WAYS_OUT[CommitUnknown])
 
 
 def two_phase_needs(*, keep_prepared: bool) -> str:
-    """What a cluster needs for two-phase commits, for whoever was refused."""
+    """What a cluster needs for two-phase commits: the way out when they are refused."""
     needs = (
         "Two-phase commits (KIP-939) need brokers with InitProducerId 6 (Kafka 4.1 and later, with "
         "unstable.api.versions.enable=true) and transaction.two.phase.commit.enable=true"

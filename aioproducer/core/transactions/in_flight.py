@@ -31,7 +31,7 @@ class RequestInFlight:
         self._request = request
 
     def take(self, request: CoordinatorRequest) -> bool:
-        """Whether it was under way; it is not any more. False for one that was given up in the meantime."""
+        """Take the request out of flight; returns False if it was given up already."""
         if request is not self._request:
             return False
         self._request = None
@@ -42,11 +42,11 @@ class RequestInFlight:
         self._request = None
 
     def failed(self, refusal: KafkaError | None = None) -> None:
-        """The same is to be asked again; with the reason where a coordinator gave one."""
+        """Send the same request again; ``refusal`` is the coordinator's reason, if it gave one."""
         self.attempts += 1
         if refusal is not None:
             self.refusal = refusal
 
     def succeeded(self) -> None:
-        """Something else is to be asked next, if anything."""
+        """Go on with another request, if there is one."""
         self.attempts = 0

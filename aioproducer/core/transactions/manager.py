@@ -1,4 +1,4 @@
-"""Runs the transactions of one transactional id: what may be done now, what is to be asked next, what an answer changes.
+"""Runs the transactions of one transactional id: which calls are allowed, what to ask next, what an answer changes.
 
 The rules, of which everything else follows (KIP-98, KIP-360, KIP-447, KIP-588, KIP-890, KIP-939):
 
@@ -6,8 +6,8 @@ The rules, of which everything else follows (KIP-98, KIP-360, KIP-447, KIP-588, 
    then offsets, then the end of the transaction, then its next epoch; and before each of them, who coordinates it.
 2. A commit that may have been sent goes on until the coordinator has said what became of it, whether its caller waits or
    not. One that was not sent can be taken back: the transaction is open again. An abort can follow only where the commit
-   was never sent, or the coordinator refused it and no earlier attempt can have succeeded. Where nobody can say, it is
-   `CommitUnknown`, for good.
+   was never sent, or the coordinator refused it and no earlier attempt can have succeeded. If that is not known, it is
+   `CommitUnknown`, and stays so.
 3. A transaction ends when all its batches have an outcome, and is committed when all its partitions and offsets were taken.
    One to which nothing was added ends without a request. One to which something *may* have been added is aborted by one,
    which may be refused: then there was nothing.
@@ -18,9 +18,9 @@ The rules, of which everything else follows (KIP-98, KIP-360, KIP-447, KIP-588, 
 6. An error that leaves something to abort leaves it to the user. It is told by whatever it ended, and by every call that
    it forbids.
 
-Rule 1 is kept by `next_request`, which decides what is asked and what an answer changes; rules 2, 3 and 6 by `outcomes`, which
-decides what an end or an error changes, and by `state_machine`, which knows what may be called; rules 4 and 5 by `epochs`.
-`contents` is what they are about.
+`next_request` keeps rule 1: it decides what to ask, and what an answer changes. `outcomes` and `state_machine` keep rules
+2, 3 and 6: what an end or an error changes, and which calls are allowed. `epochs` keeps rules 4 and 5. `contents` is what
+is in a transaction.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class TransactionManager:
 
     @property
     def pending(self) -> Operation | None:
-        """The call whose outcome nobody has seen yet, if there is one."""
+        """The call whose outcome no caller has seen yet, if there is one."""
         return self._machine.pending
 
     @property
@@ -317,7 +317,7 @@ class TransactionManager:
         self._listener.wake()
         return operation
 
-    # -- for the Sender: nobody is asked -------------------------------------------------------------------------------
+    # -- for the Sender: no request needed -------------------------------------------------------------------------------
 
     def may_drain(self, partition: TopicPartition) -> bool:
         """Whether batches for this partition may leave."""
@@ -381,7 +381,7 @@ class TransactionManager:
         return self._in_flight.is_asking
 
     def next_request(self, *, has_incomplete_batches: bool) -> CoordinatorRequest | None:
-        """What is to be asked now; None while a request is under way, and where there is nothing to ask.
+        """The request to send now; None while one is in flight, or if there is nothing to ask.
 
         Ask again after `TransactionListener.wake`, after an answer, and when the last batch has its outcome.
         """

@@ -1,4 +1,4 @@
-"""What is to be asked of the coordinators next, and what their answers change (rule 1 of `manager`)."""
+"""Which request goes to a coordinator next, and what its answer changes (rule 1 of `manager`)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class CoordinatorDialogue:
         self._enable_2pc = enable_2pc
 
     def next_request(self, *, has_incomplete_batches: bool) -> CoordinatorRequest | None:
-        """What is to be asked now; None while a request is under way, and where there is nothing to ask."""
+        """The request to send now; None while one is in flight, or if there is nothing to ask."""
         if self._in_flight.is_asking:
             return None
         request = self._next(has_incomplete_batches)
@@ -329,7 +329,7 @@ class CoordinatorDialogue:
         return action is Action.INVALID_STATE and (self._contents.is_shared or not self._contents.is_started)
 
     def _note_doubt(self, request: CoordinatorRequest) -> None:
-        """The coordinator may have done it; nobody knows."""
+        """The coordinator may have done it; that is not known."""
         if request.rpc in (Rpc.ADD_PARTITIONS_TO_TXN, Rpc.ADD_OFFSETS_TO_TXN):
             self._contents.is_maybe_started = True
         elif request.rpc is Rpc.COMMIT:

@@ -29,7 +29,7 @@ Committed: TypeAlias = dict[TopicPartition, "OffsetAndMetadata | None"]
 STABLE_SINCE = 7
 
 _LOWEST = 1
-_HIGHEST = 9  # from 10 on topics go by their ids, which nobody here knows
+_HIGHEST = 9  # from 10 on topics are named by ids, which are not known here
 
 
 def committed_offsets(
@@ -83,7 +83,7 @@ def _read(group_id: str, asked: frozenset[TopicPartition], response: OffsetFetch
     if code != ErrorCode.NONE:
         return query_error(code, group_id)
     told = _flat(topics)
-    # What waiting does not change comes first: of a group that may not be read nobody waits for the transactions.
+    # What waiting cannot change comes first: there is no point in waiting for a group that may not be read.
     refused = [query_error(each.error_code, _about(each.error_code, group_id, where)) for where, each in _failed(told)]
     if refused:
         return min(refused, key=lambda each: each.retriable)
@@ -91,7 +91,7 @@ def _read(group_id: str, asked: frozenset[TopicPartition], response: OffsetFetch
 
 
 def _only_group(response: OffsetFetchResponse) -> tuple[int, list[OffsetFetchResponseTopic]]:
-    """What is said of the group as a whole, and of its partitions; up to version 7 nobody else is in the answer."""
+    """The error of the group, and its partitions. Up to version 7 an answer has one group only."""
     for group in response.groups:
         return group.error_code, group.topics
     return response.error_code, response.topics

@@ -127,7 +127,7 @@ class TransactionOutcomes:
         return self._listener.drop_undrained(error)
 
     def fatal(self, error: KafkaError) -> None:
-        """There are no more transactions. Where nobody can say what became of a commit, that is the error (rule 2)."""
+        """End all transactions. If the outcome of a commit is not known, that is the error (rule 2)."""
         if self._machine.state is State.FATAL_ERROR:
             return
         if self._commit_may_succeed:

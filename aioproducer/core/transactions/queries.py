@@ -103,7 +103,7 @@ def _read_described(
     return tell(found)
 
 
-#: States in which nothing is open: nobody has written, or it is decided and done.
+#: States in which nothing is open: nothing was written, or the transaction has ended.
 _NOT_OPEN = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 

@@ -9,7 +9,7 @@ such an acknowledgement betrays itself: it has a time, the latest timestamp of t
 
 With LogAppendTime every acknowledgement has a time, so which kind a topic is of must be known: from an acknowledgement
 without a time, or from its configuration. What is left for such topics is the shape of the first batches
-(`writer_shape`), and the comparison of what all writers report (`Written`) by whoever commits.
+(`writer_shape`), and the caller of commit, who compares what all writers report (`Written`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SharedWrites:
     def judge(self, batch: Acknowledged, base_offset: int, log_append_time_ms: int) -> Ownership:
         """Whose batch it is that the broker acknowledges with this offset and time, -1 where it tells none."""
         topic = batch.partition.topic
-        if base_offset < 0:  # it does not remember the batch, only that its sequence is over: so it is not one of ours
+        if base_offset < 0:  # it remembers only a later sequence, not the batch: so the batch is not ours
             return Ownership.FOREIGN
         if log_append_time_ms < 0:
             self._stamps.setdefault(topic, TimestampType.CREATE_TIME)

@@ -51,7 +51,7 @@ class StateMachine:
 
     @property
     def pending(self) -> Operation | None:
-        """The call whose outcome nobody has seen yet, if there is one."""
+        """The call whose outcome no caller has seen yet, if there is one."""
         operation = self._operation
         return None if operation is None or operation.is_acknowledged else operation
 

@@ -12,7 +12,7 @@ class State(Enum):
     """Where a transactional producer stands (TransactionManager.State)."""
 
     UNINITIALIZED = auto()
-    INITIALIZING = auto()  # InitProducerId is to be answered, for the first time or for the next epoch
+    INITIALIZING = auto()  # InitProducerId is in flight, for the first time or for the next epoch
     READY = auto()
     IN_TRANSACTION = auto()
     PREPARED_TRANSACTION = auto()  # only committing or aborting is left, and somebody else decides which (KIP-939)
