@@ -352,6 +352,14 @@ def test_idempotence_is_never_switched_off_silently(undone: Options, asked: Opti
             "partitioner_adaptive_partitioning_enable, partitioner_availability_timeout_ms would not be used with",
         ),
         (
+            {"partitioner": "consistent", "partitioner_rack_aware": True, "client_rack": "a"},
+            "partitioner_rack_aware would not be used with partitioner='consistent'",
+        ),
+        (
+            {"partitioner": "consistent_random", "partitioner_ignore_keys": True},
+            "partitioner_ignore_keys contradicts partitioner='consistent_random'",
+        ),
+        (
             {"partitioner": max, "partitioner_ignore_keys": True},
             "partitioner_ignore_keys would not be used with a partitioner",
         ),

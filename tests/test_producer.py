@@ -10,6 +10,7 @@ from functools import partial
 from itertools import pairwise
 from math import inf
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -36,6 +37,8 @@ from aioproducer import (
     UnknownTimeout,
     WrongEventLoop,
 )
+from aioproducer.config import PartitionerName
+from aioproducer.core.partitioner import fnv1a
 from aioproducer.errors import DeliveryError
 from aioproducer.record import partition_for_key
 from aioproducer.testing import FakeBroker
@@ -596,6 +599,29 @@ async def test_round_robin_takes_each_partition_in_turn(broker: FakeBroker) -> N
         partitions = [(await producer.send("orders", b"", key=b"same")).partition for _ in range(6)]
 
     assert partitions == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "alice", "empty"),
+    [
+        ("consistent", crc32(b"alice") % 3, 0),
+        ("consistent_random", crc32(b"alice") % 3, None),
+        ("murmur2", partition_for_key(b"alice", 3), partition_for_key(b"", 3)),
+        ("murmur2_random", partition_for_key(b"alice", 3), partition_for_key(b"", 3)),
+        ("fnv1a", fnv1a(b"alice") % 3, fnv1a(b"") % 3),
+        ("fnv1a_random", fnv1a(b"alice") % 3, fnv1a(b"") % 3),
+    ],
+)
+async def test_a_partitioner_of_librdkafka_is_chosen_by_its_name(
+    broker: FakeBroker, name: PartitionerName, alice: int, empty: int | None
+) -> None:
+    async with opened(broker, partitioner=name, batch_size=100) as producer:
+        assert (await producer.send("orders", b"", key=b"alice")).partition == alice
+        with_empty = {(await producer.send("orders", b"x" * 90, key=b"")).partition for _ in range(60)}
+        without = {(await producer.send("orders", b"x" * 90)).partition for _ in range(60)}
+
+    assert with_empty == ({0, 1, 2} if empty is None else {empty})
+    assert without == ({0, 1, 2} if name.endswith("_random") else {empty})
 
 
 async def test_records_without_a_key_stick_to_a_partition_and_spread_over_all(broker: FakeBroker) -> None:

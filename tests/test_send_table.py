@@ -666,6 +666,11 @@ async def test_with_a_partitioner_all_rows_may_still_go_to_one_partition(broker:
         assert (await send(producer, "orders", numbers(10), value="value", partition=2)).count == 10
 
 
+async def test_a_table_takes_the_default_partitioner_by_its_other_name(broker: FakeBroker) -> None:
+    async with opened(broker, partitioner="murmur2_random") as producer:
+        assert (await send(producer, "orders", numbers(10), value="value")).count == 10
+
+
 async def test_json_without_its_libraries_says_what_to_install(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

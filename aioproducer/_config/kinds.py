@@ -324,11 +324,20 @@ class SerializerHook(Kind):
 
 
 class PartitionerHook(Hook):
-    _names: Final = MappingProxyType({"round_robin": "round_robin", "RoundRobinPartitioner": "round_robin"})
+    _own_names: Final = (
+        "round_robin",
+        "consistent",
+        "consistent_random",
+        "murmur2",
+        "murmur2_random",
+        "fnv1a",
+        "fnv1a_random",
+    )
+    _names: Final = MappingProxyType({name: name for name in _own_names} | {"RoundRobinPartitioner": "round_robin"})
 
     def fits(self, value: object) -> bool:
         if isinstance(value, str | bytes | bytearray):  # which have a method partition(), too
-            return value == "round_robin"
+            return value in self._own_names
         return super().fits(value)
 
     def convert(self, name: str, value: object) -> object:
@@ -342,7 +351,7 @@ class PartitionerHook(Hook):
     def parse(self, name: str, text: str) -> object:
         known = self._names.get(text.strip().rsplit(".", 1)[-1])
         if known is None:
-            raise refusal(name, text, f"{self.allowed()}; only 'round_robin' can be spelled as text")
+            raise refusal(name, text, f"{self.allowed()}; only the names can be spelled as text")
         return known
 
 

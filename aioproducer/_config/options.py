@@ -42,6 +42,7 @@ __all__ = [
     "CompressionType",
     "MetricReporter",
     "OptionValues",
+    "PartitionerName",
     "PartitionerOption",
     "ProducerOptions",
     "TokenProvider",
@@ -84,7 +85,10 @@ class MetricReporter(Protocol):
         ...
 
 
-PartitionerOption: TypeAlias = Literal["round_robin"] | Callable[..., int | None] | PartitionerObject
+PartitionerName: TypeAlias = Literal[
+    "round_robin", "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"
+]
+PartitionerOption: TypeAlias = PartitionerName | Callable[..., int | None] | PartitionerObject
 
 
 INT_MAX: Final = 2**31 - 1
@@ -277,7 +281,11 @@ class OptionValues:
     )
     partitioner: PartitionerOption | None = _option(
         None,
-        PartitionerHook("a callable, an object with a method partition(), or 'round_robin'", ("partition",)),
+        PartitionerHook(
+            "a callable, an object with a method partition(), 'round_robin', or one of librdkafka's 'consistent', "
+            "'consistent_random', 'murmur2', 'murmur2_random', 'fnv1a', 'fnv1a_random'",
+            ("partition",),
+        ),
         "Who chooses partitions; None: by murmur2 of the key, without a key sticky and uniform (KIP-794)",
         java="partitioner.class",
     )

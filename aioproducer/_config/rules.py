@@ -126,13 +126,17 @@ def _no_rack(c: OptionValues) -> str | None:
 
 
 def _unused_by_partitioner(c: OptionValues) -> str | None:
-    if c.partitioner == "round_robin":
+    if c.partitioner in ("round_robin", "consistent", "murmur2", "fnv1a"):  # which leave no record to the default
         unused = _changed(c, "partitioner_")
         if unused:
             return (
-                f"{', '.join(unused)} would not be used with partitioner='round_robin'; leave "
+                f"{', '.join(unused)} would not be used with partitioner={c.partitioner!r}; leave "
                 f"{'it' if len(unused) == 1 else 'them'} out."
             )
+    elif isinstance(c.partitioner, str) and c.partitioner_ignore_keys:
+        return (
+            f"partitioner_ignore_keys contradicts partitioner={c.partitioner!r}, which goes by the key; leave one out."
+        )
     elif c.partitioner is not None and c.partitioner_ignore_keys:
         # The other options hold for the records whose partition it leaves to the default by answering None.
         return (

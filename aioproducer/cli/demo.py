@@ -227,7 +227,7 @@ def _config(bootstrap_servers: str, options: argparse.Namespace) -> ProducerConf
     config = ProducerConfig.from_properties(properties, bootstrap_servers=bootstrap_servers)
     if config.acks == 0:
         raise ConfigError("acks=0: the demo compares what was acknowledged, and with acks=0 nothing is. Use 1 or all.")
-    if config.partitioner is not None or config.partitioner_ignore_keys:
+    if config.partitioner not in (None, "murmur2_random") or config.partitioner_ignore_keys:
         raise ConfigError(
             "The demo compares where keys went with murmur2's choice; leave the partitioner's options out."
         )

@@ -8,19 +8,23 @@ the queues differ: a partition whose batches pile up gets fewer. Partitions with
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+from zlib import crc32
 
 from aioproducer.core.cluster import TopicMetadata
 from aioproducer.hot import StickyPartition
 from aioproducer.record import partition_for_key
 
 __all__ = [
+    "LIBRDKAFKA_PARTITIONERS",
     "PartitionIds",
     "PartitionLoad",
     "Partitioner",
     "RoundRobinPartitioner",
     "StickyPartitions",
+    "fnv1a",
     "murmur2_partitioner",
 ]
 
@@ -52,6 +56,48 @@ class Partitioner(Protocol):
 def murmur2_partitioner(topic: str, key: bytes | None, value: bytes | None, partitions: PartitionIds, /) -> int | None:
     """Java's default: a key decides, by murmur2; without one the built-in sticky choice does."""
     return None if key is None else partition_for_key(key, len(partitions))
+
+
+def fnv1a(data: bytes) -> int:
+    """FNV-1a of 32 bits as librdkafka and Sarama have it: the absolute value of the signed hash, 0 to 2**31."""
+    h = 0x811C9DC5
+    for byte in data:
+        h = (h ^ byte) * 0x01000193 & 0xFFFF_FFFF
+    return abs(h - (h >> 31 << 32))
+
+
+def _consistent(topic: str, key: bytes | None, value: bytes | None, partitions: PartitionIds, /) -> int | None:
+    return crc32(key or b"") % len(partitions)
+
+
+def _consistent_random(topic: str, key: bytes | None, value: bytes | None, partitions: PartitionIds, /) -> int | None:
+    return crc32(key) % len(partitions) if key else None
+
+
+def _murmur2(topic: str, key: bytes | None, value: bytes | None, partitions: PartitionIds, /) -> int | None:
+    return partition_for_key(key or b"", len(partitions))
+
+
+def _fnv1a(topic: str, key: bytes | None, value: bytes | None, partitions: PartitionIds, /) -> int | None:
+    return fnv1a(key or b"") % len(partitions)
+
+
+def _fnv1a_random(topic: str, key: bytes | None, value: bytes | None, partitions: PartitionIds, /) -> int | None:
+    return None if key is None else fnv1a(key) % len(partitions)
+
+
+#: librdkafka's partitioners by its names, equal to them for each key. An empty key counts as none for
+#: ``consistent_random`` alone. Where librdkafka draws a partition at random for each record, ours stick to one for a turn.
+LIBRDKAFKA_PARTITIONERS: Final[Mapping[str, Partitioner]] = MappingProxyType(
+    {
+        "consistent": _consistent,
+        "consistent_random": _consistent_random,
+        "murmur2": _murmur2,
+        "murmur2_random": murmur2_partitioner,
+        "fnv1a": _fnv1a,
+        "fnv1a_random": _fnv1a_random,
+    }
+)
 
 
 class RoundRobinPartitioner:

@@ -18,7 +18,7 @@ from aioproducer.accumulator.buffer_pool import PoolClosed
 from aioproducer.arguments import checked_topic
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import TopicMetadata
-from aioproducer.core.partitioner import PartitionIds, RoundRobinPartitioner
+from aioproducer.core.partitioner import LIBRDKAFKA_PARTITIONERS, PartitionIds, RoundRobinPartitioner
 from aioproducer.delivery import Delivery
 from aioproducer.engine.engine import Engine
 from aioproducer.errors import (
@@ -354,10 +354,12 @@ class Intake:
 
 def _partitioner(config: ProducerConfig) -> Callable[..., int | None] | None:
     chosen = config.partitioner
-    if chosen is None:
+    if chosen is None or chosen == "murmur2_random":  # the default by its other name: the hot path has it built in
         return None
     if chosen == "round_robin":
         return RoundRobinPartitioner()
+    if isinstance(chosen, str):
+        return LIBRDKAFKA_PARTITIONERS[chosen]
     by_method: Callable[..., int | None] | None = getattr(chosen, "partition", None)
     return by_method or cast("Callable[..., int | None]", chosen)
 

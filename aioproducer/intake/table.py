@@ -111,7 +111,7 @@ def _refuse_what_sees_records(config: ProducerConfig, partition: str | int | Non
                 f"send_table() takes keys and values as they stand in the table, and this producer has {option}=: use "
                 "send_many() with it, or a producer without."
             )
-    if config.partitioner is not None and not isinstance(partition, int):
+    if config.partitioner not in (None, "murmur2_random") and not isinstance(partition, int):
         raise ConfigError(
             f"send_table() cannot ask partitioner={config.partitioner!r} for every row: use send_many(), or a producer "
             "without it, and name a column with partition= to choose yourself."

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import random
 import uuid
+from typing import Any
+
+import pytest
 
 from aioproducer.core.cluster import PartitionMetadata, TopicMetadata
 from aioproducer.core.partitioner import (
+    LIBRDKAFKA_PARTITIONERS,
     PartitionIds,
     PartitionLoad,
     RoundRobinPartitioner,
     StickyPartitions,
+    fnv1a,
     murmur2_partitioner,
 )
 from aioproducer.record import partition_for_key
@@ -103,3 +108,42 @@ def test_the_default_takes_a_key_by_murmur2_and_leaves_the_rest_open() -> None:
 
     assert murmur2_partitioner("t", b"key", None, partitions) == partition_for_key(b"key", 3)
     assert murmur2_partitioner("t", None, b"value", partitions) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [(b"kafka", 0xD33C4E1), (b"giberish123456789", 0x77A58295), (b"1234", 0x23BDD03), (b"", 0x7EE3623B)],
+)
+def test_fnv1a_gives_what_sarama_and_librdkafka_give(key: bytes, expected: int) -> None:
+    assert fnv1a(key) == expected
+
+
+@pytest.mark.parametrize("name", sorted(LIBRDKAFKA_PARTITIONERS))
+def test_each_key_goes_where_librdkafka_puts_it(name: str) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    theirs = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": "none:1",
+            "log_level": 0,
+            "partitioner": name,
+            "sticky.partitioning.linger.ms": 0,
+            "test.mock.num.brokers": 1,
+        }
+    )
+    rng = random.Random(7)
+    keys = [b"", b"alice", *(rng.randbytes(rng.randrange(1, 40)) for _ in range(2000))]
+    arrived: dict[bytes | None, set[int]] = {}
+
+    def delivered(error: object, message: Any) -> None:
+        assert error is None
+        arrived.setdefault(message.key(), set()).add(message.partition())
+
+    for key in [*keys, *[None] * 200, *[b""] * 200]:
+        theirs.produce("orders", b"", key=key, on_delivery=delivered)
+    assert theirs.flush(30) == 0
+
+    partitions = PartitionIds.of(topic(0, 0, 0, 0))  # as many as its mock cluster makes
+    for key in [None, *keys]:
+        ours = LIBRDKAFKA_PARTITIONERS[name]("orders", key, b"", partitions)
+        # Where ours leave the choice to the default, theirs draw a partition for each record.
+        assert (arrived[key] == {ours}) if ours is not None else (len(arrived[key]) > 1), key
