@@ -10,7 +10,7 @@ from functools import partial
 from os import PathLike
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, cast
 
 import anyio
 
@@ -223,6 +223,11 @@ class Producer(FastPath):
         if self._intake.is_plain:
             self._engine.open_fast_path(self._intake.keys_choose)
         return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A producer holds connections and cannot be pickled. Pickle its config, and create a producer from that."
+        )
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -853,7 +858,7 @@ class Producer(FastPath):
         engine = self._engine
         if engine is not None:
             numbers["buffer-total-bytes"] = engine.pool.total
-            numbers["buffer-available-bytes"] = engine.pool.free
+            numbers["buffer-available-bytes"] = max(0, engine.pool.free)  # the headers of split batches are a debt
             numbers["waiting-threads"] = engine.pool.waiting
             numbers["records-pending"] = engine.accumulator.pending_records
             numbers["connection-count"] = len(engine.client.connected_nodes())

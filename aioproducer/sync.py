@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal
 
@@ -170,6 +170,11 @@ class SyncProducer:
         self._dropped.atexit = False  # `_close_all` is for that
         _started.add(self)
         return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A producer holds connections and cannot be pickled. Pickle its config, and create a producer from that."
+        )
 
     def __enter__(self) -> Self:
         return self.start()

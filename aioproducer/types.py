@@ -154,6 +154,20 @@ class Health:
         """For a readiness probe: whether sends are expected to succeed now."""
         return self.status is HealthStatus.READY
 
+    def as_dict(self) -> dict[str, object]:
+        """All of it as values that ``json.dumps`` takes; ``error`` is its message, or None."""
+        return {
+            "status": str(self.status),
+            "alive": self.alive,
+            "ready": self.ready,
+            "connected_brokers": list(self.connected_brokers),
+            "pending_records": self.pending_records,
+            "waiting_senders": self.waiting_senders,
+            "pressure": self.pressure,
+            "oldest_pending_s": self.oldest_pending_s,
+            "error": None if self.error is None else f"{type(self.error).__name__}: {self.error}",
+        }
+
 
 class PartitionInfo(NamedTuple):
     """A partition as the metadata show it; ``leader`` is the id of a broker, -1 where there is none now."""

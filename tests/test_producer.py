@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
+import pickle
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from fractions import Fraction
@@ -18,6 +21,7 @@ from aioproducer import (
     BufferFull,
     ConfigError,
     Delivery,
+    Health,
     HealthStatus,
     InvalidRecord,
     JsonSerializer,
@@ -32,6 +36,7 @@ from aioproducer import (
     SendManyError,
     SendManyResult,
     SerializationError,
+    SyncProducer,
     TopicPartition,
     Unknown,
     UnknownTimeout,
@@ -851,3 +856,23 @@ def test_a_producer_that_is_left_open_at_the_end_of_asyncio_run_says_so(
         "The producer's tasks were cancelled before it was closed; asyncio.run() does this when main() returns. "
         "Use `async with Producer(...)`, or await close() at the end."
     )
+
+
+@pytest.mark.parametrize("producer_class", [Producer, SyncProducer])
+def test_a_producer_that_is_pickled_says_what_can_be(producer_class: type[Producer] | type[SyncProducer]) -> None:
+    producer = producer_class("localhost:1")
+
+    with pytest.raises(TypeError, match="Pickle its config"):
+        pickle.dumps(producer)
+    assert pickle.loads(pickle.dumps(producer.config)) == producer.config
+
+
+async def test_health_turns_into_json(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value")
+        healthy = json.loads(json.dumps(producer.health().as_dict()))
+    failed = Health(HealthStatus.FAILED, error=KeyError("why"))
+
+    assert (healthy["status"], healthy["alive"], healthy["ready"], healthy["error"]) == ("ready", True, True, None)
+    assert json.loads(json.dumps(failed.as_dict()))["error"] == "KeyError: 'why'"
+    assert set(healthy) == {field.name for field in dataclasses.fields(Health)} | {"alive", "ready"}
