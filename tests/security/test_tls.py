@@ -327,4 +327,4 @@ async def test_a_silent_server_is_asked_about(authority: CertificateAuthority, p
 async def test_a_refused_connection_says_so_and_the_address_once() -> None:
     told = await late("127.0.0.1:1")
     assert told.count("Connection refused") == 1
-    assert told.count("127.0.0.1:1 could") == 1
+    assert told.count("127.0.0.1:1") == 1
