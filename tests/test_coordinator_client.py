@@ -759,6 +759,7 @@ def test_it_may_be_used_again_when_its_event_loop_is_gone(broker: FakeBroker) ->
     assert asyncio.run(begin()).producer_epoch < asyncio.run(begin()).producer_epoch
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 async def test_a_fork_is_told_to_make_its_own(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         handle = await coordinator.init("load")

@@ -13,6 +13,7 @@ new value is in place, for Cython drops it before.
 """
 
 import asyncio
+import inspect
 import time
 from asyncio import CancelledError, Future, InvalidStateError, _get_running_loop
 from contextvars import copy_context
@@ -1309,6 +1310,15 @@ cdef class Call:
     def cr_suspended(self):
         """As of a coroutine."""
         return self.waited_for() is not None if self.slow_path is None else self.slow_path.cr_suspended
+
+    @property
+    def cr_state(self):
+        """As of a coroutine, which `inspect.getcoroutinestate` asks from Python 3.15 on."""
+        if self.cr_running:
+            return inspect.CORO_RUNNING
+        if self.cr_suspended:
+            return inspect.CORO_SUSPENDED
+        return inspect.CORO_CLOSED if self.has_begun else inspect.CORO_CREATED
 
     @property
     def cr_origin(self):

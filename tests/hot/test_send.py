@@ -484,6 +484,21 @@ async def test_everybody_takes_it_for_a_coroutine(twin: Twin) -> None:
     assert inspect.getcoroutinestate(call) == inspect.CORO_CLOSED
 
 
+@needs_native
+async def test_the_state_that_python_3_15_asks_for_is_that_of_a_coroutine() -> None:
+    world = Waiting(TWINS["native"])
+    call = world.sent()
+    states = [call.cr_state]
+    task = asyncio.create_task(call)
+    await pause()
+    states.append(call.cr_state)
+    world.results[0].succeed(5)
+    await task
+    states.append(call.cr_state)
+
+    assert states == [inspect.CORO_CREATED, inspect.CORO_SUSPENDED, inspect.CORO_CLOSED]
+
+
 def test_the_method_is_known_to_answer_a_coroutine() -> None:
     parameters = inspect.signature(Producer.send).parameters
 
