@@ -5,7 +5,7 @@
     async with Producer("localhost:9092") as producer:
         await producer.send("orders", b"value", key=b"key")
 
-The names are imported when they are first used: the pytest plugin, which every pytest run of its users loads, needs none
+The names are imported when they are first used: every pytest run of its users loads the pytest plugin, which needs none
 of them.
 """
 

@@ -1,8 +1,8 @@
-"""Decides, for every native module, whether it or Python is used.
+"""Chooses, for every native module, between native code and Python.
 
-The native modules are optional when the package is built. Where one is missing, or the environment variable
-``AIOPRODUCER_PURE`` is 1, Python does the same, more slowly: a twin of the module, or, where threads are to compress,
-Python's threads. The choice between twins is made once, at import::
+The native modules are optional when the package is built. If one is missing, or the environment variable
+``AIOPRODUCER_PURE`` is 1, Python does the same, more slowly: a twin of the module or, for compression, Python's threads.
+The choice between twins is made once, at import::
 
     if TYPE_CHECKING or not use_native("aioproducer.record._native"):
         from ._pure import RecordBatchBuilder
@@ -18,7 +18,7 @@ from typing import Final
 
 __all__ = ["NATIVE_MODULES", "PURE", "implementation", "use_native"]
 
-#: The environment asked for Python.
+#: Whether the environment requests pure Python.
 PURE: Final = os.environ.get("AIOPRODUCER_PURE", "").strip().lower() in {"1", "true", "yes"}
 
 #: All native modules that a complete build has.
@@ -31,17 +31,17 @@ NATIVE_MODULES: Final = (
     "aioproducer.protocol._native",
     "aioproducer.protocol._lone_batch_native",
     "aioproducer.spark.exactly_once._row_hashes",
-    *(("aioproducer.record._compression_threads",) if os.name == "posix" else ()),  # made of POSIX threads
+    *(("aioproducer.record._compression_threads",) if os.name == "posix" else ()),  # uses POSIX threads
 )
 
 
 def use_native(module: str) -> bool:
-    """Whether this native module, by its full name, is there and wanted."""
+    """Whether to use this native module, given by its full name: it is built, and not disabled."""
     return not PURE and _why_missing(module) is None
 
 
 def implementation() -> str:
-    """What runs here, for people: ``native``, or ``pure Python`` and the reason."""
+    """Which code runs, for display: ``native``, or ``pure Python`` and the reason."""
     if PURE:
         return f"pure Python: AIOPRODUCER_PURE={os.environ['AIOPRODUCER_PURE']}"
     missing = {module: why for module in NATIVE_MODULES if (why := _why_missing(module)) is not None}

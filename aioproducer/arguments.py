@@ -1,4 +1,4 @@
-"""Checks what callers hand over, before anything is done with it."""
+"""Checks the arguments of calls, before anything is done with them."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _LEGAL_TOPIC: Final = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}\Z")
 
 
 def checked_topic(topic: object, refusal: Callable[[str], KafkaError]) -> str:
-    """The topic, whose name is possible; raises what ``refusal`` makes of the reason."""
+    """The topic, if its name is valid; otherwise raises ``refusal(reason)``."""
     if isinstance(topic, str) and _LEGAL_TOPIC.match(topic):
         return topic
     raise refusal(
-        f"topic={topic!r}: a topic's name is 1 to 249 of the characters a-z, A-Z, 0-9, '.', "
+        f"Invalid topic={topic!r}: must be 1 to 249 of the characters a-z, A-Z, 0-9, '.', "
         "'_' and '-', and neither '.' nor '..'."
     )
 
 
 def is_timeout(timeout: object) -> bool:
-    """Whether it is a number of seconds that can be waited for, infinity among them; True is no number here."""
+    """Whether it is a number of seconds that can be waited for, including infinity; True does not count as a number."""
     if isinstance(timeout, bool) or not isinstance(timeout, Real):
         return False
     seconds = cast("float", timeout)
@@ -57,28 +57,26 @@ def check_timeout(timeout: float | None, refusal: Callable[[str], KafkaError]) -
 
 
 def check_timeout(timeout: float | None, refusal: Callable[[str], KafkaError]) -> float | None:
-    """The timeout in seconds, None where none was given; raises what ``refusal`` makes of the reason."""
+    """The timeout in seconds, or None if none was given; raises ``refusal(reason)`` if it is invalid."""
     if timeout is None:
         return None
     if not is_timeout(timeout):
-        raise refusal(
-            f"timeout={timeout!r}: a timeout is a number of seconds from 0; None leaves it to the producer's options."
-        )
+        raise refusal(f"Invalid timeout={timeout!r}: must be a number of seconds >= 0, or None for the default.")
     return float(timeout)
 
 
 def check_hook(name: str, hook: object, call: str) -> None:
-    """Raise `InvalidRecord` where it is neither None nor a callable; ``call`` shows how it would be called."""
+    """Raise `InvalidRecord` if it is neither None nor a callable; ``call`` shows how it would be called."""
     if hook is not None and not callable(hook):
-        raise InvalidRecord(f"{name}={hook!r} cannot be called; give a function that takes {call}, or None.")
+        raise InvalidRecord(f"Invalid {name}={hook!r}: must be a function that takes {call}, or None.")
 
 
 def check_plain_hook(name: str, hook: object, call: str) -> None:
-    """The same, and raise for one that is async as well: what it returns is used at once, or not at all."""
+    """The same, and raise if it is async: what it returns is used at once, or not at all."""
     check_hook(name, hook, call)
     if is_async(hook):
         raise InvalidRecord(
-            f"{name}={hook!r} is async, and nothing would await it; give a plain function that takes {call}. It may start a "
+            f"{name}={hook!r} is async, but nothing would await it; pass a plain function that takes {call}. It may start a "
             "task."
         )
 
@@ -93,18 +91,18 @@ def is_async(function: object) -> bool:
 def checked_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The positions, each with everything that belongs to it. Raises `ConfigError` for what is none."""
+    """The positions, each with its metadata and epoch. Raises `ConfigError` for an invalid one."""
     _check_mapping(offsets)
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for partition, offset in offsets.items():
         whole = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
         where = checked_partition("offsets", partition)
         if not _is_whole(whole.offset, 0, _INT64_MAX):
-            raise ConfigError(f"offsets[{partition!r}]={offset!r}: a position is a whole number from 0.")
+            raise ConfigError(f"Invalid offsets[{partition!r}]={offset!r}: an offset must be an integer >= 0.")
         if not (_is_text(whole.metadata) and _is_whole(whole.leader_epoch, -1, _INT32_MAX)):
             raise ConfigError(
-                f"offsets[{partition!r}]={offset!r}: metadata is text of up to {_TEXT_MAX} bytes, and leader_epoch a whole "
-                "number; -1 where it is not known."
+                f"Invalid offsets[{partition!r}]={offset!r}: metadata must be text of at most {_TEXT_MAX} bytes, and "
+                "leader_epoch an integer, -1 if it is unknown."
             )
         checked[where] = whole
     return checked
@@ -118,37 +116,37 @@ def _check_mapping(offsets: object) -> None:
 
 
 def checked_partition(argument: str, partition: TopicPartition) -> TopicPartition:
-    """The partition, which is in this argument. Raises `ConfigError` for what is none."""
+    """The partition in this argument. Raises `ConfigError` if it is invalid."""
     if not _is_partition(partition):
-        raise ConfigError(f"{argument}[{partition!r}]: that is no partition, but (topic, number) is.")
+        raise ConfigError(f"Invalid {argument}[{partition!r}]: the partition must be (topic, number).")
     return TopicPartition(*partition)
 
 
 def checked_name(argument: str, name: str) -> str:
-    """The name that this argument is. Raises `ConfigError` for what can be none."""
+    """The name in this argument. Raises `ConfigError` if it is invalid."""
     if not (_is_text(name) and name):
-        raise ConfigError(f"{argument}={name!r}: that is text of 1 to {_TEXT_MAX} bytes.")
+        raise ConfigError(f"Invalid {argument}={name!r}: must be text of 1 to {_TEXT_MAX} bytes.")
     return name
 
 
 def checked_group(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
-    """The whole metadata of a group. Raises `ConfigError` where it has no name, or one of them cannot be sent."""
+    """The whole metadata of a group. Raises `ConfigError` if it has no name, or if a value cannot be sent."""
     whole = group if isinstance(group, ConsumerGroupMetadata) else ConsumerGroupMetadata(group)
     if not (_is_text(whole.group_id) and whole.group_id):
-        raise ConfigError(f"group={group!r}: a consumer's group has a name.")
+        raise ConfigError(f"Invalid group={group!r}: a consumer group must have a name.")
     if not (
         _is_whole(whole.generation_id, -1, _INT32_MAX)
         and _is_text(whole.member_id)
         and (whole.group_instance_id is None or _is_text(whole.group_instance_id))
     ):
         raise ConfigError(
-            f"group={group!r}: generation_id is a whole number, -1 where there is none, and member_id and "
-            "group_instance_id are text."
+            f"Invalid group={group!r}: generation_id must be an integer, -1 if there is none, and member_id and "
+            "group_instance_id must be text."
         )
     return whole
 
 
-# What cannot be encoded must be refused here: in the task that talks to the coordinator it would end the producer.
+# A value that cannot be encoded must be refused here: in the task that talks to the coordinator it would end the producer.
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _TEXT_MAX = 2**15 - 1

@@ -1,11 +1,11 @@
 """The configuration of a producer.
 
-What is promised: Kafka's names in snake_case with the defaults of Kafka 4.x's Java producer; an option that is unknown,
-malformed or contradicts another one raises `ConfigError` with the reason and the way out, and nothing that was asked
-for is switched off silently. No secret ever stands in a repr, in a log line or in the text of an error.
+The names are Kafka's in snake_case, the defaults those of Kafka 4.x's Java producer. An option that is unknown,
+malformed or contradicts another one raises `ConfigError` with the reason and what to do, and no requested option is
+turned off silently. No secret appears in a repr, a log line or the text of an error.
 
-The same options come from keywords, from Java's properties, from a URL and from the environment; all four ways end in
-the same checks. `aioproducer._config.options` declares the options, `aioproducer._config.rules` what holds between them.
+Options come from keywords, Java's properties, a URL or the environment; all four go through the same checks.
+`aioproducer._config.options` declares the options, `aioproducer._config.rules` the rules between them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from aioproducer._config.options import (
     TokenProvider,
     describe_options,
 )
+from aioproducer._config.problems import Problems
 from aioproducer._config.rules import CONTRADICTIONS, DERIVED
 from aioproducer._config.secret import Secret
 from aioproducer._config.servers import DEFAULT_PORT, Address, parse_bootstrap_servers
@@ -55,17 +56,17 @@ __all__ = [
 ]
 
 
-# Most programs use one of the ways to a configuration, and only wrong ones the search for the option that was meant: what
-# is for one way alone is imported when it is taken, and spares the others 10 ms.
+# Most programs configure in one way, and only a wrong option needs the search for the closest name: the modules for one way
+# are imported when it is used, which saves the others 10 ms.
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class ProducerConfig(OptionValues):
     """The options of a producer, checked and complete; immutable, comparable, and picklable with its secrets.
 
-    ``ProducerConfig("host:9092", linger_ms=20)`` raises `ConfigError` for anything that is wrong. Four values follow
-    from others where they were not given, as each of them says: `delivery_timeout_ms`, `close_timeout_ms`, the maximum
-    of each backoff, and `batch_size` and `max_request_size` in a small `buffer_memory`.
+    ``ProducerConfig("host:9092", linger_ms=20)`` raises `ConfigError` if any option is wrong. Four values are derived from
+    others if they are not given: `delivery_timeout_ms`, `close_timeout_ms`, the maximum of each backoff, and `batch_size`
+    and `max_request_size` in a small `buffer_memory`.
     """
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
@@ -84,36 +85,38 @@ class ProducerConfig(OptionValues):
         bootstrap_servers: str | Sequence[str] | None = None,
         **overrides: Unpack[ProducerOptions],
     ) -> ProducerConfig:
-        """The configuration that a Java producer's properties describe.
+        """The configuration in a Java producer's properties.
 
         ``properties`` is a mapping of Java's dotted keys, the path of a ``.properties`` file, or the text of one: a str
-        is text where it has a line break or an ``=`` in it, or begins with a key and ``:`` or a blank, and a path
-        otherwise. The format is that of ``java.util.Properties``; a file is read as UTF-8 and, where it is not that, as
-        Java reads it: ISO 8859-1.
-        Options of ours that Java does not have are spelled likewise (``close.timeout.ms``). Keywords win over the
-        properties, and what they replace is not looked at.
+        is text if it contains a line break or ``=``, or begins with a key and ``:`` or a blank, and a path otherwise. The
+        format is that of ``java.util.Properties``; a file is read as UTF-8 or, if it is not valid UTF-8, as ISO 8859-1,
+        like Java. Options that Java does not have are spelled in the same way (``close.timeout.ms``). Keywords override
+        the properties, and overridden properties are not checked.
 
-        Raises `ConfigError` for unknown keys, and for keys that make no sense outside a JVM with what to use instead.
+        Raises `ConfigError` for unknown keys, and for keys that make no sense outside a JVM, with what to use instead.
         """
         from aioproducer._config.properties import java_options
         from aioproducer._config.properties_file import read_properties
 
         given = _with_servers(bootstrap_servers, overrides)
-        return cls._from_mapping(java_options(read_properties(properties), given), given)
+        problems = Problems()
+        found = java_options(read_properties(properties), given, problems)
+        return cls._from_mapping(found, given, problems)
 
     @classmethod
     def from_url(cls, url: str, **overrides: Unpack[ProducerOptions]) -> ProducerConfig:
         """The configuration in ``kafka://host1:9092,host2/?compression_type=zstd&acks=all``.
 
-        The scheme says the security protocol: ``kafka`` (PLAINTEXT), ``kafka+ssl``, ``kafka+sasl-plaintext``,
+        The scheme selects the security protocol: ``kafka`` (PLAINTEXT), ``kafka+ssl``, ``kafka+sasl-plaintext``,
         ``kafka+sasl-ssl``; ``user:password@`` before the servers are `sasl_username` and `sasl_password`. Options are
         spelled as here or as in Java. Everything is percent-decoded, and ``+`` stays ``+``. A path is refused: topics
-        belong to ``send()``. Keywords win over the URL, and options that they replace are
-        not looked at. No error shows the URL.
+        belong to ``send()``. Keywords override the URL, and overridden options are not checked. No error shows the URL.
         """
         from aioproducer._config.url import url_options
 
-        return cls._from_mapping(url_options(url, {**overrides}), {**overrides})
+        problems = Problems()
+        found = url_options(url, {**overrides}, problems)
+        return cls._from_mapping(found, {**overrides}, problems)
 
     @classmethod
     def from_env(
@@ -126,27 +129,31 @@ class ProducerConfig(OptionValues):
     ) -> ProducerConfig:
         """The configuration in environment variables: ``KAFKA_BOOTSTRAP_SERVERS``, ``KAFKA_LINGER_MS``, ...
 
-        Empty variables count as not set. Others use the same prefix (``KAFKA_HOME``, ``KAFKA_HEAP_OPTS``, a broker's
-        own settings), so an unknown variable is ignored - unless it is nearly the name of an option, or another
-        client's name for one: then it raises, for it was surely meant. Keywords win over variables.
+        Empty variables count as not set. Other programs use the same prefix (``KAFKA_HOME``, ``KAFKA_HEAP_OPTS``, a
+        broker's settings), so an unknown variable is ignored, unless it is close to the name of an option or is another
+        client's name for one: then it raises. Keywords override variables.
         """
         from aioproducer._config.environment import env_options
 
         given = _with_servers(bootstrap_servers, overrides)
-        found = env_options(prefix, os.environ if environ is None else environ, given)
-        if "bootstrap_servers" not in {**found, **given}:
-            raise ConfigError(
-                f"The environment variable {prefix}BOOTSTRAP_SERVERS is not set; set it to 'host:port,host:port', or "
-                f"pass bootstrap_servers=..."
+        problems = Problems()
+        found = env_options(prefix, os.environ if environ is None else environ, given, problems)
+        if "bootstrap_servers" not in {*found, *given, *problems.options}:
+            problems.add(
+                ConfigError(
+                    f"The environment variable {prefix}BOOTSTRAP_SERVERS is not set; set it to 'host:port,host:port', or "
+                    f"pass bootstrap_servers=..."
+                ),
+                "bootstrap_servers",
             )
-        return cls._from_mapping(found, given)
+        return cls._from_mapping(found, given, problems)
 
     def replace(
         self, bootstrap_servers: str | Sequence[str] | None = None, **changes: Unpack[ProducerOptions]
     ) -> ProducerConfig:
         """This configuration with some options changed, checked again as a whole.
 
-        Values that follow from others follow anew.
+        Values that are derived from others are derived again.
         """
         return self._from_mapping(self._given(), _with_servers(bootstrap_servers, changes))
 
@@ -158,7 +165,7 @@ class ProducerConfig(OptionValues):
         return parse_bootstrap_servers(self.bootstrap_servers)
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_explicit"):  # a traceback shows the locals of the check that refused something
+        if not hasattr(self, "_explicit"):  # a traceback shows the locals of the check that failed
             return "<ProducerConfig, not complete>"
         shown = ["'" + ",".join(self.bootstrap_servers) + "'"]
         for option in OPTIONS.values():
@@ -183,35 +190,41 @@ class ProducerConfig(OptionValues):
 
     @classmethod
     def _from_mapping(
-        cls, found: Mapping[str, object], overrides: Mapping[str, object] = MappingProxyType({})
+        cls,
+        found: Mapping[str, object],
+        overrides: Mapping[str, object] = MappingProxyType({}),
+        problems: Problems | None = None,
     ) -> ProducerConfig:
-        """The configuration of ``found``, with ``overrides`` in place of what is there."""
+        """The configuration of ``found``, replaced by ``overrides`` where both have an option."""
         config = cls.__new__(cls)
-        config._fill({"bootstrap_servers": "", **found, **overrides})
+        config._fill({"bootstrap_servers": "", **found, **overrides}, problems)
         return config
 
-    def _fill(self, options: Mapping[str, object]) -> None:
+    def _fill(self, options: Mapping[str, object], problems: Problems | None = None) -> None:
+        problems = Problems() if problems is None else problems
         for name in options:
             if name not in OPTIONS:
                 from aioproducer._config.names import unknown_option
 
-                raise unknown_option(name)
+                problems.add(unknown_option(name))
         explicit: set[str] = set()
         for option in OPTIONS.values():
             value = option.default
-            if option.name in options:
-                value = option.kind.check(option.name, options[option.name])
-                if value is not None:
-                    explicit.add(option.name)
+            if option.name in options and option.name not in problems.options:
+                with problems.collecting(option.name):
+                    value = option.kind.check(option.name, options[option.name])
+                    if value is not None:
+                        explicit.add(option.name)
             object.__setattr__(self, option.name, value)
+        problems.raise_if_any()  # otherwise later errors would name values that were not given
         object.__setattr__(self, "_explicit", frozenset(explicit))
         for name, derive in DERIVED.items():
             if name not in explicit:
                 object.__setattr__(self, name, derive(self))
-        for problem in CONTRADICTIONS:
-            sentence = problem(self)
-            if sentence:
-                raise ConfigError(sentence)
+        for contradictions in CONTRADICTIONS:
+            for sentence in contradictions(self):
+                problems.add(ConfigError(sentence))
+        problems.raise_if_any()
 
     def _given(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in OPTIONS if name in self._explicit}
@@ -222,5 +235,5 @@ def _with_servers(servers: str | Sequence[str] | None, options: ProducerOptions)
 
 
 def _restore(given: dict[str, object]) -> ProducerConfig:
-    """Makes an unpickled configuration, checked by the version of aioproducer that unpickles it."""
+    """Creates an unpickled configuration, checked by the version of aioproducer that unpickles it."""
     return ProducerConfig._from_mapping(given)  # pyright: ignore[reportPrivateUsage] - pickle needs a function

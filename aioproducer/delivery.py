@@ -1,34 +1,107 @@
-"""Tells the outcome of a batch to everybody who waits for one of its records, and to nobody twice.
+"""Reports the outcome of a batch to every waiter of one of its records, once.
 
-Nobody's failure is lost. A `Delivery` that is thrown away before anybody looked at it leaves its index with the result;
-if the batch then fails, these records go to the producer's error sink. A `Delivery` that is thrown away after its batch
-failed reports itself. Looking means: awaiting to the end, ``result()``, ``exception()``, or a callback.
+No failure is lost. A `Delivery` that is dropped before its outcome was observed leaves its index with the result; if the
+batch then fails, these records go to the producer's error sink. A `Delivery` that is dropped after its batch failed reports
+itself. Observing means: awaiting to the end, ``result()``, ``exception()``, or a callback.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from aioproducer.failure import BatchFailure
+from aioproducer.errors import (
+    DeliveryError,
+    KafkaError,
+    NotWritten,
+    NotWrittenTimeout,
+    RecordTooLarge,
+    Unknown,
+    UnknownTimeout,
+)
 from aioproducer.hot import Delivery, Outcome
-from aioproducer.types import TopicPartition
+from aioproducer.runtime.detached import detached
+from aioproducer.runtime.log import ClientLog
+from aioproducer.types import ProducerRecord, TopicPartition
 
 __all__ = ["BatchFailure", "Delivery", "DeliveryCallback", "ProduceResult", "UnobservedSink"]
 
-logger = logging.getLogger("aioproducer")
-
 DeliveryCallback: TypeAlias = Callable[[Delivery], object]
+
+#: Which error a record gets: (may it be written?, did time run out?).
+_ERRORS: Mapping[tuple[bool, bool], type[DeliveryError]] = {
+    (False, False): NotWritten,
+    (False, True): NotWrittenTimeout,
+    (True, False): Unknown,
+    (True, True): UnknownTimeout,
+}
+
+
+@dataclass(slots=True)
+class BatchFailure:
+    """Why a batch was given up, and whether its records may still be in the log.
+
+    ``record_errors`` holds the broker's errors of single records (KIP-467); the others were refused with them.
+    ``read_records`` returns the records, with serialized keys and values.
+    """
+
+    partition: TopicPartition
+    cause: KafkaError
+    possibly_written: bool
+    timed_out: bool
+    read_records: Callable[[], Sequence[ProducerRecord]]
+    record_errors: Mapping[int, str] = field(default_factory=dict[int, str])
+    _records: Sequence[ProducerRecord] | None = None
+
+    def __post_init__(self) -> None:
+        self.cause = detached(self.cause)
+
+    @property
+    def records(self) -> Sequence[ProducerRecord]:
+        """The records of the batch in order; decoded at the first call."""
+        if self._records is None:
+            self._records = self.read_records()
+        return self._records
+
+    def error_for(self, index: int) -> DeliveryError:
+        """The exception for one record, with its own reason if the broker gave one."""
+        fate = "may or may not be in the log" if self.possibly_written else "is not in the log"
+        error = _ERRORS[self.possibly_written, self.timed_out](
+            f"The record for {self.partition} was not acknowledged and {fate}: {self._reason(index)}"
+        )
+        error.topic, error.partition = self.partition
+        error.record = self.records[index]
+        error.retriable = self.cause.retriable and not self.possibly_written
+        error.__cause__ = detached(self.cause)
+        return error
+
+    def _reason(self, index: int) -> str:
+        own = self.record_errors.get(index)
+        if own is not None:
+            return own or str(self.cause)
+        if self.record_errors:
+            return f"it shared a batch with {len(self.record_errors)} record(s) that the broker refused ({self.cause})"
+        return str(self.cause)
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the size was the reason."""
+        return isinstance(self.cause, RecordTooLarge)
 
 
 class UnobservedSink(Protocol):
-    """Where the failures go that nobody looks at, and how callbacks are run."""
+    """Takes failures that are never observed, and runs callbacks."""
+
+    @property
+    def log(self) -> ClientLog:
+        """The producer's log."""
+        ...
 
     def check_waiter(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Raise where nobody would ever wake who waits for an outcome in this event loop."""
+        """Raise if a waiter for an outcome in this event loop would never be woken."""
         ...
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
@@ -59,19 +132,25 @@ class ProduceResult(Outcome):
         self._starts: Sequence[int] = ()
 
     def succeed(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Tell every record that it is in the log; ``base_offset`` -1 where the broker did not tell it."""
+        """The records are in the log; ``base_offset`` is -1 if the broker did not return it."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.succeeded = True
         self._notify()
 
     def fail(self, failure: BatchFailure) -> None:
-        """Tell every record why it was given up; those that nobody looks at go to the sink."""
+        """The records have failed; those that are never observed go to the sink."""
         self.failure = failure
         self._notify()
         abandoned = self.take_abandoned()
         if abandoned:
             self._sink.unobserved(failure, abandoned)
+
+    def forsake(self, failure: BatchFailure) -> None:
+        """Fail every record when the event loop is closed: those who wait in it, and callbacks, will never run."""
+        self.take_waiters()
+        self._callbacks = None
+        self.fail(failure)
 
     def split(self, parts: Sequence[ProduceResult], starts: Sequence[int]) -> None:
         """Hand all records over to ``parts``, of which part i begins with record ``starts[i]`` of this one."""
@@ -81,7 +160,7 @@ class ProduceResult(Outcome):
             part, index_there = self.locate(index)
             part.wait(index_there, waiter)
         callbacks, self._callbacks = self._callbacks, None
-        for index, delivery, callback in callbacks or ():  # which may be asked in another thread meanwhile
+        for index, delivery, callback in callbacks or ():  # which another thread may call at the same time
             part, index_there = self.locate(index)
             part._listen(index_there, delivery, callback)
         for index in self.take_abandoned():
@@ -89,7 +168,7 @@ class ProduceResult(Outcome):
             part.abandon(index_there)
 
     def locate(self, index: int) -> tuple[ProduceResult, int]:
-        """Which result holds the record now, and as which one."""
+        """The result that holds the record now, and the record's index in it."""
         result = self
         while result.is_split:
             at = bisect_right(result._starts, index) - 1
@@ -97,12 +176,12 @@ class ProduceResult(Outcome):
         return result, index
 
     def wait(self, index: int, waiter: asyncio.Future[None]) -> None:
-        """Wake a future when the outcome is known. Raises `WrongEventLoop` for one of another loop than the producer's."""
+        """Wake a future when the outcome is known. Raises `WrongEventLoop` if it belongs to another event loop."""
         self._sink.check_waiter(waiter.get_loop())
         self.keep(index, waiter)
 
     def listen(self, delivery: Delivery, callback: DeliveryCallback) -> None:
-        """Call back soon after the outcome is known, and as often as was asked for."""
+        """Call back soon after the outcome is known; a callback added twice is called twice."""
         self._listen(delivery.index, delivery, callback)
 
     def _listen(self, index: int, delivery: Delivery, callback: DeliveryCallback) -> None:
@@ -114,7 +193,7 @@ class ProduceResult(Outcome):
             self._callbacks.append((index, delivery, callback))
 
     def abandon(self, index: int) -> None:
-        """Note that nobody will look at this record's outcome."""
+        """Note that this record's outcome will never be observed."""
         if self.succeeded:
             return
         abandoned: Sequence[int] = (index,)
@@ -122,7 +201,7 @@ class ProduceResult(Outcome):
             self.note_abandoned(index)
             if not self.done:
                 return
-            abandoned = self.take_abandoned()  # it failed since then: this may run in another thread
+            abandoned = self.take_abandoned()  # it has just failed: this may run in another thread
         if self.failure is not None and abandoned:
             self._sink.unobserved(self.failure, abandoned)
 
@@ -130,15 +209,16 @@ class ProduceResult(Outcome):
         callbacks, self._callbacks = self._callbacks, None
         for _, delivery, callback in callbacks or ():
             self._call_soon(delivery, callback)
-        self.wake()  # behind the callbacks: who awaited it finds its record's callback done
+        self.wake()  # after the callbacks: a waiter finds its record's callback done
 
     def _call_soon(self, delivery: Delivery, callback: DeliveryCallback) -> None:
-        self._sink.call_soon(_run_callback, callback, delivery)
+        self._sink.call_soon(_run_callback, self._sink.log, callback, delivery)
 
 
-def _run_callback(callback: DeliveryCallback, delivery: Delivery) -> object:
+def _run_callback(log: ClientLog, callback: DeliveryCallback, delivery: Delivery) -> object:
     try:
         return callback(delivery)
-    except Exception:  # foreign code: one bad callback must not cost the others theirs
-        logger.exception("The delivery callback %r raised for a record of %s", callback, delivery.topic_partition)
+    except Exception:  # foreign code: a bad callback must not prevent the others
+        at = delivery.topic_partition
+        log.exception("The delivery callback %r raised for a record of %s", callback, at, extra=at._asdict())
         return None

@@ -2,42 +2,42 @@
 
 ::
 
-    KafkaError                          .retriable: may the same call succeed later, with nothing changed?
+    KafkaError                          .retriable: may the same call succeed later, unchanged?
     ├── ConfigError (ValueError)        an option is unknown, malformed or contradicts another
     ├── InvalidRecord (ValueError)      this record can never be sent: wrong type, header, partition, timestamp, topic
-    │   ├── RecordTooLarge              larger than max_request_size, buffer_memory or what the broker takes
-    │   └── SerializationError          the serializer raised; the cause says what
-    ├── ProducerStateError              the producer cannot be used (like this)
+    │   ├── RecordTooLarge              larger than max_request_size, buffer_memory or the broker's limit
+    │   └── SerializationError          the serializer raised; the cause is its exception
+    ├── ProducerStateError              the producer's state does not allow this call
     │   ├── NotStarted                  before `async with` / `start()`
     │   ├── ProducerClosed              after `close()`
-    │   ├── WrongEventLoop              from another event loop or thread
+    │   ├── WrongEventLoop              from another event loop or thread, or under trio
     │   ├── ForkedProcess               in a child process of the one that started it
     │   ├── ProducerDied                an internal task ended; the cause says why
     │   └── TransactionStateError       the transaction's state does not allow this call
-    ├── TransactionError                what became of a transaction, and so what to do
-    │   ├── TransactionAbortable        abort it; the same work may be done again in a new one
-    │   │   ├── CommitFailed            the consumer group moved on: rejoin it before doing the work again
+    ├── TransactionError                a transaction failed; the subclass says what to do
+    │   ├── TransactionAbortable        abort it; the same work may be retried in a new one
+    │   │   ├── CommitFailed            the consumer group moved on: rejoin it before retrying the work
     │   │   └── SharedPartition         two writers of one transaction wrote into the same partition
-    │   ├── TransactionAborted          a record that was not sent any more, as its transaction was aborted
-    │   ├── ReopenRequired              close this producer; another one with the same transactional_id can go on
+    │   ├── TransactionAborted          the record was not sent, because its transaction was aborted
+    │   ├── ReopenRequired              close this producer; a new one with the same transactional_id can continue
     │   │   ├── ProducerFenced          another producer with this transactional_id took over, or time ran out
-    │   │   └── ProducerIdExpired       the coordinator forgot the transactional_id, which was long unused
-    │   ├── TransactionFatal            stop: doing it again changes nothing
-    │   └── CommitUnknown               it may be committed or not: look before doing the work again
-    ├── DeliveryError                   what became of one record; .topic .partition .record
+    │   │   └── ProducerIdExpired       the coordinator forgot the transactional_id after a long idle time
+    │   ├── TransactionFatal            stop: a retry cannot succeed
+    │   └── CommitUnknown               it may be committed or not: check before retrying the work
+    ├── DeliveryError                   one record was not acknowledged; .topic .partition .record
     │   ├── NotWritten                  it is certainly not in the log
-    │   │   ├── NotWrittenTimeout (TimeoutError)   time ran out before it left
+    │   │   ├── NotWrittenTimeout (TimeoutError)   time ran out before it was sent
     │   │   ├── BufferFull              enqueue_nowait: no room in buffer_memory
     │   │   └── MetadataNotReady        enqueue_nowait: the topic's partitions are not known yet
-    │   └── Unknown                     it may be in the log: it left, and no answer told what became of it
+    │   └── Unknown                     it may be in the log: it was sent, and no response confirms its outcome
     │       └── UnknownTimeout (TimeoutError)      time ran out while it was in flight
     ├── SendManyError                   a record of send_many failed; .result .error
     ├── KafkaTimeoutError (TimeoutError)    flush(), ready() or partitions_for() ran out of time
-    ├── BrokerConnectionError           a connection could not be made, or broke
+    ├── BrokerConnectionError           a connection failed, or could not be opened
     │   └── AuthenticationError         the broker refused the credentials; not retriable
     ├── ProtocolError                   bytes that are not Kafka's protocol
-    │   └── CorruptRecord               a record batch that is not one
-    ├── UnsupportedVersion              the broker does not speak what this needs
+    │   └── CorruptRecord               an invalid record batch
+    ├── UnsupportedVersion              the broker does not support a request version that is needed
     └── BrokerError                     the broker answered with an error; .code .name
 """
 
@@ -90,9 +90,9 @@ __all__ = [
 
 
 class KafkaError(Exception):
-    """The root of everything that aioproducer raises on purpose."""
+    """The base class of everything that aioproducer raises on purpose."""
 
-    #: Whether the same call may succeed later with nothing changed by the caller.
+    #: Whether the same call may succeed later, unchanged.
     retriable: bool = False
 
 
@@ -101,7 +101,7 @@ class ConfigError(KafkaError, ValueError):
 
 
 class InvalidRecord(KafkaError, ValueError):
-    """This record can never be sent as it is; nothing was buffered."""
+    """This record can never be sent; nothing was buffered."""
 
 
 class RecordTooLarge(InvalidRecord):
@@ -113,7 +113,7 @@ class SerializationError(InvalidRecord):
 
 
 class ProducerStateError(KafkaError, RuntimeError):
-    """The producer cannot be used, or not like this."""
+    """The producer's state does not allow this call."""
 
 
 class NotStarted(ProducerStateError):
@@ -125,41 +125,42 @@ class ProducerClosed(ProducerStateError):
 
 
 class WrongEventLoop(ProducerStateError):
-    """The producer was used from another event loop or thread than the one that it was started in."""
+    """The producer was used from another event loop or thread than the one that it was started in, or without asyncio."""
 
 
 class ForkedProcess(ProducerStateError):
-    """The producer was started in another process, of which this one is a fork."""
+    """The producer was started in a parent process, before this one was forked."""
 
 
 class ProducerDied(ProducerStateError):
-    """An internal task of the producer ended; ``__cause__`` is what ended it."""
+    """An internal task of the producer ended; ``__cause__`` says why."""
 
 
 class TransactionStateError(ProducerStateError):
-    """The transaction's state does not allow this call; nothing was changed by it."""
+    """The transaction's state does not allow this call, which has changed nothing."""
 
 
 class TransactionError(KafkaError):
-    """What became of a transaction; its subclasses say what to do about it (KIP-1050). ``__cause__`` is the reason."""
+    """A transaction failed; the subclass says what to do about it (KIP-1050). ``__cause__`` is the reason."""
 
 
 class TransactionAbortable(TransactionError):
-    """The transaction cannot be committed any more: abort it. The same work may succeed in a new one."""
+    """The transaction can no longer be committed: abort it. The same work may succeed in a new one."""
 
 
 class CommitFailed(TransactionAbortable):
-    """The consumer group refused the offsets, as it has a new generation or does not know this member any more.
+    """The consumer group refused the offsets: it has a new generation, or no longer knows this member.
 
-    Abort the transaction. Before the work is done again the consumer has to rejoin, and to read from the committed offsets.
+    Abort the transaction. Before a retry the consumer has to rejoin and read from the committed offsets.
     """
 
 
 class SharedPartition(TransactionAbortable):
     """Two writers that share a transaction by its handle wrote into the same partition.
 
-    Brokers tell producers apart by id and epoch alone, and may take the batch of one for a repetition of the other's: it is
-    acknowledged and not written. So what they were told counts for nothing; abort, and give each partition to one writer.
+    Brokers distinguish producers only by id and epoch, and may mistake a batch of one writer for a duplicate of the
+    other's: it is acknowledged and not written. So acknowledgements are not reliable here; abort, and give each
+    partition to one writer.
     """
 
 
@@ -168,34 +169,34 @@ class TransactionAborted(TransactionError):
 
 
 class ReopenRequired(TransactionError):
-    """This producer can do no more transactions; another one with the same ``transactional_id`` can."""
+    """This producer can do no more transactions; a new one with the same ``transactional_id`` can."""
 
 
 class ProducerFenced(ReopenRequired):
-    """The coordinator counts under a newer epoch: another producer with the same ``transactional_id`` took over, or the
+    """The coordinator has a newer epoch: another producer with the same ``transactional_id`` took over, or the
     transaction was open for longer than ``transaction_timeout_ms`` and was aborted."""
 
 
 class ProducerIdExpired(ReopenRequired):
-    """The coordinator does not know the producer id any more: its ``transactional_id`` was not used for long
-    (``transactional.id.expiration.ms`` of the broker)."""
+    """The coordinator no longer knows the producer id: its ``transactional_id`` was unused for longer than the broker's
+    ``transactional.id.expiration.ms``."""
 
 
 class TransactionFatal(TransactionError):
-    """The producer can do no more transactions, and another one like it could not either: close it."""
+    """The producer can do no more transactions, and a new one like it could not either: close it."""
 
 
 class CommitUnknown(TransactionError):
-    """The transaction may be committed or not: the commit was sent, and no answer told what became of it.
+    """The transaction may be committed or not: the commit was sent, and no response confirms its outcome.
 
-    Doing the work again could do it twice: read with ``isolation_level=read_committed`` first.
+    A retry could do the work twice: read with ``isolation_level=read_committed`` first.
     """
 
 
 class DeliveryError(KafkaError):
-    """What became of one record that was not acknowledged; ``__cause__`` is the reason.
+    """One record was not acknowledged; ``__cause__`` is the reason.
 
-    ``record`` is the record with its key and value as serialized, or None where it was never put together.
+    ``record`` is the record with its serialized key and value, or None if it failed before it was created.
     """
 
     topic: str | None = None
@@ -208,25 +209,25 @@ class NotWritten(DeliveryError):
 
 
 class NotWrittenTimeout(NotWritten, TimeoutError):
-    """Time ran out before the record left this process; it is not in the log."""
+    """Time ran out before the record was sent; it is not in the log."""
 
     retriable = True
 
 
 class BufferFull(NotWritten):
-    """``enqueue_nowait`` found no room in ``buffer_memory``, or others already waiting for it; nothing was buffered."""
+    """``enqueue_nowait`` found no room in ``buffer_memory``, or other calls waiting for it; nothing was buffered."""
 
     retriable = True
 
 
 class MetadataNotReady(NotWritten):
-    """``enqueue_nowait`` does not know the topic's partitions yet; they were asked for, and nothing was buffered."""
+    """``enqueue_nowait`` does not know the topic's partitions yet; it has requested them, and nothing was buffered."""
 
     retriable = True
 
 
 class Unknown(DeliveryError):
-    """The record may be in the log or not: it left this process, and no answer told what became of it."""
+    """The record may be in the log or not: it was sent, and no response confirms its outcome."""
 
 
 class UnknownTimeout(Unknown, TimeoutError):
@@ -234,10 +235,10 @@ class UnknownTimeout(Unknown, TimeoutError):
 
 
 class SendManyError(KafkaError):
-    """A record of ``send_many`` failed, and with it the rest was not read.
+    """A record of ``send_many`` failed, so the rest was not read.
 
-    ``result`` tells what was delivered, ``error`` is what became of the first record that was not. Records of other
-    partitions behind it may have been delivered: ``result`` counts them.
+    ``result`` says what was delivered, ``error`` is the error of the first record that failed. Later records of other
+    partitions may have been delivered: ``result`` counts them.
     """
 
     def __init__(self, message: str, result: SendManyResult, error: KafkaError) -> None:
@@ -253,7 +254,7 @@ class KafkaTimeoutError(KafkaError, TimeoutError):
 
 
 class BrokerConnectionError(KafkaError, ConnectionError):
-    """A connection to a broker could not be made, or broke; ``__cause__`` is the operating system's reason, if any."""
+    """A connection to a broker failed or could not be opened; ``__cause__`` is the operating system's reason, if any."""
 
     retriable = True
 
@@ -265,22 +266,22 @@ class AuthenticationError(BrokerConnectionError):
 
 
 class ProtocolError(KafkaError):
-    """The peer sent bytes that are not what Kafka's protocol says; the connection cannot be used again."""
+    """The peer sent bytes that are not valid in Kafka's protocol; the connection cannot be used again."""
 
 
 class CorruptRecord(ProtocolError):
-    """Bytes that should be a record batch are not a valid one."""
+    """The bytes are not a valid record batch."""
 
 
 class UnsupportedVersion(KafkaError):
-    """The broker does not speak a version of a request that this producer needs."""
+    """The broker does not support a request version that this producer needs."""
 
 
 class BrokerError(KafkaError):
     """The broker answered with an error code.
 
-    ``code`` is the number, ``name`` Kafka's name for it (``NOT_LEADER_OR_FOLLOWER``); the text holds both and, where the
-    broker sent one, its own message.
+    ``code`` is the number, ``name`` Kafka's name for it (``NOT_LEADER_OR_FOLLOWER``); the text has both and, if the broker
+    sent one, its message.
     """
 
     def __init__(self, code: int, name: str, message: str, *, retriable: bool = False) -> None:
@@ -294,7 +295,7 @@ class BrokerError(KafkaError):
         return f"{self.name} ({self.code}): {self.message}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _make_broker_error, (self.code, self.name, self.message, self.retriable)
+        return _make_broker_error, (self.code, self.name, self.message, self.retriable), vars(self)
 
 
 def _make_broker_error(code: int, name: str, message: str, retriable: bool) -> BrokerError:

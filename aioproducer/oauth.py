@@ -1,12 +1,12 @@
 """Providers of OAuth tokens for programs that name them: OIDC client credentials (KIP-768) and JWT bearer (KIP-1139).
 
-A configuration never leads here. A URL is asked, and a key is used, because the program's own code says so::
+A configuration never leads here. A URL is requested, and a key is used, only because the program's own code says so::
 
     tokens = ClientCredentials("https://idp.example/token", "my-client", secret, scope="kafka")
     Producer("host:9093", security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=tokens)
 
-Tokens are fetched over TLS only, except from this machine; redirects are not followed, for the secret would go along; what
-the endpoint says is bounded in size and time and not shown in errors. Needs ``pip install 'aioproducer[oauth]'``.
+Tokens are fetched over TLS only, except from this machine. Redirects are not followed, because the secret would be sent
+along. Responses are bounded in size and time, and not shown in errors. Needs ``pip install 'aioproducer[oauth]'``.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 class ClientCredentials:
-    """Asks a token endpoint with a client's id and secret (RFC 6749, 4.4).
+    """Requests tokens with a client's id and secret (RFC 6749, 4.4).
 
-    ``timeout`` is in seconds for the whole question; ``verify`` is an SSL context that trusts the endpoint (None: the
-    authorities that httpx trusts); ``urlencode`` percent-encodes id and secret in the header, as RFC 6749 says and some
-    servers do not expect. ``extensions`` are told to the brokers with each token.
+    ``timeout`` is in seconds, for the whole request; ``verify`` is an SSL context that trusts the endpoint (None: the
+    authorities that httpx trusts); ``urlencode`` percent-encodes id and secret in the header, as RFC 6749 says but some
+    servers do not expect. ``extensions`` are sent to the brokers with each token.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class ClientCredentials:
     async def token(self) -> OAuthToken:
         """A fresh token.
 
-        Raises `AuthenticationError` where the endpoint does not accept the client, `BrokerConnectionError` where it gives
-        no token now. Cancellation: the question is given up.
+        Raises `AuthenticationError` if the endpoint does not accept the client, `BrokerConnectionError` if it returns no
+        token now. Cancellation: the request is abandoned.
         """
         form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
         return await self._endpoint.ask(Secret(urlencode(form)), self._basic())
@@ -88,9 +88,9 @@ class ClientCredentials:
 
 
 class JwtBearer:
-    """Asks a token endpoint with an assertion that it signs (RFC 7523).
+    """Requests tokens with an assertion that it signs (RFC 7523).
 
-    ``key`` is a private key as PEM text; ``claims`` are put into each assertion, which lives ``life`` seconds.
+    ``key`` is a private key as PEM text; ``claims`` are put into each assertion, which is valid for ``life`` seconds.
     """
 
     def __init__(
@@ -121,10 +121,10 @@ class JwtBearer:
         self._scope = scope
 
     async def token(self) -> OAuthToken:
-        """A fresh token; it is signed for in a thread.
+        """A fresh token; the assertion is signed in a thread.
 
-        Raises `AuthenticationError` where the endpoint does not accept the assertion, `BrokerConnectionError` where it gives
-        no token now, `ConfigError` for a key or claims that cannot be used. Cancellation: the question is given up.
+        Raises `AuthenticationError` if the endpoint does not accept the assertion, `BrokerConnectionError` if it returns no
+        token now, `ConfigError` for a key or claims that cannot be used. Cancellation: the request is abandoned.
         """
         return await self._endpoint.ask(await in_thread(self._signed_form), None)
 
@@ -140,7 +140,7 @@ class JwtBearer:
                 self._key.reveal().encode(),
                 None if self._key_password is None else self._key_password.reveal().encode(),
             )
-        except Exception:  # of many kinds; the frames of each have the key
+        except Exception:  # various exceptions; the frames of each hold the key
             key = None
         if key is None:
             raise ConfigError("The key of JwtBearer cannot be read as a private key in PEM; is key_password right?")
@@ -149,7 +149,7 @@ class JwtBearer:
         form = {"grant_type": _JWT_BEARER} | ({"scope": self._scope} if self._scope else {})
         try:
             return Secret(urlencode(form | {"assertion": jwt.encode(claims, key, self._algorithm, headers)}))
-        except Exception as error:  # claims that are no JSON, a key of another kind
+        except Exception as error:  # claims that are not JSON, a key of another kind
             kind = type(error).__name__
         raise ConfigError(f"JwtBearer cannot sign its claims with {self._algorithm} and this key: {kind}.")
 
@@ -158,21 +158,19 @@ class JwtBearer:
 
 
 class _Endpoint:
-    """Where tokens are issued."""
+    """The endpoint that issues tokens."""
 
     def __init__(self, url: str, timeout: float, verify: ssl.SSLContext | None, extensions: Mapping[str, str]) -> None:
         parts = urlsplit(url)
         if not parts.hostname or not (
             parts.scheme == "https" or (parts.scheme == "http" and _is_local(parts.hostname))
         ):
-            raise ConfigError(
-                "A token endpoint must be an https:// URL: what is said to it must not be read on the way."
-            )
+            raise ConfigError("A token endpoint must be an https:// URL, because requests hold a secret.")
         if parts.username is not None or parts.password is not None:
-            raise ConfigError("The URL of a token endpoint must have no user name or password in it.")
+            raise ConfigError("The URL of a token endpoint must not contain a user name or password.")
         if parts.query or parts.fragment or "?" in url or "#" in url:
             raise ConfigError(
-                "The URL of a token endpoint must have no query: httpx logs it, and what is in it is not for logs."
+                "The URL of a token endpoint must have no query: httpx logs it, and it may hold a secret."
             )
         self.shown = f"{parts.scheme}://{parts.hostname}{parts.path}"
         self._url = url
@@ -189,11 +187,11 @@ class _Endpoint:
                     self._verify = await in_thread(_trusted_authorities)
                 await self._fetch(form, authorization, answer, self._verify)
         except ImportError as error:
-            raise ConfigError("Asking a token endpoint needs httpx: pip install 'aioproducer[oauth]'.") from error
-        except Exception as error:  # its request, and the frames of its traceback, have the secret
+            raise ConfigError("A token endpoint needs httpx: pip install 'aioproducer[oauth]'.") from error
+        except Exception as error:  # its request, and the frames of its traceback, hold the secret
             failed = type(error).__name__
         if failed is not None:
-            raise BrokerConnectionError(f"The token endpoint {self.shown} could not be asked: {failed}.")
+            raise BrokerConnectionError(f"The request to the token endpoint {self.shown} failed: {failed}.")
         if answer.fault is not None:
             raise BrokerConnectionError(f"The token endpoint {self.shown} answered {answer.fault}.")
         if answer.status != _OK:
@@ -209,7 +207,7 @@ class _Endpoint:
 
         headers = {
             "Accept": "application/json",
-            "Accept-Encoding": "identity",  # what is packed may become very large
+            "Accept-Encoding": "identity",  # compressed data may expand to any size
             "Content-Type": "application/x-www-form-urlencoded",
         } | ({} if authorization is None else {"Authorization": authorization.reveal()})
         async with (
@@ -220,17 +218,17 @@ class _Endpoint:
         ):
             answer.status = response.status_code
             if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
-                answer.fault = "in an encoding that was not asked for"
+                answer.fault = "in an encoding that was not requested"
                 return
             async for piece in response.aiter_raw():
                 answer.body += piece
                 if len(answer.body) > _MOST_BYTES:
-                    answer.fault = "with too much"
+                    answer.fault = "with too many bytes"
                     return
 
 
 class _Answer:
-    """What an endpoint said; shown to nobody, as it may be a token."""
+    """An endpoint's response; never shown, because it may be a token."""
 
     __slots__ = ("body", "fault", "status")
 
@@ -244,18 +242,18 @@ class _Answer:
         token, life = fields.get("access_token"), fields.get("expires_in")
         if not isinstance(token, str) or not token or not is_utf_8(token):
             return None
-        # Where the life is no number that can be, the token is taken as one that does not say when it ends.
+        # If the lifetime is not a valid number, the token counts as one without an expiry.
         ends = time.time() + life if is_number(life) else None
         return OAuthToken(token, expires_at=ends if ends is None or ends <= LATEST else None, extensions=extensions)
 
     def why(self) -> str:
-        """The error code of RFC 6749, 5.2, which is one word; descriptions may hold what was sent."""
+        """The error code of RFC 6749, 5.2, which is one word; descriptions may repeat the request."""
         code = _object(self.body).get("error")
         return f" ({code})" if isinstance(code, str) and code.replace("_", "").isalnum() and len(code) < 60 else ""
 
 
 def _trusted_authorities() -> ssl.SSLContext:
-    """Takes a while, as it reads and checks many certificates."""
+    """Takes a while, because it reads and checks many certificates."""
     import httpx
 
     return httpx.create_ssl_context(trust_env=False)

@@ -1,26 +1,21 @@
-"""The producer that users hold: what it promises, call by call, and its life from start to close."""
+"""The public producer: what it promises, call by call, and its life from start to close."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import weakref
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from os import PathLike
-from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, cast
 
-import anyio
-
+from aioproducer._config.other_clients import explain_names_of_other_clients
 from aioproducer.arguments import check_hook, check_timeout, checked_group, checked_offsets
 from aioproducer.config import ProducerConfig, ProducerOptions
-from aioproducer.core.batches import ProducerBatch
-from aioproducer.core.transactions.writer_shape import WRITER_BITS
 from aioproducer.delivery import Delivery, DeliveryCallback
-from aioproducer.engine.deadline import Deadline
-from aioproducer.engine.engine import Attachment, Engine
 from aioproducer.errors import (
     ConfigError,
     DeliveryError,
@@ -39,6 +34,9 @@ from aioproducer.hot import RECORD_COST, Appender, FastPath
 from aioproducer.intake.many import SendMany, SendManyProgress, check_values
 from aioproducer.intake.records import Intake, SerializedRecord, not_acknowledged, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
+from aioproducer.runtime.detached import detached
+from aioproducer.runtime.lifetime import no_event_loop
+from aioproducer.runtime.log import ClientLog
 from aioproducer.types import (
     CloseReport,
     ConsumerGroupMetadata,
@@ -58,6 +56,8 @@ if TYPE_CHECKING:
     from aioproducer.core.transactions.handle import TransactionHandle
     from aioproducer.core.transactions.operation import Operation
     from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
+    from aioproducer.engine.engine import Attachment, Engine
+    from aioproducer.engine.run import Run
     from aioproducer.intake.hand_over import HandOver
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
     from aioproducer.transactions.context import Transaction
@@ -69,10 +69,11 @@ __all__ = ["Producer"]
 _T = TypeVar("_T")
 _client_numbers = itertools.count(1)
 
-#: A coroutine that appends without ever having to wait lets the event loop run after this many bytes: a millisecond or two.
+#: A coroutine that appends without ever waiting lets the event loop run after this many bytes: a millisecond or two.
 _BURST_BYTES = 256 * 1024
 
 
+@explain_names_of_other_clients(is_async=True)
 class Producer(FastPath):
     """Sends records to Kafka from one event loop.
 
@@ -81,22 +82,25 @@ class Producer(FastPath):
         async with Producer("localhost:9092", compression_type="zstd") as producer:
             metadata = await producer.send("orders", b"value", key=b"key")
 
-    Making one needs no event loop and does no I/O, so it may be a module-level object. Entering it starts its tasks and
-    waits for no broker: a service starts while Kafka is away, and its sends wait for up to ``max_block_ms``. After
-    ``close()`` it may be entered again.
+    Creating it needs no event loop and does no I/O, so it may be a module-level object. Entering it starts its tasks and
+    waits for no broker: a service starts even if Kafka is down, and its sends wait for up to ``max_block_ms``. After
+    ``close()`` it may be entered again, also in another event loop, such as that of the next ``asyncio.run()``.
 
-    One await is one fact: ``await send(...)`` returns when the broker has acknowledged the record, ``await enqueue(...)``
-    when the record is accepted into the buffer, which answers a `Delivery` to await later, or never.
+    Each await means one thing: ``await send(...)`` returns when the broker has acknowledged the record, ``await
+    enqueue(...)`` when the record is in the buffer, with a `Delivery` to await later, or never.
 
-    Every record that was accepted succeeds or fails within ``delivery_timeout_ms``. A failure says `NotWritten` or
-    `Unknown`; one that nobody looks at goes to ``on_delivery_error``. Options carry the names, the meaning and the
-    defaults of Java's producer, in snake_case: see `ProducerConfig`.
+    Every accepted record succeeds or fails within ``delivery_timeout_ms``. A failure is `NotWritten` or `Unknown`; if it is
+    never looked at, it goes to ``on_delivery_error``. Options have the names, the meaning and the defaults of Java's
+    producer, in snake_case: see `ProducerConfig`.
 
-    A ``timeout`` is a number of seconds from 0. Anything else raises before anything is done: `InvalidRecord` where a
-    record is sent, `ConfigError` elsewhere.
+    A ``timeout`` is in seconds, at least 0. Any other value raises before anything is done: `InvalidRecord` if a record is
+    sent, `ConfigError` elsewhere.
 
     Cancellation: an ``async with`` that is cancelled still waits until what was accepted is delivered, for up to
     ``close_timeout_ms``; a second cancellation gives up the rest and ends at once. No task is left behind.
+
+    One that is started and then dropped gives a ResourceWarning when Python collects it. It is closed in the background, as
+    by ``close()``: what it accepted is still delivered as long as the event loop runs, and what fails is logged.
     """
 
     def __init__(
@@ -104,7 +108,7 @@ class Producer(FastPath):
         bootstrap_servers: str | Sequence[str] | ProducerConfig,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        """Check the options; `ConfigError` says what is wrong with which.
+        """Check the options; `ConfigError` says which one is wrong, and why.
 
         ``bootstrap_servers`` is ``"host:port,host:port"``, a sequence of these, or a whole `ProducerConfig`, which
         ``options`` then change.
@@ -114,20 +118,27 @@ class Producer(FastPath):
         else:
             config = ProducerConfig.create(bootstrap_servers, **options)
         _refuse_unsupported(config)
+        # They bring half of all modules, and a program may import this class without using it.
+        from random import Random
+
+        from aioproducer.engine.engine import Engine
+        from aioproducer.engine.run import Run
+
+        self._engine_type, self._run_type = Engine, Run
         self.config = config
         self.client_id = config.client_id or f"aioproducer-{next(_client_numbers)}"
+        self.log = ClientLog(self.client_id, config.transactional_id)
         self._metrics = ProducerMetrics()
         self._random = Random()
         self._engine: Engine | None = None
         self._hand_over: HandOver | None = None
-        self._closing: asyncio.Task[CloseReport] | None = None
-        self._close_by: Deadline | None = None
-        self._closed = False
+        self._run: Run | None = None
+        self._report: CloseReport | None = None  # of the last run
         self._attachment: Attachment | None = None
         self._shared: SharedAcknowledgements | None = None
         self._transaction_error: KafkaError | None = None
 
-        self._intake = Intake(config, self._metrics)
+        self._intake = Intake(config, self._metrics, self.log)
         self.appender = Appender(self._send, self._enqueue, self._enqueue_nowait, _BURST_BYTES)
 
     @classmethod
@@ -164,36 +175,39 @@ class Producer(FastPath):
 
             async with Producer.attach(handle, "localhost:9092") as writer:
                 await writer.enqueue("orders", b"value", partition=3)
-            report = writer.written  # for whoever commits: TransactionCoordinatorClient.commit(handle, written=[...])
+            report = writer.written  # for the commit: TransactionCoordinatorClient.commit(handle, written=[...])
 
-        Sends at once; cannot begin, commit or abort, and can be started once. Each partition must have one writer in a
-        transaction. A second one is found out by the sequences of its batches, or by acknowledgements that are not about
-        them: its records fail as `NotWritten` with `SharedPartition` as the cause. What remains - topics with
-        LogAppendTime, where the first few records of both happen to be cut alike - shows in ``written``, which
+        It can send at once; it cannot begin, commit or abort, and can be started once. Each partition must have one writer
+        per transaction. A second writer is detected by the sequences of its batches, or by acknowledgements that do not
+        match them: its records fail as `NotWritten` with `SharedPartition` as the cause. The remaining case - a topic
+        with LogAppendTime, and both writers happen to split their first few records alike - shows in ``written``, which
         `TransactionCoordinatorClient.commit` compares. For such topics it needs the right to DESCRIBE_CONFIGS.
 
-        ``writer`` is a number that no other writer of the transaction has; None: a random one. The first batches of each
-        partition are cut by it. Leaving the ``async with`` raises ``transaction_error``, a `TransactionAbortable` or another
-        `TransactionError`, where any record was given up or any offsets were not taken, as the transaction must not be
-        committed then.
+        ``writer`` is a number that no other writer of the transaction has; None: a random one. It determines where the
+        first batches of each partition are split. Leaving the ``async with`` raises ``transaction_error``, a
+        `TransactionAbortable` or another `TransactionError`, if any record failed or any offsets were refused, because
+        the transaction must not be committed then.
 
-        It ends with the transaction: a record that is sent afterwards fails - except that with a cluster before
-        ``transaction.version=2`` it may open a transaction that nobody ends, which the next
-        `TransactionCoordinatorClient.init` or `init_transactions` of the same ``transactional_id`` aborts. So close writers
-        before the transaction is ended. Raises `ConfigError` for a handle, a number or options that do not fit.
+        It ends with the transaction: a record that is sent afterwards fails. Exception: with a cluster before
+        ``transaction.version=2`` it may open a transaction that stays open until the next
+        `TransactionCoordinatorClient.init` or `init_transactions` of the same ``transactional_id`` aborts it. So close
+        writers before the transaction is ended. Raises `ConfigError` for an invalid handle, number or option.
         """
         from aioproducer.core.transactions.handle import TransactionHandle
 
         if not isinstance(cast("object", handle), TransactionHandle):
             raise ConfigError(
-                f"handle={handle!r}: that is no TransactionHandle; producer.transaction_handle() gives one."
+                f"Invalid handle={handle!r}: must be a TransactionHandle; producer.transaction_handle() returns one."
             )
         if writer is not None and (type(writer) is not int or writer < 0):
-            raise ConfigError(f"writer={writer!r}: a whole number from 0, or None for a random one.")
+            raise ConfigError(f"Invalid writer={writer!r}: must be an integer >= 0, or None for a random one.")
         named = options.get("transactional_id")
         if named not in (None, handle.transactional_id):
             raise ConfigError(f"transactional_id={named!r} is not that of the handle, {handle.transactional_id!r}.")
         options["transactional_id"] = handle.transactional_id
+        from aioproducer.core.transactions.writer_shape import WRITER_BITS
+        from aioproducer.engine.engine import Attachment
+
         producer = cls(bootstrap_servers, **options)
         number = producer._random.getrandbits(WRITER_BITS) if writer is None else writer
         producer._attachment = Attachment(handle, number)
@@ -204,20 +218,38 @@ class Producer(FastPath):
     async def start(self) -> Self:
         """Start the tasks; what ``async with`` does on entering. Waits for no broker.
 
-        Raises `ProducerStateError` where it is started already. Cancellation: nothing is awaited here.
+        If it was left open in an event loop that is closed by now, that run is ended first. Raises `ProducerStateError` if
+        it is started already, and `WrongEventLoop` if that is in another event loop, or no event loop of asyncio runs here.
+        Cancellation: nothing is awaited here.
         """
-        if self._engine is not None:
-            raise (
-                self._engine.refusal() if not self._engine.is_usable else ProducerStateError("The producer is started.")
-            )
+        engine, run = self._engine, self._run
+        if engine is not None and run is not None:
+            if engine.is_usable:
+                raise ProducerStateError("The producer is already started.")
+            if engine.is_forked or not engine.loop.is_closed():
+                raise engine.refusal()
+            run.end_with_loop()
         if self._attachment is not None and self._shared is not None:
             raise TransactionStateError(
-                "An attached producer cannot be started again: its sequences would begin anew, where its own records are "
-                "already. Have all partitions of a transaction written in one run."
+                "An attached producer cannot be started again: its sequences would start from 0 once more, in partitions "
+                "that it has already written to. Write all records of a transaction in one run."
             )
-        self._closed = False
-        self._closing = self._hand_over = None
-        self._engine = Engine(self.config, self.client_id, self._metrics, self._random, self.appender, self._attachment)
+        self._report = self._transaction_error = self._hand_over = None
+        itself: weakref.ref[Producer] = weakref.ref(self)
+        self._engine = self._engine_type(
+            self.config,
+            self.client_id,
+            self.log,
+            self._metrics,
+            self._random,
+            partial(_appender_of, itself),
+            self._attachment,
+        )
+        self._run = self._run_type(
+            self._engine, self.client_id, self._intake.interceptors, partial(Producer._note_end, itself)
+        )
+        self._dropped = weakref.finalize(self, self._run.dropped)
+        self._dropped.atexit = False  # an event loop has ended by then
         self._shared = None if self._attachment is None else self._engine.shared
         self._engine.start()
         if self._intake.is_plain:
@@ -235,149 +267,79 @@ class Producer(FastPath):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # An anyio scope that was cancelled would interrupt every await in here. What was accepted is still delivered.
+        import anyio  # loaded with the engine
+
+        # A cancelled anyio scope would interrupt every await in here. Accepted records are still delivered.
         with anyio.CancelScope(shield=True):
+            run = self._run
             try:
                 await self.close()
             except asyncio.CancelledError:
-                await self._abandon()
+                if run is not None:
+                    await run.abandon()
                 raise
         if kind is None and self.transaction_error is not None:
-            raise self.transaction_error
+            raise detached(self.transaction_error)  # another one each time: this one stays, and would keep the frames
 
     async def ready(self, timeout: float | None = None) -> None:
         """Wait until a broker is connected and has answered a metadata request.
 
         ``timeout`` is in seconds; None means ``max_block_ms``. Raises `KafkaTimeoutError`, with the last connection's
-        error as its cause, and `AuthenticationError` at once. Cancellation: nothing is undone, the producer goes on.
+        error as its cause, and `AuthenticationError` at once. Cancellation: nothing is undone, the producer keeps running.
         """
         engine = self._usable()
         await self._interruptible(engine, engine.client.wait_ready(self._deadline(engine, timeout)))
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until every record that was accepted before has its outcome, good or bad; until then no batch lingers.
+        """Wait until every record accepted before has succeeded or failed; until then no batch lingers.
 
-        ``timeout`` is in seconds; None: as long as it takes, which ``delivery_timeout_ms`` bounds. Raises
-        `KafkaTimeoutError`. May be called from anywhere, also while another flush runs. Cancellation: the records
-        go on.
+        ``timeout`` is in seconds; None means no limit but ``delivery_timeout_ms``. Raises `KafkaTimeoutError`. May be
+        called at any time, also while another flush runs. Cancellation: the records are still sent.
         """
+        from aioproducer.engine.run import flushed  # loaded with the engine
+
         seconds = check_timeout(timeout, ConfigError)
         engine = self._usable()
         began = engine.loop.time()
         try:
-            if not await _flushed(engine, None if seconds is None else began + seconds):
+            if not await flushed(engine, None if seconds is None else began + seconds):
                 raise KafkaTimeoutError(
                     f"flush() took longer than {seconds:g} s: {engine.accumulator.pending_records} record(s) still wait for "
-                    "their acknowledgement, and go on doing so."
+                    "their acknowledgement, and are still being sent."
                 )
         finally:
             self._metrics.flush_time_s += engine.loop.time() - began
 
     async def close(self, timeout: float | None = None) -> CloseReport:
-        """Deliver what was accepted, end everything, and tell what became of it all.
+        """Deliver accepted records, end all tasks and connections, and return what was delivered and what was not.
 
-        ``timeout`` is in seconds; None means ``close_timeout_ms``. When it ends, what is still waiting is given up: its
+        ``timeout`` is in seconds; None means ``close_timeout_ms``. When it ends, remaining records are given up: their
         deliveries fail as `NotWritten` or `Unknown`, and the report holds the records. Calls that wait for room or
         metadata fail at once with `ProducerClosed`. Later calls return the same report; a call while another one closes
         waits for that one, which then ends within the shorter of both timeouts. Async interceptors and callbacks that
         have not ended by then are cancelled.
 
-        A transaction that is still open is aborted unless it is prepared; one of which `prepare_transaction` could tell
-        nobody is aborted, too. A commit that is under way is waited for. A warning is logged of the abort, and of a commit
-        that failed or may have failed unseen; the report is about records only.
+        An open transaction is aborted unless it is prepared; one for which `prepare_transaction` did not return is aborted,
+        too. A commit in progress is waited for. A warning is logged for the abort, and for a commit that failed or may have
+        failed unseen; the report is about records only.
 
-        Cancellation: closing goes on in the background, within its timeout.
+        Cancellation: closing continues in the background, within its timeout.
         """
         seconds = check_timeout(timeout, ConfigError)
-        engine = self._engine
-        if engine is None:
-            return CloseReport() if self._closing is None else self._closing.result()
+        engine, run = self._engine, self._run
+        if engine is None or run is None:
+            return self._report or CloseReport()
         if engine.loop is not asyncio._get_running_loop():  # None in a fork, where get_running_loop() would raise
             if not engine.loop.is_closed() or engine.is_forked:
                 raise engine.refusal()
-            self._engine = None  # it ended with its loop, and its waiters have failed
-            self._closed = True
-            return self._report()
+            return run.end_with_loop()
         engine.foreign.excuse_current()
-        if self._closing is None or (self._closing.done() and _failed(self._closing)):
-            seconds = self.config.close_timeout_ms / 1000 if seconds is None else seconds
-            self._close_by = Deadline(engine.loop, seconds)
-            self._closing = engine.loop.create_task(self._close(engine, self._close_by), name="aioproducer close")
-        elif seconds is not None and self._close_by is not None:
-            self._close_by.bring_forward(seconds)
-        return await asyncio.shield(self._closing)
-
-    async def _close(self, engine: Engine, deadline: Deadline) -> CloseReport:
-        if self._hand_over is not None:
-            await self._hand_over.close(deadline)
-        engine.close_intake()
-        if engine.died is None:
-            with suppress(TimeoutError):
-                async with deadline.limit():
-                    if engine.transactions is not None:
-                        await engine.transactions.end()
-                    await _flushed(engine, None)
-        left: list[tuple[bool, ProducerBatch]] = [
-            (batch.possibly_written or batch.is_in_flight, batch)
-            for batch in engine.accumulator.outcomes.incomplete_in_order()
-        ]
-        readers = [(written, batch.undelivered()) for written, batch in left]
-        engine.accumulator.outcomes.fail_all(
-            ProducerClosed(
-                f"The producer was closed, and {deadline.seconds:g} s were not enough to deliver this record."
-            ),
-            engine.loop.time(),
-        )
-        if engine.transactions is not None:
-            self._transaction_error = engine.transactions.objection
-            engine.transactions.close(ProducerClosed("The producer was closed."))
-        await asyncio.sleep(0)  # the callbacks of the last outcomes run before the tasks that they may need end
-        await engine.foreign.wait(deadline)
-        await engine.foreign.cancel()
-        await engine.stop()
-        await self._close_interceptors(engine, deadline)
-        self._engine = None
-        self._closed = True
-        handed_over = self._hand_over.not_written if self._hand_over is not None else []
-        return self._report(
-            not_written=[*(record for written, read in readers if not written for record in read()), *handed_over],
-            maybe_written=[record for written, read in readers if written for record in read()],
-        )
-
-    async def _close_interceptors(self, engine: Engine, deadline: Deadline) -> None:
-        closing = self._intake.interceptors.close()
-        if closing is not None:
-            engine.spawn(closing, "aioproducer interceptors' close")
-            await engine.foreign.wait(deadline)
-            await engine.foreign.cancel()
-
-    def _report(
-        self, not_written: Sequence[ProducerRecord] = (), maybe_written: Sequence[ProducerRecord] = ()
-    ) -> CloseReport:
-        return CloseReport(
-            delivered=self._metrics.records_delivered,
-            failed=self._metrics.records_failed,
-            unknown=self._metrics.records_unknown,
-            not_written=not_written,
-            maybe_written=maybe_written,
-        )
-
-    async def _abandon(self) -> None:
-        """Close without waiting for anybody, so that a cancelled `async with` leaves nothing behind."""
-        engine, closing, close_by = self._engine, self._closing, self._close_by
-        if engine is None or closing is None or close_by is None:
-            return
-        engine.accumulator.outcomes.fail_all(
-            ProducerClosed("The producer was closed by a cancellation before this record was delivered."),
-            engine.loop.time(),
-        )
-        close_by.bring_forward(0)
-        await asyncio.wait([closing])
+        return await asyncio.shield(run.close(seconds, self._hand_over))
 
     # -- records ------------------------------------------------------------------------------------------------------
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """What a subclass does in its own ``enqueue`` is done for ``send``, too."""
+        """Have ``send`` use a subclass's own ``enqueue``, too."""
         super().__init_subclass__(**more)
         if cls.enqueue is not Producer.enqueue and cls.send is Producer.send:
             setattr(cls, "send", cls._send_by_enqueue)  # noqa: B010 - a type checker knows the method as `FastPath` has it
@@ -393,7 +355,7 @@ class Producer(FastPath):
         on_delivery: DeliveryCallback | None,
         timeout: float | None,
     ) -> RecordMetadata:
-        """The slow path of `send`, where the time is limited, or `enqueue` has one."""
+        """The slow path of `send`, for a ``timeout``, or if `enqueue` takes its slow path."""
         return await self._acknowledged(
             lambda: self._enqueue(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout), timeout
         )
@@ -410,7 +372,7 @@ class Producer(FastPath):
         on_delivery: DeliveryCallback | None = None,
         timeout: float | None = None,
     ) -> RecordMetadata:
-        """`Producer.send`, of a subclass with an ``enqueue`` of its own."""
+        """`Producer.send` of a subclass with its own ``enqueue``."""
         return await self._acknowledged(
             lambda: self.enqueue(
                 topic,
@@ -426,7 +388,7 @@ class Producer(FastPath):
         )
 
     async def _acknowledged(self, enqueue: Callable[[], Awaitable[Delivery]], timeout: float | None) -> RecordMetadata:
-        """The acknowledgement of a record that is to be put in, as of `send`."""
+        """Enqueue a record and wait for its acknowledgement, as `send` does."""
         if timeout is None:
             return await (await enqueue())
         seconds = check_timeout(timeout, InvalidRecord)
@@ -452,7 +414,7 @@ class Producer(FastPath):
         on_delivery: DeliveryCallback | None,
         timeout: float | None,
     ) -> Delivery:
-        """The slow path of `enqueue`, where something must be decided or awaited, or is wrong."""
+        """The slow path of `enqueue`, if something must be decided or awaited, or is wrong."""
         timeout = check_timeout(timeout, InvalidRecord)
         check_hook("on_delivery", on_delivery, "the Delivery")
         engine = self._usable()
@@ -461,7 +423,7 @@ class Producer(FastPath):
             engine.transactions.check_may_send()
             still_open = engine.transactions.still_open()
         if self.appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task():
-            await asyncio.sleep(0)  # before the append: cancelled here, nothing was buffered
+            await asyncio.sleep(0)  # before the append: if cancelled here, nothing was buffered
         record: SerializedRecord | None = None
         began: float | None = None
         try:
@@ -502,7 +464,7 @@ class Producer(FastPath):
         engine = self._usable()
         if engine.transactions is not None:
             engine.transactions.check_may_send()
-        self.appender.burst = 0  # who cannot wait cannot pause either
+        self.appender.burst = 0  # this call cannot wait, so it cannot pause either
         record: SerializedRecord | None = None
         try:
             if self._intake.is_plain:
@@ -536,12 +498,12 @@ class Producer(FastPath):
         """Send everything that ``values`` yields, in order and in bounded memory, and wait for all acknowledgements.
 
         Each item is a value, as for `send`, or a `ProducerRecord` that brings its own key, headers and so on (an empty
-        topic in it stands for ``topic``). ``key(item)`` makes a key of each value. ``on_progress`` gets the result so
+        topic in it stands for ``topic``). ``key(item)`` returns the key of each value. ``on_progress`` gets the result so
         far, about ten times a second and at the end. ``timeout`` is each record's, as in `enqueue`.
 
-        Reading stops at the first record that fails; the rest that was accepted still gets its outcome, and then
-        `SendManyError` tells how far it came. What ``values`` or ``key`` raise comes out as it is, after the same wait;
-        what ``on_progress`` raises is logged.
+        Reading stops at the first record that fails; the other accepted records still get their outcomes, and then
+        `SendManyError` says what was delivered. Exceptions of ``values`` and ``key`` propagate unchanged, after the same
+        wait; those of ``on_progress`` are logged.
 
         Cancellation: no further item is read; accepted records are still delivered, and failures go to
         ``on_delivery_error``.
@@ -551,6 +513,7 @@ class Producer(FastPath):
             self,
             topic,
             self._usable().loop.time,
+            self.log,
             key=key,
             headers=headers,
             partition=partition,
@@ -593,20 +556,23 @@ class Producer(FastPath):
         of integers, where null leaves the choice to the key, or is one number for all. ``headers`` maps the names of
         headers to columns, or to bytes that are the same in every record; or it names a column of maps or of lists of
         (name, value); or it is a sequence of these. With ``value_format="json"`` the value is a JSON object of the columns
-        that ``value`` lists, or of all that are nothing else (but for an index of pandas' without a name); that needs
+        that ``value`` lists, or of all columns without another role (except pandas's unnamed index); that needs
         ``aioproducer[arrow]``.
+
+        Send rows whose timestamps are older than a day in a transaction. Without one, a batch of them that may be in the
+        log is not retried, since a broker could write it twice: it fails as `Unknown` (``producer_id_expiration_ms``).
 
         ``on_progress`` gets the result so far, about ten times a second and at the end. ``timeout``, in seconds, bounds
         each wait for metadata and room; None means ``max_block_ms``.
 
-        Raises `InvalidRecord` for columns that do not fit, and `ConfigError` where serializers, interceptors or a
-        partitioner would have to see each record (`send_many` is the way then); nothing was sent. A row that can never be
-        sent, or a batch that fails, stops the rest: what was accepted still gets its outcome, and then `SendManyError`
-        tells how far it came. What the table raises comes out as it is - an ``OSError`` with its words, where that is
-        while it is read -, after the same wait.
+        Raises `InvalidRecord` for columns that do not fit, and `ConfigError` if serializers, interceptors or a partitioner
+        would have to see each record (use `send_many` then); nothing was sent. A row that can never be sent, or a batch
+        that fails, stops the rest: accepted rows still get their outcomes, and then `SendManyError` says what was
+        delivered. Exceptions of the table propagate unchanged, after the same wait; an error while a stream is read is
+        an ``OSError`` with its text.
 
-        Cancellation: no further row is sent; the batches that were handed over are still delivered, and failures go
-        to ``on_delivery_error``.
+        Cancellation: no further row is sent; accepted batches are still delivered, and failures go to
+        ``on_delivery_error``.
         """
         from aioproducer.intake.table import send_table  # 4 ms, and few producers send tables
 
@@ -631,27 +597,27 @@ class Producer(FastPath):
     def transaction(self) -> Transaction:
         """A transaction to enter: ``async with producer.transaction() as txn``; see `Transaction`.
 
-        The first one calls `init_transactions`, unless that was done. Entering it raises as `begin_transaction` does, and
-        the error of a commit that nobody waited for to the end; what that left is aborted then.
+        The first one calls `init_transactions`, unless that was done. Entering it raises what `begin_transaction`
+        raises, and the error of an earlier commit whose caller stopped waiting; that transaction is aborted then.
         """
         from aioproducer.transactions.context import Transaction
 
         return Transaction(self, self._open_transaction)
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[_T]], *, attempts: int = 5) -> _T:
-        """Do ``work(txn)`` in a transaction, commit it, and answer what the work answered.
+        """Do ``work(txn)`` in a transaction, commit it, and return what the work returned.
 
-        Where the transaction can only be aborted (`TransactionAbortable`, or a record that failed), the work is done again
-        in a new one after a pause that grows, ``attempts`` times in all; so it must have no effects but the records. After a
-        `ReopenRequired` the producer is closed and started once more before that.
+        If the transaction can only be aborted (`TransactionAbortable`, or a record that failed), the work is retried in a
+        new one after a growing pause, ``attempts`` times in all; so it must have no effects but the records. After a
+        `ReopenRequired` the producer is closed and started again first.
 
-        What no new attempt would make good is raised at once: what the work itself raises, a record that the broker finds
-        too large, `CommitFailed` (its consumer has to rejoin first), `CommitUnknown` and `TransactionFatal`. After the last
+        Errors that a retry cannot fix are raised at once: exceptions of the work itself, a record that is too large for the
+        broker, `CommitFailed` (its consumer has to rejoin first), `CommitUnknown` and `TransactionFatal`. After the last
         attempt its error is raised. Cancellation: the transaction is aborted.
         """
         from aioproducer.transactions.attempts import Attempts, Next
 
-        tries = Attempts(attempts, self.config, self._random.random)
+        tries = Attempts(attempts, self.config, self._random.random, self.log)
         while True:
             try:
                 async with self.transaction() as txn:
@@ -668,16 +634,16 @@ class Producer(FastPath):
     async def init_transactions(
         self, timeout: float | None = None, *, keep_prepared_txn: bool = False
     ) -> PreparedTransactionState | None:
-        """Get the producer id of this ``transactional_id``, which fences every earlier producer with the same.
+        """Get the producer id of this ``transactional_id``, which fences every earlier producer with the same id.
 
-        What such a producer left open is aborted. With ``keep_prepared_txn`` (KIP-939) it is kept instead, and named by the
-        answer, which is None where there was nothing: only `complete_transaction`, or committing or aborting it, is possible
-        then. Up to 4.4 Kafka refuses to keep it (KAFKA-20739); the same call without that is still possible then.
-        ``timeout`` is in seconds; None means ``max_block_ms``.
+        A transaction that such a producer left open is aborted. With ``keep_prepared_txn`` (KIP-939) a prepared one is
+        kept and returned (None if there was none); then only `complete_transaction`, or committing or aborting it, is
+        possible. Kafka up to 4.4 refuses to keep it (KAFKA-20739); the same call without this argument is still
+        possible then. ``timeout`` is in seconds; None means ``max_block_ms``.
 
-        Raises `KafkaTimeoutError` where it takes longer; it goes on then, and the same call waits for it. Raises
-        `TransactionFatal` where the coordinator refuses, `AuthenticationError` where brokers refuse the credentials (then it
-        may be called again), `TransactionStateError` where it was done already. Cancellation: it goes on, too.
+        Raises `KafkaTimeoutError` after the timeout; it continues, and the same call waits for it. Raises
+        `TransactionFatal` if the coordinator refuses, `AuthenticationError` if brokers refuse the credentials (then it
+        may be called again), `TransactionStateError` if it was done already. Cancellation: it continues, too.
         """
         engine, transactions = self._transactional()
         operation = transactions.manager.initialize(keep_prepared=keep_prepared_txn)
@@ -685,10 +651,10 @@ class Producer(FastPath):
         return transactions.manager.prepared
 
     async def begin_transaction(self) -> None:
-        """Open a transaction, which takes every record that is put in until it is committed or aborted.
+        """Open a transaction, which takes every record until it is committed or aborted.
 
-        Asks nobody. Raises `TransactionStateError` where that is not possible now, or the error that ended this producer's
-        transactions. Cancellation: nothing is awaited here.
+        Sends no request. Raises `TransactionStateError` if that is not possible now, or the error that ended this
+        producer's transactions. Cancellation: nothing is awaited here.
         """
         _, transactions = self._transactional()
         transactions.begin()
@@ -702,10 +668,11 @@ class Producer(FastPath):
         """Commit a consumer's positions with the transaction: they count if it is committed (KIP-447).
 
         ``offsets`` are those of the *next* records to read. ``group`` is the consumer's group id or, better, its whole
-        metadata, with which a member that has lost its partitions is fenced. ``timeout`` is in seconds; None means
-        ``max_block_ms``. Raises `CommitFailed` where the group refuses them, `TransactionAbortable`, `TransactionFatal`,
-        `KafkaTimeoutError`, `TransactionStateError`, and `AuthenticationError` at once where brokers refuse the credentials.
-        Cancellation: they are still part of the transaction, as they are after a timeout or refused credentials.
+        metadata, which fences a member that has lost its partitions. ``timeout`` is in seconds; None means
+        ``max_block_ms``. Raises `CommitFailed` if the group refuses them, `TransactionAbortable`,
+        `TransactionFatal`, `KafkaTimeoutError`, `TransactionStateError`, and `AuthenticationError` at once if
+        brokers refuse the credentials. Cancellation: they are still part of the transaction, as they are after
+        a timeout or refused credentials.
         """
         engine, transactions = self._transactional()
         operation = transactions.manager.send_offsets(checked_offsets(offsets), checked_group(group))
@@ -732,9 +699,9 @@ class Producer(FastPath):
     async def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort: nothing of the transaction becomes visible to readers with ``read_committed``.
 
-        Records that have not left fail as `NotWritten`, with `TransactionAborted` as the cause. ``timeout`` is in seconds;
-        None means ``max_block_ms``. Raises as `commit_transaction` does; where brokers refuse the credentials,
-        `AuthenticationError`, and it goes on. Cancellation: it goes on.
+        Records that were not sent yet fail as `NotWritten`, with `TransactionAborted` as the cause. ``timeout`` is in
+        seconds; None means ``max_block_ms``. Raises what `commit_transaction` raises; if brokers refuse the
+        credentials, `AuthenticationError`, and the abort continues. Cancellation: it continues, too.
         """
         engine, transactions = self._transactional()
         await self._outcome(engine, transactions, transactions.abort(), timeout)
@@ -756,17 +723,17 @@ class Producer(FastPath):
         await self._outcome(engine, transactions, transactions.prepare(), timeout)
         prepared = transactions.manager.prepared
         if prepared is None:
-            raise TransactionStateError("The transaction was prepared, but somebody else has ended it since.")
+            raise TransactionStateError("The transaction was prepared, but another producer has ended it since.")
         return prepared
 
     async def complete_transaction(
         self, prepared: PreparedTransactionState | str, timeout: float | None = None
     ) -> None:
-        """Commit the prepared transaction where it is the one that is named here, and abort it where it is another.
+        """Commit the prepared transaction if it is the given one, abort it otherwise.
 
-        To be called with what the outer coordinator has written down last, or its text: that was decided to be committed.
-        Raises `ConfigError` where that names no transaction, `TransactionStateError` where none is prepared, and otherwise
-        as `commit_transaction` does. ``timeout`` is in seconds; None means ``max_block_ms``. Cancellation: it goes on.
+        Call it with the last state (or its text) that the outer coordinator has stored, which it has decided to commit.
+        Raises `ConfigError` for an invalid state, `TransactionStateError` if no transaction is prepared, and what
+        `commit_transaction` raises. ``timeout`` is in seconds; None means ``max_block_ms``. Cancellation: it continues.
         """
         from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
 
@@ -775,13 +742,13 @@ class Producer(FastPath):
         await self._outcome(engine, transactions, transactions.manager.complete(named), timeout)
 
     def transaction_handle(self) -> TransactionHandle:
-        """What another process needs to write into the open transaction; frozen, can be pickled.
+        """A handle with which another process can write into the open transaction; frozen, can be pickled.
 
-        From then on this producer, too, is told of another writer in a partition, as `attach` says; but not for topics with
+        From then on this producer, too, detects another writer of a partition, as `attach` does; but not for topics with
         LogAppendTime, and it needs the right to DESCRIBE_CONFIGS for that.
 
-        Raises `TransactionStateError` where none is open; and, with a cluster before ``transaction.version=2``, in the first
-        one that is to be shared after others were not: end it, and share the next.
+        Raises `TransactionStateError` if no transaction is open; and, with a cluster before ``transaction.version=2``,
+        in the first shared transaction after others that were not shared: end it, and share the next.
         """
         engine, transactions = self._transactional()
         handle = transactions.manager.handle()
@@ -791,7 +758,7 @@ class Producer(FastPath):
 
     @property
     def written(self) -> Mapping[TopicPartition, Written]:
-        """What an attached producer got acknowledged so far, by partition; to be called in the producer's event loop.
+        """The acknowledged records of an attached producer so far, by partition; read it in the producer's event loop.
 
         Can be pickled. Empty for a producer that is not attached.
         """
@@ -799,11 +766,11 @@ class Producer(FastPath):
 
     @property
     def transaction_error(self) -> KafkaError | None:
-        """Why the transaction must not be committed, as far as an attached producer knows that has closed; else None."""
+        """Why the transaction must not be committed, once an attached producer has closed; else None."""
         return None if self._attachment is None else self._transaction_error
 
     async def _open_transaction(self) -> None:
-        """Begin the next one, after what a caller who was cancelled has left behind."""
+        """Begin the next transaction, after finishing an operation whose caller was cancelled."""
         from aioproducer.core.transactions.states import State
 
         engine, transactions = self._transactional()
@@ -812,7 +779,7 @@ class Producer(FastPath):
         if pending is not None:
             try:
                 await self._outcome(engine, transactions, pending, None)
-            except TransactionAbortable:  # whoever would have aborted it was cancelled, or did not wait
+            except TransactionAbortable:  # the caller was cancelled or did not wait, so nothing has aborted it
                 with suppress(KafkaError):
                     await self.abort_transaction()
                 raise
@@ -823,7 +790,7 @@ class Producer(FastPath):
     async def _outcome(
         self, engine: Engine, transactions: TransactionLink, operation: Operation, timeout: float | None
     ) -> None:
-        # Nothing interrupts this: the end of the producer ends every operation, and says what became of it.
+        # Nothing interrupts this: the end of the producer ends every operation with its outcome.
         await transactions.outcome(operation, self._deadline(engine, timeout))
 
     def _transactional(self) -> tuple[Engine, TransactionLink]:
@@ -833,10 +800,10 @@ class Producer(FastPath):
         return engine, engine.transactions
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
-        """The partitions of a topic in the order of their numbers, and who leads them.
+        """The partitions of a topic in the order of their numbers, with their leaders.
 
-        ``timeout`` is in seconds; None means ``max_block_ms``. Raises `KafkaTimeoutError` where the topic stays unknown,
-        `InvalidRecord` for an impossible name, `BrokerError` where it may not be seen. Cancellation: nothing is undone.
+        ``timeout`` is in seconds; None means ``max_block_ms``. Raises `KafkaTimeoutError` if the topic stays unknown,
+        `InvalidRecord` for an invalid name, `BrokerError` if it may not be described. Cancellation: nothing is undone.
         """
         engine = self._usable()
         self._intake.check_topic(topic)
@@ -844,12 +811,12 @@ class Producer(FastPath):
         found = await self._interruptible(engine, engine.client.wait_topic(topic, None, deadline))
         return tuple(PartitionInfo(topic, each.index, each.leader, each.leader_epoch) for each in found.partitions)
 
-    # -- looking in ---------------------------------------------------------------------------------------------------
+    # -- inspection ---------------------------------------------------------------------------------------------------
 
     def metrics(self, topic: str | None = None) -> Mapping[str, float]:
-        """The numbers of the producer under the names of Java's producer-metrics, or those of one topic.
+        """The producer's metrics under the names of Java's producer-metrics, or those of one topic.
 
-        To be called in the producer's event loop; a `SyncProducer` answers in any thread.
+        Call it in the producer's event loop; for a `SyncProducer`, in any thread.
         Totals count from the first start; times are in milliseconds, sizes in bytes.
         """
         if topic is not None:
@@ -858,7 +825,7 @@ class Producer(FastPath):
         engine = self._engine
         if engine is not None:
             numbers["buffer-total-bytes"] = engine.pool.total
-            numbers["buffer-available-bytes"] = max(0, engine.pool.free)  # the headers of split batches are a debt
+            numbers["buffer-available-bytes"] = max(0, engine.pool.free)  # splitting a batch adds headers
             numbers["waiting-threads"] = engine.pool.waiting
             numbers["records-pending"] = engine.accumulator.pending_records
             numbers["connection-count"] = len(engine.client.connected_nodes())
@@ -869,14 +836,14 @@ class Producer(FastPath):
         return numbers
 
     def health(self) -> Health:
-        """The producer's state in a few numbers, for liveness and readiness probes; costs little, waits for nothing.
+        """The producer's state in a few numbers, for liveness and readiness probes; cheap, and never waits.
 
-        To be called in the producer's event loop, where such a probe proves that this runs, too; a `SyncProducer` answers
-        in any thread.
+        Call it in the producer's event loop, so that the probe also proves that the loop runs; for a `SyncProducer`, in any
+        thread.
         """
         engine = self._engine
         if engine is None:
-            return Health(HealthStatus.CLOSED if self._closed else HealthStatus.CREATED)
+            return Health(HealthStatus.CREATED if self._report is None else HealthStatus.CLOSED)
         oldest = engine.accumulator.oldest_created_at
         connected = engine.client.connected_nodes()
         return Health(
@@ -902,32 +869,41 @@ class Producer(FastPath):
 
     @property
     def still_open(self) -> Callable[[], object] | None:
-        """For calls that send many records: a check that raises when the transaction that is open now is over."""
+        """For calls that send many records: a check that raises once the currently open transaction has ended."""
         engine = self._engine
         return None if engine is None or engine.transactions is None else engine.transactions.still_open()
 
     @property
     def hand_over(self) -> HandOver:
-        """The way in for the records of other threads, as long as this run lasts: for the `SyncProducer` around it.
+        """Takes records from other threads during this run, for the `SyncProducer` around it.
 
-        Records of transactions, and those that pass through anything of the user's, are not handed over.
+        Records in transactions, and those that pass through user code, are not handed over.
         """
         engine = self._usable()
         if self._hand_over is None:
             is_open = self._intake.is_plain and self._intake.keys_choose is not None and engine.transactions is None
-            from aioproducer.intake.hand_over import HandOver  # few have threads
+            from aioproducer.intake.hand_over import HandOver  # few programs use threads
 
-            self._hand_over = HandOver(engine, self.enqueue, is_open=is_open)
+            self._hand_over = HandOver(engine, self.appender, self.enqueue, is_open=is_open)
         return self._hand_over
+
+    @staticmethod
+    def _note_end(producer: weakref.ref[Producer], run: Run) -> None:
+        """Take the outcome of a run that has ended; the run must not hold the producer, so this is no method of it."""
+        itself = producer()
+        if itself is not None:
+            itself._report, itself._transaction_error = run.report, run.transaction_error
+            itself._engine = itself._run = None
+            itself._dropped.detach()
 
     def _usable(self) -> Engine:
         engine = self._engine
         if engine is None:
-            raise (
-                ProducerClosed("The producer is closed. Re-enter it with `async with`, or create a new one.")
-                if self._closed
-                else NotStarted("The producer is not started: use it within `async with producer:`, or call start().")
-            )
+            if self._report is not None:
+                raise ProducerClosed("The producer is closed. Re-enter it with `async with`, or create a new one.")
+            if asyncio._get_running_loop() is None:
+                raise no_event_loop()
+            raise NotStarted("The producer is not started: use it within `async with producer:`, or call start().")
         if not engine.is_usable:
             raise engine.refusal()
         return engine
@@ -939,7 +915,7 @@ class Producer(FastPath):
         return engine.loop.time() + (self.config.max_block_ms / 1000 if seconds is None else seconds)
 
     async def _interruptible(self, engine: Engine, work: Awaitable[_T]) -> _T:
-        """Wait for something of the client's, unless the producer ends first."""
+        """Wait for something of the client, unless the producer ends first."""
         limit = asyncio.timeout(None)
         try:
             async with limit:
@@ -952,16 +928,16 @@ class Producer(FastPath):
 
 
 def _refuse_unsupported(config: ProducerConfig) -> None:
-    """Say at once what this version does not do, rather than do something else."""
+    """Refuse at once what this version cannot do, rather than ignore it."""
     if config.metric_reporters:
         raise ConfigError(
-            f"metric_reporters={config.metric_reporters!r}: this version of aioproducer calls no reporters yet; leave them "
-            "out, and ask producer.metrics() whenever you like."
+            f"metric_reporters={config.metric_reporters!r}: this version of aioproducer does not call reporters yet; leave "
+            "them out, and call producer.metrics() instead."
         )
 
 
 def _failure(engine: Engine) -> KafkaError | None:
-    """Why nothing will ever be sent again, unless that is because it is closing."""
+    """Why nothing will ever be sent again, except by closing; None if it can still send."""
     if engine.died is not None or engine.closing or engine.transactions is None:
         return engine.died
     return engine.transactions.fatal_error
@@ -974,27 +950,10 @@ def _status(engine: Engine, connected: bool) -> HealthStatus:
         return HealthStatus.CLOSING
     if not engine.client.metadata.nodes:
         return HealthStatus.STARTING
-    # Without a connection and without an error there was just nothing to send for long.
+    # No connection and no error: there was nothing to send for a long time.
     return HealthStatus.READY if connected or engine.client.last_error is None else HealthStatus.DEGRADED
 
 
-def _failed(task: asyncio.Task[CloseReport]) -> bool:
-    return task.cancelled() or task.exception() is not None
-
-
-async def _flushed(engine: Engine, deadline: float | None) -> bool:
-    """Whether everything that was accepted had its outcome before the deadline."""
-    done: asyncio.Future[bool] = engine.loop.create_future()
-
-    def settle(in_time: bool) -> None:
-        if not done.done():
-            done.set_result(in_time)
-
-    waiter = engine.accumulator.begin_flush(partial(settle, True), engine.loop.time())
-    timer = None if deadline is None else engine.loop.call_at(deadline, settle, False)
-    try:
-        return await done
-    finally:
-        if timer is not None:
-            timer.cancel()
-        engine.accumulator.end_flush(waiter)
+def _appender_of(producer: weakref.ref[Producer]) -> Appender | None:
+    found = producer()
+    return None if found is None else found.appender

@@ -1,7 +1,7 @@
-"""The same producer for code without an event loop: scripts, threads, executors of other frameworks.
+"""The producer for code without an event loop: scripts, threads, executors of other frameworks.
 
-A `SyncProducer` runs a `Producer` in an event loop in a thread of its own. Every method may be called from any thread, at
-the same time; each waits for its result as the async one would. Records are handed over in bulk where nothing has to be
+A `SyncProducer` runs a `Producer` in an event loop in its own thread. Every method may be called from any thread, at
+the same time; each waits for its result as the async one would. Records are handed over in bulk if nothing has to be
 decided (`HandOver`); every other call is a round trip through the event loop (anyio's blocking portal).
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
-import logging
 import random
 import threading
 import time
@@ -26,12 +25,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal
 
+from aioproducer._config.other_clients import explain_names_of_other_clients
 from aioproducer.arguments import check_hook, check_timeout, is_timeout
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
 from aioproducer.delivery import Delivery
-from aioproducer.engine.loop_thread import LoopThread
 from aioproducer.errors import (
     ConfigError,
     DeliveryError,
@@ -48,6 +47,9 @@ from aioproducer.intake.hand_over import OWN_THREAD, HandOver
 from aioproducer.intake.many import SendMany, SendManyProgress, check_values
 from aioproducer.intake.sync_delivery import SyncDelivery, SyncDeliveryCallback
 from aioproducer.producer import Producer
+from aioproducer.runtime.detached import detached
+from aioproducer.runtime.log import ClientLog
+from aioproducer.runtime.loop_thread import LoopThread
 from aioproducer.transactions.attempts import Attempts, Next
 from aioproducer.transactions.context import NOT_BEGUN, OVER, SENDING, Transaction, refuse
 from aioproducer.types import (
@@ -71,15 +73,14 @@ __all__ = ["SyncDelivery", "SyncProducer", "SyncTransaction"]
 
 _T = TypeVar("_T")
 
-logger = logging.getLogger("aioproducer")
-
-#: How long `close` waits for its thread to end when everything of the producer has, in seconds.
+#: How long `close` waits for its thread to end after the producer's tasks have, in seconds.
 _TO_END_S = 1.0
 
-#: How many items of `send_many` the caller's thread may have read that the event loop's has not taken.
+#: How many items of `send_many` the caller's thread may read ahead of the event loop.
 _READ_AHEAD = 1000
 
 
+@explain_names_of_other_clients(is_async=False)
 class SyncProducer:
     """Sends records to Kafka from threads.
 
@@ -88,9 +89,9 @@ class SyncProducer:
         with SyncProducer("localhost:9092") as producer:
             metadata = producer.send("orders", b"value")
 
-    Takes the options of `Producer`, and behaves like it in everything but the waiting. Serializers, interceptors,
-    partitioners and callbacks run in the producer's thread. One that is still open when the interpreter ends is closed
-    then; so is one that is dropped, with a ResourceWarning and in the background.
+    Takes the options of `Producer`, and behaves like it, but its methods block instead of being awaited. Serializers,
+    interceptors, partitioners and callbacks run in the producer's thread. A producer that is still open when the
+    interpreter ends is closed then. One that is dropped is closed in the background, with a ResourceWarning.
     """
 
     def __init__(
@@ -158,8 +159,8 @@ class SyncProducer:
     def start(self) -> Self:
         """Start the thread and the tasks; waits for no broker."""
         if self._loop_thread is not None:
-            raise ProducerStateError("The producer is started.")
-        loop_thread = LoopThread("aioproducer")
+            raise ProducerStateError("The producer is already started.")
+        loop_thread = LoopThread("aioproducer", self._producer.log)
         try:
             self._hand_over = loop_thread.portal.call(_start, self._producer)
         except BaseException:
@@ -184,14 +185,14 @@ class SyncProducer:
     ) -> None:
         self.close()
         if kind is None and self.transaction_error is not None:
-            raise self.transaction_error
+            raise detached(self.transaction_error)  # another one each time: this one stays, and would keep the frames
 
     def ready(self, timeout: float | None = None) -> None:
-        """Wait until a broker is connected and has told the metadata; see `Producer.ready`."""
+        """Wait until a broker is connected and has answered a metadata request; see `Producer.ready`."""
         self._call(self._producer.ready, timeout)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until every record that was accepted before has its outcome; see `Producer.flush`."""
+        """Wait until every record accepted before has succeeded or failed; see `Producer.flush`."""
 
         seconds = check_timeout(timeout, ConfigError)
 
@@ -200,8 +201,8 @@ class SyncProducer:
             waiting = self._take_all()
             if left == 0 and waiting:
                 raise KafkaTimeoutError(
-                    f"flush() took longer than {seconds:g} s: {waiting} record(s) still wait for metadata or room, and go "
-                    "on doing so."
+                    f"flush() took longer than {seconds:g} s: {waiting} record(s) still wait for metadata or room, and "
+                    "are still being sent."
                 )
             await self._producer.flush(left)
             await asyncio.sleep(0)  # so that the callbacks have run
@@ -209,13 +210,13 @@ class SyncProducer:
         self._call(flush)
 
     def close(self, timeout: float | None = None) -> CloseReport:
-        """Deliver what was accepted, end everything, and tell what became of it; see `Producer.close`.
+        """Deliver accepted records, end all tasks and connections, and return a report; see `Producer.close`.
 
-        Where several threads close, all of them wait for the end, which comes within the shortest of their timeouts.
-        Ctrl-C while this waits gives up what is not delivered, and ends at once.
+        If several threads close, all of them wait for the end, which comes within the shortest of their timeouts. Ctrl-C
+        during the wait gives up the records that are not delivered, and ends at once.
         """
-        check_timeout(timeout, ConfigError)  # before the thread is ended, whatever comes of it
-        if self._producer.is_forked:  # the thread exists in the parent only; so does everything that is to be closed
+        check_timeout(timeout, ConfigError)  # before the thread is ended, even if that fails
+        if self._producer.is_forked:  # the thread exists only in the parent, and so does everything to close
             self._loop_thread = None
             return CloseReport()
         self._refuse_own_thread()
@@ -227,7 +228,7 @@ class SyncProducer:
         portal = loop_thread.portal
         try:
             report = self._report = portal.call(self._producer.close, timeout)
-        except BaseException:  # Ctrl-C: nobody waits any longer
+        except BaseException:  # Ctrl-C: stop waiting
             with suppress(Exception):
                 self._report = portal.call(self._producer.close, 0)
             raise
@@ -248,8 +249,8 @@ class SyncProducer:
             if self._hand_over is not None:
                 self._hand_over.end()
         else:
-            logger.warning(
-                "The thread of the producer is left behind: some task in its event loop goes on although it was cancelled."
+            self._producer.log.warning(
+                "The producer's thread is left running: a task in its event loop continues although it was cancelled."
             )
         self._closing.notify_all()
 
@@ -287,7 +288,7 @@ class SyncProducer:
                 headers=headers,
                 partition=partition,
                 timestamp_ms=timestamp_ms,
-                on_delivery=None if on_delivery is None else partial(self._tell, on_delivery),
+                on_delivery=None if on_delivery is None else partial(self._call_back, on_delivery),
                 timeout=await self._settled(topic, timeout),
             )
 
@@ -305,15 +306,15 @@ class SyncProducer:
         on_delivery: SyncDeliveryCallback | None = None,
         timeout: float | None = None,
     ) -> SyncDelivery:
-        """Put one record into the buffer and go on; waits only for metadata and room. See `Producer.enqueue`.
+        """Put one record into the buffer without waiting for its acknowledgement; see `Producer.enqueue`.
 
         ``on_delivery`` is as in `send`.
 
-        Mostly the record is only handed over here, and the producer's thread puts it into the buffer soon after: if the
-        topic's partitions are known, there is room, no ``timeout`` is given, and neither transactions nor serializers,
-        interceptors or partitioners come into it. Such a record, too, is accepted, and kept in order: if others take the
-        room meanwhile, or the topic goes away, it waits for up to ``max_block_ms``, and then its delivery fails with the
-        error that this would have raised.
+        Usually the record is only handed over here, and the producer's thread puts it into the buffer soon after: if the
+        topic's partitions are known, there is room, no ``timeout`` is given, and the producer has no transactions,
+        serializers, interceptors or partitioner. Such a record is accepted, too, and stays in order: if other records take
+        the room first, or the topic is deleted, it waits for up to ``max_block_ms``, and then its delivery fails with the
+        error that this call would have raised.
         """
         if on_delivery is not None:
             check_hook("on_delivery", on_delivery, "the SyncDelivery")
@@ -343,7 +344,7 @@ class SyncProducer:
         timestamp_ms: int | None = None,
         on_delivery: SyncDeliveryCallback | None = None,
     ) -> SyncDelivery:
-        """Put one record into the buffer now, or raise; waits for the producer's thread alone, and never for Kafka.
+        """Put one record into the buffer now, or raise; waits only for the producer's thread, never for Kafka.
 
         See `Producer.enqueue_nowait`; ``on_delivery`` is as in `send`.
         """
@@ -371,14 +372,15 @@ class SyncProducer:
     ) -> SendManyResult:
         """Send everything that ``values`` yields, in order and in bounded memory; see `Producer.send_many`.
 
-        ``values`` is read in the calling thread, so it may block; what it has yielded does not wait for what it has not.
-        ``key`` and ``on_progress`` run in the producer's thread.
+        ``values`` is read in the calling thread, so it may block; items that it has yielded are sent without waiting
+        for the next ones. ``key`` and ``on_progress`` run in the producer's thread.
         """
         check_values(values)
         bulk = SendMany(
             self._producer,
             topic,
             time.monotonic,
+            self._producer.log,
             key=key,
             headers=headers,
             partition=partition,
@@ -396,7 +398,7 @@ class SyncProducer:
                         break
                 feed.wait()
             except Exception:
-                with suppress(Exception):  # of a record that failed, or a key: the first trouble is the one to tell
+                with suppress(Exception):  # of a record that failed, or a key: the first error is the one to raise
                     feed.wait()
                 self._call(bulk.wait)
                 raise
@@ -444,8 +446,8 @@ class SyncProducer:
         return SyncTransaction(self, self._producer.transaction(), self._call)
 
     def run_in_transaction(self, work: Callable[[SyncTransaction], _T], *, attempts: int = 5) -> _T:
-        """Do ``work(txn)`` here in a transaction, again where that can help; see `Producer.run_in_transaction`."""
-        tries = Attempts(attempts, self.config, random.random)
+        """Do ``work(txn)`` in a transaction, and retry if that can help; see `Producer.run_in_transaction`."""
+        tries = Attempts(attempts, self.config, random.random, self._producer.log)
         while True:
             try:
                 with self.transaction() as txn:
@@ -462,7 +464,7 @@ class SyncProducer:
     def init_transactions(
         self, timeout: float | None = None, *, keep_prepared_txn: bool = False
     ) -> PreparedTransactionState | None:
-        """Get the producer id, and abort what a predecessor left; see `Producer.init_transactions`."""
+        """Get the producer id, and abort a predecessor's open transaction; see `Producer.init_transactions`."""
         return self._call(partial(self._producer.init_transactions, timeout, keep_prepared_txn=keep_prepared_txn))
 
     def begin_transaction(self) -> None:
@@ -491,21 +493,21 @@ class SyncProducer:
         return self._call(self._producer.prepare_transaction, timeout)
 
     def complete_transaction(self, prepared: PreparedTransactionState | str, timeout: float | None = None) -> None:
-        """Commit the prepared transaction, or abort another one; see `Producer.complete_transaction`."""
+        """Commit or abort the prepared transaction; see `Producer.complete_transaction`."""
         self._call(self._producer.complete_transaction, prepared, timeout)
 
     def transaction_handle(self) -> TransactionHandle:
-        """What another process needs to write into the open transaction; see `Producer.transaction_handle`."""
+        """A handle with which another process can write into the open transaction; see `Producer.transaction_handle`."""
         return self._look(self._producer.transaction_handle)
 
     @property
     def written(self) -> Mapping[TopicPartition, Written]:
-        """What an attached producer got acknowledged so far, by partition; see `Producer.written`."""
+        """The acknowledged records of an attached producer so far, by partition; see `Producer.written`."""
         return self._look(lambda: self._producer.written)
 
     @property
     def transaction_error(self) -> KafkaError | None:
-        """Why the transaction must not be committed, where an attached producer has closed; see `Producer`."""
+        """Why the transaction must not be committed, once an attached producer has closed; see `Producer`."""
         return self._producer.transaction_error
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
@@ -513,7 +515,7 @@ class SyncProducer:
         return self._call(self._producer.partitions_for, topic, timeout)
 
     def metrics(self, topic: str | None = None) -> Mapping[str, float]:
-        """The numbers of the producer; see `Producer.metrics`."""
+        """The producer's metrics; see `Producer.metrics`."""
 
         def metrics() -> Mapping[str, float]:
             waiting = self._take_all()
@@ -537,7 +539,7 @@ class SyncProducer:
         return self._look(health)
 
     def _look(self, function: Callable[[], _T]) -> _T:
-        """Ask in the producer's thread, which alone may read what it changes all the time."""
+        """Run it in the producer's thread, because only that one may read the state that it changes."""
         loop_thread = self._loop_thread
         if loop_thread is None or self._producer.is_forked or loop_thread.is_current:
             return function()
@@ -546,7 +548,7 @@ class SyncProducer:
     # -- in the producer's thread -------------------------------------------------------------------------------------
 
     def _take_all(self) -> int:
-        """Have nothing left that was handed over before; returns how many records wait for metadata or room."""
+        """Take everything that was handed over before; returns how many records wait for metadata or room."""
         hand_over = self._hand_over
         if hand_over is None or self._loop_thread is None or not self._loop_thread.is_current:
             return 0
@@ -554,11 +556,11 @@ class SyncProducer:
         return hand_over.waiting
 
     async def _settled(self, topic: object, timeout: float | None) -> float | None:
-        """Wait for what was handed over before, for this topic or (None) for all; returns what is left of the timeout."""
+        """Wait for records handed over before, for this topic or (None) all; returns the remaining timeout."""
         if isinstance(topic, ProducerRecord):
             topic = topic.topic
         if self._hand_over is None or not (topic is None or isinstance(topic, str)) or not _can_wait(timeout):
-            return timeout  # what is wrong with it, the producer says
+            return timeout  # the producer raises the error
         return await self._hand_over.settle(topic, timeout)
 
     def _accepted(self, delivery: Delivery, on_delivery: SyncDeliveryCallback | None) -> SyncDelivery:
@@ -566,14 +568,14 @@ class SyncProducer:
         assert self._hand_over is not None
         accepted = SyncDelivery(self._hand_over, delivery)
         if on_delivery is not None:
-            accepted.tell(on_delivery)
+            accepted.add_done_callback_in_loop(on_delivery)
         return accepted
 
-    def _tell(self, on_delivery: SyncDeliveryCallback, delivery: Delivery) -> object:
+    def _call_back(self, on_delivery: SyncDeliveryCallback, delivery: Delivery) -> object:
         assert self._hand_over is not None
         return on_delivery(SyncDelivery(self._hand_over, delivery))
 
-    # -- from the callers' threads to that ----------------------------------------------------------------------------
+    # -- from the callers' threads to the producer's ------------------------------------------------------------------
 
     def _refuse_own_thread(self) -> None:
         if self._loop_thread is not None and self._loop_thread.is_current:
@@ -588,29 +590,31 @@ class SyncProducer:
             raise (
                 NotStarted("The producer is not started: use it within `with producer:`, or call start().")
                 if self._report is None
-                else ProducerClosed("The producer is closed. Re-enter it with `async with`, or create a new one.")
+                else ProducerClosed("The producer is closed. Re-enter it with `with`, or create a new one.")
             )
         if self._producer.is_forked:
             raise ForkedProcess(
-                "The producer was started in another process, of which this one is a fork. Make one in each process."
+                "The producer was started in another process, of which this one is a fork. Create one in each process."
             )
         self._refuse_own_thread()
         return loop_thread.portal
 
 
-#: Those that are to be closed when the interpreter ends, and the threads of those that nobody could close any more.
+#: Producers to close when the interpreter ends, and the threads of those that could not be closed.
 _started: weakref.WeakSet[SyncProducer] = weakref.WeakSet()
 _closing_themselves: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    """What was accepted is delivered as with `close`; later the threads would be gone, and nobody could send it."""
+    """Deliver accepted records, as `close` does; later the threads would be gone, and nothing could send them."""
     for producer in list(_started):
         try:
             producer.close()
-        except Exception:  # the others are to be closed all the same
-            logger.exception("A producer could not be closed at the end of the interpreter")
+        except Exception:  # the others must still be closed
+            ClientLog(producer.client_id, producer.config.transactional_id).exception(
+                "The producer could not be closed when the interpreter ended"
+            )
     for loop_thread in list(_closing_themselves):
         loop_thread.join(_TO_END_S)
 
@@ -625,13 +629,13 @@ def _can_wait(timeout: float | None) -> bool:
 
 
 def _close_dropped(producer: Producer, loop_thread: LoopThread) -> None:
-    """Called by the collector, in any thread and process: nothing waits here."""
+    """Called by the garbage collector, in any thread and process: nothing waits here."""
     if not producer.is_forked:
         _closing_themselves.add(loop_thread)
         loop_thread.end_after(producer.close)
         warnings.warn(
-            "A SyncProducer was dropped and not closed. What it accepted is sent all the same; use it within `with`, or "
-            "call close(), which tells what became of it.",
+            f"The SyncProducer {producer.client_id!r} was dropped without being closed. It is closed in the background, "
+            "which delivers what it accepted. Use `with`, or call close(), which reports what became of it.",
             ResourceWarning,
             stacklevel=2,
         )
@@ -641,8 +645,8 @@ class SyncTransaction:
     """One transaction of a `SyncProducer`, to be entered once; see `Transaction`.
 
     An exception in the block aborts it, also a KeyboardInterrupt. ``send``, ``enqueue``, ``enqueue_nowait``, ``send_many``,
-    ``send_table`` and ``flush`` are those of the producer; before it was entered and once it is over they raise
-    `TransactionStateError`, but for ``flush``.
+    ``send_table`` and ``flush`` are those of the producer; before it is entered and after it has ended they raise
+    `TransactionStateError`, except ``flush``.
     """
 
     def __init__(self, producer: SyncProducer, transaction: Transaction, call: Callable[..., Any]) -> None:
@@ -686,26 +690,26 @@ class SyncTransaction:
             setattr(self, name, partial(refuse, why))
 
 
-#: What an open transaction has of its producer, and what it is called there.
+#: The producer's methods that an open transaction has, and their names there.
 _OF_OPEN = {**{name: name for name in SENDING}, "handle": "transaction_handle"}
 
 
 class _Feed:
-    """Items on their way from the thread that reads them to the event loop, which takes what is there whenever it can.
+    """Items in transit from the thread that reads them to the event loop, which takes all available items whenever it can.
 
-    So nothing that was read waits for what comes behind it, however long that takes.
+    So no item waits for the next one, however long reading that takes.
     """
 
     def __init__(self, portal: BlockingPortal, take: Callable[[list[object]], Awaitable[bool]]) -> None:
         self._portal = portal
         self._take = take
         self._items: list[object] = []
-        self._lock = threading.Lock()  # of the items, and of who is taking them
+        self._lock = threading.Lock()  # guards the items, and the taker
         self._taking: concurrent.futures.Future[bool] | None = None
         self._is_idle = True
 
     def put(self, item: object) -> bool:
-        """Hand an item over, and wait where too many were not taken; returns whether more may come."""
+        """Hand an item over, and wait if too many were not taken yet; returns whether to continue."""
         with self._lock:
             self._items.append(item)
             was_idle, self._is_idle = self._is_idle, False
@@ -716,7 +720,7 @@ class _Feed:
         return True
 
     def wait(self) -> bool:
-        """Wait until everything was taken; returns whether more may come. Raises what the taker raised."""
+        """Wait until everything was taken; returns whether to continue. Raises what the taker raised."""
         return self._taking is None or self._taking.result()
 
     async def _take_all(self) -> bool:

@@ -1,4 +1,4 @@
-"""The values that users put in and get out: records, where they went, and what became of them."""
+"""The values that users pass in and get back: records, their partitions and offsets, and their outcomes."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ BytesLike: TypeAlias = bytes | bytearray | memoryview
 Header: TypeAlias = tuple[str, bytes | None]
 Headers: TypeAlias = Sequence[Header]
 
-#: What ``headers=`` accepts: a mapping, or a sequence of pairs where names repeat or their order matters.
+#: What ``headers=`` accepts: a mapping, or a sequence of pairs if names repeat or their order matters.
 HeadersInput: TypeAlias = Mapping[str, "BytesLike | str | None"] | Sequence[tuple[str, "BytesLike | str | None"]]
 
 
 class Written(NamedTuple):
-    """What one writer got acknowledged in one partition: how many records, and the offsets of the first and the last one.
+    """The acknowledged records of one writer in one partition: their count, and the first and the last offset.
 
-    Between these there may be records of other producers, so the offsets tell nothing about the count.
+    There may be records of other producers in between, so the count does not follow from the offsets.
     """
 
     records: int
@@ -53,7 +53,8 @@ class Written(NamedTuple):
 class ProducerRecord:
     """One record to send: what ``send(topic, value, ...)`` takes, as a value that interceptors can replace.
 
-    ``timestamp_ms`` is in milliseconds since 1970 (None: the moment of the send). ``partition`` None leaves the choice
+    ``timestamp_ms`` is in milliseconds since 1970 (None: the moment of the send; a record older than a day is not retried
+    once it may be in the log, except in a transaction: ``producer_id_expiration_ms``). ``partition`` None leaves the choice
     to the partitioner.
     """
 
@@ -66,7 +67,7 @@ class ProducerRecord:
 
     @property
     def topic_partition(self) -> TopicPartition | None:
-        """The partition, where it is known already."""
+        """The partition, if it is known already."""
         return None if self.partition is None else TopicPartition(self.topic, self.partition)
 
 
@@ -81,7 +82,7 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Who commits offsets (KIP-447): the coordinator fences a member whose generation is over."""
+    """The member that commits offsets (KIP-447): the coordinator fences it if its generation is over."""
 
     group_id: str
     generation_id: int = -1
@@ -91,12 +92,12 @@ class ConsumerGroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CloseReport:
-    """What became of everything that the producer had accepted, as ``close()`` found it.
+    """The outcome of everything that the producer accepted; ``close()`` returns it.
 
-    ``delivered`` (acknowledged, whatever became of the transaction), ``failed`` (certainly not written) and ``unknown``
-    (perhaps written) count records over the producer's whole life. The records that were still waiting when the close
-    timeout ended are handed back, keys and values as serialized, in order per partition, so that an application can spool
-    them: ``not_written`` never left this process or were refused, ``maybe_written`` were in flight.
+    ``delivered`` (acknowledged, whether or not the transaction was committed), ``failed`` (certainly not written) and
+    ``unknown`` (possibly written) count records over the producer's whole life. Records that were still waiting when the
+    close timeout ended are handed back, with serialized keys and values, in order per partition, so that an application
+    can spool them: ``not_written`` were never sent or were refused, ``maybe_written`` were in flight.
     """
 
     delivered: int = 0
@@ -130,10 +131,10 @@ class HealthStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a readiness probe wants to know.
+    """The producer's state, for liveness and readiness probes.
 
     ``pressure`` is the used part of ``buffer_memory``, 0.0 to 1.0. ``oldest_pending_s`` is the age in seconds of the
-    oldest record that is not acknowledged, 0.0 where there is none.
+    oldest record that is not acknowledged, 0.0 if all are.
     """
 
     status: HealthStatus
@@ -146,7 +147,7 @@ class Health:
 
     @property
     def alive(self) -> bool:
-        """For a liveness probe: False only where this producer will never send again, and another one might."""
+        """For a liveness probe: False only if this producer will never send again, and a new one might."""
         return self.status is not HealthStatus.FAILED
 
     @property
@@ -155,7 +156,7 @@ class Health:
         return self.status is HealthStatus.READY
 
     def as_dict(self) -> dict[str, object]:
-        """All of it as values that ``json.dumps`` takes; ``error`` is its message, or None."""
+        """All fields as values that ``json.dumps`` accepts; ``error`` is its message, or None."""
         return {
             "status": str(self.status),
             "alive": self.alive,
@@ -170,7 +171,7 @@ class Health:
 
 
 class PartitionInfo(NamedTuple):
-    """A partition as the metadata show it; ``leader`` is the id of a broker, -1 where there is none now."""
+    """A partition in the cluster's metadata; ``leader`` is the id of a broker, -1 if it has no leader now."""
 
     topic: str
     partition: int
@@ -180,10 +181,10 @@ class PartitionInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SendManyResult:
-    """What ``send_many`` delivered: how many records, how many bytes, and the offsets that each partition got.
+    """What ``send_many`` delivered: how many records and bytes, and the offsets in each partition.
 
     ``serialized_bytes`` counts keys and values. ``offsets`` maps each partition to (first, last) offset; with ``acks=0``
-    it is empty. ``failed`` and ``unknown`` count the records that were accepted and not acknowledged.
+    it is empty. ``failed`` and ``unknown`` count records that were accepted but not acknowledged.
     """
 
     count: int = 0

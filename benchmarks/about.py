@@ -1,4 +1,4 @@
-"""What a reader must know of a run to compare it with another one: machine, versions, settings."""
+"""The facts about a run that a comparison with another one needs: machine, versions, settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def about(rounds: int, pure: bool) -> dict[str, str]:
         "machine": f"{os.cpu_count()} cores, {_processor()}, {platform.system()} {platform.machine()}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "versions": ", ".join(f"{name} {_version(name)}" for name in _PACKAGES) + f", franz-go {_franz_go()}",
-        "aioproducer runs": "pure Python, as asked for" if pure else implementation(),
+        "aioproducer runs": "pure Python, as requested" if pure else implementation(),
         "rounds": str(rounds),
     }
 

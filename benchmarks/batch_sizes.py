@@ -1,8 +1,8 @@
-"""Measures what ``batch_size`` does to the producer with its other defaults: the table from which the default was chosen.
+"""Measures the effect of ``batch_size`` with other settings at their defaults: the table behind the default.
 
     python -m benchmarks.batch_sizes --broker kafka --rounds 3
 
-Each run is a process of its own on a topic of its own, the sizes in turn, round by round; figures are medians. After each
+Each run is a separate process with its own topic, the sizes in turn, round by round; figures are medians. After each
 run the end offsets of the topic are counted by an independent consumer.
 """
 
@@ -100,7 +100,7 @@ async def _tasks(producer: Producer, topic: str, values: Sequence[bytes], case: 
 
 
 async def _paced(producer: Producer, topic: str, values: Sequence[bytes], case: _Case) -> Figures:
-    """How long a record takes from ``enqueue`` to its acknowledgement, at a steady rate; one of some is looked at."""
+    """The time from ``enqueue`` to the acknowledgement, at a steady rate; only some records are measured."""
     seconds: list[float] = []
     began = time.perf_counter()
 
@@ -121,7 +121,7 @@ async def _paced(producer: Producer, topic: str, values: Sequence[bytes], case: 
 
 
 async def _held(producer: Producer, topic: str, values: Sequence[bytes], case: _Case) -> Figures:
-    """What the process grows by with a record in each partition that has not left yet."""
+    """The growth of the process with an unsent record in each partition."""
     before = resident_bytes()
     for number, value in enumerate(values):
         await producer.enqueue(topic, value, partition=number)
@@ -189,7 +189,7 @@ def _told(figures: Sequence[Figures]) -> str:
 
 
 def main() -> None:
-    """Measure all cases, or those that are named, and print a table."""
+    """Measure all or the named cases, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.batch_sizes", description=__doc__)
     parser.add_argument("--broker", choices=BROKERS, default="kafka")
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,4 +1,4 @@
-"""The cases: what is sent, how, and by whom, with a name that the command line takes."""
+"""The cases: what is sent, how, and by which client, each with its name on the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CASES", "Case", "Payload", "Workload"]
 class Workload(StrEnum):
     """How a client is used."""
 
-    PIPELINED = "pipelined"  # put all records in, then look at each outcome
+    PIPELINED = "pipelined"  # enqueue all records, then check each outcome
     CONCURRENT = "concurrent"  # 1,000 tasks, each of which awaits one record after the other
     LONE = "lone"  # one record at a time
     BULK = "bulk"  # a list, in one call
@@ -22,14 +22,14 @@ class Workload(StrEnum):
     TRANSACTIONS = "transactions"  # one after the other, each of some records
     THREADS = "threads"  # as pipelined, from threads
     THREADS_LONE = "threads-lone"  # threads, each of which waits for one record after the other
-    HEARTBEAT = "heartbeat"  # pipelined, beside a task that wants to run each millisecond
+    HEARTBEAT = "heartbeat"  # pipelined, beside a task that should run each millisecond
 
 
 class Payload(StrEnum):
-    """What the values are made of."""
+    """The content of the values."""
 
-    TEXT = "text"  # random letters: hardly to be compressed
-    JSON = "json"  # objects with the same names and values that differ, as events have
+    TEXT = "text"  # random letters: hardly compressible
+    JSON = "json"  # objects with the same names and different values, like events
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class Case:
     threads: int = 1
     #: How many records a transaction has.
     per_transaction: int = 1
-    #: Every client with the settings that it comes with, except for acks and idempotence.
+    #: Every client with its default settings, except for acks and idempotence.
     defaults: bool = False
     #: Whether the outcomes are kept until the end, where that is a question (memory).
     keep: bool = True
-    #: Where it makes sense.
+    #: The brokers with which it makes sense.
     brokers: frozenset[str] = frozenset({"mock", "kafka"})
-    #: None: everybody who can.
+    #: None: all clients that can.
     clients: frozenset[str] | None = None
 
 
@@ -77,7 +77,7 @@ def _cases() -> list[Case]:
         Case("pipelined-keyed", "pipelined, 100 B, keyed over 12 partitions", pipelined, 1_000_000, keyed=True),
         Case("pipelined-1k", "pipelined, 1 KiB, unkeyed", pipelined, 200_000, kib),
         Case("pipelined-100k", "pipelined, 100 KiB, unkeyed", pipelined, 4_000, 100 * kib),
-        Case("pipelined-defaults", "pipelined, 100 B, all settings as they come", pipelined, 500_000, defaults=True),
+        Case("pipelined-defaults", "pipelined, 100 B, default settings", pipelined, 500_000, defaults=True),
         Case("json-none", "pipelined, 1 KiB JSON, no compression", pipelined, 200_000, kib, Payload.JSON),
         Case("json-lz4", "pipelined, 1 KiB JSON, lz4", pipelined, 200_000, kib, Payload.JSON, codec="lz4"),
         Case("json-zstd", "pipelined, 1 KiB JSON, zstd", pipelined, 200_000, kib, Payload.JSON, codec="zstd"),
@@ -122,8 +122,8 @@ def _cases() -> list[Case]:
             )
             for threads, name, title in threads
         ),
-        Case("idle", "connected, and nothing to do", Workload.IDLE, 1),
-        Case("memory", "records that wait for their answers, 100 B", Workload.MEMORY, 1_000_000, partitions=1,
+        Case("idle", "connected and idle", Workload.IDLE, 1),
+        Case("memory", "records in flight, 100 B", Workload.MEMORY, 1_000_000, partitions=1,
              keep=False, brokers=_MOCK),
         Case("memory-kept", "the same, and the caller keeps each record's handle", Workload.MEMORY, 1_000_000,
              partitions=1, brokers=_MOCK),

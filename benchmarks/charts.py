@@ -1,4 +1,4 @@
-"""The charts of a report, for which the README has room: one idea in each."""
+"""The charts of a report, small enough for the README: one idea in each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["CHARTS", "Chart", "write_charts"]
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn: a figure of all who took part in a case, and of ours in others."""
+    """A chart: a figure of all clients in a case, and of ours in other cases."""
 
     name: str
     title: str
@@ -32,7 +32,7 @@ class Chart:
     without: Sequence[str] = ()
 
     def bars(self, results: Results) -> list[Bar]:
-        """The best one first; none where ours is not among them."""
+        """The best one first; empty if ours is missing."""
         found = [
             Bar(CLIENTS[client].title, value, format(value, self.shown), client == OURS)
             for client in results.clients(self.broker, self.case)
@@ -69,7 +69,7 @@ CHARTS: Final = (
 
 
 def write_charts(results: Results, directory: Path) -> Iterator[tuple[Chart, str, str]]:
-    """Draw each chart that there are figures for; gives the chart and the names of its light and its dark file."""
+    """Draw each chart that has figures; yields the chart and the names of its light and its dark file."""
     for chart in CHARTS:
         bars = chart.bars(results)
         if bars:

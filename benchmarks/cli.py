@@ -1,4 +1,4 @@
-"""The command: which cases and clients, how often, against which brokers; prints tables, writes the report."""
+"""The command line: chooses cases, clients, rounds and brokers; prints tables, writes the report."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def finished(broker: str, case: Case) -> None:
         print("\n" + case_table(results, broker, case) + "\n", flush=True)
-        write_report(results, options.out)  # so that a run which is cut short has one, too
+        write_report(results, options.out)  # so that an interrupted run has a report, too
 
     comparison.run(results, _tell, finished)
     print(target_table(results))
@@ -52,7 +52,7 @@ def _tell(line: str) -> None:
 
 
 def chosen(known: Mapping[str, _T], names: str | None) -> list[_T]:
-    """Those whose names are given or begin with what is given; all of them where nothing is."""
+    """The items whose names begin with a given one; all if none is given."""
     if names is None:
         return list(known.values())
     chosen: list[_T] = []
@@ -72,8 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clients", metavar="NAME,NAME", help=f"of {', '.join(CLIENTS)}")
     parser.add_argument("--broker", choices=("mock", "kafka", "both"), default="both")
     parser.add_argument("--rounds", type=int, help="default: 5, with --quick 1")
-    parser.add_argument("--records", type=int, help="at most so many in each run; slow clients send a share of it")
-    parser.add_argument("--quick", action="store_true", help="one round of few records: whether all of it works")
+    parser.add_argument("--records", type=int, help="the most records in a run; slow clients send a share of it")
+    parser.add_argument("--quick", action="store_true", help="one round of few records, as a check")
     parser.add_argument("--pure", action="store_true", help="our client without its native part")
     parser.add_argument("--out", type=Path, default=_OUT, help="the directory of the report (default: %(default)s)")
     return parser

@@ -1,4 +1,4 @@
-"""Runs the clients side by side: case by case, round by round, each in a process of its own on a topic of its own."""
+"""Compares the clients: case by case, round by round, each in its own process with its own topic."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _WARM_UP_CASES = ("pipelined-100b", "pipelined-keyed", "json-zstd", "lone")
 
 
 class WrongCount(Exception):
-    """A client says that it delivered other records than the broker holds; its speed is worth nothing then."""
+    """The broker does not hold the records that a client reported as delivered; its speed is meaningless then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is to be run."""
+    """The runs to make."""
 
     brokers: Sequence[str]
     cases: Sequence[Case]
     clients: Sequence[Client]
     rounds: int
-    #: At most so many records in a run.
+    #: The most records in a run.
     records: int | None = None
     #: How long idle clients are watched.
     seconds: float = 5.0
@@ -61,7 +61,7 @@ class Comparison:
                 tell(str(error))
 
     def _warm_up(self, broker: Broker, tell: Callable[[str], None]) -> None:
-        """Let a broker in Java compile itself, so that whoever comes first is not measured against an interpreter."""
+        """Let a Java broker compile its code, so that the first client is not measured against an interpreter."""
         if broker.is_mock:
             return
         tell(f"{broker.title} is warmed up")
@@ -71,7 +71,7 @@ class Comparison:
     def _compare(self, results: Results, kind: str, broker: Broker, case: Case, tell: Callable[[str], None]) -> None:
         taking_part = [client for client in self.clients if client.can(case, kind)]
         for number in range(self.rounds):
-            # Each round begins with another client, so that none is always the one after the same.
+            # Each round begins with another client, so that the predecessors vary.
             turn = number % max(len(taking_part), 1)
             for client in taking_part[turn:] + taking_part[:turn]:
                 tell(f"{kind}: {case.name}, round {number + 1} of {self.rounds}: {client.name}")

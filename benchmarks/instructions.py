@@ -1,7 +1,7 @@
-"""How many instructions the encoder executes for a record: a figure without noise, which shows a slow creep.
+"""How many instructions the encoder executes for a record: a figure without noise, which shows gradual growth.
 
     python -m benchmarks.instructions            # count, and compare with instructions.json
-    python -m benchmarks.instructions --check    # fail where something takes over 3 % more than there
+    python -m benchmarks.instructions --check    # fail if an operation takes over 3 % more than there
     python -m benchmarks.instructions --write    # keep the counts of this Python and machine in instructions.json
 
 `perf stat` counts where the machine lets it; virtual machines often do not. Valgrind's callgrind counts everywhere. What
@@ -85,7 +85,7 @@ def run(more_of: str) -> None:
 
 
 def find_counter() -> Counter:
-    """The tool of this machine. Raises Unavailable where there is none."""
+    """The tool of this machine. Raises Unavailable if there is none."""
     perf = ["perf", "stat", "-x", ",", "-e", "instructions:u"]
     perf_count = re.compile(r"^(\d+),[^,]*,instructions", re.MULTILINE)
     if shutil.which("perf"):
@@ -172,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--check", action="store_true", help="exit with 1 where something takes over 3 %% more")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if an operation takes over 3 %% more")
     parser.add_argument("--write", action="store_true", help="keep the counts")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     return parser

@@ -1,4 +1,4 @@
-"""What one process has to do: a case on a broker, and the payload of it, the same for every client."""
+"""The job of one process: a case on a broker, and its payload, the same for every client."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from benchmarks.cases import Case, Payload, Workload
 
 __all__ = ["BATCH_SIZE", "BUFFER_MEMORY", "CONCURRENCY", "Job", "different_keys", "payloads"]
 
-#: What batches may grow to where a case does not ask for the defaults: librdkafka's and franz-go's own limit, so that
-#: it is the clients that are compared and not 16 KiB (Java's default) with 1 MB.
+#: The batch size unless a case uses the defaults: librdkafka's and franz-go's own limit, so that the clients are compared,
+#: and not 16 KiB (Java's default) with 1 MB.
 BATCH_SIZE: Final = 1_000_000
-#: Room for whatever a client bounds by bytes, so that none of them waits for it.
+#: The buffer of a client that bounds it in bytes, large enough that none of them waits for room.
 BUFFER_MEMORY: Final = 256 * 1024 * 1024
 #: Tasks that wait at the same time.
 CONCURRENCY: Final = 1_000
@@ -75,7 +75,7 @@ class Job:
         return [(value, number % self.case.partitions) for number, value in enumerate(values)]
 
     def prepare(self) -> None:
-        """Make all values and keys now, so that nobody's stopwatch runs meanwhile."""
+        """Create all values and keys now, outside of the measured time."""
         for count in (1, self.warm_up, self.records, self.sent):
             self.values(count)
             self.keys(count)
@@ -83,7 +83,7 @@ class Job:
     def values(self, count: int | None = None) -> list[bytes]:
         """So many values (all that are measured, if not said otherwise), of which many are one and the same object.
 
-        The list is made once; it is not to be changed.
+        The list is created once; do not change it.
         """
         return _values(self.case.payload, self.case.value_size, self.records if count is None else count)
 
@@ -119,7 +119,7 @@ def _json(source: random.Random, size: int) -> bytes:
     }
     missing = size - len(json.dumps(event))
     if missing < 0:
-        raise ValueError(f"A JSON payload takes at least {size - missing} bytes; {size} were asked for.")
+        raise ValueError(f"A JSON payload takes at least {size - missing} bytes; {size} were requested.")
     words = ("please", "leave", "the", "parcel", "with", "neighbours", "or", "ring", "twice", "thank", "you", "gift")
     event["note"] = " ".join(source.choices(words, k=missing))[:missing]
     return json.dumps(event).encode()

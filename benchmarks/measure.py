@@ -1,4 +1,4 @@
-"""What a process can tell of itself: time, CPU, wake-ups, memory, and the gaps of an event loop."""
+"""Measurements of the own process: time, CPU, wake-ups, memory, and the gaps of an event loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
     "throughput",
 ]
 
-#: What one run found out, by name: ``records_per_s``, ``cpu_us`` (a record's), ``p99_us`` ...
+#: The results of one run, by name: ``records_per_s``, ``cpu_us`` (per record), ``p99_us`` ...
 Figures = dict[str, float]
 
 _BEAT: Final = 0.001
@@ -65,7 +65,7 @@ def throughput(watch: Stopwatch, job: Job) -> Figures:
 
 
 def idleness(watch: Stopwatch) -> Figures:
-    """What doing nothing costs, without the wake-up at the end of the sleep that was measured."""
+    """The cost of idling, without the wake-up at the end of the measured sleep."""
     return {
         "wake_ups_per_s": max(watch.wake_ups - 1, 0) / watch.seconds,
         "cpu_percent": watch.cpu / watch.seconds * 100,
@@ -127,7 +127,7 @@ async def concurrently(one: Callable[[], Awaitable[object]], count: int, tasks: 
 
 
 def in_threads(work: Callable[[int], object], count: int, threads: int) -> None:
-    """Do the work in so many threads at once, which are told their shares of ``count`` records."""
+    """Do the work in this many threads at once, each with its share of ``count`` records."""
     shares = [count // threads + (number < count % threads) for number in range(threads)]
     with ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(work, shares):
@@ -157,7 +157,7 @@ class Heartbeat:
 
 @contextlib.asynccontextmanager
 async def heartbeat() -> AsyncIterator[Heartbeat]:
-    """A heart that beats meanwhile."""
+    """A heart that beats during the block."""
     heart = Heartbeat()
     task = asyncio.create_task(heart.beat())
     await asyncio.sleep(10 * _BEAT)

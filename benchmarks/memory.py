@@ -1,4 +1,4 @@
-"""How much memory records take that wait for their answers, while the broker is paused."""
+"""The memory that records in flight take, while the broker is paused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["broker_paused", "encoded_bytes", "growth", "resident_bytes"]
 
 @contextlib.contextmanager
 def broker_paused(job: Job) -> Iterator[None]:
-    """The broker keeps its connections and answers nothing meanwhile."""
+    """The broker keeps its connections but answers nothing during the block."""
     if job.broker_pid is None:
         raise Unavailable("The broker cannot be paused: its process is not known. Give --broker-pid.")
     os.kill(job.broker_pid, signal.SIGSTOP)
@@ -31,7 +31,7 @@ def broker_paused(job: Job) -> Iterator[None]:
 
 
 def encoded_bytes(job: Job) -> int:
-    """What the records of a job take in batches of the benchmarks' size, headers of the batches included."""
+    """The size of a job's records in batches of the benchmarks' size, including batch headers."""
     total = 0
     builder = RecordBatchBuilder()
     for value in job.values():
@@ -43,7 +43,7 @@ def encoded_bytes(job: Job) -> int:
 
 
 def growth(before: int, encoded: int) -> Figures:
-    """What the process took in addition, and how many times the encoded bytes that is."""
+    """The additional memory of the process, and its ratio to the encoded bytes."""
     grown = resident_bytes() - before
     return {"grown_mb": grown / 1e6, "encoded_mb": encoded / 1e6, "times_encoded": grown / encoded}
 

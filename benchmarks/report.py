@@ -1,4 +1,4 @@
-"""The report: targets, charts and tables as Markdown, from results that may be old.
+"""The report: targets, charts and tables as Markdown, from stored results.
 
 python -m benchmarks.report benchmarks/report                  # write it again from its results.json
 python -m benchmarks.report benchmarks/report --renew DIR      # with the cases that were measured into DIR
@@ -21,19 +21,18 @@ from benchmarks.targets import TARGETS, Verdict
 __all__ = ["main", "target_row", "target_table", "write_report"]
 
 _RESULTS: Final = "results.json"
-#: Why some targets are not reached, with the profiles that show it: by hand, for the last run.
+#: Why some targets are not reached, with the profiles that show it: written by hand for the last run.
 _NOTES: Final = Path(__file__).parent / "notes.md"
 _INTRODUCTION: Final = """\
 # Benchmarks
 
-Written by `python -m benchmarks`; the figures as they were measured are in [`results.json`](results.json).
+Written by `python -m benchmarks`; the raw figures are in [`results.json`](results.json).
 
-Each client runs in a process of its own, on a topic of its own, in turn with the others, round by round. Everybody sends
-the same values with acks=all and idempotence; where a case does not say "as they come", batches may grow to 1,000,000
-bytes with a linger of 5 ms. Figures are medians of the rounds; ratios are medians of each round's ratio. CPU is that of
-the whole client process, in user and system mode; asynchronous clients run on uvloop. Slow clients send fewer records in
-a round than quick ones. Connecting and a warm-up are not measured; of Java, what a run of the warm-up alone takes is
-taken off.
+Each client runs in its own process, on its own topic, in turn with the others, round by round. All clients send the same
+values with acks=all and idempotence; unless a case says "default settings", batches may grow to 1,000,000 bytes with a
+linger of 5 ms. Figures are medians of the rounds; ratios are medians of each round's ratio. CPU is that of the whole
+client process, in user and system mode; asynchronous clients run on uvloop. Slow clients send fewer records per round.
+Connecting and a warm-up are not measured; for Java, the time of a run with only the warm-up is subtracted.
 """
 
 
@@ -83,8 +82,8 @@ def _counted(results: Results) -> str:
     runs = [f"{count} runs against {results.about.get(broker, broker)}" for broker, count in results.counted.items()]
     return (
         f"Read back and counted: {' and '.join(runs) or 'no run'}.\nAfter each run an independent consumer (librdkafka's) "
-        "summed up the end offsets of its topic, and they were as many as the\nclient was told to send; otherwise the "
-        "comparison stops. Apache Kafka refuses batches that are malformed; the mock\ncluster believes them."
+        "summed up the end offsets of its topic, which matched the number of\nrecords to send; otherwise the comparison "
+        "stops. Apache Kafka refuses malformed batches; the mock\ncluster accepts them."
     )
 
 

@@ -1,4 +1,4 @@
-"""What all runs found out, kept as it was measured; medians and ratios are computed from it."""
+"""The raw results of all runs; medians and ratios are computed from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Run:
 
 @dataclass(slots=True)
 class Results:
-    """All runs of one call of the command, and what the reader of a report should know of them."""
+    """All runs of one command, and the facts about them for the reader of a report."""
 
     runs: list[Run] = field(default_factory=list[Run])
     #: Why a client is not in a case: (broker, case, client, reason).
@@ -54,7 +54,7 @@ class Results:
     def ratio(self, broker: str, case: str, client: str, other: str, figure: str, other_case: str = "") -> float | None:
         """The median of the rounds' ratios of one client's figure to another's; None where one of them is missing.
 
-        Of ratios, not the ratio of medians: what disturbs a whole round falls out.
+        Not the ratio of medians: so disturbances of a whole round cancel out.
         """
         ours = self._by_round(broker, case, client, figure)
         theirs = self._by_round(broker, other_case or case, other, figure)
@@ -94,7 +94,7 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """What `save` has written."""
+        """The results that `save` has written."""
         found: dict[str, Any] = json.loads(path.read_text())
         found["runs"] = [Run(**run) for run in found["runs"]]
         found["missing"] = [tuple(each) for each in found["missing"]]

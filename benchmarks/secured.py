@@ -1,4 +1,4 @@
-"""What TLS and a login cost: the same records with and without them, by three clients, on one real broker.
+"""The cost of TLS and a login: the same records with and without them, with three clients, on one real broker.
 
 ``python -m benchmarks.secured [SECONDS]`` needs Java 17, Maven and the extra ``bench``; prints a table. Each client sends
 records of 1 KiB for some seconds, all acknowledged; the share that TLS takes is the part of the plaintext rate that is

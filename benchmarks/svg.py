@@ -1,4 +1,4 @@
-"""Bar charts as SVG, each for light and for dark pages: what a README can show without a plotting library."""
+"""Bar charts as SVG, each for light and for dark pages, without a plotting library."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Bar:
 
     label: str
     value: float
-    #: The value as people read it.
+    #: The displayed value.
     shown: str
     accented: bool = False
 

@@ -1,4 +1,4 @@
-"""What this client promises about its speed, and whether a run of the benchmarks shows it."""
+"""This client's speed targets, and whether a run of the benchmarks reaches them."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Delivery": (
         "acks",
         "enable_idempotence",
+        "producer_id_expiration_ms",
         "retries",
         "delivery_timeout_ms",
         "max_block_ms",

@@ -1,4 +1,4 @@
-"""Where the examples send to: KAFKA_BOOTSTRAP_SERVERS or, without it, a fake broker that lives as long as the program."""
+"""The broker of the examples: KAFKA_BOOTSTRAP_SERVERS or, without it, a fake broker inside the program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aioproducer.testing import FakeBroker
 
 
 def bootstrap_servers() -> str:
-    """The addresses of the brokers; topics are made when they are first written to."""
+    """The addresses of the brokers; topics are created when they are first written to."""
     given = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
     if given:
         return given

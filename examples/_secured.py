@@ -1,4 +1,4 @@
-"""What a vendor's console prints: in the file that the environment variable names or, without it, with a stand-in broker."""
+"""The configuration that a vendor's console prints: from the file that an environment variable names, or with a stand-in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aioproducer.testing.certificates import CertificateAuthority
 
 
 def config_of(variable: str, printed: str, logins: Logins | None) -> ProducerConfig:
-    """The configuration in the file; else ``printed``, with a fake broker that wants the same login over TLS."""
+    """The configuration in the file; otherwise ``printed``, with a fake broker that requires the same login over TLS."""
     file = os.environ.get(variable)
     if file:
         return ProducerConfig.from_properties(file)
@@ -19,7 +19,7 @@ def config_of(variable: str, printed: str, logins: Logins | None) -> ProducerCon
     broker = FakeBroker(tls=authority.server_context(client_authority=None if logins else authority), logins=logins)
     broker.start()
     atexit.register(broker.close)
-    print(f"({variable} is not set: a fake broker in this process wants the same login)")
+    print(f"({variable} is not set: a fake broker in this process requires the same login)")
     changes = {"bootstrap_servers": broker.bootstrap_servers, "ssl_truststore_certificates": authority.pem}
     if logins is None:
         client = authority.issue("client", common_name="client")

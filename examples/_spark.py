@@ -1,4 +1,4 @@
-"""A Spark on this machine, for the examples."""
+"""A local Spark session for the examples."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aioproducer.spark import AioProducerSource
 
 
 def local_spark() -> SparkSession:
-    """A session with two threads that knows the data source."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the python3 of the PATH
+    """A session with two threads, with the data source registered."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers use the python3 of the PATH
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

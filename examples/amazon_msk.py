@@ -1,4 +1,4 @@
-"""Send to Amazon MSK as an IAM role; the credentials are found where AWS's own tools find them."""
+"""Send to Amazon MSK as an IAM role, with the credentials that AWS's own tools use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Send everything that a generator yields - a file, a query, a million rows - in order and in bounded memory."""
+"""Send everything that a generator yields (a file, a query, a million rows), in order and in bounded memory."""
 
 from __future__ import annotations
 

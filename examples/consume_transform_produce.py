@@ -1,18 +1,16 @@
-"""From topic to topic exactly once: what was made of the records, and how far they were read, is one transaction.
-
-    KAFKA_BOOTSTRAP_SERVERS=... python consume_transform_produce.py
+"""From topic to topic exactly once: the results and the consumer's position are committed in one transaction.
 
 aiokafka's consumer reads, in a group whose members come and go. Four things together make it exactly once:
 
 * The group's positions are part of the transaction (`send_offsets`), so they count if and only if its records do.
-* They are committed as the member that read the records. One whose partitions have gone to another in the meantime is
-  refused, and its transaction aborted.
-* A member begins at what `committed()` says, which waits for transactions that are just ending. aiokafka by itself does not
-  wait (KIP-447), and could read records again whose results are already there.
-* After a failure everything is opened anew, and begins at what is committed. So not even a commit of unknown outcome is a
-  question: the group's positions say what became of it.
+* They are committed as the member that read the records. If its partitions have moved to another member since, it is refused
+  and its transaction aborted.
+* A member begins at the positions that `committed()` returns, which waits for transactions that are just ending. aiokafka
+  itself does not wait (KIP-447), and could read records again whose results are already there.
+* After a failure everything is opened again, and begins at the committed positions. So even the outcome of a commit that is
+  unknown does not matter: the group's positions show it.
 
-It holds for what is in Kafka, and for readers with read_committed. A mail that `transform` sends is sent again.
+It holds for data in Kafka, and for readers with read_committed. A mail that `transform` sends is sent again.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ def transform(value: bytes) -> bytes:
 
 
 class Membership(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    """As which member of the group the consumer reads now; None while partitions are given out anew."""
+    """The group member as which the consumer reads now; None during a rebalance."""
 
     def __init__(self, consumer: aiokafka.AIOKafkaConsumer) -> None:
         self.now: ConsumerGroupMetadata | None = None
@@ -44,7 +42,7 @@ class Membership(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # a
 
     async def on_partitions_revoked(self, revoked: object) -> None:
         self.now = None
-        async with self.busy:  # let the transaction end, rather than have it refused
+        async with self.busy:  # let the transaction end, so that it is not refused
             pass
 
     async def on_partitions_assigned(self, assigned: object) -> None:
@@ -53,14 +51,14 @@ class Membership(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # a
 
 
 async def work(servers: str, name: str) -> None:
-    """Be a member of the group until cancelled. Each has a name of its own, and its successor has the same."""
+    """Be a member of the group until cancelled. Each member has its own name, which its successor inherits."""
     while True:
         try:
             await square(servers, name)
         except ProducerFenced:
-            raise  # there is another one with this name
+            raise  # another member has this name
         except (TransactionError, DeliveryError) as error:
-            print(f"{name} begins anew: {error}", file=sys.stderr)
+            print(f"{name} starts again: {error}", file=sys.stderr)
 
 
 async def square(servers: str, name: str) -> None:
@@ -79,7 +77,7 @@ async def square(servers: str, name: str) -> None:
         Producer(servers, transactional_id=f"{GROUP}-{name}") as producer,
         consumer,
     ):
-        await producer.init_transactions()  # aborts what a predecessor with this name has left open
+        await producer.init_transactions()  # aborts a transaction that a predecessor with this name left open
         member: ConsumerGroupMetadata | None = None
         while True:
             if member is not membership.now:
@@ -92,7 +90,7 @@ async def square(servers: str, name: str) -> None:
                         consumer.seek(aiokafka.TopicPartition(topic, partition), position.offset if position else 0)
             found = await consumer.getmany(timeout_ms=200, max_records=20)
             if not found or member is None or member is not membership.now:
-                continue  # read as somebody else: whoever the partitions belong to now begins at what is committed
+                continue  # read as another member: the new owner begins at the committed positions
             async with membership.busy, producer.transaction() as txn:
                 for records in found.values():
                     for record in records:

@@ -1,6 +1,6 @@
-"""What to do when records cannot be delivered: who is told, what is certain, and how nothing gets lost.
+"""What to do when records cannot be delivered: how failures are reported, what is certain, and how nothing gets lost.
 
-Always against a fake broker, since only that one fails on demand.
+Always with a fake broker, because only that one fails on demand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aioproducer.testing import FakeBroker
 
 
 def alert(error: DeliveryError) -> None:
-    """Told of each failed record that nobody waits for."""
+    """Called for each failed record that is not awaited."""
     fate = "is not in the log" if isinstance(error, NotWritten) else "may be in the log"
     print(
         f"  on_delivery_error: a record for {error.topic} {fate}; its value was {error.record and error.record.value!r}"
@@ -37,19 +37,19 @@ async def a_failure_says_what_is_certain(broker: FakeBroker) -> None:
         try:
             await producer.send("payments", b"20 EUR", timeout=0.3)
         except Unknown as error:
-            print(f"  look before sending again: {error}")
+            print(f"  check before sending again: {error}")
         broker.clear_faults()
 
 
 async def a_failure_that_nobody_waits_for_is_told(broker: FakeBroker) -> None:
-    print("Nobody awaits the delivery:")
+    print("The delivery is not awaited:")
     async with Producer(broker.bootstrap_servers, on_delivery_error=alert) as producer:
         broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
         await producer.enqueue("payments", b"30 EUR")
 
 
 async def what_is_left_at_the_end_is_kept(broker: FakeBroker, spool: Path) -> None:
-    print("Kafka is away while the service has to stop:")
+    print("Kafka is down while the service has to stop:")
     producer = Producer(broker.bootstrap_servers, on_delivery_error=lambda error: None)
     await producer.start()
     await producer.send("payments", b"40 EUR")
@@ -68,7 +68,7 @@ async def what_is_left_at_the_end_is_kept(broker: FakeBroker, spool: Path) -> No
 
 
 def save(report: CloseReport, spool: Path) -> None:
-    """Those that may be in the log are marked: whoever sends them again may duplicate them."""
+    """Records that may be in the log are marked: sending them again may duplicate them."""
     with spool.open("w") as file:
         for certain, records in ((False, report.maybe_written), (True, report.not_written)):
             for record in records:

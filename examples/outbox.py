@@ -1,19 +1,20 @@
-"""A transactional outbox: an order and the event about it are saved together, and the event gets into Kafka exactly once.
+"""A transactional outbox: an order and its event are saved together, and the event is written to Kafka exactly once.
 
 The shop writes both into its database in one transaction, so there is never one without the other. A relay moves the events
-to Kafka. It could remember in the database how far it came; but database and Kafka cannot commit together, so a crash
-between the two would send events twice. So it remembers that in Kafka: the number of the last event is the position of a
-consumer group that nobody consumes with, and is committed in the transaction of the events.
+to Kafka. It could store its progress in the database; but database and Kafka cannot commit together, so a crash between the
+two would send events twice. So it stores the progress in Kafka: the number of the last event is the position of a consumer
+group without consumers, and is committed in the transaction of the events.
 
-Whoever relays next begins with `init_transactions`. That fences an earlier relay for good and ends what it left open; only
-then is the position certain. So it does not matter where a relay dies, nor whether it heard that its commit succeeded.
+The next relay begins with `init_transactions`. That fences an earlier relay for good and ends its open
+transaction; only then is the position certain. So it does not matter where a relay dies, nor whether it learned
+that its commit succeeded.
 
-It is exactly once for readers with read_committed, and as long as
+It is exactly once for readers with read_committed, as long as
 
-* the events become visible in the order of their numbers. SQLite has one writer at a time. Where there are several, as in
+* the events become visible in the order of their numbers. SQLite has one writer at a time. With several writers, as in
   PostgreSQL, a smaller number may be committed after a larger one: read only below the oldest transaction still open.
-* Kafka keeps the position: ``offsets.retention.minutes`` after the last event, 7 days by default. What is relayed is
-  deleted at once, so that not even then more than what a crash left undeleted could come twice.
+* Kafka keeps the position: ``offsets.retention.minutes`` after the last event, 7 days by default. Relayed events are
+  deleted at once, so that even then only the events that a crash left undeleted could be sent twice.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from aioproducer import Producer, TopicPartition, TransactionCoordinatorClient
 from aioproducer.errors import DeliveryError, ProducerFenced, TransactionError
 
 TOPIC, RELAY = "order-events", "order-relay"
-POSITION = TopicPartition(TOPIC, 0)  # of the group RELAY; a partition that exists, and stands for all of them
+POSITION = TopicPartition(TOPIC, 0)  # the group RELAY's position; an existing partition that stands for all of them
 SCHEMA = """
     CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY AUTOINCREMENT, item TEXT);
     CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, event TEXT);
@@ -38,7 +39,7 @@ SCHEMA = """
 
 
 class Database:
-    """The shop's tables. Its calls block: from a coroutine they are made in a thread."""
+    """The shop's tables. Its calls block: coroutines run them in a thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -64,7 +65,7 @@ class Database:
 
 
 async def relay(database: Database, servers: str) -> None:
-    """Move the events that are there to Kafka. A service would wait for more, and not return."""
+    """Move the available events to Kafka. A service would wait for more, and not return."""
     async with (
         TransactionCoordinatorClient(servers) as coordinator,
         Producer(servers, transactional_id=RELAY) as producer,
@@ -85,14 +86,14 @@ async def relay(database: Database, servers: str) -> None:
 
 
 async def keep_relaying(database: Database, servers: str) -> None:
-    """Begin anew after whatever can be cured by that; what has become of the events is seen from the position."""
+    """Start again after errors that this can fix; the position shows which events were written."""
     while True:
         try:
             return await relay(database, servers)
         except ProducerFenced:
             raise  # another relay has taken over
         except (TransactionError, DeliveryError) as error:
-            print(f"the relay begins anew: {error}")
+            print(f"the relay starts again: {error}")
 
 
 class PowerCut(Exception):
@@ -100,7 +101,7 @@ class PowerCut(Exception):
 
 
 class DatabaseBeforePowerCut(Database):
-    """It ends at the worst moment: the events are in Kafka, and still in the table."""
+    """The process ends at the worst moment: the events are in Kafka, and still in the table."""
 
     def forget_events_to(self, number: int) -> None:
         if self.events_after(0)[0][0] <= number:

@@ -1,7 +1,7 @@
-"""Send as fast as Kafka takes it, and still learn what became of every record.
+"""Send as fast as Kafka accepts records, and still learn the outcome of each one.
 
-`enqueue` returns as soon as the record is in the buffer; where the buffer is full it waits, so that memory stays bounded.
-Each call answers a Delivery, which can be awaited later, or never.
+`enqueue` returns as soon as the record is in the buffer; if the buffer is full it waits, so that memory stays bounded. Each
+call returns a Delivery, which can be awaited later, or never.
 """
 
 from __future__ import annotations

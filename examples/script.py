@@ -1,4 +1,4 @@
-"""Send a few records, and know of each that it is in the log before going on."""
+"""Send a few records, and continue after each one only when it is in the log."""
 
 from __future__ import annotations
 

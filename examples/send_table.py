@@ -1,4 +1,4 @@
-"""Send a table - of polars here; pyarrow, pandas and duckdb are the same - without an object of Python's for any row."""
+"""Send a table (from polars here; pyarrow, pandas and duckdb work, too) without creating a Python object per row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def main() -> None:
         try:
             result = await producer.send_table("lines", table, key="sensor", value="line", timestamp="at")
             print(f"{result.count:,} of {COUNT:,} acknowledged, {result.serialized_bytes / 1e6:.1f} MB")
-            # Without a column that is the value already: the others, as JSON.
+            # No column is the value already, so the others become JSON.
             result = await producer.send_table("measurements", table.head(1000), key="sensor", value_format="json")
         except SendManyError as error:
             print(f"Stopped after {error.result.count:,} records: {error.error}")

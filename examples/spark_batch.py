@@ -1,4 +1,4 @@
-"""A DataFrame to Kafka: a Spark of its own on this machine writes 10,000 rows, keyed, with a header.
+"""A DataFrame to Kafka: a local Spark writes 10,000 rows, with keys and a header.
 
 Needs Java 17 and `pip install 'aioproducer[spark-local]'`.
 """

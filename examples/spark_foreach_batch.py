@@ -1,4 +1,4 @@
-"""Exactly once, where Spark itself retries failing tasks: a stream with `foreach_batch`, a job with `write_exactly_once`."""
+"""Exactly once even if Spark retries failing tasks: a stream with `foreach_batch`, a job with `write_exactly_once`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""CSV files, cleaned and enriched by Spark, go to Kafka exactly once; then an audit proves it.
+"""CSV files, cleaned and enriched by Spark, are written to Kafka exactly once; then an audit verifies it.
 
-The flights from New York in January 2013, or of the whole year (`spark_pipeline.py year`: 336,776). Run it twice on a Kafka
-of yours: the second time it writes nothing. Needs Java 17 and `pip install 'aioproducer[demo,audit]'`.
+The flights from New York in January 2013, or of the whole year (`spark_pipeline.py year`: 336,776). Run it twice on your
+own Kafka: the second time it writes nothing. Needs Java 17 and `pip install 'aioproducer[demo,audit]'`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A stream to Kafka, exactly once: files become micro-batches, each of them one transaction. Then the driver "crashes".
 
-Readers with ``isolation_level=read_committed`` see a micro-batch as a whole or not at all. What was committed and is run
-again is recognised by the marker that was committed with it.
+Readers with ``isolation_level=read_committed`` see a micro-batch as a whole or not at all. A committed micro-batch that
+is run again is recognised by the marker that was committed with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
 
     def run() -> None:
         query = (
-            partition_for_kafka(events, "events", servers)  # each of Kafka's partitions belongs to one task
+            partition_for_kafka(events, "events", servers)  # each Kafka partition belongs to one task
             .writeStream.format("aioproducer")
             .option("kafka.bootstrap.servers", servers)
             .option("topic", "events")

@@ -1,4 +1,4 @@
-"""Send from threads, without an event loop of one's own."""
+"""Send from threads, without an event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aioproducer import RecordMetadata, SyncProducer
 
 def main() -> None:
     with SyncProducer(bootstrap_servers()) as producer:
-        # Each call waits for its acknowledgement; those of other threads share the batches meanwhile.
+        # Each call waits for its acknowledgement; records of other threads share its batches.
         def send(number: int) -> RecordMetadata:
             return producer.send("jobs", f"job {number}", key=f"worker-{number % 4}")
 
@@ -19,7 +19,7 @@ def main() -> None:
             offsets = [metadata.offset for metadata in threads.map(send, range(100))]
         print(f"{len(offsets)} jobs sent by 8 threads, the highest offset is {max(offsets)}")
 
-        # Or wait for the buffer only, and look at the outcome later.
+        # Or wait only for the buffer, and check the outcome later.
         deliveries = [producer.enqueue("jobs", f"later {number}") for number in range(1000)]
         print(f"the last one is at {deliveries[-1].result(timeout=10)}")
 

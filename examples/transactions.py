@@ -1,7 +1,7 @@
-"""All of it or nothing: an order and its payment appear together, and what failed in the middle never appears.
+"""All or nothing: an order and its payment become visible together, and a transaction that fails never does.
 
 Readers with ``isolation_level=read_committed`` see a transaction when it is committed. `run_in_transaction` does the work
-again where that can help; work that must not be done twice belongs outside of it.
+again if a retry can succeed; work that must not be repeated belongs outside of it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A web service that produces: an ASGI application without any framework, to be run by uvicorn, hypercorn or granian.
+"""A web service that produces: an ASGI application without a framework, for uvicorn, hypercorn or granian.
 
     KAFKA_BOOTSTRAP_SERVERS=... uvicorn web_service:app
 
-The producer is a module-level object: making it does no I/O. The server's lifespan starts and closes it, and starting
-waits for no broker, so the service comes up while Kafka is away; /ready tells whether Kafka is there.
+The producer is a module-level object: creating it does no I/O. The server's lifespan starts and closes it, and starting
+waits for no broker, so the service comes up even if Kafka is down; /ready says whether Kafka can be reached.
 
-    POST /orders  answers when the order is in Kafka, after two seconds at the latest
-    POST /clicks  answers at once; when Kafka is too slow, clicks are refused rather than memory filled
+    POST /orders  answers when the order is in Kafka, or after two seconds at the latest
+    POST /clicks  answers at once; if Kafka is too slow, clicks are refused, so that memory stays bounded
     GET /ready    for the load balancer
 """
 

@@ -15,11 +15,11 @@ import uvloop
 from hypothesis import HealthCheck, settings
 
 from aioproducer import Producer
-from aioproducer.engine.batch_fast_path import BatchFastPath, Use
+from aioproducer.engine.lone_batch import LoneBatchSender, Use
 from aioproducer.testing import FakeBroker
 from tests.no_sockets import refused_sockets
 from tests.spark.class_archive import QUICK_START, archive_in, begin, java_options
-from tests.tiers import COLLECTED, assign, is_seam, may_start_spark
+from tests.tiers import COLLECTED, assign, may_hold, may_start_spark
 
 # Hypothesis takes what lasts long for a fault; on a busy machine anything may. (In a CI it draws the same data each time.)
 settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,14 +47,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def _batch_fast_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     use = Use[request.config.getoption("--batch-fast-path").upper()]
-    if use is not BatchFastPath.use:
-        monkeypatch.setattr(BatchFastPath, "use", use)
+    if use is not LoneBatchSender.use:
+        monkeypatch.setattr(LoneBatchSender, "use", use)
 
 
 @pytest.fixture
 def no_batch_fast_path(_batch_fast_path: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is enqueued in one turn of the event loop fills one batch, also after a lone record."""
-    monkeypatch.setattr(BatchFastPath, "use", Use.NEVER)
+    monkeypatch.setattr(LoneBatchSender, "use", Use.NEVER)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks are selected
@@ -65,14 +65,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Spare the lowest tier the time that importing all others takes."""
-    if config.option.markexpr != "seam" or collection_path.suffix != ".py":
+    """Spare a tier that is kept in a few files the time that importing all others takes."""
+    if collection_path.suffix != ".py":
         return None
-    return True if not is_seam(collection_path.relative_to(Path(__file__).parent).as_posix()) else None
+    place = collection_path.relative_to(Path(__file__).parent).as_posix()
+    return None if may_hold(place, config.option.markexpr) else True
 
 
 def pytest_collection_finish() -> None:
-    """What is there before the first test will stay, so that nobody need look through it after each test."""
+    """What is there before the first test will stay."""
+    _freeze()
+
+
+def _freeze() -> None:
+    """What is there now will stay, so that the collector need not look through it after each test that follows.
+
+    Reports and caches grow with each test, and with them the time that looking through them takes.
+    """
     gc.collect()
     gc.freeze()
 
@@ -94,6 +103,7 @@ def broker() -> Iterator[FakeBroker]:
 
     What the test leaves to the collector is collected within it, so that its warnings are its own.
     """
+    _freeze()
     with FakeBroker(topics={"orders": 3}) as broker:
         yield broker
     gc.collect()

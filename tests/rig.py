@@ -21,6 +21,8 @@ from aioproducer.protocol.messages import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from aioproducer.runtime.log import ClientLog
+from aioproducer.transactions.link import TransactionLink
 from aioproducer.types import TopicPartition
 
 __all__ = ["LINGER", "MIB", "TIMEOUT", "Rig"]
@@ -41,16 +43,18 @@ class Rig:
         idempotent: bool = True,
         memory: int = MIB,
         random: Callable[[], float] = lambda: 0.0,
+        transactions: TransactionLink | None = None,
         **options: Any,
     ):
+        self.log = ClientLog("test")
         self.metadata = ClusterMetadata()
         self.woken = 0
         self.unobserved_records = 0
         self.late: list[tuple[TopicPartition, int]] = []
         self.pool = BufferPool(memory)
         self.metrics = ProducerMetrics()
-        self.sequences = Sequences(idempotent=idempotent)
-        if idempotent:
+        self.sequences = Sequences(idempotent=idempotent, gate=transactions)
+        if idempotent and transactions is None:
             self.sequences.set_producer_id(1, 0)
         chosen = AccumulatorSettings(
             **{
@@ -72,6 +76,7 @@ class Rig:
             wake_sender=self._wake,
             random=random,
             on_late=lambda partition, records: self.late.append((partition, records)),
+            transaction=transactions,
         )
         self.lead({partition: 1 + partition % nodes for partition in range(partitions)}, nodes)
 
@@ -140,7 +145,7 @@ class Rig:
     def settle(self, now: float) -> None:
         self.sequences.settle(lambda partition: self.accumulator.queues.place_again(partition, now))
 
-    def one_on_its_way(self) -> ProducerBatch:
+    def one_in_flight(self) -> ProducerBatch:
         """A batch of partition 0 that travels, after the first acknowledgement lets others follow it."""
         self.put()
         self.acknowledge(*self.drain())

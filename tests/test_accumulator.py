@@ -38,7 +38,7 @@ def test_a_lone_record_is_ready_at_once(rig: Rig) -> None:
 
 
 def test_a_record_behind_a_batch_on_its_way_lingers_to_the_moment(rig: Rig) -> None:
-    rig.one_on_its_way()
+    rig.one_in_flight()
     rig.put(now=1.0)
 
     assert not rig.ready(1.0)
@@ -48,7 +48,7 @@ def test_a_record_behind_a_batch_on_its_way_lingers_to_the_moment(rig: Rig) -> N
 
 
 def test_a_steady_trickle_does_not_put_the_linger_off(rig: Rig) -> None:
-    rig.one_on_its_way()
+    rig.one_in_flight()
     for step in range(6):
         rig.put(now=1.0 + step * 0.8)
 
@@ -57,7 +57,7 @@ def test_a_steady_trickle_does_not_put_the_linger_off(rig: Rig) -> None:
 
 
 def test_the_answer_to_the_batch_before_ends_the_linger(rig: Rig) -> None:
-    first = rig.one_on_its_way()
+    first = rig.one_in_flight()
     rig.put(now=1.0)
 
     rig.acknowledge(first, now=1.5)
@@ -107,7 +107,7 @@ def test_what_was_ready_before_a_pause_does_not_wait_for_its_end() -> None:
 
 def test_the_answer_to_the_batch_before_does_not_end_a_pause() -> None:
     rig = Rig()
-    first = rig.one_on_its_way()
+    first = rig.one_in_flight()
     rig.accumulator.queues.worked(0.02, 1.0)
     rig.put(now=1.02)
 
@@ -119,7 +119,7 @@ def test_the_answer_to_the_batch_before_does_not_end_a_pause() -> None:
 
 def test_a_linger_that_is_longer_than_the_pause_goes_on_after_it() -> None:
     rig = Rig()
-    rig.one_on_its_way()
+    rig.one_in_flight()
     rig.accumulator.queues.worked(0.02, 1.0)
     rig.put(now=1.02)
 
@@ -165,7 +165,7 @@ def test_a_pause_holds_nothing_up_that_cannot_or_must_not_wait(why: str) -> None
         rig.accumulator.close(1.0)
     elif why == "pressure":
         rig.pool.line += 1  # somebody waits for memory
-        rig.accumulator.hurry(1.0)
+        rig.accumulator.end_linger(1.0)
 
     assert rig.ready(2.0), "a retry's backoff is over by now, the pause is not"
 
@@ -225,7 +225,7 @@ def test_a_partition_that_always_gets_more_keeps_its_turn() -> None:
 @pytest.mark.parametrize("why", ["flush", "close", "pressure"])
 def test_nothing_lingers_while_somebody_waits_for_everything(why: str) -> None:
     rig = Rig(memory=2000)
-    rig.one_on_its_way()
+    rig.one_in_flight()
     rig.put(now=1.0)
     assert not rig.ready(1.0)
 
@@ -235,7 +235,7 @@ def test_nothing_lingers_while_somebody_waits_for_everything(why: str) -> None:
         rig.accumulator.close(1.0)
     else:
         rig.pool.line += 1  # somebody waits for memory
-        rig.accumulator.hurry(1.0)
+        rig.accumulator.end_linger(1.0)
 
     assert rig.ready(1.0)
 
@@ -647,7 +647,7 @@ def test_a_part_that_is_taken_dispels_the_doubt_of_its_own_siblings_only(rig: Ri
     (first,) = rig.drain()
     for _ in range(4):
         rig.put(size=200)
-    rig.accumulator.queues.hurries += 1
+    rig.accumulator.queues.linger.suspend()
     (second,) = rig.drain(LINGER)
     for whole in (first, second):
         whole.possibly_written = True
@@ -1326,3 +1326,34 @@ def test_flushes_that_ran_out_of_time_do_not_pile_up(rig: Rig) -> None:
     (batch,) = rig.drain()
     assert batch.flush_waiters is not None
     assert len(batch.flush_waiters) == 1
+
+
+def test_batches_that_fill_a_request_to_the_byte_go_together() -> None:
+    rig = Rig()
+    for partition in range(3):
+        rig.put(partition)
+    sizes = [batch.size for queue in rig.accumulator.queues.by_partition.values() for batch in queue.batches]
+
+    assert len(rig.drain(limit=sum(sizes[:2]))) == 2
+
+
+def test_the_time_in_the_queue_is_that_until_the_first_attempt() -> None:
+    rig = Rig()
+    rig.put(now=1.0)
+    (batch,) = rig.drain(3.0)
+    rig.accumulator.outcomes.retry(batch, 4.0)
+    rig.drain(50.0)
+
+    assert rig.metrics.record_queue_time.count == 1
+    assert rig.metrics.record_queue_time.total == 2.0
+
+
+def test_the_end_of_a_pause_is_a_deadline_also_where_another_batch_lingers() -> None:
+    rig = Rig()
+    rig.one_in_flight()
+    rig.put(now=1.0)
+    rig.accumulator.queues.worked(0.02, 1.0)
+
+    rig.put(1, now=1.02)
+
+    assert rig.accumulator.queues.next_deadline() == pytest.approx(1.04)

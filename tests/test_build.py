@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -16,6 +17,8 @@ import pytest
 from aioproducer._twin import NATIVE_MODULES
 
 ROOT = Path(__file__).parent.parent
+FOR_SPARK = "pyspark_aioproducer"
+NO_COMPILER = f"{sys.executable} -c exit(1)"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -23,14 +26,37 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """The sources as a fresh checkout has them: a build writes beside them, and must find nothing from an earlier one."""
-    copy = tmp_path / "source"
+    return copied_to(tmp_path / "source")
+
+
+def copied_to(copy: Path) -> Path:
     copy.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
-    shutil.copytree(
-        ROOT / "aioproducer", copy / "aioproducer", ignore=shutil.ignore_patterns("__pycache__", "*.c", "*.so", "*.pyd")
-    )
+    for package in ("aioproducer", FOR_SPARK):
+        shutil.copytree(
+            ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "*.c", "*.so", "*.pyd")
+        )
     return copy
+
+
+@pytest.fixture(scope="module")
+def editable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh virtual environment that has an editable install of these sources, and our dependencies."""
+    folder = tmp_path_factory.mktemp("editable")
+    source, home = copied_to(folder / "source"), folder / "venv"
+    run("-m", "venv", "--without-pip", "--symlinks", str(home), cwd=source)
+    python = next(path for path in (home / "bin/python", home / "Scripts/python.exe") if path.exists())
+    packages = next(home.rglob("site-packages"))
+    # A path that a .pth file names is not searched for .pth files: an install of ours in this environment stays unseen.
+    packages.joinpath("dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    run(
+        *("-m", "pip", "--python", str(python), "install", "--no-build-isolation", "--no-deps", "--editable", "."),
+        cwd=source,
+        CC=NO_COMPILER,
+        PYTHONPATH="",
+    )
+    return python
 
 
 def run(*command: str, cwd: Path, **environment: str) -> str:
@@ -80,19 +106,20 @@ def path_of(module: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler here")
-def test_a_wheel_has_the_native_modules_and_what_is_needed_to_write_others_against_them(source: Path) -> None:
+def test_a_wheel_has_the_native_modules_and_their_types_without_what_they_are_built_from(source: Path) -> None:
     wheel = build_wheel(source)
 
     for module in NATIVE_MODULES:
-        assert {path_of(module) + end for end in (EXTENSION_SUFFIXES[0], ".pyx")} <= contents(wheel)
-    assert not [name for name in contents(wheel) if name.endswith(".c")]
-    assert {"aioproducer/record/_native.pxd", "aioproducer/record/_native.pyi"} <= contents(wheel)
+        assert path_of(module) + EXTENSION_SUFFIXES[0] in contents(wheel)
+    assert not [name for name in contents(wheel) if name.endswith((".c", ".pxd", ".pyx"))]
+    assert "aioproducer/record/_native.pyi" in contents(wheel)
+    assert f"{FOR_SPARK}/__init__.py" in contents(wheel)
     assert not wheel.name.endswith("-any.whl")
     assert version_told_by(wheel).endswith(" (native)\n")
 
 
 def test_without_a_compiler_the_package_builds_and_says_that_it_is_python(source: Path) -> None:
-    wheel = build_wheel(source, CC=f"{sys.executable} -c exit(1)")
+    wheel = build_wheel(source, CC=NO_COMPILER)
 
     assert not [name for name in contents(wheel) if name.endswith(tuple(EXTENSION_SUFFIXES))]
     assert version_told_by(wheel).endswith(" (pure Python: the native extension was not built)\n")
@@ -108,3 +135,46 @@ def test_a_source_distribution_has_what_the_native_modules_are_built_from(source
         assert path_of(module) + ".pyx" in names
     assert {"aioproducer/record/_native.pxd", "aioproducer/record/_native.pyi"} <= names
     assert not [name for name in names if name.endswith(".c")]
+
+
+def outcome(*command: str, cwd: Path) -> str:
+    """What a command writes in an environment that leads to no other copy of the package."""
+    others = {"PYTHONPATH", "MYPYPATH"}
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=cwd,
+        env={name: value for name, value in os.environ.items() if name not in others},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+
+
+@pytest.mark.lint
+@pytest.mark.parametrize(
+    ("checker", "option", "complaint"),
+    [("mypy", "--python-executable", "[arg-type]"), ("pyright", "--pythonpath", "(reportArgumentType)")],
+)
+def test_a_type_checker_sees_the_package_of_an_editable_install(
+    editable: Path, tmp_path: Path, checker: str, option: str, complaint: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    elsewhere.joinpath("app.py").write_text(
+        "from aioproducer import Producer\n\nProducer('kafka:9092')\nProducer(bootstrap_servers=1)\n"
+    )
+
+    told = outcome(checker, option, str(editable), "app.py", cwd=elsewhere)
+
+    [complained] = [line for line in told.splitlines() if "error" in line and "app.py:" in line]
+    assert "app.py:4:" in complained
+    assert complaint in told
+
+
+def test_spark_finds_the_data_source_of_an_editable_install(editable: Path, tmp_path: Path) -> None:
+    """It lists top-level modules, as `pkgutil` does."""
+    code = "import pkgutil; print(*(each.name for each in pkgutil.iter_modules() if each.name.startswith('pyspark_')))"
+
+    done = subprocess.run([editable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == [FOR_SPARK]

@@ -24,6 +24,7 @@ import pytest
 from aioproducer._twin import use_native
 from aioproducer.engine.compressor import Compressor
 from aioproducer.record import Codec, RecordBatchBuilder, c_level, compress, decompress, encode_batch, find_c_functions
+from aioproducer.runtime.log import ClientLog
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened, until
 from tests.needs import not_here
@@ -64,7 +65,7 @@ def native() -> None:
 
 @contextmanager
 def compressor(codec: Codec, level: int | None = None) -> Iterator[Compressor]:
-    made = Compressor(codec, level)
+    made = Compressor(codec, level, ClientLog("test"))
     try:
         yield made
     finally:

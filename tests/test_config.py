@@ -179,13 +179,13 @@ def test_bootstrap_servers_are_read_as_host_and_port(given: Any, addresses: list
         ("::1", r"brackets: \[::1\]:9092"),
         ("[localhost]:1", "no IPv6 address"),
         ("[::1]x:1", "not host:port|several colons"),
-        ("a:0", "the port 0; a port is a number from 1 to 65535"),
-        ("a:65536", "port is a number"),
+        ("a:0", "the port 0: must be a number from 1 to 65535"),
+        ("a:65536", "must be a number"),
         ({"bootstrap.servers": "a"}, r"from_properties\(\)"),
-        ("a:", "a port that is no number from 1 to 65535"),
+        ("a:", "an invalid port: must be a number from 1 to 65535"),
         ("a b", "not host:port"),
         ("PLAINTEXT://a:9092", "begins with the scheme PLAINTEXT://"),
-        ("u:p@a:9092", "has an @"),
+        ("u:p@a:9092", "contains an @"),
     ],
 )
 def test_a_wrong_server_is_refused_with_the_reason(given: Any, sentence: str) -> None:
@@ -240,7 +240,7 @@ def test_acks_takes_every_spelling_of_kafka(given: object, kept: int) -> None:
         ("ssl_cafile", 3, "path"),
         ("ssl_cafile", PEM, "ssl_truststore_certificates"),
         ("ssl_truststore_certificates", "/etc/ca.pem", "PEM text"),
-        ("ssl_cipher_suites", [3], "sequence of text"),
+        ("ssl_cipher_suites", [3], "sequence of OpenSSL's names"),
         ("ssl_cipher_suites", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "OpenSSL's names"),
         ("client_id", "caf\udce9", "text"),
         ("sasl_password", "caf\udce9", "UTF-8"),
@@ -361,7 +361,7 @@ def test_idempotence_is_never_switched_off_silently(undone: Options, asked: Opti
         ),
         (
             {"partitioner": max, "partitioner_ignore_keys": True},
-            "partitioner_ignore_keys would not be used with a partitioner",
+            "partitioner_ignore_keys would not be used with your own partitioner",
         ),
         (
             {"partitioner_adaptive_partitioning_enable": False, "partitioner_availability_timeout_ms": 1},
@@ -380,7 +380,7 @@ def test_idempotence_is_never_switched_off_silently(undone: Options, asked: Opti
         ({**SASL, "sasl_credentials_provider": dict}, "sasl_username, sasl_password would not be used"),
         ({"security_protocol": "SSL", "ssl_keyfile": "k.pem"}, "ssl_certfile"),
         ({"security_protocol": "SSL", "ssl_keystore_key": PEM}, "belong together"),
-        ({"security_protocol": "SSL", "ssl_key_password": "x"}, "without a key"),
+        ({"security_protocol": "SSL", "ssl_key_password": "x"}, "needs a key"),
         ({"security_protocol": "SSL", "ssl_cafile": "a", "ssl_truststore_certificates": PEM}, "one of them"),
     ],
 )
@@ -456,7 +456,7 @@ def test_a_secret_shows_itself_to_nobody() -> None:
     assert secret != CANARY
     assert len({secret, Secret(secret)}) == 1
     assert pickle.loads(pickle.dumps(secret)) == secret
-    with pytest.raises(ConfigError, match="made of str"):
+    with pytest.raises(ConfigError, match="created from a str"):
         Secret(cast("str", CANARY.encode()))
 
 
@@ -699,7 +699,7 @@ def test_no_error_shows_a_secret(mistake: Callable[[], object]) -> None:
         (url_as_server, "sasl_username and sasl_password"),
         (comma_in_the_password_of_a_server, "sasl_username and sasl_password"),
         (comma_in_the_password_before_a_server, "sasl_username and sasl_password"),
-        (forgotten_at, "has a port that is no number from 1 to 65535"),
+        (forgotten_at, "has an invalid port: must be a number from 1 to 65535"),
         (two_colons, "several colons"),
         (scheme_without_an_at, "begins with the scheme sasl://"),
     ],
@@ -888,8 +888,11 @@ def test_the_java_keys_of_tls_become_ours() -> None:
         ("sasl.login.class=a.B", "sasl_username"),
         ("message.timeout.ms=5", "delivery_timeout_ms"),
         ("group.id=g", "no group"),
-        ("sasl.oauthbearer.token.endpoint.url=file:///etc/shadow", "no file is read because a configuration says so"),
-        ("ssl.endpoint.identification.algorithm=", "must always be for its host"),
+        (
+            "sasl.oauthbearer.token.endpoint.url=file:///etc/shadow",
+            "a configuration cannot cause a URL to be requested",
+        ),
+        ("ssl.endpoint.identification.algorithm=", "must always match its host"),
     ],
 )
 def test_java_properties_that_mean_nothing_here_say_what_to_use_instead(line: str, sentence: str) -> None:
@@ -1134,3 +1137,54 @@ def test_servers_must_come_from_somewhere() -> None:
     assert ProducerConfig.from_env("APP_", {"APP_LINGER_MS": "1"}, bootstrap_servers="h").linger_ms == 1
     with pytest.raises(ConfigError, match="bootstrap_servers is empty"):
         ProducerConfig.from_properties({"linger.ms": "1"})
+
+
+SEVERAL = {
+    "keywords": lambda: ProducerConfig("h:1", linger_ms=-1, acks="two", max_batch_size=5),  # type: ignore[call-arg, arg-type]
+    "properties": lambda: ProducerConfig.from_properties(
+        {"bootstrap.servers": "h:1", "linger.ms": "-1", "acks": "two", "max.batch.size": "5"}
+    ),
+    "url": lambda: ProducerConfig.from_url("kafka://h:1/?linger_ms=-1&acks=two&max_batch_size=5"),
+    "environment": lambda: ProducerConfig.from_env(
+        environ={
+            "KAFKA_BOOTSTRAP_SERVERS": "h:1",
+            "KAFKA_LINGER_MS": "-1",
+            "KAFKA_ACKS": "two",
+            "KAFKA_MAX_BATCH_SIZE": "5",
+        }
+    ),
+    "properties and a keyword": lambda: ProducerConfig.from_properties(
+        {"bootstrap.servers": "h:1", "max.batch.size": "5", "linger.ms": "-1"},
+        acks="two",  # type: ignore[arg-type]
+    ),
+}
+
+
+@pytest.mark.parametrize("way", SEVERAL.values(), ids=SEVERAL)
+def test_all_wrong_options_are_told_at_once(way: Callable[[], object]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        way()
+    first, *mistakes = str(caught.value).split("\n- ")
+    assert first == "The configuration has 3 mistakes:"
+    for said in ("linger", "acks", "batch_size"):
+        assert sum(said in mistake.lower() for mistake in mistakes) == 1
+
+
+def test_all_contradictions_are_told_at_once() -> None:
+    sentences = refusal(
+        acks=1, retries=0, transactional_id="t", compression_level=3, linger_ms=9, delivery_timeout_ms=10
+    )
+    assert sentences.startswith("The configuration has 3 mistakes:\n- delivery_timeout_ms=10 leaves no time")
+    assert "acks=1 and retries=0 rule out idempotence" in sentences
+    assert "compression_level=3 has no meaning" in sentences
+
+
+def test_what_was_read_wrong_is_not_told_as_missing_or_contradictory() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_properties({"bootstrap.servers": "http://h:1", "acks": "1", "enable.idempotence": "yes!"})
+    assert str(caught.value).count("\n- ") == 2
+    assert "empty" not in str(caught.value)
+    assert "rules out" not in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_env(environ={"KAFKA_BOOTSTRAP_SERVERS": "http://h:1"})
+    assert "is not set" not in str(caught.value)

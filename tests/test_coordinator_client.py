@@ -736,7 +736,7 @@ async def test_it_says_how_it_is_to_be_used(broker: FakeBroker) -> None:
     with pytest.raises(NotStarted, match="async with"):
         await coordinator.init("load")
     async with coordinator:
-        with pytest.raises(ProducerStateError, match="is started"):
+        with pytest.raises(ProducerStateError, match="is already started"):
             await coordinator.start()
 
         def elsewhere() -> None:

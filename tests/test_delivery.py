@@ -6,12 +6,23 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from aioproducer.delivery import BatchFailure, Delivery, ProduceResult
-from aioproducer.errors import BrokerError, NotWritten, NotWrittenTimeout, Unknown, UnknownTimeout
+from aioproducer.errors import (
+    BrokerError,
+    KafkaError,
+    KafkaTimeoutError,
+    NotWritten,
+    NotWrittenTimeout,
+    Unknown,
+    UnknownTimeout,
+)
+from aioproducer.runtime.detached import detached
+from aioproducer.runtime.log import ClientLog
 from aioproducer.types import ProducerRecord, TimestampType, TopicPartition
 
 ORDERS = TopicPartition("orders", 3)
@@ -21,6 +32,7 @@ class Sink:
     """Remembers the failures that nobody looked at, and runs callbacks at once."""
 
     def __init__(self) -> None:
+        self.log = ClientLog("shop")
         self.unobserved_indexes: list[int] = []
 
     def check_waiter(self, loop: object) -> None:
@@ -222,6 +234,71 @@ async def test_a_cancelled_await_does_not_count_as_looking(sink: Sink, result: P
     result.fail(failure())
 
     assert sink.unobserved_indexes == [7]
+
+
+def raise_beside(error: BaseException, kept: Delivery) -> None:
+    """Raise the error in a frame that refers to a delivery."""
+    assert kept is not None
+    raise error
+
+
+@pytest.mark.parametrize("place", ["cause", "cause of the cause", "context of the cause", "in a group", "raised again"])
+def test_a_failure_keeps_no_frame_in_which_a_dropped_delivery_would_live_on(
+    sink: Sink, result: ProduceResult, place: str
+) -> None:
+    raised: Exception = KafkaTimeoutError("too late")
+    cause: KafkaError = KafkaTimeoutError("too late")
+    if place == "raised again":
+        result.fail(replace(failure(), cause=cause))
+        error = delivery(result, 2).exception()
+        assert error is not None
+        raised = cast("Exception", error.__cause__)
+        del error
+    with pytest.raises(KafkaTimeoutError):
+        raise_beside(raised, delivery(result, 1))
+    if place == "cause":
+        cause = cast("KafkaError", raised)
+    elif place == "cause of the cause":
+        cause.__cause__ = raised
+    elif place == "context of the cause":
+        cause.__context__ = raised
+    elif place == "in a group":
+        cause.__cause__ = ExceptionGroup("two", [raised, ValueError()])
+    if place != "raised again":
+        result.fail(replace(failure(), cause=cause))
+    del cause, raised
+
+    gc.collect()
+
+    assert sink.unobserved_indexes == [1]
+
+
+def test_a_cause_that_cannot_be_copied_is_kept_without_its_frames() -> None:
+    class Demanding(Exception):
+        def __init__(self, code: int, text: str) -> None:
+            super().__init__(f"{code}: {text}")
+
+    error = KafkaTimeoutError("too late")
+    with pytest.raises(Demanding) as caught:
+        raise Demanding(7, "no") from ValueError("deeper")
+    error.__cause__ = caught.value
+
+    kept = detached(error)
+
+    assert isinstance(kept.__cause__, Demanding)
+    assert isinstance(kept.__cause__.__cause__, ValueError)
+    assert kept.__cause__.__traceback__ is None
+    assert str(kept.__cause__) == "7: no"
+
+
+def test_what_an_exception_says_outlives_the_copy() -> None:
+    error = BrokerError(87, "INVALID_RECORD", "no good", retriable=True)
+    error.add_note("look here")
+
+    kept = detached(error)
+
+    assert (kept.code, kept.name, str(kept), kept.retriable) == (87, "INVALID_RECORD", str(error), True)
+    assert kept.__notes__ == ["look here"]
 
 
 def test_a_successful_record_that_was_thrown_away_is_nobodys_business(sink: Sink, result: ProduceResult) -> None:

@@ -168,7 +168,7 @@ async def test_closing_ends_in_time_though_an_interceptor_swallows_its_cancellat
 
     assert report.delivered == 1
     assert producer.health().status is HealthStatus.CLOSED
-    assert "left behind: aioproducer interceptor" in caplog.text
+    assert "left running: aioproducer interceptor" in caplog.text
     (left,) = asyncio.all_tasks() - before
     ended.set()
     await left
@@ -268,7 +268,7 @@ async def test_what_an_async_callback_raises_is_logged_and_costs_nobody_anything
     async def broken(told: object) -> None:
         raise LookupError("the callback is broken")
 
-    async with opened(broker, on_delivery_error=broken) as producer:
+    async with opened(broker, on_delivery_error=broken, client_id="shop") as producer:
         await producer.send("orders", b"one", partition=0, on_delivery=broken)
         broker.fail("Produce", "INVALID_RECORD", times=1)
         await producer.enqueue("orders", b"two", partition=0)
@@ -276,8 +276,8 @@ async def test_what_an_async_callback_raises_is_logged_and_costs_nobody_anything
         await until(lambda: caplog.text.count("LookupError: the callback is broken") == 2)
         await producer.send("orders", b"three", partition=0)
 
-    assert "The task 'aioproducer delivery callback' raised." in caplog.messages
-    assert "The task 'aioproducer on_delivery_error' raised." in caplog.messages
+    assert "[shop] The task 'aioproducer delivery callback' raised." in caplog.messages
+    assert "[shop] The task 'aioproducer on_delivery_error' raised." in caplog.messages
 
 
 async def test_an_async_callback_that_comes_after_the_end_runs_all_the_same(broker: FakeBroker) -> None:

@@ -95,7 +95,7 @@ def test_many_records_wake_the_event_loop_once(
             woken.append(callback)
             return wake(callback, *more, **named)
 
-        monkeypatch.setattr(loop, "call_soon_threadsafe", count)
+        monkeypatch.setattr(loop, "call_soon_threadsafe", count)  # patched: asyncio counts no wake-ups
         deliveries = [producer.enqueue("orders", b"%d" % number, partition=0) for number in range(1000)]
         assert len(woken) == 1
         assert not any(delivery.done() for delivery in deliveries)
@@ -535,7 +535,7 @@ def test_a_record_that_came_when_the_event_loop_had_ended_is_refused(producer: S
     late = SyncDelivery.__new__(SyncDelivery)
     late._loop_thread, late._delivery, late._outcome, late._when_accepted = hand_over, None, None, None
     late._record = ("orders", b"late", None, None, 0, 0, 100, None)
-    late.tell(lambda _: None)
+    late.add_done_callback_in_loop(lambda _: None)
     hand_over._records.append(late)
     with pytest.raises(ProducerClosed):
         late.result()

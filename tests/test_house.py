@@ -1,9 +1,10 @@
-"""The house rules as tests: lint, format, types, layers, exports. `pytest` is the one command."""
+"""The house rules as tests, but for those that a tool checks (tests/lint/): sizes, exports, documentation, imports."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
@@ -12,42 +13,26 @@ from pathlib import Path
 import pytest
 
 import aioproducer
+from aioproducer import Producer
+from aioproducer.transactions.context import TransactionalProducer
 
 ROOT = Path(__file__).parent.parent
 
 
-def run(*command: str) -> None:
-    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+def test_the_top_of_the_package_can_be_taken_in_at_a_glance() -> None:
+    package = ROOT / "aioproducer"
+    code = [path for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    assert len(code) <= 30, sorted(path.name for path in code)
 
 
-def test_the_code_is_free_of_lint() -> None:
-    run("ruff", "check", ".")
-
-
-def test_the_code_is_formatted() -> None:
-    run("ruff", "format", "--check", ".")
-
-
-@pytest.mark.timeout(300)
-def test_the_types_hold_for_mypy() -> None:
-    run("mypy")
-
-
-@pytest.mark.timeout(300)
-def test_the_types_hold_for_pyright() -> None:
-    run("pyright", "--pythonpath", sys.executable)
-
-
-def test_every_module_imports_only_from_lower_layers() -> None:
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_a_transaction_offers_the_calls_of_the_producer_as_they_are() -> None:
+    """It is below the producer, so it names the calls once more; the type checkers compare the types."""
+    for name, call in vars(TransactionalProducer).items():
+        if inspect.isfunction(call) and not name.startswith("_"):
+            ours, theirs = (inspect.signature(each).parameters for each in (call, getattr(Producer, name)))
+            assert [(each.name, each.kind, each.default) for each in ours.values()] == [
+                (each.name, each.kind, each.default) for each in theirs.values()
+            ], name
 
 
 #: One job a class, one thought a function.

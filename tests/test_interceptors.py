@@ -9,8 +9,10 @@ from typing import Any, cast
 import pytest
 
 from aioproducer.interceptors import ProducerInterceptor, ProducerInterceptors
+from aioproducer.runtime.log import ClientLog
 from aioproducer.types import Headers, ProducerRecord, RecordMetadata
 
+LOG = ClientLog("shop")
 RECORD = ProducerRecord("orders", b"v", partition=3)
 METADATA = RecordMetadata("orders", 3, 7, 0)
 
@@ -85,7 +87,7 @@ async def sent(chain: ProducerInterceptors) -> ProducerRecord:
 
 
 def test_no_interceptors_do_nothing() -> None:
-    chain = ProducerInterceptors()
+    chain = ProducerInterceptors([], LOG)
 
     assert chain.on_send(RECORD) is RECORD
     assert chain.on_acknowledgement(METADATA, None) is None
@@ -95,7 +97,7 @@ def test_no_interceptors_do_nothing() -> None:
 
 
 def test_plain_interceptors_change_the_record_in_order_and_make_no_coroutine() -> None:
-    record = ProducerInterceptors([Plain(b"a"), Plain(b"b")]).on_send(RECORD)
+    record = ProducerInterceptors([Plain(b"a"), Plain(b"b")], LOG).on_send(RECORD)
 
     assert isinstance(record, ProducerRecord)
     assert record.key == b"ab"
@@ -103,33 +105,33 @@ def test_plain_interceptors_change_the_record_in_order_and_make_no_coroutine() -
 
 async def test_async_interceptors_run_in_order_with_plain_ones() -> None:
     twice = Async(b"d")
-    chain = ProducerInterceptors([Plain(b"a"), Async(b"b"), Plain(b"c"), twice, twice])
+    chain = ProducerInterceptors([Plain(b"a"), Async(b"b"), Plain(b"c"), twice, twice], LOG)
 
     assert (await sent(chain)).key == b"abcdd"
 
 
 async def test_one_that_raises_is_logged_and_the_record_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    chain = ProducerInterceptors([Plain(b"a"), Broken(), AsyncBroken(), Broken(), AsyncBroken(), Plain(b"b")])
+    chain = ProducerInterceptors([Plain(b"a"), Broken(), AsyncBroken(), Broken(), AsyncBroken(), Plain(b"b")], LOG)
 
     record = await sent(chain)
 
     assert record.key == b"ab"
     assert [entry.getMessage() for entry in caplog.records] == [
-        f"Interceptor {name}.on_send failed for topic orders, partition 3; the record goes on without it."
+        f"[shop] Interceptor {name}.on_send failed for topic orders, partition 3; it was skipped for this record."
         for name in ("Broken", "AsyncBroken", "Broken", "AsyncBroken")
     ]
     assert all(entry.exc_info for entry in caplog.records)
 
 
 async def test_one_that_returns_no_record_is_logged_and_the_record_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    assert (await sent(ProducerInterceptors([Plain(b"a"), Forgetful(), Plain(b"b")]))).key == b"ab"
-    assert (await sent(ProducerInterceptors([Async(b"a"), Forgetful()]))).key == b"a"
+    assert (await sent(ProducerInterceptors([Plain(b"a"), Forgetful(), Plain(b"b")], LOG))).key == b"ab"
+    assert (await sent(ProducerInterceptors([Async(b"a"), Forgetful()], LOG))).key == b"a"
     assert "Forgetful.on_send returned NoneType for topic orders" in caplog.text
 
 
 def test_plain_interceptors_see_the_outcome_at_once() -> None:
     plain, error, headers = Plain(), TimeoutError(), (("a", b"1"),)
-    chain = ProducerInterceptors([Broken(), plain])
+    chain = ProducerInterceptors([Broken(), plain], LOG)
 
     assert chain.on_acknowledgement(METADATA, None, headers) is None
     assert chain.on_acknowledgement(None, error) is None
@@ -139,7 +141,7 @@ def test_plain_interceptors_see_the_outcome_at_once() -> None:
 
 async def test_async_interceptors_see_the_outcome_when_awaited(caplog: pytest.LogCaptureFixture) -> None:
     plain, waiting = Plain(), Async()
-    chain = ProducerInterceptors([AsyncBroken(), waiting, plain])
+    chain = ProducerInterceptors([AsyncBroken(), waiting, plain], LOG)
 
     pending = chain.on_acknowledgement(METADATA, None)
 
@@ -154,7 +156,7 @@ async def test_async_interceptors_see_the_outcome_when_awaited(caplog: pytest.Lo
 async def test_close_reaches_every_interceptor(caplog: pytest.LogCaptureFixture) -> None:
     plain, waiting = Plain(), Async()
 
-    pending = ProducerInterceptors([Broken(), AsyncBroken(), waiting, plain]).close()
+    pending = ProducerInterceptors([Broken(), AsyncBroken(), waiting, plain], LOG).close()
 
     assert pending is not None
     await pending
@@ -168,7 +170,7 @@ def test_methods_that_are_only_inherited_cost_nothing() -> None:
         def close(self) -> None:
             pass
 
-    chain = ProducerInterceptors([OnlyClose(), ProducerInterceptor()])
+    chain = ProducerInterceptors([OnlyClose(), ProducerInterceptor()], LOG)
 
     assert not chain.sees_send
     assert not chain.sees_acknowledgement
@@ -181,5 +183,5 @@ async def test_cancellation_is_not_swallowed(caplog: pytest.LogCaptureFixture) -
 
     caplog.set_level(logging.DEBUG)
     with pytest.raises(KeyboardInterrupt):
-        await sent(ProducerInterceptors([Cancelled()]))
+        await sent(ProducerInterceptors([Cancelled()], LOG))
     assert not caplog.records

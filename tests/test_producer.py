@@ -105,7 +105,7 @@ async def test_a_whole_record_may_be_sent(broker: FakeBroker) -> None:
     record = ProducerRecord("orders", b"v", b"k", (("h", None), ("h", b"2")), 0, 5)
     async with opened(broker) as producer:
         await producer.send(record)
-        with pytest.raises(InvalidRecord, match="give it alone"):
+        with pytest.raises(InvalidRecord, match="pass it alone"):
             await producer.send(record, b"another value")
 
     assert list(broker.records("orders")[0].headers) == [("h", None), ("h", b"2")]
@@ -413,7 +413,7 @@ BAD_RECORDS = [
     ({"partition": 99}, InvalidRecord, "partition=99: topic 'orders' has 3"),
     ({"timestamp_ms": -5}, InvalidRecord, "timestamp_ms=-5"),
     ({"timestamp_ms": 1.5}, InvalidRecord, "timestamp_ms=1.5"),
-    ({"on_delivery": "print"}, InvalidRecord, "on_delivery='print' cannot be called"),
+    ({"on_delivery": "print"}, InvalidRecord, "Invalid on_delivery='print': must be a function"),
     ({"value": b"x" * 2_000_000}, RecordTooLarge, "max_request_size=1048576"),
 ]
 
@@ -455,16 +455,16 @@ async def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_bu
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"values": "text"}, r"one str was given: use send\(\) for that"),
-        ({"values": b"text"}, "one bytes"),
-        ({"values": bytearray(b"text")}, "one bytearray"),
-        ({"values": memoryview(b"text")}, "one memoryview"),
-        ({"values": 5}, "an iterable or an async iterable; a value of type int is none"),
-        ({"values": None}, "type NoneType is none"),
-        ({"key": "id"}, "key='id' cannot be called"),
-        ({"on_progress": 1}, "on_progress=1 cannot be called"),
-        ({"key": asyncio.sleep}, r"key=<function sleep .*> is async, and nothing would await it"),
-        ({"on_progress": asyncio.sleep}, r"on_progress=<function sleep .*> is async, and nothing would await it"),
+        ({"values": "text"}, r"single str was given: use send\(\) for it"),
+        ({"values": b"text"}, "single bytes"),
+        ({"values": bytearray(b"text")}, "single bytearray"),
+        ({"values": memoryview(b"text")}, "single memoryview"),
+        ({"values": 5}, "an iterable or an async iterable, which a value of type int is not"),
+        ({"values": None}, "type NoneType is not"),
+        ({"key": "id"}, "Invalid key='id': must be a function"),
+        ({"on_progress": 1}, "Invalid on_progress=1: must be a function"),
+        ({"key": asyncio.sleep}, r"key=<function sleep .*> is async, but nothing would await it"),
+        ({"on_progress": asyncio.sleep}, r"on_progress=<function sleep .*> is async, but nothing would await it"),
     ],
 )
 async def test_what_send_many_cannot_use_is_refused_before_anything_is_read(
@@ -487,12 +487,12 @@ async def test_a_timeout_that_is_none_is_refused_before_anything_is_done(broker:
     async with opened(broker) as producer:
         await producer.send("orders", b"first")
         for send in (producer.send, producer.enqueue):
-            with pytest.raises(InvalidRecord, match=r"timeout=.* a number of seconds from 0"):
+            with pytest.raises(InvalidRecord, match=r"timeout=.* a number of seconds >= 0"):
                 await send("orders", b"value", timeout=timeout)
         with pytest.raises(InvalidRecord, match="timeout="):
             await producer.send_many("orders", [b"value"], timeout=timeout)
         for wait in (producer.flush, producer.ready, producer.close, partial(producer.partitions_for, "orders")):
-            with pytest.raises(ConfigError, match=r"timeout=.* a number of seconds from 0"):
+            with pytest.raises(ConfigError, match=r"timeout=.* a number of seconds >= 0"):
                 await wait(timeout=timeout)
         await producer.send("orders", b"last")
 
@@ -743,6 +743,24 @@ async def test_metrics_carry_javas_names(broker: FakeBroker) -> None:
     assert producer.metrics("orders")["record-send-total"] == 1
 
 
+async def test_free_memory_is_never_reported_as_less_than_none(broker: FakeBroker) -> None:
+    """The parts of a batch that was split have a header each, and the whole had reserved only one."""
+    record = b"x" * 900
+    async with opened(broker, buffer_memory=1920, max_request_size=1920) as producer:  # the two records fit just so
+        await producer.partitions_for("orders")
+        refused = broker.hold("Produce", times=1)
+        broker.fail("Produce", "MESSAGE_TOO_LARGE")
+        parts = [producer.enqueue_nowait("orders", record, partition=0) for _ in range(2)]
+        await until(lambda: refused.waiting)
+        with broker.hold("Produce"):
+            refused.release()
+            await until(lambda: producer.metrics()["batch-split-total"])
+            available = producer.metrics()["buffer-available-bytes"]
+        await asyncio.gather(*parts)
+
+    assert available == 0
+
+
 async def test_a_lone_record_does_not_linger(broker: FakeBroker) -> None:
     async with opened(broker, linger_ms=60_000) as producer:
         async with asyncio.timeout(30):
@@ -845,15 +863,16 @@ def test_a_producer_that_is_left_open_at_the_end_of_asyncio_run_says_so(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        producer = Producer(broker.bootstrap_servers)
+        producer = Producer(broker.bootstrap_servers, client_id="shop")
         await producer.start()
         await producer.send("orders", b"value")
 
     asyncio.run(main())
 
-    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert message == (
-        "The producer's tasks were cancelled before it was closed; asyncio.run() does this when main() returns. "
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.exc_info is None, "the traceback of a cancellation says nothing"
+    assert record.getMessage() == (
+        "[shop] The producer's tasks were cancelled before it was closed; asyncio.run() does this when main() returns. "
         "Use `async with Producer(...)`, or await close() at the end."
     )
 

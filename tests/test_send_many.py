@@ -12,6 +12,7 @@ from aioproducer.delivery import BatchFailure, Delivery, ProduceResult
 from aioproducer.errors import BrokerError, KafkaError, NotWritten, SendManyError, Unknown
 from aioproducer.hot import Appender, FastPath
 from aioproducer.intake.many import SendMany
+from aioproducer.runtime.log import ClientLog
 from aioproducer.types import SendManyResult, TopicPartition
 
 
@@ -20,6 +21,7 @@ class Topic(FastPath):
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.log = ClientLog("test")
         self.stalled: dict[int, ProduceResult] = {}
         self.refusing: set[int] = set()
         self.accepted = 0
@@ -62,6 +64,7 @@ class Topic(FastPath):
             self,
             "t",
             lambda: self.now,
+            self.log,
             key=None,
             headers=None,
             partition=None,

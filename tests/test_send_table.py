@@ -36,10 +36,11 @@ from aioproducer import (
     Unknown,
 )
 from aioproducer.delivery import ProduceResult
-from aioproducer.engine.foreign import ForeignTasks
 from aioproducer.engine.unobserved import UnobservedFailures
 from aioproducer.intake.table import SentBatch, _Chunks, _Pace, _slice_for
 from aioproducer.record import _columns_pure, columns
+from aioproducer.runtime.foreign import ForeignTasks
+from aioproducer.runtime.log import ClientLog
 from aioproducer.testing import FakeBroker
 from tests.conftest import Clock, opened, until
 from tests.real.conftest import read_log
@@ -239,10 +240,10 @@ async def test_an_exception_of_on_progress_is_logged_and_changes_nothing(
 
     async with opened(broker) as producer:
         assert (await send(producer, "orders", numbers(10), value="value", on_progress=on_progress)).count == 10
-        with pytest.raises(InvalidRecord, match="on_progress=1 cannot be called"):
+        with pytest.raises(InvalidRecord, match="Invalid on_progress=1: must be a function"):
             await send(producer, "orders", numbers(10), value="value", on_progress=1)
         with pytest.raises(
-            InvalidRecord, match=r"on_progress=<function sleep .*> is async, and nothing would await it"
+            InvalidRecord, match=r"on_progress=<function sleep .*> is async, but nothing would await it"
         ):
             await send(producer, "orders", numbers(10), value="value", on_progress=asyncio.sleep)
 
@@ -414,7 +415,8 @@ async def test_many_tables_and_senders_share_little_memory_without_standing_in_e
 def pace_of(*sizes: int) -> tuple[_Pace, list[ProduceResult]]:
     """A pace that was told of a batch of each size, and their outcomes."""
     loop = asyncio.get_running_loop()
-    pace, sink = _Pace(loop), UnobservedFailures(loop, None, ForeignTasks(loop))
+    log = ClientLog("test")
+    pace, sink = _Pace(loop), UnobservedFailures(loop, None, ForeignTasks(loop, log), log)
     results = [ProduceResult(TopicPartition("orders", 0), sink) for _ in sizes]
     for result, size in zip(results, sizes, strict=True):
         pace.expect(SentBatch(result, 1, size), size)
@@ -554,7 +556,7 @@ async def test_the_last_rows_wait_for_those_who_waited_for_the_topic_before(brok
         await until(lambda: engine.pool.used)
         earlier = object()
         line: dict[object, int | None] = {earlier: None}
-        engine.client._lines["orders"] = line
+        engine.client._topic_waiters["orders"] = line
         goes_on.set()
         await until(lambda: len(line) == 2 or sending.done())
         del line[earlier]
@@ -612,20 +614,20 @@ async def test_what_fails_while_rows_are_encoded_gives_the_memory_back_once(
         ({}, "value= is missing"),
         ({"value": "vlaue"}, "Did you mean 'value'?"),
         ({"value": "value", "key": "id"}, "no such column"),
-        ({"value": ["value"]}, r"value=\['value'\]: one column is the value"),
-        ({"value": "value", "value_format": "avro"}, "value_format='avro': there is 'json'"),
-        ({"value_format": "json"}, "'value' is binary, which JSON has no form for"),
+        ({"value": ["value"]}, r"Invalid value=\['value'\]: must be one column"),
+        ({"value": "value", "value_format": "avro"}, "value_format='avro': must be 'json'"),
+        ({"value_format": "json"}, "'value' is binary, which JSON cannot represent"),
         ({"value": "value", "partition": -1}, "partition=-1"),
-        ({"value": "value", "headers": 5}, "headers=5: a mapping from the names of headers"),
-        ({"value": "value", "headers": b"key"}, "headers=b'key': a mapping"),
-        ({"value": "value", "headers": iter(["key"])}, "headers=<list_iterator .*>: a mapping"),
-        ({"value_format": "json", "value": ["key"], "headers": [5]}, r"headers=\[5\]: a mapping"),
+        ({"value": "value", "headers": 5}, "headers=5: must be a mapping from header names"),
+        ({"value": "value", "headers": b"key"}, "headers=b'key': must be a mapping"),
+        ({"value": "value", "headers": iter(["key"])}, "headers=<list_iterator .*>: must be a mapping"),
+        ({"value_format": "json", "value": ["key"], "headers": [5]}, r"headers=\[5\]: must be a mapping"),
         (
             {"value_format": "json", "value": 5},
-            "value=5: with value_format='json' that is the name of a column or a list",
+            "value=5: with value_format='json' it must be a column, a list of columns",
         ),
         ({"value_format": "json", "value": b"key"}, "value=b'key': with value_format='json'"),
-        ({"value_format": "json", "value": [["key"]]}, r"value=\['key'\]: the name of a column is expected"),
+        ({"value_format": "json", "value": [["key"]]}, r"value=\['key'\]: must be the name of a column"),
         ({"value_format": "json", "value": "key", "key": "id"}, "no such column. Its columns are 'value', 'key'.$"),
         ({"value_format": "json", "value": "key", "key": ""}, "key='': the table has no such column"),
     ],
@@ -644,13 +646,13 @@ async def test_columns_that_do_not_fit_are_refused_before_anything_is_sent(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"key_serializer": str.encode}, "this producer has key_serializer=: use send_many"),
+        ({"key_serializer": str.encode}, "this producer has key_serializer=: use"),
         ({"value_serializer": str.encode}, "this producer has value_serializer="),
         (
             {"interceptors": [type("Sees", (), {"on_send": lambda self, record: record})()]},
             "this producer has interceptors=",
         ),
-        ({"partitioner": "round_robin"}, "cannot ask partitioner='round_robin' for every row: use send_many"),
+        ({"partitioner": "round_robin"}, "cannot call partitioner='round_robin' for every row: use send_many"),
     ],
 )
 async def test_a_producer_that_looks_at_every_record_is_pointed_to_send_many(

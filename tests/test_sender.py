@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import cast
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from aioproducer import ProducerConfig
-from aioproducer.core.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
-from aioproducer.engine.sender import Sender
-from aioproducer.net.client import NetworkClient
+from aioproducer.core.answers import ProduceAnswer
+from aioproducer.core.cluster import PartitionMetadata, TopicMetadata
 from aioproducer.protocol import ErrorCode
-from aioproducer.protocol.messages import InitProducerIdResponse, ProduceRequest
+from aioproducer.protocol.messages import InitProducerIdResponse, PartitionProduceResponse
 from aioproducer.protocol.wire import ZERO_UUID
-from aioproducer.record import Codec, RecordBatchBuilder
+from aioproducer.record import RecordBatchBuilder
 from aioproducer.testing import FakeBroker, RequestContext
 from tests.conftest import Clock, opened, until
 from tests.rig import Rig
+from tests.sender_rig import Client, sender_of
 
 
 async def test_compression_does_not_wait_for_the_applications_threads(broker: FakeBroker) -> None:
@@ -91,41 +90,6 @@ async def test_a_producer_id_that_the_broker_does_not_know_any_more_is_replaced(
     assert len({record.producer_id for record in broker.records("orders")}) > 1
 
 
-class Client:
-    """Brokers that take everything and answer nothing."""
-
-    last_error = None
-
-    def __init__(self, metadata: ClusterMetadata) -> None:
-        self.metadata = metadata
-        self.sent: list[ProduceRequest] = []
-        self.updates: list[str | None] = []
-
-    def can_send(self, node: int) -> bool:
-        return True
-
-    def usable_version(self, node: int, request: object) -> int:
-        return 9
-
-    def request_update(self, topic: str | None = None) -> None:
-        self.updates.append(topic)
-
-    def send(self, node: int, request: ProduceRequest, *_: object, **__: object) -> None:
-        self.sent.append(request)
-
-
-def sender_of(rig: Rig, client: Client) -> Sender:
-    return Sender(
-        ProducerConfig.create("localhost:9092"),
-        rig.accumulator,
-        cast("NetworkClient", client),
-        rig.sequences,
-        rig.metrics,
-        codec=Codec.NONE,
-        random=lambda: 0.0,
-    )
-
-
 async def test_topics_without_leaders_are_asked_for_in_the_same_order_in_each_run() -> None:
     """Or the schedule of a test that fails could not be had again."""
     rig = Rig()
@@ -161,15 +125,50 @@ async def test_what_is_behind_an_expired_batch_goes_out_in_the_round_that_finds_
         sender._round(helpers)
 
     assert doubtful.result.done
-    assert [topic.partition_data[0].index for request in client.sent for topic in request.topic_data] == [0]
+    assert [request.partitions for request in client.sent] == [[("t", 0)]]
     assert not behind.done()
+
+
+async def test_an_answer_wakes_the_sender_if_it_leaves_something_to_do_and_only_then() -> None:
+    rig = Rig()
+    client = Client(rig.metadata)
+    sender = sender_of(rig, client)
+    now = asyncio.get_running_loop().time()
+    sending = asyncio.create_task(sender.run())
+
+    def answer(request: int, code: int = 0) -> None:
+        response = PartitionProduceResponse(index=0, error_code=code, base_offset=0)
+        client.sent[request].take(ProduceAnswer((response,), (), 0))
+
+    def is_awake() -> bool:
+        return sender._awake
+
+    async def asleep(sent: int) -> None:
+        sender.wake()  # the Rig does not
+        await until(lambda: len(client.sent) == sent and sender._wakeup is not None and not sender._awake)
+
+    rig.put(0, now=now)
+    await asleep(1)
+    answer(0)
+    assert not is_awake(), "everything is done"
+
+    rig.put(0, now=now)
+    await asleep(2)
+    rig.put(0, now=now)
+    await asleep(2)  # it lingers behind the first
+    answer(1)
+    assert is_awake(), "it may leave"
+    await asleep(3)
+    answer(2, ErrorCode.REQUEST_TIMED_OUT)
+    assert is_awake(), "the alarm has to be set for the end of the backoff"
+    sending.cancel()
 
 
 class SlowClient(Client):
     """Takes as long for a request as many batches do."""
 
-    def send(self, node: int, request: ProduceRequest, *_: object, **__: object) -> None:
-        super().send(node, request)
+    def send(self, *arguments: Any, **more: Any) -> None:
+        super().send(*arguments, **more)
         time.sleep(0.005)
 
 
@@ -219,7 +218,7 @@ async def test_in_a_pause_batches_fill_as_long_as_records_come_and_leave_when_no
     sending.cancel()
 
     (request,) = client.sent
-    assert len(request.topic_data[0].partition_data) == 3
+    assert len(request.partitions) == 3
     assert rig.metrics.records_per_request.total == 12
 
 

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from aioproducer import builtin_serializers
 from aioproducer.errors import ConfigError, InvalidRecord, SerializationError
 from aioproducer.serializers import (
     BytesSerializer,
@@ -21,6 +20,7 @@ from aioproducer.serializers import (
     MessageField,
     SerializationContext,
     StringSerializer,
+    builtin,
     normalize_bytes,
     normalize_headers,
     prepare_serializer,
@@ -109,7 +109,7 @@ def test_headers_keep_their_order_and_may_repeat() -> None:
         ([(b"a", b"1")], "name of a header is of type bytes"),
         ({None: b"1"}, "name of a header is of type NoneType"),
         ({"a": 1}, "header 'a' is of type int"),
-        ({"a": "\udc80"}, "header 'a' is text that UTF-8 cannot hold"),
+        ({"a": "\udc80"}, "header 'a' is text that UTF-8 cannot encode"),
     ],
 )
 def test_a_wrong_header_is_named(headers: object, sentence: str) -> None:
@@ -290,7 +290,7 @@ class Model:
 @pytest.fixture(params=["orjson", "stdlib"])
 def _engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "stdlib":
-        monkeypatch.setattr(builtin_serializers, "_orjson", None)
+        monkeypatch.setattr(builtin, "_orjson", None)
     else:
         pytest.importorskip("orjson")
 
@@ -312,7 +312,7 @@ def test_json_is_compact_utf_8_whichever_library_writes_it() -> None:
 
 
 def test_numbers_that_json_does_not_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builtin_serializers, "_orjson", None)
+    monkeypatch.setattr(builtin, "_orjson", None)
 
     with pytest.raises(ValueError, match="not JSON compliant"):
         JsonSerializer()(float("nan"))

@@ -289,7 +289,7 @@ def test_a_producer_that_is_dropped_sends_what_it_accepted_and_ends(broker: Fake
     for number in range(100):
         last = producers[0].enqueue("orders", str(number), partition=0)
 
-    with pytest.warns(ResourceWarning, match="A SyncProducer was dropped and not closed"):
+    with pytest.warns(ResourceWarning, match="The SyncProducer '.+' was dropped without being closed"):
         producers.clear()
 
     assert last.result(30).offset == 99
@@ -434,7 +434,7 @@ def test_send_many_refuses_what_is_no_plain_iterable(producer: SyncProducer) -> 
 
 
 def methods(kind: type) -> set[str]:
-    return {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+    return {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name, None))}
 
 
 def arguments(kind: type, name: str) -> list[tuple[str, object, object]]:
@@ -608,7 +608,7 @@ def test_closing_ends_in_time_though_an_interceptor_swallows_its_cancellation(
 
     assert time.monotonic() - began < 20
     assert report.delivered == 1
-    assert "thread of the producer is left behind" in caplog.text
+    assert "producer's thread is left running" in caplog.text
     ended.set()
     for thread in set(threading.enumerate()) - before:
         thread.join(30)
@@ -665,7 +665,7 @@ def test_a_transaction_that_is_not_open_puts_nothing_into_another_one(
             over.send("orders", b"1")
         with producer.transaction() as txn:
             txn.send("orders", b"2")
-            with pytest.raises(TransactionStateError, match="is over"):
+            with pytest.raises(TransactionStateError, match="has ended"):
                 call(over)
             with pytest.raises(TransactionStateError, match="has not begun"):
                 call(producer.transaction())

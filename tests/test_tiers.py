@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from tests.no_sockets import Refused, refused_sockets
-from tests.tiers import COLLECTED, HOUSE, OWN_KAFKA, RULES, SEAM, TIERS, may_start_spark, tier_of
+from tests.tiers import COLLECTED, HOUSE, LINT, OWN_KAFKA, RULES, SEAM, TIERS, may_hold, may_start_spark, tier_of
 
 
 def test_each_test_has_exactly_one_tier(request: pytest.FixtureRequest) -> None:
@@ -36,6 +36,7 @@ def test_each_test_has_exactly_one_tier(request: pytest.FixtureRequest) -> None:
         ("test_accumulator.py", ["broker", "soak"], [], "soak"),
         ("a_new_folder/test_anything.py", [], [], "broker"),
         ("test_house.py", [], [], "house"),
+        ("lint/test_mypy.py", [], [], "lint"),
         ("test_examples.py", ["slow"], ["kafka"], "kafka"),
         ("spark/test_avro.py", ["slow"], ["spark"], "spark"),
         ("spark/test_avro.py", ["slow"], ["spark", "kafka"], "kafka"),
@@ -52,6 +53,7 @@ def test_the_first_rule_that_fits_gives_the_tier(place: str, marks: list[str], f
     ("chosen", "may"),
     [
         ("seam", False),
+        ("lint", False),
         ("not slow and not soak", False),
         ("spark", True),
         ("kafka", True),
@@ -63,6 +65,24 @@ def test_spark_is_made_ready_where_a_test_may_want_it(chosen: str, may: bool) ->
     assert may_start_spark(chosen) is may
 
 
+@pytest.mark.parametrize(
+    ("place", "chosen", "may"),
+    [
+        ("core/test_sequences.py", "seam", True),
+        ("conftest.py", "seam", True),
+        ("test_engine.py", "seam", False),
+        ("lint/test_mypy.py", "lint", True),
+        ("conftest.py", "lint", True),
+        ("test_house.py", "lint", False),
+        ("test_engine.py", "broker", True),
+        ("test_engine.py", "seam or lint", True),
+        ("test_engine.py", "not soak", True),
+    ],
+)
+def test_a_tier_of_few_files_leaves_the_others_unread(place: str, chosen: str, may: bool) -> None:
+    assert may_hold(place, chosen) is may
+
+
 def test_each_tier_has_a_rule_and_a_line_for_pytest(request: pytest.FixtureRequest) -> None:
     told = [line.partition(":")[0] for line in request.config.getini("markers")]
 
@@ -72,7 +92,7 @@ def test_each_tier_has_a_rule_and_a_line_for_pytest(request: pytest.FixtureReque
 def test_every_place_in_the_table_is_there(request: pytest.FixtureRequest) -> None:
     root = request.path.parent
 
-    assert [place for place in (*SEAM, *HOUSE, *OWN_KAFKA) if not (root / place).exists()] == []
+    assert [place for place in (*SEAM, *LINT, *HOUSE, *OWN_KAFKA) if not (root / place).exists()] == []
 
 
 def test_a_test_of_the_seam_that_opens_a_socket_or_starts_a_program_fails() -> None:

@@ -551,9 +551,9 @@ async def test_a_transaction_that_is_over_puts_nothing_into_the_next_one(broker:
         async with producer.transaction() as first:
             await first.send("orders", b"1")
         async with producer.transaction() as second:
-            with pytest.raises(TransactionStateError, match="is over"):
+            with pytest.raises(TransactionStateError, match="has ended"):
                 await call(first)
-            with pytest.raises(TransactionStateError, match="is over"):
+            with pytest.raises(TransactionStateError, match="has ended"):
                 first.handle()
             await second.send("orders", b"2")
 
@@ -588,7 +588,7 @@ async def test_a_transaction_is_over_however_it_ended(broker: FakeBroker) -> Non
                 await txn.enqueue("orders", b"refused")
         async with producer.transaction():
             for txn in over:
-                with pytest.raises(TransactionStateError, match="is over"):
+                with pytest.raises(TransactionStateError, match="has ended"):
                     await txn.send("orders", b"late")
 
     assert len(over) == 2
@@ -694,7 +694,7 @@ async def test_a_record_that_waited_is_not_put_into_the_next_transaction(broker:
             await until(lambda: hold.waiting)
             await producer.abort_transaction()
             await producer.begin_transaction()
-        with pytest.raises(NotWritten, match="ended before it was put in"):
+        with pytest.raises(NotWritten, match="ended before this record was added"):
             await waiting
         await producer.send("orders", b"of the second")
         await producer.commit_transaction()
@@ -742,6 +742,7 @@ async def test_a_bulk_does_not_go_on_in_the_next_transaction(broker: FakeBroker,
             producer,
             "orders",
             asyncio.get_running_loop().time,
+            producer.log,
             key=None,
             headers=None,
             partition=None,
@@ -777,7 +778,7 @@ async def test_a_bulk_does_not_go_on_in_the_next_transaction(broker: FakeBroker,
         await producer.abort_transaction()
         await producer.begin_transaction()
         go_on.set()
-        with pytest.raises(TransactionStateError, match="ended before it was put in"):
+        with pytest.raises(TransactionStateError, match="ended before this record was added"):
             await bulk
         await producer.commit_transaction()
 

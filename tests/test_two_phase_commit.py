@@ -281,7 +281,7 @@ async def test_a_prepared_transaction_does_not_run_out_of_time(broker: FakeBroke
 async def test_a_text_that_names_nothing_is_no_decision_to_abort(broker: FakeBroker) -> None:
     async with opened(broker, **OPTIONS) as producer:
         state = await prepared(producer, b"kept")
-        with pytest.raises(ConfigError, match="names no prepared transaction"):
+        with pytest.raises(ConfigError, match="Invalid prepared transaction"):
             await producer.complete_transaction("")
         await producer.complete_transaction(state)
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from aioproducer import Producer, ProducerRecord
+from aioproducer import Delivery, Producer, ProducerRecord
 from aioproducer.delivery import BatchFailure
-from aioproducer.engine.foreign import ForeignTasks
+from aioproducer.engine.tally import LogKey, Tally
 from aioproducer.engine.unobserved import UnobservedFailures
-from aioproducer.errors import BrokerError, DeliveryError, UnknownTimeout
+from aioproducer.errors import BrokerError, DeliveryError, KafkaError, UnknownTimeout
+from aioproducer.runtime.foreign import ForeignTasks
+from aioproducer.runtime.log import ClientLog
 from aioproducer.testing import FakeBroker
 from aioproducer.types import TopicPartition
 from tests.conftest import Clock, opened, turns, until
+from tests.forks import in_a_fork
 
 
 @pytest.fixture(autouse=True)
@@ -24,31 +31,54 @@ def collected() -> None:
     gc.collect()
 
 
-def failure(topic: str = "orders", *, possibly_written: bool = False) -> BatchFailure:
+def failure(topic: str = "orders", *, possibly_written: bool = False, cause: KafkaError | None = None) -> BatchFailure:
     records = [ProducerRecord(topic, b"value")] * 10
-    return BatchFailure(TopicPartition(topic, 0), BrokerError(1, "X", "why"), possibly_written, False, lambda: records)
+    why = cause or BrokerError(1, "X", "why")
+    return BatchFailure(TopicPartition(topic, 0), why, possibly_written, False, lambda: records)
+
+
+def made(
+    loop: asyncio.AbstractEventLoop, callback: Callable[[DeliveryError], object] | None = None
+) -> UnobservedFailures:
+    log = ClientLog("shop")
+    return UnobservedFailures(loop, callback, ForeignTasks(loop, log), log)
+
+
+def counts(lines: Sequence[str], topic: str = "orders") -> list[int]:
+    """How many records each line about a topic speaks of."""
+    found = [re.search(rf"(\d+) record\(s\) for topic '{topic}'", line) for line in lines]
+    return [int(match[1]) for match in found if match]
 
 
 async def test_an_outage_is_logged_at_once_and_then_summed_up(caplog: pytest.LogCaptureFixture) -> None:
-    failures = UnobservedFailures(asyncio.get_running_loop(), None, ForeignTasks(asyncio.get_running_loop()))
+    failures = made(asyncio.get_running_loop())
     for _ in range(1000):
         failures.unobserved(failure(), range(10))
     failures.unobserved(failure(possibly_written=True), range(3))
     failures.unobserved(failure("other"), range(2))
-    await asyncio.sleep(0)
-    at_once = list(caplog.messages)
-
-    failures.close()
-
-    assert [line.split(" that")[0] for line in at_once] == [
-        "10 record(s) for topic 'orders'",
-        "3 record(s) for topic 'orders'",
-        "2 record(s) for topic 'other'",
+    await turns()
+    assert [line.split(" that")[0] for line in caplog.messages] == [
+        "[shop] 10000 record(s) for topic 'orders'",
+        "[shop] 3 record(s) for topic 'orders'",
+        "[shop] 2 record(s) for topic 'other'",
     ]
-    assert [line.split(" that")[0] for line in caplog.messages[3:]] == ["9990 record(s) for topic 'orders'"]
+
+    clock = Clock()
+    for _ in range(100):
+        failures.unobserved(failure(), range(10))
+        await turns(2)
+    assert len(caplog.messages) == 3, "a second has to pass"
+    clock.advance(1)
+    await until(lambda: len(caplog.messages) > 3)
+    assert counts(caplog.messages[3:]) == [1000]
+
+    failures.unobserved(failure(), range(7))
+    await turns()
+    failures.close()
+    assert counts(caplog.messages[4:]) == [7]
     failures.unobserved(failure(), range(1))
-    await asyncio.sleep(0)
-    assert caplog.messages[-1].startswith("1 record(s)"), "after the end nothing is held back"
+    await turns()
+    assert counts(caplog.messages[5:]) == [1], "after the end nothing is held back"
 
 
 async def test_a_callback_is_told_every_record_and_may_raise(caplog: pytest.LogCaptureFixture) -> None:
@@ -58,7 +88,7 @@ async def test_a_callback_is_told_every_record_and_may_raise(caplog: pytest.LogC
         told.append(error)
         raise ValueError("never mind")
 
-    failures = UnobservedFailures(asyncio.get_running_loop(), callback, ForeignTasks(asyncio.get_running_loop()))
+    failures = made(asyncio.get_running_loop(), callback)
     failures.unobserved(failure(), range(4))
     await asyncio.sleep(0)
 
@@ -68,7 +98,7 @@ async def test_a_callback_is_told_every_record_and_may_raise(caplog: pytest.LogC
 
 def test_without_an_event_loop_there_is_still_the_log(caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.new_event_loop()
-    failures = UnobservedFailures(loop, None, ForeignTasks(loop))
+    failures = made(loop)
     loop.close()
 
     failures.unobserved(failure(), range(5))
@@ -116,16 +146,158 @@ async def test_records_that_are_acknowledged_after_their_time_was_over_are_logge
 
 async def test_late_successes_are_summed_up(caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.get_running_loop()
-    failures = UnobservedFailures(loop, None, ForeignTasks(loop))
+    failures = made(loop)
     for partition in range(500):
         failures.acknowledged_late(TopicPartition("orders", partition), 2)
 
     failures.close()
 
-    assert [line.split(" that")[0] for line in caplog.messages] == [
-        "2 record(s) for topic 'orders'",
-        "998 record(s) for topic 'orders'",
-    ]
+    assert counts(caplog.messages) == [1000]
+
+
+# -- after the producer was closed ------------------------------------------------------------------------------------
+
+#: How many records fail that nobody waits for, and how many lines of the log may say so.
+MANY, FEW = 3000, 4
+
+
+async def failed_deliveries(broker: FakeBroker, topics: Sequence[str] = ("orders",)) -> list[Delivery]:
+    """Deliveries of records that failed, of a producer that is closed."""
+    broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+    async with opened(broker, client_id="shop") as producer:
+        deliveries = [await producer.enqueue(topics[at % len(topics)], b"value") for at in range(MANY)]
+        await producer.flush(30)
+    return deliveries
+
+
+async def test_many_that_are_dropped_after_close_are_one_line(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliveries = await failed_deliveries(broker)
+    assert counts(caplog.messages) == [], "somebody may look at them yet"
+
+    deliveries.clear()
+    await turns()
+
+    assert counts(caplog.messages) == [MANY]
+
+
+async def test_each_topic_has_a_line_of_its_own(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.create_topic("clicks")
+    deliveries = await failed_deliveries(broker, ["orders", "clicks"])
+    deliveries.clear()
+    await turns()
+
+    assert counts(caplog.messages) == [MANY // 2]
+    assert counts(caplog.messages, "clicks") == [MANY // 2]
+
+
+async def test_each_kind_of_cause_has_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    failures = made(asyncio.get_running_loop())
+    failures.close()
+    for code in (1, 2):
+        for attempt in range(10):
+            failures.unobserved(failure(cause=BrokerError(code, f"ERROR_{code}", f"attempt {attempt}")), [0])
+    await turns()
+
+    assert counts(caplog.messages) == [10, 10]
+    assert ["ERROR_1" in line for line in caplog.messages] == [True, False]
+
+
+async def test_many_that_are_dropped_one_by_one_after_close_are_a_few_lines(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    deliveries = await failed_deliveries(broker)
+    while deliveries:
+        deliveries.pop()
+        await asyncio.sleep(0)
+    await turns()
+    assert len(counts(caplog.messages)) <= FEW
+    clock.advance(2)
+    await until(lambda: sum(counts(caplog.messages)) == MANY)
+
+    assert len(counts(caplog.messages)) <= FEW
+
+
+def test_many_that_are_dropped_after_the_event_loop_was_closed_are_a_few_lines(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliveries = asyncio.run(failed_deliveries(broker))
+    deliveries.clear()
+    gc.collect()
+
+    assert sum(counts(caplog.messages)) == MANY
+    assert len(counts(caplog.messages)) <= FEW
+
+
+def test_many_that_are_dropped_when_the_event_loop_ends_are_a_few_lines(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        deliveries = await failed_deliveries(broker)
+        while deliveries:
+            deliveries.pop()
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    gc.collect()
+
+    assert sum(counts(caplog.messages)) == MANY
+    assert len(counts(caplog.messages)) <= FEW
+
+
+def test_many_that_are_left_to_the_end_of_the_interpreter_are_a_few_lines(broker: FakeBroker) -> None:
+    broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+    script = f"""
+import asyncio
+from aioproducer import Producer
+
+deliveries = []
+
+async def main():
+    async with Producer({broker.bootstrap_servers!r}) as producer:
+        for _ in range({MANY}):
+            deliveries.append(await producer.enqueue("orders", b"value"))
+        await producer.flush(30)
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+
+    lines = done.stderr.splitlines()
+    assert sum(counts(lines)) == MANY, done.stderr[-2000:]
+    assert len(lines) <= FEW, done.stderr[-2000:]
+
+
+async def test_many_that_close_gives_up_are_a_few_lines(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(broker, linger_ms=60_000, batch_size=1024, close_timeout_ms=0) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce"):
+            for _ in range(MANY):
+                await producer.enqueue("orders", b"x" * 100)
+            await producer.close()
+    await turns()
+
+    assert sum(counts(caplog.messages)) == MANY
+    assert len(counts(caplog.messages)) <= FEW
+
+
+async def test_what_is_not_logged_yet_at_a_fork_is_the_parents(caplog: pytest.LogCaptureFixture) -> None:
+    tally = Tally(asyncio.get_running_loop(), ClientLog("shop"))
+    tally.add(LogKey("orders", "that were not awaited are not in the log", logging.ERROR), 5, "why")
+
+    def end() -> None:
+        tally.__del__()
+        assert counts(caplog.messages) == []
+
+    in_a_fork(end)
+    await turns()
+
+    assert counts(caplog.messages) == [5]
+
+
+# -- interceptors -----------------------------------------------------------------------------------------------------
 
 
 async def test_an_interceptor_hears_of_a_send_that_was_cancelled_while_it_waited() -> None:

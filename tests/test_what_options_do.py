@@ -19,6 +19,7 @@ from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
 from aioproducer.net.connector import Connector
 from aioproducer.protocol.messages import ApiVersionsRequest, InitProducerIdRequest
+from aioproducer.runtime.log import ClientLog
 from aioproducer.testing import FakeBroker
 from tests.conftest import QUICK, opened, until
 from tests.net.peers import FirstIsFirst
@@ -51,7 +52,9 @@ def test_pauses_between_attempts_at_a_broker_double_up_to_the_longest() -> None:
 
     async def scenario() -> None:
         config = ProducerConfig("127.0.0.1:9092", reconnect_backoff_ms=100, reconnect_backoff_max_ms=1600)
-        client = NetworkClient(config, client_id="t", random=FirstIsFirst(1), on_ready=lambda: None, connect=refuse)
+        client = NetworkClient(
+            config, client_id="t", log=ClientLog("t"), random=FirstIsFirst(1), on_ready=lambda: None, connect=refuse
+        )
         running = asyncio.create_task(client.run())
         with pytest.raises(KafkaError):
             await client.wait_ready(12)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
-__all__ = ["COLLECTED", "RULES", "TIERS", "Rule", "assign", "is_seam", "may_start_spark", "tier_of"]
+__all__ = ["COLLECTED", "RULES", "TIERS", "Rule", "assign", "may_hold", "may_start_spark", "tier_of"]
 
 #: From what runs on each save to what runs before a release; pyproject.toml says what each is.
-TIERS = ("seam", "broker", "house", "spark", "kafka", "soak")
+TIERS = ("seam", "broker", "lint", "house", "spark", "kafka", "soak")
 
 #: All tests that were found, before the marks are selected.
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
@@ -29,15 +29,22 @@ SEAM = (
     "test_delivery.py",
     "test_interceptors.py",
     "test_metrics.py",
+    "test_produce_answers.py",
     "test_send_many.py",
+    "test_sender_requests.py",
     "test_serializers.py",
     "test_tiers.py",
     "testing/test_broker_log.py",
+    "testing/test_group_coordinator.py",
 )
+
+#: Where tools of the extra `lint` run. Each long one has a file of its own, so that two processes can run them side by side.
+LINT = ("lint/", "test_build.py")
 
 #: What looks at the repository itself, or runs programs that it consists of.
 HOUSE = (
     "benchmarks/",
+    "ci/",
     "docs/",
     "hot/test_python_twin.py",
     "security/test_snippets.py",
@@ -45,6 +52,7 @@ HOUSE = (
     "test_examples.py",
     "test_house.py",
     "test_readme.py",
+    "test_wording.py",
 )
 
 #: These start a Kafka of their own, where they are slow.
@@ -82,8 +90,9 @@ RULES = (
     Rule("kafka", mark="slow", places=OWN_KAFKA),
     Rule("spark", fixtures=frozenset({"spark"})),
     Rule("spark", mark="slow", places=("cli/", "spark/")),
+    Rule("lint", places=("lint/",)),
     Rule("house", places=HOUSE),
-    Rule("broker", fixtures=frozenset({"broker", "open_producer", "secured_broker"})),
+    Rule("broker", fixtures=frozenset({"broker", "kafka_broker", "open_producer", "secured_broker"})),
     Rule("broker", mark="slow"),  # the seam's, too: it is to end within a minute
     Rule("seam", places=SEAM),
     Rule("broker"),
@@ -98,14 +107,15 @@ def tier_of(place: str, marks: Iterable[str], fixtures: Iterable[str]) -> str:
     return next(rule.tier for rule in RULES if rule.fits(place, marks, fixtures))
 
 
-def is_seam(place: str) -> bool:
-    """Whether the file may hold tests of the seam, or serves all tests."""
-    return place == "conftest.py" or place.startswith(SEAM)
+def may_hold(place: str, chosen: str) -> bool:
+    """Whether the file may hold tests of what ``-m`` chooses, or serves all tests."""
+    places = {"seam": SEAM, "lint": LINT}.get(chosen, ("",))
+    return place == "conftest.py" or place.startswith(places)
 
 
 def may_start_spark(chosen: str) -> bool:
     """Whether a test that starts Spark may be among those that ``-m`` chooses."""
-    return chosen not in ("seam", "broker", "house") and "not slow" not in chosen
+    return chosen not in ("seam", "broker", "lint", "house") and "not slow" not in chosen
 
 
 def assign(items: list[pytest.Item], root: str) -> None:

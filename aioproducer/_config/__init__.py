@@ -1,1 +1,1 @@
-"""The parts that `aioproducer.config` is made of."""
+"""The parts of `aioproducer.config`."""

@@ -1,4 +1,4 @@
-"""Java's keys, each with what it means here."""
+"""Java's keys, each with its meaning here."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from aioproducer.errors import ConfigError
 
 __all__ = ["BY_JAVA_KEY", "DROPPED", "TRANSLATIONS", "Translation", "dropped"]
 
-#: Both spellings of each option with dots in them: Java's, and ours where Java has none.
+#: Each option's spelling with dots: Java's, or ours if Java has none.
 BY_JAVA_KEY: Final[Mapping[str, str]] = MappingProxyType(
     {spelling: name for name, option in OPTIONS.items() for spelling in (name.replace("_", "."), option.dotted)}
 )
 
-_NO_JVM = "it names a class or a setting of a JVM"
+_NO_JVM = "it names a JVM class or a JVM setting"
 _TICKETS = "tickets come from the ticket cache, which kinit or k5start keeps fresh"
-_BROKERS_TASK = "tokens are judged by the brokers, not by a producer"
-_OWN_METRICS = "producer.metrics() gives counters and histograms without windows"
+_BROKERS_TASK = "tokens are verified by the brokers, not by a producer"
+_OWN_METRICS = "producer.metrics() returns counters and histograms without windows"
 
 #: Keys of Java's producer that have no counterpart here, each with the reason.
 DROPPED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "buffer.memory.allocation.strategy": "memory is always taken as records come",
+        "buffer.memory.allocation.strategy": "memory is always taken as records are added",
         "metrics.sample.window.ms": _OWN_METRICS,
         "metrics.num.samples": _OWN_METRICS,
         "metrics.recording.level": _OWN_METRICS,
-        "auto.include.jmx.reporter": f"{_NO_JVM}; it is gone from Java, too",
-        "config.providers": "configurations are never taken for programs; fill in values before you pass them",
+        "auto.include.jmx.reporter": f"{_NO_JVM}; Java has removed it, too",
+        "config.providers": "a configuration never runs code; fill in values before you pass them",
         "security.providers": _NO_JVM,
         "ssl.provider": _NO_JVM,
         "ssl.keymanager.algorithm": _NO_JVM,
@@ -67,7 +67,7 @@ def dropped(key: str) -> str:
 
 
 class Translation(NamedTuple):
-    """A Java key that is more than another spelling: the options that it is about, and how its text becomes them."""
+    """A Java key that is more than another spelling: the options that it sets, and how its text is converted."""
 
     options: tuple[str, ...]
     convert: Callable[[str, str, Mapping[str, object]], Mapping[str, object]]
@@ -84,7 +84,7 @@ def _class_list(harmless: str, advice: str) -> Callable[[str, str, Mapping[str, 
 
 def _level_of(codec: str) -> Callable[[str, str, Mapping[str, object]], Mapping[str, object]]:
     def convert(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
-        """Only the level of the codec in use counts, as in Java; a keyword, spelled as here, decides about the codec."""
+        """Only the level of the codec in use counts, as in Java; a keyword overrides the codec."""
         used = str(properties.get("compression_type", properties.get("compression.type", "none"))).strip().lower()
         level = read_option(OPTIONS["compression_level"], text, key)
         return {"compression_level": level} if used == codec else {}
@@ -95,8 +95,8 @@ def _level_of(codec: str) -> Callable[[str, str, Mapping[str, object]], Mapping[
 def _endpoint_identification(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
     if text.lower() != "https":
         raise ConfigError(
-            f"{key}={shown(text)}: a broker's certificate must always be for its host here, as with 'https'; leave the key "
-            f"out, or pass an ssl_context of your own."
+            f"{key}={shown(text)}: a broker's certificate must always match its host here, as with 'https'; leave the key "
+            f"out, or pass your own ssl_context."
         )
     return {}
 
@@ -120,7 +120,7 @@ def _store_type(key: str, text: str, properties: Mapping[str, object]) -> Mappin
 
 
 _PEM_ADVICE = (
-    "only PEM can. Convert the store (keytool -importkeystore to PKCS12, then openssl pkcs12) and give ssl_cafile, "
+    "only PEM can. Convert the store (keytool -importkeystore to PKCS12, then openssl pkcs12) and pass ssl_cafile, "
     "ssl_certfile and ssl_keyfile, or ssl_context."
 )
 
@@ -144,15 +144,15 @@ def _store_password(key: str, text: str, properties: Mapping[str, object]) -> Ma
 
 
 def _jaas(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
-    """What a line says that is user and password of PLAIN or SCRAM. It is read, and nothing of it is ever run."""
-    # Java demands the line for OAUTHBEARER and AWS_MSK_IAM even where it says nothing.
+    """The user and password in a PLAIN or SCRAM line. The line is only parsed; nothing in it is ever run."""
+    # Java requires the line for OAUTHBEARER and AWS_MSK_IAM even if it is empty.
     if "=" not in text and re.search(r"(OAuthBearer|IAM)LoginModule", text):
         return {}
     module, found = _read_jaas(text)
     if module not in _PASSWORD_MODULES or found.keys() != {"username", "password"}:
         # The line is not shown: it may hold a password.
         raise ConfigError(
-            f"{key} is not the user name and password of PLAIN or SCRAM, which is all that is read of it here; pass "
+            f"{key} does not hold the user name and password of PLAIN or SCRAM; nothing else is read from it here. Pass "
             f"sasl_username=... and sasl_password=... to from_properties(), or sasl_oauth_token_provider=..."
         )
     return {"sasl_username": found["username"], "sasl_password": Secret(found["password"])}
@@ -172,7 +172,7 @@ _JAAS_END: Final = re.compile(r"\s*;?\s*")
 
 
 def _read_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """The module of a line and its options; no module where it is not one line of that kind."""
+    """The module of a line and its options; no module if it is not such a line."""
     module = _JAAS_MODULE.match(text)
     if module is None:
         return "", {}
@@ -186,9 +186,9 @@ def _read_jaas(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _token_endpoint(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
-    # CVE-2025-27817: whoever can write a configuration must not make this process read files or ask servers.
+    # CVE-2025-27817: a configuration must not be able to make this process read files or contact servers.
     raise ConfigError(
-        f"{key} is not read here: no URL is asked and no file is read because a configuration says so. Pass "
+        f"{key} is not read here: a configuration cannot cause a URL to be requested or a file to be read. Pass "
         f"sasl_oauth_token_provider=... to from_properties(); aioproducer.oauth has providers for token endpoints."
     )
 
@@ -241,7 +241,7 @@ _ENDPOINT_KEYS: Final = (
     "sasl.oauthbearer.assertion.template.file",
 )
 
-#: librdkafka's names for what is also an option here; from_properties() reads them, for many snippets are written so.
+#: librdkafka's names for options that exist here; from_properties() reads them, because many snippets use them.
 _LIBRDKAFKA: Final[Mapping[str, str]] = MappingProxyType(
     {
         "metadata.broker.list": "bootstrap_servers",

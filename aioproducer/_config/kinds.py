@@ -1,4 +1,4 @@
-"""What an option may be: each kind checks a value, and reads one from text."""
+"""The kinds of values of options: each one checks a value, and parses one from text."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ __all__ = [
 ]
 
 
-# Nobody compares kinds or shows them, so none has methods for it: making these would take 2 ms of each import.
+# Kinds are never compared or shown, so they have no methods for it: generating these would take 2 ms of each import.
 
 
 class Kind:
-    """What the values of an option may be."""
+    """The valid values of an option."""
 
-    #: Whether None is a value.
+    #: Whether None is a valid value.
     optional: bool = False
 
     def check(self, name: str, value: object) -> object:
-        """``value`` as the configuration keeps it, or `ConfigError`."""
+        """``value`` as the configuration stores it; raises `ConfigError` if it is invalid."""
         if value is None:
             if self.optional:
                 return None
@@ -57,7 +57,7 @@ class Kind:
         return self.convert(name, value)
 
     def parse(self, name: str, text: str) -> object:
-        """``text`` as the value that it spells; then to be checked."""
+        """The value that ``text`` spells, not checked yet."""
         return text
 
     def convert(self, name: str, value: object) -> object:
@@ -73,7 +73,7 @@ class Kind:
 
 @dataclass(eq=False, repr=False)
 class Whole(Kind):
-    """A whole number from ``low`` to ``high``; ``unit`` says of what."""
+    """An integer from ``low`` to ``high``, in ``unit``."""
 
     low: int = 0
     high: int = 2**63 - 1
@@ -162,9 +162,7 @@ class File(Kind):
         if not isinstance(path, str) or not path:
             raise refusal(name, value, self.allowed())
         if "-----BEGIN " in path:
-            raise ConfigError(
-                f"{name} is {self.allowed()}, and what was given is PEM text; that goes into {_PEM_TEXT}."
-            )
+            raise ConfigError(f"{name} is {self.allowed()}, but PEM text was given; pass that as {_PEM_TEXT}.")
         return path
 
     def allowed(self) -> str:
@@ -172,13 +170,13 @@ class File(Kind):
 
 
 class Pem(Kind):
-    """Certificates as text; never shown, for a key may stand among them."""
+    """Certificates as text; never shown, because there may be a key among them."""
 
     optional = True
 
     def convert(self, name: str, value: object) -> str:
         if not isinstance(value, str) or "-----BEGIN " not in value:
-            raise ConfigError(f"{name} must be {self.allowed()}, with lines -----BEGIN; a file goes into {_PEM_FILE}.")
+            raise ConfigError(f"{name} must be {self.allowed()}, with lines -----BEGIN; pass a file as {_PEM_FILE}.")
         return value
 
     def allowed(self) -> str:
@@ -189,16 +187,16 @@ class Pem(Kind):
 
 
 class SecretText(Kind):
-    """Text that no error may show."""
+    """Text that must not appear in any error."""
 
     optional = True
 
     def convert(self, name: str, value: object) -> Secret:
         if not isinstance(value, str | Secret) or not value:
-            raise ConfigError(f"{name} must be {self.allowed()}; what was given is {_type_of(value)}.")
+            raise ConfigError(f"{name} must be {self.allowed()}; the given value is {_type_of(value)}.")
         if not _is_utf_8(Secret(value).reveal()):
             raise ConfigError(
-                f"{name} has characters that UTF-8 cannot encode; perhaps it was read as another encoding."
+                f"{name} has characters that UTF-8 cannot encode; it may have been read in another encoding."
             )
         return Secret(value)
 
@@ -212,11 +210,11 @@ class Choice(Kind):
     optional: bool = False
 
     def convert(self, name: str, value: object) -> str:
-        # Kafka matches most of these without regard to case; so the caller's spelling is corrected.
+        # Kafka ignores case for most of these, so the caller's spelling is corrected.
         for choice in self.choices:
             if isinstance(value, str) and value.strip().lower() == choice.lower():
                 return choice
-        from difflib import get_close_matches  # only to say what was meant
+        from difflib import get_close_matches  # only for the error's suggestion
 
         raise refusal(name, value, self.allowed(), nearest=get_close_matches(str(value), self.choices, 1))
 
@@ -242,7 +240,7 @@ class AcksChoice(Kind):
 
 @dataclass(eq=False, repr=False)
 class Ciphers(Kind):
-    """Names of ciphers; in one text they are separated by commas or colons, as OpenSSL and Java do."""
+    """Names of ciphers; in a single text, separated by commas or colons, as in OpenSSL and Java."""
 
     def convert(self, name: str, value: object) -> tuple[str, ...]:
         words = tuple(filter(None, re.split(r"[,:\s]+", value))) if isinstance(value, str) else members(value)
@@ -250,14 +248,14 @@ class Ciphers(Kind):
             raise refusal(name, value, self.allowed())
         for word in cast("tuple[str, ...]", words):
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", word):  # '@SECLEVEL=0' and the like would weaken the rest
-                raise refusal(name, word, f"{self.allowed()}; for rules of OpenSSL pass an ssl_context")
-            # OpenSSL passes over a name that it does not know, as long as it knows one of the others.
+                raise refusal(name, word, f"{self.allowed()}; for OpenSSL's rules pass an ssl_context")
+            # OpenSSL ignores a name that it does not know, as long as it knows one of the others.
             if word.upper().startswith(("TLS_", "SSL_")):
-                raise refusal(name, word, f"{self.allowed()}; those of TLS 1.3 need an ssl_context")
+                raise refusal(name, word, f"{self.allowed()}; TLS 1.3 ciphers need an ssl_context")
         return cast("tuple[str, ...]", words)
 
     def allowed(self) -> str:
-        return "a sequence of text, OpenSSL's names such as 'ECDHE-RSA-AES256-GCM-SHA384'"
+        return "a sequence of OpenSSL's names, such as 'ECDHE-RSA-AES256-GCM-SHA384'"
 
 
 @dataclass(eq=False, repr=False)
@@ -270,12 +268,14 @@ class Hook(Kind):
 
     def convert(self, name: str, value: object) -> object:
         if not self.fits(value):
-            # Not shown: somebody may give a token where its provider belongs.
-            raise ConfigError(f"{name} must be {self.allowed()}, and what was given is {_type_of(value)}.")
+            # Not shown: it may be a token, given in place of its provider.
+            raise ConfigError(f"{name} must be {self.allowed()}; the given value is {_type_of(value)}.")
         return value
 
     def parse(self, name: str, text: str) -> object:
-        raise ConfigError(f"{name} must be {self.allowed()}, which text cannot spell; pass it as a keyword in Python.")
+        raise ConfigError(
+            f"{name} must be {self.allowed()}, which cannot be given as text; pass it as a keyword in Python."
+        )
 
     def fits(self, value: object) -> bool:
         return callable(value) or any(callable(getattr(value, method, None)) for method in self.methods)
@@ -287,7 +287,7 @@ class Hook(Kind):
         return _name_of(value)
 
 
-#: Java's serializers, each with the name of ours, or None where bytes are sent as they are.
+#: Java's serializers, each with our equivalent, or None if bytes are sent unchanged.
 _JAVA_SERIALIZERS: Final[Mapping[str, str | None]] = MappingProxyType(
     {
         "ByteArraySerializer": None,
@@ -343,15 +343,15 @@ class PartitionerHook(Hook):
     def convert(self, name: str, value: object) -> object:
         if is_async(value) or is_async(getattr(value, "partition", None)):
             raise ConfigError(
-                f"{name} must be a plain function, not async def: a record gets its partition in the moment in which it is "
-                f"put into the buffer. What must be waited for belongs into an interceptor's on_send()."
+                f"{name} must be a plain function, not async def: a record gets its partition at the moment when it is "
+                f"put into the buffer. Put asynchronous work into an interceptor's on_send()."
             )
         return super().convert(name, value)
 
     def parse(self, name: str, text: str) -> object:
         known = self._names.get(text.strip().rsplit(".", 1)[-1])
         if known is None:
-            raise refusal(name, text, f"{self.allowed()}; only the names can be spelled as text")
+            raise refusal(name, text, f"{self.allowed()}; only the names can be given as text")
         return known
 
 
@@ -365,8 +365,8 @@ class Hooks(Hook):
         objects = members(value)
         for member in objects:
             if isinstance(member, type) or not any(callable(getattr(member, method, None)) for method in self.methods):
-                # Not shown: a reporter given as its token, say.
-                raise ConfigError(f"{name} must be {self.allowed()}; one that was given is {_type_of(member)}.")
+                # Not shown: it may be a token.
+                raise ConfigError(f"{name} must be {self.allowed()}; one of the given objects is {_type_of(member)}.")
         return objects
 
     def show(self, value: object) -> str:
@@ -380,17 +380,17 @@ class SslContext(Hook):
 
 
 def members(value: object) -> tuple[object, ...]:
-    """The members of a sequence; anything else as the one member, to be refused as such."""
+    """The members of a sequence; any other value is the only member, and is refused later."""
     return tuple(cast("Iterable[object]", value)) if hasattr(value, "__iter__") else (value,)
 
 
 def _is_utf_8(text: str) -> bool:
-    """Whether a broker can be sent the text: not one that was read from an environment of another encoding."""
+    """Whether the text can be sent to a broker: not if it was read from an environment in another encoding."""
     return re.search("[\ud800-\udfff]", text) is None
 
 
 def _name_of(value: object) -> str:
-    """What a foreign object is; its own repr may show what it knows, as that of functools.partial does."""
+    """Describes a foreign object by its type; its repr may show secrets, as that of functools.partial does."""
     if value is None or isinstance(value, str):
         return repr(value)
     return getattr(value, "__qualname__", None) or f"<{type(value).__qualname__}>"

@@ -1,4 +1,4 @@
-"""Names that are no option, each with the option that it stands for."""
+"""Names that are not options, each with the option that it stands for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["meant_options", "unknown_option"]
 
 
 class _Foreign(NamedTuple):
-    """An option by another client's name: what it is called here, if anything, and what else to know."""
+    """Another client's name for an option: its name here, if there is one, and a note."""
 
     client: str
     name: str | None
@@ -27,9 +27,9 @@ _FOREIGN: Final[Mapping[str, _Foreign]] = MappingProxyType(
         "max_batch_size": _Foreign("aiokafka", "batch_size"),
         "sasl_plain_username": _Foreign("aiokafka", "sasl_username"),
         "sasl_plain_password": _Foreign("aiokafka", "sasl_password"),
-        "sasl_kerberos_domain_name": _Foreign("aiokafka", None, "the domain is that of the broker's host"),
-        "api_version": _Foreign("aiokafka", None, "versions are agreed with every broker"),
-        "loop": _Foreign("aiokafka", None, "the producer runs on the event loop in which it is entered"),
+        "sasl_kerberos_domain_name": _Foreign("aiokafka", None, "the broker's host name determines the domain"),
+        "api_version": _Foreign("aiokafka", None, "versions are negotiated with every broker"),
+        "loop": _Foreign("aiokafka", None, "the producer runs in the event loop in which it is entered"),
         "ssl_check_hostname": _Foreign(
             "aiokafka",
             "ssl_context",
@@ -64,11 +64,13 @@ _FOREIGN: Final[Mapping[str, _Foreign]] = MappingProxyType(
         "ssl_certificate_pem": _Foreign("librdkafka", "ssl_keystore_certificate_chain"),
         "ssl_key_pem": _Foreign("librdkafka", "ssl_keystore_key"),
         "enable_ssl_certificate_verification": _Foreign(
-            "librdkafka", "ssl_context", "certificates are always verified, unless a context of yours says otherwise"
+            "librdkafka", "ssl_context", "certificates are always verified, unless your context says otherwise"
         ),
         "statistics_interval_ms": _Foreign("librdkafka", None, "ask producer.metrics() whenever you like"),
         "stats_cb": _Foreign("librdkafka", None, "ask producer.metrics() whenever you like"),
-        "error_cb": _Foreign("librdkafka", None, "errors come from the call that they concern; see producer.health()"),
+        "error_cb": _Foreign(
+            "librdkafka", None, "errors are raised by the call that they concern; see producer.health()"
+        ),
         "on_delivery": _Foreign("librdkafka", "on_delivery_error", "or await the Delivery that enqueue() returns"),
         "dr_cb": _Foreign("librdkafka", "on_delivery_error", "or await the Delivery that enqueue() returns"),
         "debug": _Foreign("librdkafka", None, "set the level of the logger 'aioproducer'"),
@@ -85,12 +87,12 @@ _FOREIGN: Final[Mapping[str, _Foreign]] = MappingProxyType(
 )
 
 
-#: How near a name must be to an option to be taken for a slip of the pen.
+#: How close a name must be to an option to count as a typo.
 _NEAR = 0.85
 
 
 def unknown_option(name: str) -> ConfigError:
-    """The error for a ``name`` that is no option, with the one that was probably meant."""
+    """The error for an unknown ``name``, with the option that was probably meant."""
     plain = name.strip().lower().replace(".", "_").replace("-", "_")
     if plain in OPTIONS:
         return ConfigError(
@@ -103,12 +105,12 @@ def unknown_option(name: str) -> ConfigError:
     nearest = difflib.get_close_matches(plain, [*OPTIONS, *_FOREIGN], n=1)
     if nearest and nearest[0] in _FOREIGN:
         return ConfigError(f"{name!r} is not an option. {_explain_name(nearest[0], nearest[0])}")
-    hint = f"Did you mean {nearest[0]!r}?" if nearest else "describe_options() lists all that there are."
+    hint = f"Did you mean {nearest[0]!r}?" if nearest else "describe_options() lists all options."
     return ConfigError(f"{name!r} is not an option. {hint}")
 
 
 def _explain_name(name: str, plain: str) -> str | None:
-    """What a name that is no option stands for, where we know."""
+    """What an unknown name stands for, if known."""
     foreign = _FOREIGN.get(plain)
     if foreign is not None:
         here = f"here it is {foreign.name}" if foreign.name else "there is no such option here"
@@ -125,7 +127,7 @@ def _explain_name(name: str, plain: str) -> str | None:
 
 
 def meant_options(name: str) -> Sequence[str]:
-    """The options that a name stands for which is none itself: another client's, Java's, or a slip of the pen."""
+    """The options that an unknown name stands for: another client's or Java's name, or a typo."""
     if name in _FOREIGN:
         return tuple(filter(None, [_FOREIGN[name].name]))
     dotted = name.replace("_", ".")

@@ -1,4 +1,4 @@
-"""Keys that stand beside a producer's in the snippets that vendors print, and are for somebody else."""
+"""Keys for other programs that appear beside a producer's in the snippets that vendors print."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ _KEYS: Final = frozenset(
 
 
 def is_of_another(key: str) -> bool:
-    """Whether a key is surely not for a producer; what is not known to be for others may be a slip of the pen."""
+    """Whether a key is certainly not for a producer; an unknown key may be a typo."""
     return key in _KEYS or key.startswith(_BEGINNINGS)

@@ -1,4 +1,4 @@
-"""What a token provider gives."""
+"""The token that a token provider returns."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["OAuthToken"]
 
 
 class OAuthToken:
-    """A token for OAUTHBEARER, as ``sasl_oauth_token_provider`` returns it; a str will do where it says itself when it ends.
+    """A token for OAUTHBEARER, returned by ``sasl_oauth_token_provider``; a str is enough if it holds its own expiry.
 
-    ``expires_at`` is in seconds since 1970; None: what a JWT says of itself, and a token that says nothing is asked for
-    anew at each login. ``extensions`` are told to the broker beside it (KIP-342), as Confluent's ``logicalCluster`` is.
+    ``expires_at`` is in seconds since 1970; None: the expiry in a JWT, and a token without one is requested again at each
+    login. ``extensions`` are sent to the broker with the token (KIP-342), for example Confluent's ``logicalCluster``.
     """
 
     __slots__ = ("expires_at", "extensions", "value")

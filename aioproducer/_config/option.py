@@ -11,7 +11,7 @@ __all__ = ["Option", "read_option"]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as programs see it; ``java_key`` is None where Java has no such key."""
+    """One option as programs see it; ``java_key`` is None if Java has no such key."""
 
     name: str
     type: str
@@ -27,17 +27,17 @@ class Option:
 
     @property
     def allowed(self) -> str:
-        """What the value may be, in words."""
+        """The valid values, in words."""
         return f"{self.kind.allowed()}, or None" if self.kind.optional else self.kind.allowed()
 
     @property
     def dotted(self) -> str:
-        """How properties spell the option."""
+        """The option's name in properties."""
         return self.java_key or self.name.replace("_", ".")
 
 
 def read_option(option: Option, value: object, source: str) -> object:
-    """``value``, read from text where it is text, checked under the name by which the user knows it."""
+    """``value``, parsed if it is text, and checked; errors use the name that the user gave."""
     label = option.name if source == option.name else f"{source} ({option.name})"
     parsed = option.kind.parse(label, value) if isinstance(value, str) else value
     return option.kind.check(label, parsed)

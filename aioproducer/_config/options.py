@@ -1,4 +1,4 @@
-"""Every option of a producer, declared once: name, type, default, what it may be, what it is for."""
+"""Every option of a producer, declared once: name, type, default, valid values, purpose."""
 
 # ruff: noqa: RUF009 - options are declared by functions that return dataclasses.field()
 
@@ -59,7 +59,7 @@ TlsVersion: TypeAlias = Literal["TLSv1.2", "TLSv1.3"]
 
 
 class PartitionerObject(Protocol):
-    """A partitioner with state of its own."""
+    """A partitioner with its own state."""
 
     @property
     def partition(self) -> Callable[..., int | None]:
@@ -72,12 +72,12 @@ class TokenProvider(Protocol):
 
     @property
     def token(self) -> Callable[..., object]:
-        """An ``async def token()`` (a plain one will do) that returns a fresh token."""
+        """An ``async def token()`` (or a plain function) that returns a fresh token."""
         ...
 
 
 class MetricReporter(Protocol):
-    """Who is told about measurements."""
+    """Receives measurements."""
 
     @property
     def record(self) -> Callable[..., object]:
@@ -97,9 +97,9 @@ _T = TypeVar("_T")
 
 
 class _Declared(NamedTuple):
-    """What an option's declaration says besides its name, type and default.
+    """An option's declaration besides its name, type and default.
 
-    ``java_key`` is None where it is the name with dots in it, and empty where Java has no such key.
+    ``java_key`` is None if it is the name with dots, and empty if Java has no such key.
     """
 
     kind: Kind
@@ -108,7 +108,7 @@ class _Declared(NamedTuple):
 
 
 def _option(default: _T, kind: Kind, doc: str, *, ours: bool = False, java: str | None = None) -> _T:
-    """Declares an option: ``ours`` has no Java key; ``java`` is the key where it is not the name with dots."""
+    """Declares an option: ``ours`` has no Java key; ``java`` is the key if it is not the name with dots."""
     return field(default=default, metadata={"option": _Declared(kind, doc, "" if ours else java)})
 
 
@@ -139,7 +139,7 @@ def _secret(doc: str, *, ours: bool = False) -> Secret | None:
 class ProducerOptions(TypedDict, total=False):
     """The options as keywords, for type checkers: ``Producer("host:9092", **options: Unpack[ProducerOptions])``.
 
-    What each of them means stands in `ProducerConfig` (and in `OPTIONS`, for programs).
+    `ProducerConfig` documents each of them (`OPTIONS`, for programs).
     """
 
     client_dns_lookup: ClientDnsLookup
@@ -167,6 +167,7 @@ class ProducerOptions(TypedDict, total=False):
     partitioner_ignore_keys: bool
     partitioner_rack_aware: bool
     enable_idempotence: bool
+    producer_id_expiration_ms: int
     transactional_id: str | None
     transaction_timeout_ms: int
     transaction_two_phase_commit_enable: bool
@@ -218,54 +219,56 @@ class ProducerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class OptionValues:
-    """The value of every option, and whether it was given."""
+    """The value of every option, and whether it was given explicitly."""
 
-    bootstrap_servers: tuple[str, ...] = _option((), Servers(), "Brokers to ask first: 'host:port,host' or a sequence")
+    bootstrap_servers: tuple[str, ...] = _option(
+        (), Servers(), "Brokers to contact first: 'host:port,host' or a sequence"
+    )
     client_dns_lookup: ClientDnsLookup = _option(
         "use_all_dns_ips",
         Choice(("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")),
-        "How the names of brokers become addresses",
+        "How broker names are resolved to addresses",
     )
     bootstrap_resolve_timeout_ms: int = _ms(
-        0, "Has no effect: names are looked up in the background, for as long as anything waits (Java: KIP-909)"
+        0, "Has no effect: names are resolved in the background, for as long as anything waits (Java: KIP-909)"
     )
-    client_id: str = _option("", Text(empty=True), "Name in the brokers' logs and quotas; '': the producer makes one")
+    client_id: str = _option("", Text(empty=True), "Name in the brokers' logs and quotas; '': generated")
     client_rack: str = _option("", Text(empty=True), "Rack of this client, for partitioner_rack_aware (KIP-1123)")
     key_serializer: Serializer | None = _option(
-        None, SerializerHook(MessageField.KEY), "Key object to bytes, plain or async; None: bytes and str as they are"
+        None, SerializerHook(MessageField.KEY), "Turns key objects into bytes, plain or async; None: only bytes and str"
     )
     value_serializer: Serializer | None = _option(
         None,
         SerializerHook(MessageField.VALUE),
-        "Value object to bytes, plain or async; None: bytes and str as they are",
+        "Turns value objects into bytes, plain or async; None: only bytes and str",
     )
     acks: Acks = _option(
-        -1, AcksChoice(), "Who must have a record before it counts: all in sync ('all', -1), leader (1), none (0)"
+        -1, AcksChoice(), "Replicas that must acknowledge: all in sync ('all', -1), the leader (1), none (0)"
     )
     retries: int = _option(
-        INT_MAX, Whole(0, INT_MAX), "Attempts after the first; delivery_timeout_ms is the real bound"
+        INT_MAX, Whole(0, INT_MAX), "Attempts after the first; delivery_timeout_ms is the effective limit"
     )
     delivery_timeout_ms: int = _ms(
         120_000, "Time in which a record succeeds or fails; at least linger_ms + request_timeout_ms", high=INT_MAX
     )
     max_block_ms: int = _ms(60_000, "Time that a send waits for metadata and for room in buffer_memory")
-    request_timeout_ms: int = _ms(30_000, "Time for one request to be answered", high=INT_MAX)
+    request_timeout_ms: int = _ms(30_000, "Time that a request waits for its response", high=INT_MAX)
     linger_ms: int = _ms(5, "Time that a batch waits for more records while an earlier one is in flight")
-    # Java's 16,384 is what it allocates for each batch. Here a batch takes memory as it fills, and larger ones cost less:
-    # python -m benchmarks.batch_sizes, with the figures in benchmarks/notes.md.
+    # Java allocates its 16,384 bytes for each batch at once. Here a batch takes memory as it fills, and larger ones
+    # cost less: python -m benchmarks.batch_sizes, with the figures in benchmarks/notes.md.
     batch_size: int = _option(
         262_144,
         Whole(0, INT_MAX, "bytes"),
-        "Bytes at which a batch is full, 0: no batching; Java's default is 16,384, which it allocates at once",
+        "Bytes at which a batch is full, 0: no batching; Java's default is 16,384, allocated at once",
     )
     buffer_memory: int = _option(
-        33_554_432, Whole(1, unit="bytes"), "Bytes of all records that are accepted and not yet acknowledged"
+        33_554_432, Whole(1, unit="bytes"), "Bytes for all accepted records that are not yet acknowledged"
     )
     max_request_size: int = _option(
         1_048_576, Whole(1, INT_MAX, "bytes"), "Bytes of the largest request, and of the largest uncompressed record"
     )
     max_in_flight_requests_per_connection: int = _option(
-        5, Whole(1, INT_MAX), "Requests sent to one broker and not yet answered; at most 5 with idempotence"
+        5, Whole(1, INT_MAX), "Unanswered requests to one broker; at most 5 with idempotence"
     )
     compression_type: CompressionType = _option(
         "none", Choice(("none", "gzip", "snappy", "lz4", "zstd")), "How batches are compressed"
@@ -286,18 +289,27 @@ class OptionValues:
             "'consistent_random', 'murmur2', 'murmur2_random', 'fnv1a', 'fnv1a_random'",
             ("partition",),
         ),
-        "Who chooses partitions; None: by murmur2 of the key, without a key sticky and uniform (KIP-794)",
+        "Chooses partitions; None: murmur2 of the key, or sticky and uniform without a key (KIP-794)",
         java="partitioner.class",
     )
-    partitioner_adaptive_partitioning_enable: bool = _flag(True, "Send less to partitions whose brokers are slow")
+    partitioner_adaptive_partitioning_enable: bool = _flag(True, "Send less to partitions of slow brokers")
     partitioner_availability_timeout_ms: int = _ms(
-        0, "Leave out partitions whose broker takes no data for this long; 0: never"
+        0, "Avoid partitions whose broker accepts no data for this long; 0: never"
     )
     partitioner_ignore_keys: bool = _flag(False, "Spread records with keys like those without")
     partitioner_rack_aware: bool = _flag(False, "Prefer partitions whose leader is in client_rack (KIP-1123)")
-    enable_idempotence: bool = _flag(True, "No duplicates and no reordering over retries")
-    transactional_id: str | None = _text_or_none("Name of this producer's transactions; None: no transactions")
-    transaction_timeout_ms: int = _ms(60_000, "The coordinator aborts a transaction that is open longer", 1, INT_MAX)
+    enable_idempotence: bool = _flag(True, "No duplicates and no reordering across retries")
+    producer_id_expiration_ms: int = _option(
+        86_400_000,
+        Whole(-1, unit="milliseconds"),
+        "The brokers' producer.id.expiration.ms: records with older timestamps are not retried once they may be written, "
+        "except in transactions; -1: always retry",
+        ours=True,
+    )
+    transactional_id: str | None = _text_or_none("Identity of this producer across restarts; None: no transactions")
+    transaction_timeout_ms: int = _ms(
+        60_000, "The coordinator aborts a transaction that is open for longer", 1, INT_MAX
+    )
     transaction_two_phase_commit_enable: bool = _flag(False, "Transactions wait for an outer coordinator (KIP-939)")
     interceptors: tuple[object, ...] = _option(
         (),
@@ -311,40 +323,38 @@ class OptionValues:
     on_delivery_error: Callable[[DeliveryError], object] | None = _option(
         None,
         Hook("a callable that takes the error"),
-        "Told of every failed record that nobody waits for, plain or async",
+        "Called for every failed record whose outcome is not awaited, plain or async",
         ours=True,
     )
     close_timeout_ms: int = _option(
         120_000,
         Whole(0, unit="milliseconds"),
-        "Time that close() waits for records to be delivered; not given: delivery_timeout_ms",
+        "Time that close() waits for records to be delivered; default: delivery_timeout_ms",
         ours=True,
     )
     unknown_topic_timeout_ms: int | None = _ms_or_none(
-        "Time after which a send to a topic that no broker knows fails; None: max_block_ms", ours=True
+        "Time after which a send to an unknown topic fails; None: max_block_ms", ours=True
     )
-    allow_auto_create_topics: bool = _flag(True, "Let brokers create a topic when it is first asked for", ours=True)
-    metadata_max_age_ms: int = _ms(300_000, "Age at which metadata are asked for again in any case")
+    allow_auto_create_topics: bool = _flag(True, "Let brokers create a topic when it is first requested", ours=True)
+    metadata_max_age_ms: int = _ms(300_000, "Age at which metadata are always refreshed")
     metadata_max_idle_ms: int = _ms(300_000, "Time after which an unused topic is forgotten", low=5_000)
     metadata_recovery_strategy: MetadataRecoveryStrategy = _option(
         "rebootstrap", Choice(("none", "rebootstrap")), "What to do when all known brokers are gone (KIP-899)"
     )
     metadata_recovery_rebootstrap_trigger_ms: int = _ms(
-        300_000, "Time without metadata after which the bootstrap servers are asked again (KIP-1102)"
+        300_000, "Time without metadata after which the bootstrap servers are used again (KIP-1102)"
     )
     metadata_cluster_check_enable: bool = _flag(
-        True, "Have brokers (from 4.4 on) check that they are meant; else begin again at bootstrap_servers (KIP-1242)"
+        True, "Brokers (from 4.4 on) check their cluster and node id; on a mismatch, bootstrap again (KIP-1242)"
     )
-    retry_backoff_ms: int = _ms(100, "Pause before the first retry; doubles with each, give or take 20 %")
+    retry_backoff_ms: int = _ms(100, "Pause before the first retry; doubles with each retry, +/- 20 %")
     retry_backoff_max_ms: int = _ms(1_000, "Longest pause before a retry; at least retry_backoff_ms")
-    reconnect_backoff_ms: int = _ms(50, "Pause before a broker is connected again; doubles with each failure")
+    reconnect_backoff_ms: int = _ms(50, "Pause before reconnecting to a broker; doubles with each failure")
     reconnect_backoff_max_ms: int = _ms(
-        1_000, "Longest such pause; not given with reconnect_backoff_ms: the same, no doubling"
+        1_000, "Longest such pause; default: reconnect_backoff_ms if that is given, so no doubling"
     )
-    socket_connection_setup_timeout_ms: int = _ms(
-        10_000, "Time for a connection to be set up; doubles with each failure"
-    )
-    socket_connection_setup_timeout_max_ms: int = _ms(30_000, "Longest such time; at least the shortest")
+    socket_connection_setup_timeout_ms: int = _ms(10_000, "Time to set up a connection; doubles with each failure")
+    socket_connection_setup_timeout_max_ms: int = _ms(30_000, "Longest such time; at least the one above")
     connections_max_idle_ms: int = _ms(540_000, "Time after which an unused connection is closed; -1: never", low=-1)
     send_buffer_bytes: int = _option(
         131_072, Whole(-1, INT_MAX, "bytes"), "SO_SNDBUF; -1: the system's default", java="send.buffer.bytes"
@@ -356,27 +366,25 @@ class OptionValues:
         True, "Push metrics to brokers that subscribe to them (KIP-714); has no effect yet"
     )
     metric_reporters: tuple[MetricReporter, ...] = _option(
-        (), Hooks("a sequence of objects with a method record()", ("record",)), "Objects that are told of measurements"
+        (), Hooks("a sequence of objects with a method record()", ("record",)), "Objects that receive measurements"
     )
     security_protocol: SecurityProtocol = _option(
         "PLAINTEXT", Choice(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")), "Whether to use TLS, SASL, or both"
     )
     ssl_context: ssl.SSLContext | None = _option(
-        None, SslContext("an ssl.SSLContext"), "TLS as you set it up; excludes the other ssl_ options", ours=True
+        None, SslContext("an ssl.SSLContext"), "Your own TLS context; excludes other ssl_ options", ours=True
     )
-    ssl_cafile: str | None = _file(
-        "PEM file of the authorities to trust; None: the system's", "ssl.truststore.location"
-    )
+    ssl_cafile: str | None = _file("PEM file of the trusted authorities; None: the system's", "ssl.truststore.location")
     ssl_certfile: str | None = _file("PEM file of this client's certificate chain (and key)", "ssl.keystore.location")
-    ssl_keyfile: str | None = _file("PEM file of this client's key, where ssl_certfile does not hold it")
+    ssl_keyfile: str | None = _file("PEM file of this client's key, if it is not in ssl_certfile")
     ssl_key_password: Secret | None = _secret("Password of this client's key")
-    ssl_truststore_certificates: str | None = _option(None, Pem(), "Authorities to trust, as PEM text (KIP-651)")
+    ssl_truststore_certificates: str | None = _option(None, Pem(), "Trusted authorities, as PEM text (KIP-651)")
     ssl_keystore_certificate_chain: str | None = _option(
         None, Pem(), "This client's certificate chain, as PEM text (KIP-651)"
     )
     ssl_keystore_key: Secret | None = _secret("This client's key, as PEM text (KIP-651)")
     ssl_cipher_suites: tuple[str, ...] = _option(
-        (), Ciphers(), "OpenSSL names of the ciphers of TLS 1.2; (): its default"
+        (), Ciphers(), "OpenSSL names of the TLS 1.2 ciphers; (): OpenSSL's default"
     )
     ssl_min_version: TlsVersion = _option(
         "TLSv1.2", Choice(("TLSv1.2", "TLSv1.3")), "Oldest TLS to accept", java="ssl.enabled.protocols"
@@ -384,36 +392,36 @@ class OptionValues:
     sasl_mechanism: SaslMechanism | None = _option(
         None,
         Choice(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"), optional=True),
-        "How to authenticate; must be given with SASL (Java's default is GSSAPI)",
+        "SASL mechanism; required with SASL (Java's default is GSSAPI)",
     )
     sasl_username: str | None = _text_or_none("User for PLAIN and SCRAM", ours=True)
     sasl_password: Secret | None = _secret("Password for PLAIN and SCRAM", ours=True)
     sasl_credentials_provider: Callable[[], object] | None = _option(
         None,
         Hook("a callable that returns user name and password, plain or async"),
-        "Asked for user and password of PLAIN and SCRAM at each login, where they may change",
+        "Called at each login for user and password of PLAIN and SCRAM, if they may change",
         ours=True,
     )
     sasl_scram_max_iterations: int = _option(
-        100_000, Whole(4_096, 10_000_000), "Most iterations of SCRAM that a broker may ask for", ours=True
+        100_000, Whole(4_096, 10_000_000), "Highest SCRAM iteration count that is accepted from a broker", ours=True
     )
     sasl_allow_plaintext_secrets: bool = _flag(
-        False, "Let PLAIN, OAUTHBEARER and AWS_MSK_IAM speak unencrypted to other machines", ours=True
+        False, "Allow PLAIN, OAUTHBEARER and AWS_MSK_IAM to other machines without encryption", ours=True
     )
     sasl_oauth_token_provider: TokenProvider | Callable[[], object] | None = _option(
         None,
         Hook("a callable that returns a token, plain or async, or an object with a method token()", ("token",)),
-        "Where tokens for OAUTHBEARER come from",
+        "Provides tokens for OAUTHBEARER",
         ours=True,
     )
     sasl_kerberos_service_name: str | None = _text_or_none("Service name of the brokers for GSSAPI, usually 'kafka'")
     sasl_login_refresh_window_factor: float = _option(
-        0.8, Real(0.5, 1.0), "Part of a token's life after which it is renewed"
+        0.8, Real(0.5, 1.0), "Fraction of a token's lifetime after which it is renewed"
     )
-    sasl_login_refresh_window_jitter: float = _option(0.05, Real(0.0, 0.25), "Randomness of that moment")
-    sasl_login_refresh_min_period_seconds: int = _option(60, Whole(0, 900, "seconds"), "Least time between renewals")
+    sasl_login_refresh_window_jitter: float = _option(0.05, Real(0.0, 0.25), "Random variation of that fraction")
+    sasl_login_refresh_min_period_seconds: int = _option(60, Whole(0, 900, "seconds"), "Shortest time between renewals")
     sasl_login_refresh_buffer_seconds: int = _option(
-        300, Whole(0, 3_600, "seconds"), "Renew this long before a token ends"
+        300, Whole(0, 3_600, "seconds"), "Renew a token this long before it expires"
     )
     _explicit: frozenset[str] = field(default=frozenset(), compare=False)
 
@@ -445,7 +453,7 @@ OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({option.name: option for
 
 
 def describe_options() -> str:
-    """All options as a Markdown table, a line each: name, default, what it may be, what it is for, and Java's key."""
+    """All options as a Markdown table, a row each: name, default, valid values, purpose, and Java's key."""
     lines = ["| option | default | must be | what it is for | Java |", "|---|---|---|---|---|"]
     for option in OPTIONS.values():
         default = "*required*" if option.name == "bootstrap_servers" else f"`{option.kind.show(option.default)}`"

@@ -1,4 +1,4 @@
-"""Whether a configuration's values can travel to another process."""
+"""Checks whether a configuration's values can be pickled."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from aioproducer.errors import ConfigError
 
 __all__ = ["PICKLERS", "require_picklable"]
 
-#: Who may be at work when ``__reduce__`` is called; only picklers that are loaded can be.
+#: The picklers that may be calling ``__reduce__``; only loaded ones can be.
 PICKLERS: Final = ("cloudpickle", "pyspark.cloudpickle", "dill")
 
 
 def require_picklable(name: str, value: object) -> None:
-    """Raises `ConfigError` where no pickler at hand can pickle the value of option ``name``."""
+    """Raises `ConfigError` if no loaded pickler can pickle the value of option ``name``."""
     try:
         pickle.dumps(value)
     except Exception as error:  # whatever the foreign object raises

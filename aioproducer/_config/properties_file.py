@@ -14,22 +14,22 @@ from aioproducer.errors import ConfigError
 __all__ = ["read_properties"]
 
 
-#: What is no path, with errors that would show it: a line break or ``=``, or a key before ``:`` or a blank - but a drive.
+#: Text that is not a path, whose errors would show it: a line break or ``=``, or a key before ``:`` or a blank (no drive).
 _TEXT: Final = re.compile(r"[^=\n\r]*[=\n\r]|\s*(?!\w:[\\/])[\w.-]+:|\s*\w+(\.\w+)+\s", re.ASCII)
 
 
 def read_properties(source: Mapping[str, object] | str | os.PathLike[str]) -> Mapping[str, object]:
-    """A mapping as it is; the keys and values of a file, or of text in the format of one."""
+    """The keys and values of a mapping, of a file, or of text in the format of one."""
     if isinstance(source, Mapping):
         return source
     if not isinstance(source, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller without types
         raise ConfigError(
-            f"Properties are a mapping, the path of a file or the text of one, and what was given is of type "
+            f"Properties must be a mapping, the path of a file or the text of one; the given value is of type "
             f"{type(source).__name__}."
         )
     if isinstance(source, str) and re.match(r"\s*[A-Za-z][A-Za-z0-9+._-]*://", source):
         # Not shown: it may hold a password.
-        raise ConfigError("What was given to from_properties() is a URL; pass it to from_url().")
+        raise ConfigError("from_properties() was given a URL; pass it to from_url().")
     if isinstance(source, str) and _TEXT.match(source):
         return _parse_properties(source)
     path = Path(source)
@@ -45,7 +45,7 @@ def read_properties(source: Mapping[str, object] | str | os.PathLike[str]) -> Ma
 
 
 def _parse_properties(text: str) -> dict[str, object]:
-    """The keys and values in the text of a .properties file; the last of several equal keys counts, as in Java."""
+    """The keys and values in the text of a .properties file; the last of several equal keys wins, as in Java."""
     properties: dict[str, object] = {}
     for number, line in _logical_lines(text):
         end = 0

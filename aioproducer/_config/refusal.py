@@ -1,4 +1,4 @@
-"""The sentence that refuses the value of an option."""
+"""The message for an option's invalid value."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _short.maxstring = _short.maxother = 80
 
 
 def shown(value: object) -> str:
-    """A value as a sentence can hold it."""
+    """A value, short enough for a message."""
     return _short.repr(value)
 
 
 def refusal(name: str, value: object, allowed: str, nearest: Sequence[str] = ()) -> ConfigError:
-    """The error that says what the value of option ``name`` must be instead.
+    """The error that says what the value of option ``name`` must be.
 
-    Only plain values are shown: anything larger may hold a password beside what it was given for.
+    Only plain values are shown: any other value may hold a password.
     """
     is_plain = value is None or isinstance(value, str | int | float)
     given = f"{name}={shown(value)}" if is_plain else f"{name} of type {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""Text that shows itself to nobody."""
+"""Text that is never shown."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["Secret"]
 
 
 class Secret:
-    """A password or a key that shows itself to nobody: ``str``, ``repr`` and ``format`` all give ``Secret('***')``.
+    """A password or a key that is never shown: ``str``, ``repr`` and ``format`` all return ``Secret('***')``.
 
-    `reveal` gives the text. Pickling carries it in the clear, for otherwise a configuration would be of no use in
-    another process: treat a pickled configuration like the password itself.
+    `reveal` returns the text. Pickling carries it in the clear, because another process could not use the configuration
+    otherwise: treat a pickled configuration like the password itself.
     """
 
     __slots__ = ("_text",)
@@ -19,7 +19,9 @@ class Secret:
     def __init__(self, text: str | Secret) -> None:
         self._text = text.reveal() if isinstance(text, Secret) else text
         if not isinstance(self._text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller without types
-            raise ConfigError(f"A Secret is made of str, and what was given is of type {type(self._text).__name__}.")
+            raise ConfigError(
+                f"A Secret is created from a str; the given value is of type {type(self._text).__name__}."
+            )
 
     def reveal(self) -> str:
         """The text itself."""
@@ -39,7 +41,7 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
-        from hmac import compare_digest  # brings OpenSSL's hashes along, 1 ms, for producers that have no secrets
+        from hmac import compare_digest  # imports OpenSSL's hashes, 1 ms that a producer without secrets need not spend
 
         return compare_digest(self._text.encode(errors="surrogatepass"), other._text.encode(errors="surrogatepass"))
 

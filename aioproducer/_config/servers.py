@@ -16,7 +16,7 @@ DEFAULT_PORT: Final = 9092
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The address of a broker."""
 
     host: str
     port: int
@@ -26,10 +26,10 @@ class Address(NamedTuple):
 
 
 def parse_bootstrap_servers(servers: object) -> tuple[Address, ...]:
-    """The brokers named by ``"host:port,host"`` or by a sequence of such; the port is 9092 where none is given.
+    """The brokers in ``"host:port,host"`` or in a sequence of such texts; the default port is 9092.
 
-    IPv6 addresses stand in brackets: ``[::1]:9092``. Raises `ConfigError` for an empty list, for an address that is
-    none, and for one that occurs twice, as Java does.
+    IPv6 addresses are in brackets: ``[::1]:9092``. Raises `ConfigError` for an empty list, an invalid address, and, as
+    Java does, a repeated address.
     """
     addresses = tuple(_parse_address(entry) for entry in _split_servers(servers))
     if not addresses:
@@ -52,25 +52,25 @@ class Servers(Kind):
 
 def _split_servers(servers: object) -> list[str]:
     if isinstance(servers, str):
-        if "@" in servers:  # looked for before the text is split: a password may have a comma in it
-            # Not shown: what stands before the @ may be a password.
+        if "@" in servers:  # checked before the text is split: a password may contain a comma
+            # Not shown: the text before the @ may be a password.
             raise ConfigError(
-                "A bootstrap server has an @ in it; credentials go into sasl_username and sasl_password, or into a URL "
+                "A bootstrap server contains an @; credentials go into sasl_username and sasl_password, or into a URL "
                 "for from_url()."
             )
         return [entry.strip() for entry in servers.split(",") if entry.strip()]
     if isinstance(servers, Mapping):
         raise ConfigError(
-            f"bootstrap_servers must be {Servers().allowed()}, and what was given is a mapping; Java's keys go to "
-            f"from_properties(), and options are keywords."
+            f"bootstrap_servers must be {Servers().allowed()}, but a mapping was given; pass Java's keys to "
+            f"from_properties(), and options as keywords."
         )
     entries = members(servers)
     if not all(isinstance(entry, str) for entry in entries):
         # Not shown: it may hold a password, as URLs do.
         raise ConfigError(
-            f"bootstrap_servers must be {Servers().allowed()}, and what was given is of type {type(servers).__name__}."
+            f"bootstrap_servers must be {Servers().allowed()}; the given value is of type {type(servers).__name__}."
         )
-    # A sequence may hold texts with commas, as a list read from a file often does.
+    # The items of a sequence may contain commas, as a list read from a file often does.
     return [part for entry in cast("Sequence[str]", entries) for part in _split_servers(entry)]
 
 
@@ -86,10 +86,10 @@ def _parse_address(entry: str) -> Address:
         )
     host, port = _split_port(entry)
     if port is not None and re.fullmatch(r"[0-9]{1,5}", port) is None:
-        # Not shown: of user:password@host somebody may have left the host out.
-        raise ConfigError(f"The bootstrap server at {host!r} has a port that is no number from 1 to 65535.")
+        # Not shown: it may be user:password@host without the host.
+        raise ConfigError(f"The bootstrap server at {host!r} has an invalid port: must be a number from 1 to 65535.")
     if port is not None and not 1 <= int(port) <= 65_535:
-        raise ConfigError(f"The bootstrap server at {host!r} has the port {port}; a port is a number from 1 to 65535.")
+        raise ConfigError(f"The bootstrap server at {host!r} has the port {port}: must be a number from 1 to 65535.")
     return Address(host, DEFAULT_PORT if port is None else int(port))
 
 
@@ -98,16 +98,18 @@ def _split_port(entry: str) -> tuple[str, str | None]:
     if bracketed is not None:
         if not _is_ipv6(bracketed[1]):
             raise ConfigError(
-                f"bootstrap server '[{bracketed[1]}]' has no IPv6 address in its brackets; write [::1]:9092."
+                f"Bootstrap server '[{bracketed[1]}]' has no IPv6 address in its brackets; write [::1]:9092."
             )
         return bracketed[1], bracketed[2]
     host, colon, port = entry.partition(":")
     if ":" in port:
         raise ConfigError(
-            f"A bootstrap server has several colons behind {host!r}; write an IPv6 address in brackets: [::1]:9092."
+            f"A bootstrap server has several colons after {host!r}; write an IPv6 address in brackets: [::1]:9092."
         )
     if _HOST.fullmatch(host) is None:
-        raise ConfigError(f"bootstrap server {host!r} is not host:port; the name of a host has letters, digits, . - _.")
+        raise ConfigError(
+            f"Bootstrap server {host!r} is not host:port; a host name has letters, digits, '.', '-' and '_'."
+        )
     return host, port if colon else None
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote
 
+from aioproducer._config.problems import Problems
 from aioproducer._config.properties import java_options
 from aioproducer._config.secret import Secret
 from aioproducer._config.servers import parse_bootstrap_servers
@@ -26,8 +27,11 @@ _SCHEMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def url_options(url: str, overrides: Mapping[str, object]) -> dict[str, object]:
-    """The options that ``url`` holds, without those after the ? that ``overrides`` replace; no error shows the URL."""
+def url_options(url: str, overrides: Mapping[str, object], problems: Problems) -> dict[str, object]:
+    """The options in ``url``, except those after the ? that ``overrides`` replaces; no error shows the URL.
+
+    ``problems`` collects errors of options; a URL that cannot be parsed raises.
+    """
     scheme, _, rest = url.partition("://")
     protocol = _SCHEMES.get(scheme.strip().lower().replace("_", "-"))
     if protocol is None or not rest:
@@ -44,7 +48,13 @@ def url_options(url: str, overrides: Mapping[str, object]) -> dict[str, object]:
         found["sasl_username"] = _decoded(user)
     if colon:
         found["sasl_password"] = Secret(_decoded(password))
-    return {**found, **_query_options(query, found, overrides, implied=scheme.strip().lower() == "kafka")}
+    implied = scheme.strip().lower() == "kafka"
+    options = java_options(_query_options(query), overrides, problems)
+    for name in options.keys() & found.keys():
+        # kafka:// says nothing about security, so an option may.
+        if not (implied and name == "security_protocol") and options[name] != found[name]:
+            problems.add(ConfigError(f"The URL says {name} twice: before the ? and after it."), name)
+    return {**found, **options}
 
 
 def _url_servers(servers: str) -> tuple[str, ...]:
@@ -53,21 +63,21 @@ def _url_servers(servers: str) -> tuple[str, ...]:
     except ConfigError:
         addresses = ()
     if not addresses:
-        # Outside of the except clause, so that the first error - which shows a host that may be half a password - is
-        # not the context of this one.
+        # Outside the except clause, so that the first error, which shows a host that may be half a password, is not the
+        # context of this one.
         raise ConfigError(
-            "The servers in the URL are not host:port,host:port with every server once; IPv6 addresses stand in "
+            "The servers in the URL are not host:port,host:port without repetition; IPv6 addresses must be in "
             "brackets, and a user name and password before an @."
         )
     return tuple(map(str, addresses))
 
 
 def _split_url(rest: str) -> tuple[str, str]:
-    """The servers with what stands before them, and the options."""
+    """The servers with the part before them, and the options."""
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     path, _, query = rest[len(authority) :].partition("?")
     if "@" in path + query:
-        # Perhaps a name or password with / ? or # in it: its parts must not be shown as a host or an option.
+        # This may be a name or password that contains / ? or #: its parts must not be shown as a host or an option.
         raise ConfigError(
             "The URL has an @ after the servers: write / ? # and @ in a name, password or option percent-encoded "
             "(%2F %3F %23 %40)."
@@ -79,9 +89,7 @@ def _split_url(rest: str) -> tuple[str, str]:
     return authority, query
 
 
-def _query_options(
-    query: str, found: Mapping[str, object], overrides: Mapping[str, object], *, implied: bool
-) -> dict[str, object]:
+def _query_options(query: str) -> dict[str, object]:
     given: dict[str, object] = {}
     for part in filter(None, query.split("&")):
         key, equals, text = part.partition("=")
@@ -91,17 +99,12 @@ def _query_options(
         if name in given:
             raise ConfigError(f"The URL gives {name!r} twice.")
         given[name] = _decoded(text)
-    options = java_options(given, overrides)
-    for name in options.keys() & found.keys():
-        # kafka:// says nothing of security, so that an option may.
-        if not (implied and name == "security_protocol") and options[name] != found[name]:
-            raise ConfigError(f"The URL says {name} twice: before the ? and after it.")
-    return options
+    return given
 
 
 def _decoded(text: str) -> str:
     decoded = unquote(text, errors="surrogateescape")
     if re.search("[\ud800-\udfff]", decoded):
-        # A character put in its place would make another password of it.
+        # A replacement character would silently change the password.
         raise ConfigError("The URL has percent-encoded bytes that are not UTF-8; encode names and passwords as UTF-8.")
     return decoded

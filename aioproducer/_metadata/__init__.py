@@ -1,4 +1,4 @@
-"""Where the broker put a record: in native code where it was built, or else in plain Python."""
+"""The metadata of an acknowledged record: in native code if that was built, otherwise in plain Python."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ __all__ = ["RecordMetadata", "TimestampType", "TopicPartition", "restored"]
 
 
 def restored(*fields: object) -> RecordMetadata:
-    """Metadata from a pickle: of the class that is in use here, which need not be the one that was pickled."""
+    """Metadata from a pickle, in the class that is used here, which need not be the one that was pickled."""
     return RecordMetadata(*fields)  # type: ignore[arg-type]  # as they were

@@ -1,7 +1,7 @@
 # cython: language_level=3, auto_pickle=False
-"""Where the broker put a record, in native code: the twin of ``_python``, which defines what is right.
+"""The metadata of an acknowledged record, in native code: the twin of ``_python``, which defines the correct behaviour.
 
-It holds numbers as C does, so it costs one object to make, and leads nowhere, so the collector need not know of it.
+It stores numbers as C does, so it is one object, and refers to nothing else, so the garbage collector need not track it.
 """
 
 from aioproducer._metadata import _python
@@ -49,12 +49,12 @@ cdef class RecordMetadata:
 
     @property
     def topic_partition(self):
-        """The partition as a value of its own."""
+        """The partition as a separate value."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def has_offset(self):
-        """Whether the broker told the offset."""
+        """Whether the broker returned the offset."""
         return self.known_offset != UNKNOWN
 
     cdef tuple fields(self):
@@ -69,7 +69,7 @@ cdef class RecordMetadata:
         )
 
     def _asdict(self):
-        """The attributes by their names, for logs and for JSON."""
+        """The attributes by name, for logs and JSON."""
         return dict(zip(self.__match_args__, self.fields()))
 
     def __iter__(self):

@@ -1,4 +1,4 @@
-"""Where the broker put a record, in plain Python: what it does is right by definition for the native twin."""
+"""The metadata of an acknowledged record, in plain Python: it defines the correct behaviour of the native twin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TopicPartition(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """Who stamped a record (bit 3 of a record batch's attributes)."""
+    """The origin of a record's timestamp (bit 3 of a record batch's attributes)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -30,11 +30,11 @@ class TimestampType(IntEnum):
 @final
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where the broker put a record.
+    """The partition, offset and timestamp of an acknowledged record.
 
-    ``offset`` is -1 where the broker does not tell it: with ``acks=0``, and when an earlier attempt whose answer was
-    lost had already written the batch. ``timestamp_ms`` is the broker's time where the topic uses LogAppendTime and the
-    record's own otherwise. The sizes are those of the serialized key and value in bytes, -1 for None.
+    ``offset`` is -1 if the broker does not return it: with ``acks=0``, and if an earlier attempt whose response was lost
+    had already written the batch. ``timestamp_ms`` is the broker's time if the topic uses LogAppendTime, and the record's
+    own otherwise. The sizes are those of the serialized key and value in bytes, -1 for None.
 
     It can be unpacked, in the order of its attributes.
     """
@@ -49,16 +49,16 @@ class RecordMetadata:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition as a value of its own."""
+        """The partition as a separate value."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def has_offset(self) -> bool:
-        """Whether the broker told the offset."""
+        """Whether the broker returned the offset."""
         return self.offset >= 0
 
     def _asdict(self) -> dict[str, Any]:
-        """The attributes by their names, for logs and for JSON."""
+        """The attributes by name, for logs and JSON."""
         return {name: getattr(self, name) for name in self.__match_args__}
 
     def __iter__(self) -> Iterator[Any]:
@@ -70,6 +70,6 @@ class RecordMetadata:
         return restored, tuple(self)
 
 
-# Where users import them from, so that pickles and tracebacks name no module that may move.
+# The module from which users import them, so that pickles and tracebacks do not name one that may move.
 for kind in (TopicPartition, TimestampType, RecordMetadata):
     kind.__module__ = "aioproducer.types"

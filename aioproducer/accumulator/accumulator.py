@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence, Set
 from itertools import count
 
 from aioproducer.accumulator.buffer_pool import BufferPool
+from aioproducer.accumulator.linger import Linger
 from aioproducer.accumulator.outcomes import OpenTransaction, Outcomes
-from aioproducer.accumulator.queues import PartitionQueue, Queues
+from aioproducer.accumulator.partition_queue import PartitionQueue
+from aioproducer.accumulator.queues import Queues
 from aioproducer.accumulator.sealing import Sealing
 from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.accumulator.sticky import StickyChoice
@@ -24,14 +26,16 @@ from aioproducer.types import Header, TopicPartition
 
 __all__ = ["RecordAccumulator"]
 
-#: So many batches make a request, or its answer, that takes the event loop's time for milliseconds.
+#: The most batches of one request: more of them, or the response to them, would hold up the event loop for
+#: milliseconds.
 _MOST_BATCHES = 250
 
 
 class RecordAccumulator:
-    """Takes records in, and hands batches out.
+    """Takes records in and hands batches out.
 
-    ``queues`` know what can be sent and when, ``sealing`` what is to be compressed; ``outcomes`` take back what was drained.
+    ``queues`` know what can be sent and when, ``sealing`` which batches to compress; drained batches come back through
+    ``outcomes``.
     """
 
     def __init__(
@@ -52,8 +56,9 @@ class RecordAccumulator:
     ) -> None:
         """``on_late`` is called for records that are acknowledged after they were given up.
 
-        ``is_waited_for`` says whether records wait for a topic's metadata that no newcomer may overtake. ``transaction`` is
-        what all records are part of. ``shape`` is how many records the first batches of each partition have at most.
+        ``is_waited_for`` returns whether records wait for a topic's metadata: newer records must not overtake them.
+        ``transaction`` is the transaction of all records. ``shape`` gives the maximum number of records in the first
+        batches of each partition.
         """
         self.settings = settings
         self.pool = pool
@@ -62,12 +67,12 @@ class RecordAccumulator:
         self._metrics = metrics
         self._sink = sink
         self._wake_sender = wake_sender
-        #: Sends the only batch of a queue now, or returns False where that is the Sender's business.
+        #: Sends the only batch of a queue now, or returns False if the Sender must send it.
         self.send_at_once: Callable[[PartitionQueue, float], bool] = lambda queue, now: False
         self._is_waited_for = is_waited_for
         self._transaction = transaction
         self.queues = Queues(
-            metadata, pool, sequences, linger_s=settings.linger_s, delivery_timeout_s=settings.delivery_timeout_s
+            metadata, Linger(settings.linger_s, pool), sequences, delivery_timeout_s=settings.delivery_timeout_s
         )
         self.lanes: dict[str, Lane] = {}
         self.sealing = Sealing(settings, self.queues, self.lanes, metrics)
@@ -100,9 +105,10 @@ class RecordAccumulator:
         size: int,
         now: float,
     ) -> Delivery | None:
-        """Put the record at the end of its partition, or return None where there is no room for it yet.
+        """Append the record to its partition, or return None if there is no room for it yet.
 
-        ``partition`` None: wherever records without a key go now. ``size`` is an upper bound of the encoded record.
+        ``partition`` None: the partition that currently takes records without a key. ``size`` is an upper bound of the
+        encoded record.
         """
         queue = self._queue_for(topic, self._lane(topic), partition, size, now)
         if queue.lock is not None and queue.lock.locked():
@@ -125,12 +131,12 @@ class RecordAccumulator:
     ) -> Delivery:
         """Like `try_append`, but waits for room: first come, first served.
 
-        The partition's lock is held from the place in the queue to the append, so the records of a partition keep the
-        order in which they came. Raises PoolClosed, and what ``check`` raises after the wait. Cancellation: nothing was
-        buffered, the memory is given back.
+        The partition's lock is held from joining the queue until the append, so the records of a partition keep the
+        order in which they arrived. Raises PoolClosed, and whatever ``check`` raises after the wait. Cancellation:
+        nothing was buffered, the memory is given back.
         """
         ticket = self.pool.join(size + BATCH_OVERHEAD)
-        if partition is None:  # the partition is chosen when there is room: there is no order to keep
+        if partition is None:  # no order to keep: the partition is chosen once there is room
             await self.pool.wait(ticket)
             self._check(check, size + BATCH_OVERHEAD)
             topic = self._metadata.topics.get(topic.name, topic)  # leaders may have moved during the wait
@@ -169,10 +175,10 @@ class RecordAccumulator:
     def append_builder(
         self, topic: TopicMetadata, partition: int, builder: RecordBatchBuilder, now: float
     ) -> ProduceResult:
-        """Put records that were encoded elsewhere at the end of a partition, as a batch of their own.
+        """Append records that were encoded elsewhere to a partition, as a batch of their own.
 
-        ``builder.size`` bytes of the BufferPool must have been acquired; they are not the caller's any more. Raises where
-        there is no transaction that could take it.
+        The caller has acquired ``builder.size`` bytes of the BufferPool and hands them over. Raises if no transaction
+        can take the batch.
         """
         queue = self.queues.of(TopicPartition(topic.name, partition))
         self._claim(queue, builder.size)
@@ -186,15 +192,15 @@ class RecordAccumulator:
         return batch.result
 
     def batch_limit(self, topic: str, row_size: int) -> int:
-        """How many bytes, before they are compressed, are to go into the topic's next batch, if it is encoded elsewhere.
+        """Return the size in bytes, before compression, of the topic's next batch if it is encoded elsewhere.
 
-        ``row_size`` is what its records take on average.
+        ``row_size`` is the average size of its records.
         """
         limit = self.sealing.limit(topic)
         return limit if self._shapes is None else self._shapes.limit(topic, row_size, limit)
 
     def sticky_partition(self, topic: TopicMetadata, now: float) -> int:
-        """Choose where records without a key go next, as `append_builder` brings them by the batch."""
+        """Choose the next partition for records without a key that `append_builder` appends a batch at a time."""
         return self.sticky.switch(topic, self._lane(topic).sticky, now)
 
     def _append(
@@ -240,10 +246,11 @@ class RecordAccumulator:
         return delivery
 
     def begin(self, topic: TopicMetadata, partition: int | None, size: int, now: float) -> ProducerBatch | None:
-        """A batch that has room for a record of this size, or None where somebody must wait; the caller appends at once.
+        """Return a batch with room for a record of this size, or None if the caller must wait.
 
-        ``partition`` None: wherever records without a key go now. The caller takes the record's bytes from the pool; a
-        new batch has those of its header. `ready` must follow where the batch is new, or `undo` where nothing was appended.
+        ``partition`` None: the partition that currently takes records without a key. The caller appends at once, and
+        takes the record's bytes from the pool; a new batch has already taken those of its header. Call `ready` next if
+        the batch is new, or `undo` if nothing was appended.
         """
         if size + BATCH_OVERHEAD > self.pool.free or self.pool.line:
             return None
@@ -262,13 +269,13 @@ class RecordAccumulator:
         return batch
 
     def _begun(self, queue: PartitionQueue, now: float) -> None:
-        """A batch with its first record has come to the queue."""
+        """The queue has a new batch with its first record."""
         if not self.send_at_once(queue, now):
             self.queues.promote(queue, now)
             self._wake_sender()
 
     def _claim(self, queue: PartitionQueue, acquired: int) -> None:
-        """Have the transaction take the partition in; where that is impossible, the memory is given back."""
+        """Add the partition to the transaction; if that fails, give the memory back."""
         if self._transaction is None:
             return
         try:
@@ -278,7 +285,7 @@ class RecordAccumulator:
             raise
 
     def undo(self, batch: ProducerBatch) -> None:
-        """Take back a batch that `begin` created, and that stayed empty."""
+        """Take back a batch that `begin` created and that is still empty."""
         queue = self.queues.by_partition[batch.partition]
         queue.batches.remove(batch)
         del self._incomplete[batch]
@@ -290,7 +297,7 @@ class RecordAccumulator:
         """The batch got its first record, or became full, in hot/, which knows nothing of queues."""
         assert isinstance(batch, ProducerBatch)
         queue = self.queues.by_partition[batch.partition]
-        now = batch.created_at  # full is full, whatever the time
+        now = batch.created_at  # a full batch is due at any time
         if batch.count != 1 or not self.send_at_once(queue, now):
             self.queues.place(queue, now)
             self._wake_sender()
@@ -311,12 +318,12 @@ class RecordAccumulator:
         return batch
 
     def _lane(self, topic: TopicMetadata) -> Lane:
-        """The lane of the topic; one without partitions, which lets nobody pass, as long as some wait for its metadata."""
+        """Return the topic's lane: without partitions while records wait for its metadata, so that none is overtaken."""
         lane = self.lanes.get(topic.name)
         if lane is None or lane.partition_count != topic.partition_count:
             sticky = self.sticky.begin() if lane is None else lane.sticky
             if lane is not None:
-                lane.partition_count = 0  # a caller that still has it must look for the new one
+                lane.partition_count = 0  # a caller that still holds it must fetch the new one
             partition_count = 0 if self._is_waited_for(topic.name) else topic.partition_count
             lane = self.lanes[topic.name] = Lane(partition_count, sticky)
             self.sealing.expect(topic.name)
@@ -334,22 +341,22 @@ class RecordAccumulator:
             self.sticky.switch(topic, sticky, now)
         queue = self.queues.of(TopicPartition(topic.name, sticky.partition))
         if (not queue.batches or not queue.batches[-1].has_room(size)) and sticky.appended(0, True):
-            self.sticky.switch(topic, sticky, now)  # rather than begin another batch there
+            self.sticky.switch(topic, sticky, now)  # instead of beginning another batch there
             queue = self.queues.of(TopicPartition(topic.name, sticky.partition))
         return queue
 
     # -- batches out --------------------------------------------------------------------------------------------------
 
     def not_taken(self, node: int, now: float) -> None:
-        """Note that the node cannot take any more, which counts against it if there is more."""
+        """Note that the node cannot take more; this counts against it if it has more batches ready."""
         self.sticky.not_taken(node, now)
 
     def drain(self, node: int, max_size: int, now: float) -> list[ProducerBatch]:
-        """The batches of the next request to this node: one of each ready partition in turn, up to ``max_size`` bytes.
+        """Return the batches of the next request to this node: one of each ready partition, up to ``max_size`` bytes.
 
-        A batch that is larger than that travels alone; and there are some hundred of them at most. They are numbered and
-        in flight from here on; each of them comes back through exactly one of `complete`, `retry`, `split` and `fail` of
-        the `Outcomes`.
+        The partitions take turns. A larger batch travels alone; the number of batches is limited too. Each batch is
+        numbered and in flight from here on, and comes back through exactly one of `complete`, `retry`, `split` and
+        `fail` of `Outcomes`.
         """
         queues, shapes = self.queues, self._shapes
         drained: list[ProducerBatch] = []
@@ -379,7 +386,7 @@ class RecordAccumulator:
         return drained
 
     def drain_lone(self, queue: PartitionQueue, leader_epoch: int, now: float) -> ProducerBatch | None:
-        """The only batch of the queue, numbered and in flight as by `drain`; None where it must wait its turn."""
+        """Drain the only batch of the queue like `drain`; None if the batch must wait its turn."""
         (head,) = queue.batches
         if self._shapes is not None or not self.sequences.may_drain(head) or not self.sealing.seal(head):
             return None
@@ -403,11 +410,11 @@ class RecordAccumulator:
         batch.attempts += 1
         batch.last_attempt_at = now
 
-    # -- all that is here ---------------------------------------------------------------------------------------------
+    # -- all batches --------------------------------------------------------------------------------------------------
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether any batch is here or in flight, with or without an outcome."""
+        """Whether any batch is waiting or in flight, with or without an outcome."""
         return bool(self._incomplete) or any(
             queue.batches or queue.in_flight for queue in self.queues.by_partition.values()
         )
@@ -424,39 +431,39 @@ class RecordAccumulator:
 
     def begin_flush(self, on_done: Callable[[], object], now: float) -> FlushWaiter:
         """Call ``on_done`` when everything that is accepted now has an outcome; nothing lingers until `end_flush`."""
-        self.queues.hurries += 1
+        self.queues.linger.suspend()
         waiter = self.outcomes.call_when_complete(on_done)
         if waiter.remaining:
-            self.hurry(now)
+            self.end_linger(now)
         return waiter
 
     def end_flush(self, waiter: FlushWaiter) -> None:
         """The flush is over, or was cancelled."""
-        self.queues.hurries -= 1
+        self.queues.linger.resume()
         waiter.is_over = True
 
     def close(self, now: float) -> None:
-        """Take no more; those who wait for memory fail with PoolClosed. What was accepted is still to be sent, at once."""
-        self.queues.hurries += 1
+        """Accept no more records; waiters for memory fail with PoolClosed. Accepted records are still sent, at once."""
+        self.queues.linger.suspend()
         self.pool.close()
-        self.hurry(now)
+        self.end_linger(now)
 
-    def hurry(self, now: float) -> None:
-        """Have everything sent that only lingers, or waits for the end of a pause."""
-        self.queues.hurry(now)
+    def end_linger(self, now: float) -> None:
+        """Send everything that only lingers, or waits for the end of a pause."""
+        self.queues.end_linger(now)
         self._wake_sender()
 
     def reroute(self, now: float) -> None:
-        """Take the metadata into account that have just changed: who leads, and which topics are forgotten."""
+        """Apply the latest metadata: the leaders, and the topics that were forgotten."""
         forgotten = self.queues.topics_besides(self._metadata.topics.keys())
         if forgotten:
             self._forget_idle(forgotten)
         self.queues.reroute(now)
 
     def _forget_idle(self, topics: Set[str]) -> None:
-        """Drop what is known of topics that nobody used for ``metadata_max_idle_ms``, and of which nothing is under way.
+        """Drop the state of topics that were unused for ``metadata_max_idle_ms`` and have nothing in progress.
 
-        What `Sequences` must know to go on in their partitions stays.
+        The sequence numbers of their partitions stay in `Sequences`, so that sending can resume.
         """
         idle, partitions = self.queues.forget_idle(topics)
         for partition in partitions:
@@ -464,7 +471,7 @@ class RecordAccumulator:
             if self._shapes is not None:
                 self._shapes.forget(partition)
         for topic in topics & self.lanes.keys():
-            self.lanes[topic].partition_count = 0  # whoever comes must wait for the topic, behind those who do
+            self.lanes[topic].partition_count = 0  # new callers must wait for the topic, behind the current waiters
         for topic in idle:
             self.lanes.pop(topic, None)
             self.sticky.forget(topic)

@@ -1,10 +1,10 @@
-"""Shares ``buffer_memory`` among the senders, strictly in the order in which they asked.
+"""Shares ``buffer_memory`` among the senders, strictly in the order of their requests.
 
-The invariant: ``free`` plus what was handed out and not given back is ``total``, at every await, whatever was cancelled
-or timed out. Nobody overtakes: while anybody waits - or was granted memory and has not run yet - a newcomer waits too
-(Java's pool lets a newcomer take what a waiter is about to wake up for).
+The invariant: at every await, ``free`` plus the bytes handed out equal ``total``, even after cancellations and timeouts.
+There is no overtaking: while a sender waits, or was granted memory and has not run yet, a newcomer waits too. (Java's pool
+lets a newcomer take memory for which a waiter is about to wake up.)
 
-Memory is counted, not held: Python allocates by itself. What the count promises is the bound.
+Memory is counted, not held: Python allocates it. The count only guarantees the bound.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from aioproducer.hot import Budget
 
 __all__ = ["BufferPool", "PoolClosed", "Ticket"]
 
-#: So many tickets that were given up may stay in the queue, however few others there are.
+#: At least this many abandoned tickets may stay in the queue.
 _SPARE_TICKETS = 64
 
-#: A closed pool has a line in front of every newcomer that never gets shorter.
+#: In a closed pool every newcomer has this many bytes in line ahead, forever.
 _CLOSED = 1 << 32
 
 
@@ -40,7 +40,7 @@ class Ticket:
 
     @property
     def is_granted(self) -> bool:
-        """Whether the bytes belong to the holder now."""
+        """Whether the holder owns the bytes now."""
         return self.granted.done() and not self.granted.cancelled() and self.granted.exception() is None
 
 
@@ -50,7 +50,7 @@ PressureCallback: TypeAlias = Callable[[], object]
 class BufferPool(Budget):
     """An awaitable, first-come-first-served share of a number of bytes (Java's BufferPool).
 
-    ``on_pressure`` is called when somebody begins to wait where nobody waited before.
+    ``on_pressure`` is called when the first sender begins to wait.
     """
 
     def __init__(self, total: int, on_pressure: PressureCallback = lambda: None) -> None:
@@ -58,7 +58,7 @@ class BufferPool(Budget):
         self.total = total
         self.grants = 0
         self._on_pressure = on_pressure
-        self._queue: deque[Ticket] = deque()  # may hold tickets that were given up; `line` does not count them
+        self._queue: deque[Ticket] = deque()  # may hold abandoned tickets; `line` does not count them
         self._closed = False
 
     @property
@@ -68,11 +68,11 @@ class BufferPool(Budget):
 
     @property
     def used(self) -> int:
-        """The bytes that are handed out."""
+        """The number of bytes that are handed out."""
         return self.total - self.free
 
     def try_acquire(self, size: int) -> bool:
-        """Take the bytes if they are free and nobody came earlier."""
+        """Take the bytes if they are free and no sender waits for memory."""
         if size > self.free or self.line:
             return False
         self.free -= size
@@ -95,11 +95,11 @@ class BufferPool(Budget):
     async def wait(self, ticket: Ticket) -> None:
         """Wait until the bytes are granted; there is no await between the grant taking effect and the return.
 
-        Raises PoolClosed. Cancellation: the place in the queue, or the bytes if they were granted already, are given back.
+        Raises PoolClosed. Cancellation: gives back the place in the queue, or the bytes if they were granted already.
         """
         try:
             await ticket.granted
-            if self._closed:  # since it was granted: what is put in now, nobody would take care of
+            if self._closed:  # after the grant: a record that is appended now would never be sent
                 raise PoolClosed
         except BaseException:
             self.leave(ticket)
@@ -118,13 +118,13 @@ class BufferPool(Budget):
         self._grant()
 
     def release(self, size: int) -> None:
-        """Give bytes back; wakes exactly those at the head of the queue that have their share now."""
+        """Give bytes back; wakes exactly those waiters at the head of the queue whose bytes are now available."""
         self.free += size
         if self._queue:
             self._grant()
 
     def close(self) -> None:
-        """Fail everybody who waits or has not used its memory yet, and everybody who comes, with PoolClosed."""
+        """Fail every sender that waits or has not used its grant yet, and every newcomer, with PoolClosed."""
         if not self._closed:
             self._closed = True
             self.line += _CLOSED

@@ -1,18 +1,20 @@
-"""What becomes of batches, and what follows for their records, their memory and those who flush."""
+"""Applies the outcome of batches to their records, their memory and the flushes that wait for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from aioproducer.accumulator.buffer_pool import BufferPool
-from aioproducer.accumulator.queues import PartitionQueue, Queues
+from aioproducer.accumulator.partition_queue import PartitionQueue
+from aioproducer.accumulator.queues import Queues
 from aioproducer.accumulator.sealing import Sealing
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import FlushWaiter, ProducerBatch
 from aioproducer.core.division import divided_by_size
 from aioproducer.core.sequences import Sequences
+from aioproducer.delivery import BatchFailure
 from aioproducer.errors import KafkaError
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.types import TopicPartition
@@ -20,11 +22,14 @@ from aioproducer.types import TopicPartition
 __all__ = ["OpenTransaction", "Outcomes"]
 
 
+Cause: TypeAlias = KafkaError | Callable[[ProducerBatch], KafkaError]
+
+
 class OpenTransaction(Protocol):
-    """The transaction that all records are part of."""
+    """The transaction of all records."""
 
     def claim(self, partition: TopicPartition) -> None:
-        """Take the partition of a record in; raises where there is no transaction that could take it."""
+        """Add the partition of a record; raises if no transaction can take it."""
         ...
 
     def batch_failed(self, cause: KafkaError) -> None:
@@ -32,12 +37,12 @@ class OpenTransaction(Protocol):
         ...
 
     def batch_settled(self) -> None:
-        """Nothing of a batch is in flight any more."""
+        """No attempt of a batch is in flight any more."""
         ...
 
 
 class Outcomes:
-    """Takes batches back that were in flight or waited for it, and ends or divides them or has them sent again."""
+    """Takes back batches, in flight or waiting, and completes, fails, divides or retries them."""
 
     def __init__(
         self,
@@ -53,7 +58,7 @@ class Outcomes:
         transaction: OpenTransaction | None,
     ) -> None:
         """``on_late`` is called for records that are acknowledged after they were given up."""
-        #: The batches whose records wait for their outcome.
+        #: The batches whose records have no outcome yet.
         self.incomplete: dict[ProducerBatch, None] = {}
         self._queues = queues
         self._sealing = sealing
@@ -65,10 +70,10 @@ class Outcomes:
         self._on_late = on_late
         self._transaction = transaction
 
-    # -- a broker has answered ----------------------------------------------------------------------------------------
+    # -- after a broker's response ------------------------------------------------------------------------------------
 
     def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
-        """The batch is in the log."""
+        """The batch was written to the log."""
         self._sequences.acknowledged(batch, base_offset)
         topic = self._metrics.topic(batch.partition.topic)
         size = batch.size
@@ -86,9 +91,10 @@ class Outcomes:
             topic.byte_total += size
             self._note_outcome(batch)
             if batch.attempts > 1 and batch.encoded is not None and log_append_time_ms == batch.latest_timestamp:
-                # A broker that recognises a repeat answers with the batch's latest timestamp in this place, whoever
-                # stamps the records of the topic (UnifiedLog: the timestamp of the duplicate).
+                # For a duplicate, a broker answers with the batch's latest timestamp here, even for topics with
+                # LogAppendTime (UnifiedLog: the timestamp of the duplicate).
                 log_append_time_ms = -1
+            topic.has_log_append_time = log_append_time_ms >= 0
             batch.result.succeed(base_offset, log_append_time_ms)
         queue = self._queues.by_partition[batch.partition]
         queue.remove_from_flight(batch)
@@ -98,7 +104,7 @@ class Outcomes:
         self._release(batch)
 
     def _resolve_split_siblings(self, part: ProducerBatch) -> None:
-        """A part was taken under the sequence of the whole, so the whole is not in the log, nor are the other parts."""
+        """A part was accepted under the sequence of the whole: neither the whole nor the other parts are in the log."""
         for other in self._queues.by_partition[part.partition].batches:
             if other.ordinal[0] != part.ordinal[0]:
                 break
@@ -107,7 +113,7 @@ class Outcomes:
                 other.possibly_written = other.attempts > 0
 
     def retry(self, batch: ProducerBatch, now: float) -> None:
-        """The batch goes back to where it was in its queue, to be sent again with the same bytes after a backoff."""
+        """Return the batch to its place in the queue, to be sent again with the same bytes after a backoff."""
         queue = self._queues.by_partition[batch.partition]
         queue.remove_from_flight(batch)
         batch.retry_at = now + self._retry_backoff.delay(batch.attempts - 1, self._random())
@@ -117,7 +123,7 @@ class Outcomes:
         self._queues.place(queue, now)
 
     def split(self, batch: ProducerBatch, now: float) -> None:
-        """The broker found the batch too large: put smaller ones in its place (KIP-126, KAFKA-19479)."""
+        """The broker found the batch too large: replace it with smaller ones (KIP-126, KAFKA-19479)."""
         assert batch.encoded is not None
         queue = self._queues.by_partition[batch.partition]
         self._sealing.refused(batch)
@@ -130,13 +136,13 @@ class Outcomes:
         self._queues.place(queue, now)
 
     def substitute(self, queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-        """Put the parts of a batch into the queue, in which it is not any more."""
+        """Put the parts of a batch into the queue; the batch itself has left it."""
         # From here on each part owns its share of what the whole had reserved.
         spare = batch.hand_over() - sum(part.reserved for part in parts)
         if spare > 0:
             self._pool.release(spare)
         else:
-            self._pool.free += spare  # the headers of the parts; a debt of some bytes until they are done
+            self._pool.free += spare  # negative: the parts' headers, a debt of some bytes until they are done
         for waiter in batch.flush_waiters or ():
             waiter.remaining += len(parts) - 1
         for part in parts:
@@ -161,9 +167,9 @@ class Outcomes:
         timed_out: bool = False,
         record_errors: dict[int, str] | None = None,
     ) -> None:
-        """The batch is given up; its deliveries fail with the cause."""
+        """Give the batch up; its deliveries fail with the cause."""
         batch.is_in_flight = False
-        if not batch.given_up:  # before its sequence is: a transaction reports the first cause
+        if not batch.given_up:  # before its sequence is given up: a transaction reports the first cause
             self._fail_deliveries(batch, cause, timed_out, record_errors)
         self._sequences.given_up(batch)
         queue = self._queues.by_partition[batch.partition]
@@ -171,10 +177,16 @@ class Outcomes:
         self._queues.place(queue, now)
         self._release(batch)
 
-    # -- giving up without an answer ----------------------------------------------------------------------------------
+    def sent_from(self, batch: ProducerBatch) -> list[ProducerBatch]:
+        """Return the batch and later ones of its partition that were sent and have no final answer."""
+        queue = self._queues.by_partition[batch.partition]
+        waiting = [each for each in queue.batches if each.attempts]
+        return [each for each in (*queue.in_flight, *waiting) if each.ordinal >= batch.ordinal]
+
+    # -- giving up without a response ---------------------------------------------------------------------------------
 
     def give_up(self, batch: ProducerBatch, cause: KafkaError, now: float, *, timed_out: bool) -> None:
-        """Fail the deliveries of an expired batch. One that is in flight keeps its memory until it is answered."""
+        """Fail the deliveries of an expired batch. A batch in flight keeps its memory until it is answered."""
         if batch.is_in_flight:
             self._fail_deliveries(batch, cause, timed_out, None)
             batch.given_up = True
@@ -182,51 +194,64 @@ class Outcomes:
             self.fail(batch, cause, now, timed_out=timed_out)
 
     def fail_undrained(self, cause: KafkaError, now: float) -> None:
-        """Give up what has never left; what has goes on until its fate is known."""
+        """Give up batches that were never sent; the others continue until their outcome is known."""
         for queue in list(self._queues.by_partition.values()):
             for batch in [each for each in queue.batches if each.base_sequence < 0]:
                 queue.batches.remove(batch)
                 self.fail(batch, cause, now)
 
-    def fail_all(self, cause: KafkaError, now: float, *, timed_out: bool = False) -> None:
-        """Give up everything that has no outcome yet."""
-        failed: list[ProducerBatch] = []
-        # The deliveries first of all: a bug may be the cause, and what follows may raise, too.
+    def fail_all(self, cause: Cause, now: float, *, timed_out: bool = False) -> None:
+        """Give up all batches without an outcome, for one cause or for a cause of each batch."""
+        failed: list[tuple[ProducerBatch, KafkaError]] = []
+        # The deliveries come first: a bug may be the cause, and the steps that follow may raise too.
         for batch in self.incomplete_in_order():
-            if batch in self.incomplete:  # the failure of another one may have ended a transaction, and so this one
-                failed.append(batch)
-                batch.given_up = True  # first: what it ends may give up this one, too
-                self._fail_deliveries(batch, cause, timed_out, None)
-        for batch in failed:
+            if batch in self.incomplete:  # another failure may have ended the transaction and this batch
+                its_cause = cause(batch) if callable(cause) else cause
+                failed.append((batch, its_cause))
+                batch.given_up = True  # first: the failure may give up this batch again
+                self._fail_deliveries(batch, its_cause, timed_out, None)
+        for batch, its_cause in failed:
             if batch.is_in_flight:
                 continue
             queue = self._queues.by_partition[batch.partition]
             if batch in queue.batches:
                 queue.batches.remove(batch)
-            self.fail(batch, cause, now)
+            self.fail(batch, its_cause, now)
+
+    def forsake_all(self, cause: KafkaError) -> None:
+        """Fail everything that has no outcome when the event loop is closed: nothing is woken, nothing given back."""
+        for batch in self.incomplete_in_order():
+            self._count_failure(batch, failure := batch.failure(cause, timed_out=False, record_errors=None))
+            batch.flush_waiters = None
+            batch.given_up = True
+            batch.result.forsake(failure)
+        self.incomplete.clear()
 
     def incomplete_in_order(self) -> list[ProducerBatch]:
         """The batches whose records wait for their outcome, in the order of each partition."""
         return sorted(self.incomplete, key=lambda batch: batch.ordinal)
 
-    # -- what follows -------------------------------------------------------------------------------------------------
+    # -- consequences -------------------------------------------------------------------------------------------------
 
     def _fail_deliveries(
         self, batch: ProducerBatch, cause: KafkaError, timed_out: bool, record_errors: dict[int, str] | None
     ) -> None:
-        self._metrics.topic(batch.partition.topic).record_error_total += batch.count
         failure = batch.failure(cause, timed_out=timed_out, record_errors=record_errors)
-        if failure.possibly_written:
-            self._metrics.records_unknown += batch.count
-        else:
-            self._metrics.records_failed += batch.count
+        self._count_failure(batch, failure)
         self._note_outcome(batch)
         batch.result.fail(failure)
         if self._transaction is not None:
             self._transaction.batch_failed(cause)
 
+    def _count_failure(self, batch: ProducerBatch, failure: BatchFailure) -> None:
+        self._metrics.topic(batch.partition.topic).record_error_total += batch.count
+        if failure.possibly_written:
+            self._metrics.records_unknown += batch.count
+        else:
+            self._metrics.records_failed += batch.count
+
     def _note_outcome(self, batch: ProducerBatch) -> None:
-        """The batch is incomplete no more; flushes do not wait for it."""
+        """The batch is no longer incomplete; flushes do not wait for it."""
         self.incomplete.pop(batch, None)
         waiters, batch.flush_waiters = batch.flush_waiters, None
         for waiter in waiters or ():
@@ -238,13 +263,13 @@ class Outcomes:
         waiter = FlushWaiter(len(batches), on_done)
         if not batches:
             on_done()
-        for batch in batches:  # flushes that ran out of time leave themselves behind, until the next one passes
+        for batch in batches:  # removes the leftovers of flushes that timed out
             others = [each for each in batch.flush_waiters if not each.is_over] if batch.flush_waiters else []
             batch.flush_waiters = [*others, waiter]
         return waiter
 
     def _release(self, batch: ProducerBatch) -> None:
-        """Give the memory of a batch back, of which nothing is in flight any more."""
+        """Give back the memory of a batch that has nothing in flight any more."""
         reserved = batch.hand_over()
         batch.drop_bytes()
         self._pool.release(reserved)

@@ -1,113 +1,60 @@
-"""Knows where the queue of each partition is, and when it is due.
+"""Keeps the queue of each partition in its place, and knows when it is due.
 
-What it costs to ask "what can be sent?" does not depend on how many partitions there are. A partition's queue is in
-exactly one place:
+The cost of asking "what can be sent?" does not depend on the number of partitions. A partition's queue is in exactly
+one place:
 
 - *ready*, at the node that leads it: the Sender may drain it;
-- *leaderless*: it would be ready, but nobody knows its leader;
+- *leaderless*: it would be ready, but its leader is unknown;
 - *blocked*: its first batch must wait for a sequence or for its compression;
-- *waiting* for a time: the end of its linger or of a retry's backoff;
+- *waiting* for a time: the end of its linger (`Linger`) or of a retry's backoff;
 - *pausing*: it would be ready, but the Sender lets others have their turn (`Pause`);
 - nowhere, when it is empty.
 
-`Queues._place_of` is the policy. It is asked again when something happens that it depends on:
+`Queues._place_of` is the policy. It is evaluated again when something changes that it depends on:
 
-- the batches of the queue, or what is in flight: `place`, or `promote` if it can only have come nearer to its turn;
+- the batches of the queue, or its batches in flight: `place`, or `promote` if its turn can only have come nearer;
 - the numbers of a partition, or its compression: `place_again`; the producer id: `unblock`;
 - the leaders: `reroute`;
 - the time: `tick`; the end of a pause: `end_pause`;
-- memory is exhausted, or a flush or close waits: `hurry`.
-
-A batch lingers only while an earlier batch of its partition is in flight: a lone record leaves at once, and under load
-batches fill while the previous one travels - or while the Sender pauses, where it has too many of them to send.
+- memory is exhausted, or a flush or close waits: `end_linger`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence, Set
 from itertools import count
 
-from aioproducer.accumulator.buffer_pool import BufferPool
+from aioproducer.accumulator.linger import Linger
+from aioproducer.accumulator.partition_queue import PartitionQueue
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata
 from aioproducer.core.pause import Pause
 from aioproducer.core.sequences import Sequences
 from aioproducer.types import TopicPartition
 
-__all__ = ["PartitionQueue", "Queues"]
-
-
-class PartitionQueue:
-    """The batches of one partition: those that wait, in order, and those in flight."""
-
-    __slots__ = ("batches", "expiry_armed", "in_flight", "is_lone", "lock", "partition", "place", "timer", "waiting")
-
-    def __init__(self, partition: TopicPartition) -> None:
-        self.partition = partition
-        self.batches: deque[ProducerBatch] = deque()
-        self.in_flight: list[ProducerBatch] = []
-        self.lock: asyncio.Lock | None = None  # created when a record must wait for memory
-        self.is_lone = False  # the last batch had one record, and no other came while it was in flight
-        self.waiting = 0  # how many hold the lock or wait for it; between two of them it is not locked
-        self.place: _Place | None = None
-        self.expiry_armed = False  # one entry in the expiries at most, due no later than the oldest batch expires
-        self.timer = 0.0  # when the pending entry in the timers is due; later entries are stale
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is in it, in flight, or waiting to get in."""
-        return not self.batches and not self.in_flight and not self.waiting
-
-    @property
-    def oldest(self) -> ProducerBatch | None:
-        """The batch that will expire first, of those without an outcome."""
-        open_ended = [batch for batch in self.in_flight if not batch.given_up]
-        in_flight = min(open_ended, key=lambda batch: batch.created_at) if open_ended else None  # retried ones are last
-        if not self.batches or (in_flight is not None and in_flight.created_at <= self.batches[0].created_at):
-            return in_flight
-        return self.batches[0]
-
-    def insert(self, batch: ProducerBatch) -> None:
-        """Put a batch where it was among those that wait."""
-        at = 0
-        for waiting in self.batches:
-            if waiting.ordinal > batch.ordinal:
-                break
-            at += 1
-        self.batches.insert(at, batch)
-
-    def remove_from_flight(self, batch: ProducerBatch) -> None:
-        """The batch was answered, if it was in flight."""
-        batch.is_in_flight = False
-        if batch in self.in_flight:
-            self.in_flight.remove(batch)
+__all__ = ["Queues"]
 
 
 _Place = OrderedDict[PartitionQueue, None]
 
 
 class Queues:
-    """The queues of all partitions, each in its place, and what is due when."""
+    """The queues of all partitions, each in its place, and their due times."""
 
     def __init__(
         self,
         metadata: ClusterMetadata,
-        pool: BufferPool,
+        linger: Linger,
         sequences: Sequences,
         *,
-        linger_s: float,
         delivery_timeout_s: float,
     ) -> None:
         self.by_partition: dict[TopicPartition, PartitionQueue] = {}
-        #: How many flushes, and whether a close, want everything to leave at once.
-        self.hurries = 0
+        self.linger = linger
         self._metadata = metadata
-        self._pool = pool
         self._sequences = sequences
-        self._linger_s = linger_s
         self._delivery_timeout_s = delivery_timeout_s
         self._topics: set[str] = set()
         self._ready: dict[int, _Place] = {}
@@ -118,7 +65,7 @@ class Queues:
         self._pause = Pause()
         self._timers: list[tuple[float, int, PartitionQueue]] = []
         self._expiries: list[tuple[float, int, PartitionQueue]] = []
-        self._entries = count()  # what is due at the same time comes in the order in which it was noted
+        self._entries = count()  # entries that are due at the same time keep the order in which they were added
 
     def of(self, partition: TopicPartition) -> PartitionQueue:
         """The queue of this partition, a new one if it has none."""
@@ -131,11 +78,11 @@ class Queues:
     # -- the policy ---------------------------------------------------------------------------------------------------
 
     def _place_of(self, queue: PartitionQueue, now: float) -> _Place | None:
-        """Where the queue belongs now."""
+        """The place where the queue belongs now."""
         if not queue.batches:
             return None
         head = queue.batches[0]
-        if self._pause.until > now and self._may_fill(queue, head):
+        if self._pause.until > now and self.linger.may_fill(queue, head):
             return self._pausing
         leader = self._metadata.leader(*queue.partition)
         due = self._due(queue, head, leader)
@@ -154,29 +101,17 @@ class Queues:
     def _due(self, queue: PartitionQueue, head: ProducerBatch, leader: tuple[int, int] | None) -> float:
         """When the first batch may be sent; 0.0 for at once."""
         if head.retry_at:
-            # A leader elected since the last attempt is worth an attempt now (KIP-951).
+            # A leader elected since the last attempt justifies an attempt now (KIP-951).
             moved = leader is not None and leader[1] > head.leader_epoch >= 0
             return 0.0 if moved else head.retry_at
-        if not queue.in_flight or not self._may_fill(queue, head):
-            return 0.0
-        return head.created_at + self._linger_s
+        return self.linger.end(queue, head)
 
-    def _may_fill(self, queue: PartitionQueue, head: ProducerBatch) -> bool:
-        """Whether the first batch may wait for more records: not if memory is exhausted, or a flush or close waits."""
-        return (
-            len(queue.batches) == 1
-            and not head.is_full
-            and not head.retry_at
-            and not self.hurries
-            and not self._pool.waiting
-        )
-
-    # -- what happened to one queue -----------------------------------------------------------------------------------
+    # -- changes of one queue ------------------------------------------------------------------------------------
 
     def place(self, queue: PartitionQueue, now: float) -> None:
         """Put the queue where it belongs now.
 
-        A queue that is there already keeps its turn: else the busiest partition would be the last one for ever.
+        A queue that is there already keeps its turn: otherwise the busiest partition would always be last.
         """
         place = self._place_of(queue, now)
         if place is not queue.place:
@@ -187,7 +122,7 @@ class Queues:
                 place[queue] = None
 
     def promote(self, queue: PartitionQueue, now: float) -> None:
-        """`place` a queue that can only have come nearer to its turn: one that is ready stays ready."""
+        """`place` a queue whose turn can only have come nearer: a ready one stays ready."""
         place = queue.place
         if (
             place is None
@@ -199,25 +134,25 @@ class Queues:
             self.place(queue, now)
 
     def place_again(self, partition: TopicPartition, now: float) -> None:
-        """Place one partition again, if it has a queue: its sequences moved on, or its first batch changed."""
+        """Place one partition again, if it has a queue: its sequences advanced, or its first batch changed."""
         queue = self.by_partition.get(partition)
         if queue is not None:
             self.place(queue, now)
 
     def block(self, queue: PartitionQueue) -> None:
-        """Let a queue that had its turn wait: its first batch cannot leave yet."""
+        """Block a queue that had its turn: its first batch cannot be sent yet."""
         self._blocked[queue] = None
         queue.place = self._blocked
 
-    # -- what happened to many ----------------------------------------------------------------------------------------
+    # -- changes of many queues ---------------------------------------------------------------------------------------
 
-    def hurry(self, now: float) -> None:
+    def end_linger(self, now: float) -> None:
         """Make ready what only lingers, or waits for the end of a pause."""
         for queue in [*self._waiting, *self._pausing]:
             self.place(queue, now)
 
     def reroute(self, now: float) -> None:
-        """Place what depends on the leaders by the metadata that have just changed."""
+        """Place the queues that depend on leaders again, after a change of the metadata."""
         for queue in [
             *(queue for ready in self._ready.values() for queue in ready),
             *self._leaderless,
@@ -226,16 +161,26 @@ class Queues:
             self.place(queue, now)
 
     def unblock(self, now: float) -> None:
-        """Place the blocked queues again: there is a producer id to number with."""
+        """Place the blocked queues again: there is a producer id to number their batches with."""
         for queue in list(self._blocked):
             self.place(queue, now)
 
     def topics_besides(self, known: Set[str]) -> Set[str]:
-        """The topics that have queues, but for the known ones."""
+        """The topics that have queues, except the known ones."""
         return self._topics - known
 
+    def records_of(self, topic: str, first: int) -> int:
+        """How many records wait or are in flight for partitions of the topic from this number on."""
+        return sum(
+            batch.count
+            for queue in self.by_partition.values()
+            if queue.partition.topic == topic and queue.partition.partition >= first
+            for batch in (*queue.batches, *queue.in_flight)
+            if not batch.given_up
+        )
+
     def forget_idle(self, topics: Set[str]) -> tuple[Set[str], Sequence[TopicPartition]]:
-        """Drop the queues of those of the topics that nothing is under way for; returns these and their partitions."""
+        """Drop the queues of idle topics among these; returns those topics and their partitions."""
         queues = [queue for queue in self.by_partition.values() if queue.partition.topic in topics]
         idle = topics - {queue.partition.topic for queue in queues if not queue.is_idle}
         partitions = [queue.partition for queue in queues if queue.partition.topic in idle]
@@ -247,7 +192,7 @@ class Queues:
     # -- the time -----------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Let the timers run out that are due, and the pause."""
+        """End the timers that are due, and the pause."""
         if self._pausing and self._pause.until <= now:
             self.end_pause(now)
         timers = self._timers
@@ -258,7 +203,7 @@ class Queues:
                 self.place(queue, now)
 
     def next_deadline(self) -> float | None:
-        """When something will be due: a linger, a backoff, an expiry, or the end of a pause."""
+        """The next due time: of a linger, a backoff, an expiry, or the end of a pause."""
         timer = self._timers[0][0] if self._timers else None
         if self._pausing and (timer is None or self._pause.until < timer):
             timer = self._pause.until
@@ -273,7 +218,7 @@ class Queues:
             heapq.heappush(self._timers, (due, next(self._entries), queue))
 
     def expire(self, now: float) -> list[ProducerBatch]:
-        """The batches whose delivery timeout is over; those that wait are taken out of their queues.
+        """The batches whose delivery timeout is over; waiting ones are taken out of their queues.
 
         The caller must give each of them up.
         """
@@ -303,28 +248,28 @@ class Queues:
     # -- the Sender's pauses ------------------------------------------------------------------------------------------
 
     def worked(self, seconds: float, now: float) -> None:
-        """The Sender began to work at ``now``, and took so long; others may be owed a pause for that."""
+        """The Sender began to work at ``now``, and worked for this time; other tasks may be owed a pause for it."""
         self._pause.worked(seconds, now)
 
     def is_paused(self, now: float) -> bool:
-        """Whether others are owed the time that is now."""
+        """Whether the current time is owed to other tasks."""
         return self._pause.until > now
 
     @property
     def is_pausing(self) -> bool:
-        """Whether batches wait for the end of a pause, which is to be ended when nobody makes use of it."""
+        """Whether batches wait for the end of a pause, which must be ended if no other task uses it."""
         return bool(self._pausing)
 
     def end_pause(self, now: float) -> None:
-        """Make ready what has waited for it."""
+        """End the pause, and make the queues ready that waited for it."""
         self._pause.end()
         for queue in list(self._pausing):
             self.place(queue, now)
 
-    # -- what can be sent ---------------------------------------------------------------------------------------------
+    # -- ready queues ----------------------------------------------------------------------------------------------
 
     def has_work(self, before: float) -> bool:
-        """Whether something is ready, wants a leader, waits for the end of a pause, or is due ``before`` some time."""
+        """Whether any queue is ready, has no leader, waits for the end of a pause, or is due ``before`` this time."""
         timers, expiries = self._timers, self._expiries
         return bool(
             self._pausing
@@ -347,7 +292,7 @@ class Queues:
         return sorted({queue.partition.topic for queue in self._leaderless}) if self._leaderless else ()
 
     def turns(self, node: int, most: int) -> Iterator[PartitionQueue]:
-        """Take out the queues that are ready at the node, one after the other, each of them once.
+        """Take out the queues that are ready at the node, one after the other, each one once.
 
         The caller must place each of them: `place` if it is not empty, `block` or `give_turn_back`.
         """

@@ -29,25 +29,25 @@ class Sealing:
         self._compresses = settings.codec is not Codec.NONE
         self._ratios = CompressionRatios()
         self.limits = BatchLimits(settings.batch_size)
-        #: The batches that `take_to_seal` hands out next.
+        #: The batches that `take_to_seal` returns next.
         self.to_seal: list[ProducerBatch] = []
 
     # -- the size -----------------------------------------------------------------------------------------------------
 
     def limit(self, topic: str) -> int:
-        """Up to how many bytes before compression a batch of the topic is filled."""
+        """The size in bytes, before compression, up to which a batch of the topic is filled."""
         limit = self.limits.limit(topic) if self.limits.by_topic else self._settings.batch_size
         if not self._compresses:
             return limit
         return min(self._ratios.uncompressed_limit(topic, limit), max(limit, self._settings.max_request_size))
 
     def expect(self, topic: str) -> None:
-        """Count the turn of a partition in the bytes that the records are expected to take on the wire."""
+        """Set the length of a partition's turn by the bytes that its records are expected to take on the wire."""
         if self._compresses and topic in self._lanes:
             self._lanes[topic].sticky.ratio = self._ratios.on_the_wire(topic)
 
     def refused(self, batch: ProducerBatch) -> None:
-        """The broker found the batch too large: make those of its topic smaller, and expect no better ratio than this."""
+        """The broker found the batch too large: make the topic's batches smaller, and expect no better ratio."""
         assert batch.encoded is not None
         self.limits.refused(batch.partition.topic, batch.encoded.size)
         if self._compresses:
@@ -55,14 +55,14 @@ class Sealing:
             self.expect(batch.partition.topic)
 
     def forget(self, topic: str) -> None:
-        """Drop what is known of a topic."""
+        """Drop the state of a topic."""
         self._ratios.forget(topic)
         self.limits.forget(topic)
 
     # -- the bytes ----------------------------------------------------------------------------------------------------
 
     def seal(self, batch: ProducerBatch) -> bool:
-        """Fix the bytes of a batch now, or have a worker do it; returns whether they are fixed."""
+        """Fix the bytes of a batch now, or queue it for a worker; returns whether they are fixed."""
         if batch.encoded is not None:
             return True
         if batch.is_sealing:
@@ -79,16 +79,16 @@ class Sealing:
         return True
 
     def seal_ahead(self, batch: ProducerBatch) -> None:
-        """Have a large batch compressed as soon as no record will join it."""
+        """Queue a large batch for compression as soon as no record can join it."""
         if batch.is_open and not batch.is_sealing and self._is_for_worker(batch):
             self._hand_to_worker(batch)
 
     def take_to_seal(self) -> list[ProducerBatch]:
-        """The batches that are to be compressed off the event loop; each comes back through `sealed`."""
+        """Return the batches to compress off the event loop; each comes back through `sealed`."""
         if not self.to_seal:
             return []
         batches, self.to_seal = self.to_seal, []
-        return [batch for batch in batches if batch.is_open]  # some may have been given up since they were put here
+        return [batch for batch in batches if batch.is_open]  # some may have been given up since they were queued
 
     def sealed(self, batch: ProducerBatch, encoded: EncodedBatch, now: float) -> None:
         """A worker has compressed the batch."""

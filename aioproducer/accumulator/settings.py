@@ -23,4 +23,4 @@ class AccumulatorSettings(NamedTuple):
     compression_threshold: int = 32768
     adaptive_partitioning: bool = True
     availability_timeout_s: float = 0.0
-    client_rack: str | None = None  # set where the partitioner prefers leaders in this rack
+    client_rack: str | None = None  # set if the partitioner prefers leaders in this rack

@@ -1,4 +1,4 @@
-"""Chooses where records without a key go next, by how busy the partitions are (KIP-794, KIP-1123)."""
+"""Chooses the partition for records without a key by how busy the partitions are (KIP-794, KIP-1123)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from aioproducer.types import TopicPartition
 
 __all__ = ["StickyChoice"]
 
-#: The longest turn of a partition, in bytes. Java's turns are as long as its batches, of 16 KiB by default. With ours, 2,600
-#: records of 100 bytes would go to one partition. Shorter turns cost nothing: a partition whose turn comes again before its
-#: batch has left goes on with that batch. 64 KiB is franz-go's turn, too.
+#: The longest turn of a partition, in bytes. Java's turns are as long as its batches, 16 KiB by default. Ours would
+#: put 2,600 records of 100 bytes into one partition. Shorter turns cost nothing: a partition whose turn comes again
+#: before its batch has left continues that batch. franz-go uses 64 KiB, too.
 _LONGEST_TURN = 65_536
 
-#: How long the weights of the adaptive partitioner are used before they are computed anew, in seconds; that long again
-#: for each further thousand partitions, as they take time to compute.
+#: How long the weights of the adaptive partitioner are used before they are recomputed, in seconds; the same again
+#: for each further thousand partitions, because computing them takes time.
 _LOAD_MAX_AGE_S = 0.01
 
 
 class _Candidates(NamedTuple):
-    """The partitions for records without a key, as of this version of the metadata.
+    """The partitions for records without a key, in this version of the metadata.
 
-    ``led`` have a leader; ``near`` are those of them whose leader is in this client's rack, or all where none is.
+    ``led`` have a leader; ``near`` are those whose leader is in this client's rack, or all of ``led`` if there are
+    none.
     """
 
     topic: TopicMetadata
@@ -53,10 +54,10 @@ class StickyChoice:
         self._random = random
         self._candidates: dict[str, _Candidates] = {}
         self._loads: dict[str, tuple[float, PartitionLoad | None]] = {}
-        self._slow_since: dict[int, float] = {}  # nodes that have batches ready and take none
+        self._slow_since: dict[int, float] = {}  # nodes that have batches ready and accept none
 
     def begin(self) -> StickyPartitions:
-        """What a new topic's records without a key stick to: nothing yet."""
+        """Return the sticky state of a new topic: no partition chosen yet."""
         return StickyPartitions(min(self._settings.batch_size, _LONGEST_TURN), self._random_31_bits)
 
     def _random_31_bits(self) -> int:
@@ -72,12 +73,12 @@ class StickyChoice:
         return sticky.switch(known.near or range(topic.partition_count), load)
 
     def forget(self, topic: str) -> None:
-        """Drop what is known of a topic."""
+        """Drop the state of a topic."""
         self._candidates.pop(topic, None)
         self._loads.pop(topic, None)
 
     def not_taken(self, node: int, now: float) -> None:
-        """Note that the node cannot take any more, which counts against it if there is more."""
+        """Note that the node cannot take more; this counts against it if it has more batches ready."""
         if self._queues.is_ready(node):
             self._slow_since.setdefault(node, now)
 
@@ -94,7 +95,7 @@ class StickyChoice:
         return _Candidates(topic, self._metadata.version, led, near)
 
     def _load(self, candidates: _Candidates, now: float) -> PartitionLoad | None:
-        """The weights of the candidates; None while some partition was never used, as in Java."""
+        """The weights of the candidates; None until every partition was used once, as in Java."""
         topic, _, led, near = candidates
         known = self._loads.get(topic.name)
         if known is not None and now - known[0] < _LOAD_MAX_AGE_S * (1 + len(near) / 1000):
@@ -102,14 +103,14 @@ class StickyChoice:
         load: PartitionLoad | None = None
         if all(TopicPartition(topic.name, index) in self._queues.by_partition for index in near):
             usable = self._usable(topic, near, now)
-            if not usable:  # rather far away than to leaders that take nothing (KIP-1123)
+            if not usable:  # another rack is better than leaders that accept nothing (KIP-1123)
                 usable, near = self._usable(topic, led, now), led
             load = PartitionLoad.of(usable, some_left_out=len(usable) < len(near))
         self._loads[topic.name] = (now, load)
         return load
 
     def _usable(self, topic: TopicMetadata, candidates: Sequence[int], now: float) -> list[tuple[int, int]]:
-        """The partitions whose leaders are not slow, and how many batches wait in each."""
+        """Return the partitions whose leaders are not slow, with the number of batches that wait in each."""
         slow = {node for node in self._slow_since if self._is_slow(node, now)}
         queues = (
             (index, self._queues.by_partition.get(TopicPartition(topic.name, index)))
@@ -120,5 +121,5 @@ class StickyChoice:
 
     def _is_slow(self, node: int, now: float) -> bool:
         timeout = self._settings.availability_timeout_s
-        # With nothing ready it is not slow, whatever it was: else nothing would ever be sent there to notice a change.
+        # A node with nothing ready counts as fast: otherwise nothing would be sent there again, and no change detected.
         return timeout > 0 and self._queues.is_ready(node) and now - self._slow_since.get(node, now) > timeout

@@ -1,4 +1,4 @@
-"""What several verbs take alike on the command line: types for argparse, and ``-X NAME=VALUE``."""
+"""Shared by several verbs' command lines: types for argparse, and ``-X NAME=VALUE``."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 for argparse; thousands may be set apart."""
+    """An integer of at least 1 for argparse; thousands separators (, and _) are allowed."""
     number = int(text.replace(",", "").replace("_", ""))
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
+        raise argparse.ArgumentTypeError(f"invalid value {text}: must be at least 1")
     return number
 
 
-#: What ``add_argument()`` is told of an option that takes NAME=VALUE as often as it is given.
+#: Arguments of ``add_argument()`` for a repeatable option that takes NAME=VALUE.
 PAIRS: Final[Mapping[str, Any]] = {"metavar": "NAME=VALUE", "action": "append", "type": _pair, "default": []}
 
 
 def add_option_argument(parser: argparse.ArgumentParser, whose: str, example: str) -> None:
     """``-X NAME=VALUE``, collected as ``options``; ``whose`` options these are, as in "the producer"."""
-    told = f"any option of {whose}, as in -X {example}; may be repeated"
-    parser.add_argument("-X", "--option", dest="options", help=told, **PAIRS)
+    text = f"any option of {whose}, as in -X {example}; may be repeated"
+    parser.add_argument("-X", "--option", dest="options", help=text, **PAIRS)

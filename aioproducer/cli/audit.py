@@ -1,4 +1,4 @@
-"""``aioproducer audit``: reads a topic with another client, on Spark, and says what is lost, doubled, moved or altered."""
+"""``aioproducer audit``: reads a topic with another client, on Spark, and reports its faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.cli.arguments import PAIRS, add_option_argument, positive
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import require
-from aioproducer.cli.spark_command import in_percent, require_spark, session_for
+from aioproducer.cli.spark_command import in_percent, refuse_spark_connect, require_spark, session_for
 from aioproducer.cli.spark_options import add_file_arguments, add_spark_arguments, files_of, shape_of
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["VERB"]
 
-_TOLD: Final = 12
+_SAMPLES_SHOWN: Final = 12
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "Exit codes: 0 nothing is wrong, 1 faults were found, 2 the audit could not be made."
-    parser.add_argument("--topic", required=True, help="the topic to audit; it should not be written to meanwhile")
+    parser.epilog = "Exit codes: 0 no faults, 1 faults were found, 2 the audit could not run."
+    parser.add_argument("--topic", required=True, help="the topic to audit; should not be written to during the audit")
     parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", required=True, help="the cluster")
-    against = parser.add_argument_group("what the topic is compared with: files, or numbers that its records carry")
+    against = parser.add_argument_group("what the topic is compared with: files, or sequence numbers in its records")
     against.add_argument(
         "--expected", metavar="FILE", nargs="+", help="files whose rows should be in the topic, once each"
     )
@@ -39,31 +39,34 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--order",
         metavar="file|none|COLUMN",
         default="file",
-        help="with files: in which order the records of a key were sent (default: file, as the rows stand)",
+        help="with files: the order in which the records of a key were sent (default: file, the order of the rows)",
     )
     against.add_argument(
-        "--sequence", metavar="WHERE", help="where a sequence number is: header:NAME, json:FIELD or value"
+        "--sequence", metavar="WHERE", help="where the sequence number is: header:NAME, json:FIELD or value"
     )
-    against.add_argument("--run", metavar="WHERE", help="where a name of the run is, each with numbers of its own")
+    against.add_argument("--run", metavar="WHERE", help="where the run's name is; each run has its own sequence")
     against.add_argument(
         "--records",
         metavar="N",
         type=positive,
-        help="how many numbers a run has, so that others are stray (default: up to the highest that is there)",
+        help="sequence numbers per run; higher ones are stray (default: up to the highest found)",
     )
     against.add_argument("--first-sequence", metavar="N", type=int, default=0, help="a run's first number (default: 0)")
     parser.add_argument(
-        "--partitioner", choices=["murmur2", "none"], default="murmur2", help="whose choice keys are held against"
+        "--partitioner",
+        choices=["murmur2", "none"],
+        default="murmur2",
+        help="check each key's partition against this partitioner (default: murmur2)",
     )
-    parser.add_argument("--out", metavar="FILE", help="write the verdict there, as JSON")
-    parser.add_argument("--report", metavar="FILE", help="write a page with charts there, as HTML")
-    parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of the story")
+    parser.add_argument("--out", metavar="FILE", help="write the verdict to this file, as JSON")
+    parser.add_argument("--report", metavar="FILE", help="write a report with charts to this file, as HTML")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON instead of text")
     parser.add_argument(
         "--reader",
         choices=["confluent-kafka", "spark"],
         default="confluent-kafka",
-        help="who reads the records: confluent-kafka (default), or Spark's own Kafka source, whose jar has to be there: "
-        "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION, the version of PySpark",
+        help="what reads the records: confluent-kafka (default), or Spark's own Kafka source, which needs its jar: "
+        "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION, with PySpark's version",
     )
     parser.add_argument(
         "--source-option",
@@ -78,44 +81,50 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=float,
         default=60.0,
-        help="for silence, and for open transactions (default: 60)",
+        help="how long to wait for records, and for open transactions (default: 60)",
     )
     add_file_arguments(parser)
     add_spark_arguments(parser)
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
+    _check_arguments(options)
+    refuse_spark_connect("The audit", options)
     require("The audit", ["confluent_kafka", "numpy", "pandas", "pyarrow"], "audit")
-    require_spark("The audit", options)
     plan = _plan(options)
-    for name, path in _files_to_write(options):
-        _check_file(name, path)
+    require_spark("The audit")
     out = console(as_json=options.json)
     _check_topic(plan)
     out.say(f"Auditing topic {plan.topic!r} at {options.bootstrap_servers}: starting Spark ({options.master}).")
-    with session_for("audit", options, "Spark cannot read what is to be compared") as spark:
+    with session_for("audit", options, "Spark cannot read the data to compare") as spark:
         verdict = _audit(spark, plan, out)
-    _tell(verdict, out, options)
+    _report(verdict, out, options)
     _write(verdict, out, options)
     return ExitCode.OK if verdict.is_clean else ExitCode.BAD
 
 
 VERB: Final = Verb(
-    "audit", "Prove what is in a topic: nothing lost, duplicated, reordered, misplaced or altered.", _configure, _run
+    "audit", "Check a topic for lost, duplicated, reordered, misplaced or altered records.", _configure, _run
 )
+
+
+def _check_arguments(options: argparse.Namespace) -> None:
+    """Raise Trouble for arguments that contradict each other, and for files that cannot be written."""
+    if options.expected is not None and options.sequence is not None:
+        raise Trouble("--expected and --sequence cannot be combined: both define the expected records; choose one.")
+    if options.run is not None and options.sequence is None:
+        raise Trouble("--run separates the sequence numbers of several runs, so it needs --sequence.")
+    if (options.records is not None or options.first_sequence) and options.sequence is None:
+        raise Trouble("--records and --first-sequence define the expected sequence numbers, so they need --sequence.")
+    if options.first_sequence < 0:
+        raise Trouble("invalid --first-sequence: must be at least 0.")
+    for name, path in _files_to_write(options):
+        _check_file(name, path)
 
 
 def _plan(options: argparse.Namespace) -> AuditPlan:
     from aioproducer.spark.audit.audit import AuditPlan, AuditReader
 
-    if options.expected is not None and options.sequence is not None:
-        raise Trouble("--expected and --sequence are two ways to know what should be there; choose one.")
-    if options.run is not None and options.sequence is None:
-        raise Trouble("--run tells apart the numbers of several runs, so it needs --sequence.")
-    if (options.records is not None or options.first_sequence) and options.sequence is None:
-        raise Trouble("--records and --first-sequence say which numbers there should be, so they need --sequence.")
-    if options.first_sequence < 0:
-        raise Trouble("--first-sequence: sequence numbers are whole numbers from 0.")
     config = {"bootstrap.servers": options.bootstrap_servers, **dict(options.options)}
     plan = AuditPlan(
         topic=options.topic,
@@ -134,21 +143,21 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
     )
     if not plan.checks_anything:
         raise Trouble(
-            "Nothing would be checked: there is nothing to compare with, the partitioner is not to count, and the -X "
-            "options keep our client from asking why an offset has no record. Give --expected or --sequence."
+            "Nothing would be checked: there is nothing to compare with, --partitioner is none, and the -X options "
+            "prevent aioproducer from looking up why an offset has no record. Add --expected or --sequence."
         )
     return plan
 
 
 def _source_options(options: argparse.Namespace) -> Mapping[str, str]:
-    """What is told Spark's Kafka source; raises Trouble for what is not the user's to say."""
+    """The options of Spark's Kafka source; raises Trouble for those that the audit sets itself."""
     from aioproducer.spark.audit.kafka_source import check_source_options
     from aioproducer.spark.audit.offsets import AuditFailed
 
     chosen = dict(options.source_options)
     if chosen and options.reader != "spark":
         raise Trouble(
-            "--source-option is told Spark's Kafka source, so it needs --reader spark; confluent-kafka has -X."
+            "--source-option sets options of Spark's Kafka source, so it needs --reader spark; use -X for confluent-kafka."
         )
     try:
         check_source_options(chosen)
@@ -158,7 +167,7 @@ def _source_options(options: argparse.Namespace) -> Mapping[str, str]:
 
 
 def _check_topic(plan: AuditPlan) -> None:
-    """Say now, and not when Spark has started, that there is no such topic or cluster."""
+    """Report a missing topic or cluster before Spark is started."""
     from aioproducer.spark.audit.offsets import AuditFailed, stable_ranges
 
     try:
@@ -188,23 +197,23 @@ def _audit(spark: Any, plan: AuditPlan, out: Console) -> AuditVerdict:
 
 
 def _files_to_write(options: argparse.Namespace) -> Sequence[tuple[str, Path]]:
-    """What is to be written besides, by the names of the options."""
+    """The files to write, by the names of the options."""
     chosen = {"--out": options.out, "--report": options.report}
     return [(name, Path(path)) for name, path in chosen.items() if path is not None]
 
 
 def _check_file(name: str, path: Path) -> None:
-    """Say now, and not when an hour of audit has gone, that it cannot be written; raises Trouble."""
+    """Raise Trouble now, not after an hour of audit, if the file cannot be written."""
     if not path.parent.is_dir():
-        raise Trouble(f"{name} {path}: there is no directory {path.parent}. Make it, or name another one.")
+        raise Trouble(f"{name} {path}: there is no directory {path.parent}. Create it, or choose another one.")
     if path.is_dir():
-        raise Trouble(f"{name} {path}: that is a directory. Name a file in it.")
+        raise Trouble(f"{name} {path}: this is a directory. Name a file in it.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise Trouble(f"{name} {path}: it cannot be written, as the right to do so is missing.")
+        raise Trouble(f"{name} {path}: permission to write is missing.")
 
 
 def _write(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> None:
-    """Raises Trouble for a file that cannot be written after all; the verdict is told already."""
+    """Raises Trouble if a file cannot be written after all; the verdict has been printed by then."""
     from aioproducer.spark.audit.report import html_report
 
     for name, path in _files_to_write(options):
@@ -215,16 +224,16 @@ def _write(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> 
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise Trouble(f"{name} {path}: it cannot be written: {error}.") from error
+            raise Trouble(f"{name} {path}: could not write the file: {error}.") from error
         out.say(f"Written: {path}")
 
 
-def _tell(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> None:
+def _report(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(verdict.as_json(), indent=2))
         return
-    for sample in verdict.samples[:_TOLD]:
+    for sample in verdict.samples[:_SAMPLES_SHOWN]:
         out.say(f"  - {sample.kind.value}: {sample}")
     for name, why in verdict.expectation.unchecked.items():
-        out.say(f"  (not checked: {name}, as {why})")
+        out.say(f"  (not checked: {name}, because {why})")
     out.say(f"VERDICT: {'CLEAN' if verdict.is_clean else 'FAULTS'} - {verdict} ({verdict.seconds['total']:.1f} s)")

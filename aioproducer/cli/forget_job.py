@@ -20,8 +20,8 @@ __all__ = ["VERB"]
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Exit codes: 0 the job was removed, or shown; 1 the log has no such job, or you said no; 2 it could not be tried. "
-        "The rows of the job stay in Kafka: if it runs again, consumers get them twice."
+        "Exit codes: 0 the job was removed, or shown; 1 the log has no such job, or you declined; 2 the removal could not "
+        "start. The rows of the job stay in Kafka: if it runs again, consumers get them twice."
     )
     parser.add_argument("--bootstrap-servers", "--bootstrap-server", metavar="HOST:PORT,...", required=True)
     parser.add_argument("--transactional-id", metavar="NAME", required=True, help="the job's transactional.id")
@@ -30,7 +30,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--commit-log", metavar="TOPIC", help="its option commit.log.topic (default: aioproducer-commits)"
     )
     parser.add_argument("--show", action="store_true", help="only show the commit")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON; needs --yes or --show")
     add_option_argument(parser, "the producer", "max.block.ms=10000")
 
@@ -42,7 +42,9 @@ def _run(options: argparse.Namespace) -> ExitCode:
     from aioproducer.spark.options.sink import COMMIT_LOG
 
     if not (options.yes or options.show) and (options.json or not sys.stdin.isatty()):
-        raise Trouble("Nobody can be asked (standard input is no terminal, or --json): add --yes, or --show to look.")
+        raise Trouble(
+            "Cannot ask for confirmation (standard input is not a terminal, or --json): add --yes, or --show to look only."
+        )
     config = ProducerConfig.from_properties({"bootstrap.servers": options.bootstrap_servers, **dict(options.options)})
     topic: str = options.commit_log or COMMIT_LOG
     try:
@@ -59,11 +61,11 @@ def _run(options: argparse.Namespace) -> ExitCode:
     except KafkaError as error:
         raise Trouble(str(error)) from error
     if not options.json:
-        print(f"job.id {options.job_id!r} is removed: the job writes its rows when it runs again.")
+        print(f"job.id {options.job_id!r} was removed: the job will write its rows again when it runs.")
     return ExitCode.OK
 
 
-VERB: Final = Verb("forget-job", "Let a batch job that was committed write its rows again.", _configure, _run)
+VERB: Final = Verb("forget-job", "Let a committed batch job write its rows again.", _configure, _run)
 
 
 async def _look(config: ProducerConfig, topic: str, options: argparse.Namespace) -> EarlierCommit | None:

@@ -1,6 +1,6 @@
-"""The command ``aioproducer``: finds the verb, runs it, and turns expected trouble into one sentence and an exit code.
+"""The command ``aioproducer``: finds the verb, runs it, and turns expected errors into one sentence and an exit code.
 
-It imports what it needs when it runs, so that there is somebody to catch Ctrl-C while that takes its time.
+It imports its dependencies in main(), so that Ctrl-C during a slow import is caught too.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the verb that the arguments (None: of this process) name, and answer the exit code.
+    """Run the verb that the arguments (None: of this process) name, and return the exit code.
 
-    0: all is well; 1: it ran, and the verdict is bad; 2: it could not run; 130: Ctrl-C. Raises SystemExit as argparse
-    does: for ``--help``, ``--version``, and with code 2 for wrong arguments.
+    0: success; 1: it ran and the result is bad; 2: it could not run; 130: Ctrl-C. Raises SystemExit as argparse does:
+    for ``--help``, ``--version``, and with code 2 for wrong arguments.
     """
     try:
         from aioproducer.cli.verbs import run_verb
@@ -26,4 +26,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_verb(arguments)
     except KeyboardInterrupt:
         print("aioproducer: interrupted.", file=sys.stderr)
-        return 130  # ExitCode.INTERRUPTED, of a module that may not be there yet
+        return 130  # ExitCode.INTERRUPTED, whose module may not be imported yet

@@ -1,4 +1,4 @@
-"""Asks librdkafka where keys belong, by sending each of them once: its murmur2 is written by others, after Java's."""
+"""Asks librdkafka which partition each key belongs to, by sending each once: it has its own port of Java's murmur2."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PATIENCE: Final = 30.0
 def partitions_of(
     keys: Collection[bytes], bootstrap_servers: str, topic: str, patience: float = _PATIENCE
 ) -> Mapping[bytes, int]:
-    """The partition in which confluent-kafka's producer puts each key, in a topic that has as many as the other one.
+    """The partition that confluent-kafka's producer chooses for each key, in a topic with the same number of partitions.
 
-    The topic gets a record for each key. Raises ReadBackFailed where one is not acknowledged within ``patience`` seconds.
+    Writes one record per key to the topic. Raises ReadBackFailed if one is not acknowledged within ``patience`` seconds.
     """
     from confluent_kafka import Producer
 
@@ -37,7 +37,7 @@ def partitions_of(
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
-            "partitioner": "murmur2_random",  # Java's way
+            "partitioner": "murmur2_random",  # Java's partitioner
             "message.timeout.ms": int(patience * 1000),
             "queue.buffering.max.messages": max(len(keys), 1),
             "log_level": 3,
@@ -49,7 +49,7 @@ def partitions_of(
     if len(homes) != len(keys):
         why = errors[0].str() if errors else f"no acknowledgement within {patience:g} s"
         raise ReadBackFailed(
-            f"confluent-kafka could not tell where the keys belong: of {len(keys):,} it sent {len(homes):,} to topic "
+            f"confluent-kafka could not confirm the keys' partitions: of {len(keys):,} it sent {len(homes):,} to topic "
             f"{topic!r}; {why}."
         )
     return homes

@@ -17,12 +17,12 @@ __all__ = ["ReadBackFailed", "read_back"]
 _POLL: Final = 0.2
 _CHUNK: Final = 5000
 _PATIENCE: Final = 30.0
-#: With acks=1 consumers see a record a moment after it was acknowledged. This long, in seconds, for all partitions together.
+#: With acks=1 consumers see a record a moment after it was acknowledged. Seconds to wait, for all partitions together.
 _UNTIL_VISIBLE: Final = 10.0
 
 
 class ReadBackFailed(Exception):
-    """The consumer could not read everything; the message says what it said."""
+    """The consumer could not read everything; the message holds its error."""
 
 
 def read_back(
@@ -32,11 +32,11 @@ def read_back(
     on_progress: Callable[[int, int], object],
     patience: float = _PATIENCE,
 ) -> list[ReadRecord]:
-    """Everything that is in the topic, in the order of each partition.
+    """All records of the topic, in the order of each partition.
 
-    ``ends`` tells the partitions, and of each the offset behind the last acknowledged record. The broker's end counts
-    where it is further, since a duplicate could be there; and where it stays behind, since the rest is lost then.
-    ``on_progress(read, of)`` is called now and then. Raises ReadBackFailed when the consumer reports an error, such as a
+    ``ends`` maps each partition to the offset after its last acknowledged record. The broker's end offset is used
+    instead if it is higher, since a duplicate could be there, or if it stays lower, since the rest is lost then.
+    ``on_progress(read, of)`` is called now and then. Raises ReadBackFailed if the consumer reports an error, such as a
     wrong checksum, or gets nothing for ``patience`` seconds.
     """
     from confluent_kafka import Consumer, TopicPartition
@@ -48,7 +48,7 @@ def read_back(
             "enable.auto.commit": False,
             "check.crcs": True,
             "auto.offset.reset": "error",
-            "log_level": 3,  # errors; what it warns of, such as a broker that went away, comes out as an exception
+            "log_level": 3,  # errors only; what it would warn about, such as a lost broker, is raised as an exception
         }
     )
     try:
@@ -65,15 +65,15 @@ def read_back(
 
 
 def _range(consumer: Consumer, topic: str, partition: int, end: int, patience: float, until: float) -> tuple[int, int]:
-    """The first offset and the one behind the last, as the broker tells them; ``until`` then ``end`` is waited for."""
+    """The first offset and the end offset, as the broker reports them; waits for ``end`` until the time ``until``."""
     from confluent_kafka import KafkaException, TopicPartition
 
     while True:
         try:
             asked = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=patience)
-            answer = cast("tuple[int, int] | None", asked)  # None after the timeout; the stub does not say so
+            answer = cast("tuple[int, int] | None", asked)  # None after the timeout, which the stub lacks
         except KafkaException as error:
-            raise ReadBackFailed(f"The consumer cannot ask for the offsets of {topic}-{partition}: {error}") from error
+            raise ReadBackFailed(f"The consumer could not read the offsets of {topic}-{partition}: {error}") from error
         if answer is not None and (answer[1] >= end or time.monotonic() > until):
             return answer
         time.sleep(_POLL)
@@ -112,10 +112,10 @@ def _read(
 def _record(message: Message) -> ReadRecord:
     error = message.error()
     if error is not None:
-        raise ReadBackFailed(f"The consumer refuses what it reads: {error.str()}")
+        raise ReadBackFailed(f"The consumer reports an error: {error.str()}")
     partition, offset = message.partition(), message.offset()
     if partition is None or offset is None:
-        raise ReadBackFailed("The consumer gave a record without partition or offset.")
+        raise ReadBackFailed("The consumer returned a record without partition or offset.")
     return ReadRecord(
         partition,
         offset,
@@ -125,5 +125,5 @@ def _record(message: Message) -> ReadRecord:
 
 def _headers(message: Message) -> tuple[Header, ...]:
     headers = message.headers() or ()
-    pairs = headers.items() if isinstance(headers, dict) else headers  # the type says both, librdkafka gives pairs
+    pairs = headers.items() if isinstance(headers, dict) else headers  # the stub allows both, librdkafka returns pairs
     return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)

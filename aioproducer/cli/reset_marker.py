@@ -1,4 +1,4 @@
-"""``aioproducer spark reset-marker``: lets a query whose checkpoint was rolled back write committed batches again."""
+"""``aioproducer spark reset-marker``: lets a query write committed batches again after its checkpoint was rolled back."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ __all__ = ["VERB"]
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Exit codes: 0 it was set back, or shown; 1 it was not, as you said no, there is nothing to show, a query came in "
-        "between or Kafka refused on the way, or the answer to it was lost; 2 it could not be tried. Stop the query and "
-        "roll its checkpoint back first."
+        "Exit codes: 0 the marker was reset, or shown; 1 it was not: you declined, there is no marker to show, a query "
+        "interfered, Kafka refused, or Kafka's answer was lost; 2 the reset could not start. Stop the query and roll its "
+        "checkpoint back first."
     )
     parser.add_argument("--bootstrap-servers", "--bootstrap-server", metavar="HOST:PORT,...", required=True)
     parser.add_argument("--transactional-id", metavar="NAME", required=True, help="the query's transactional.id")
     topic = parser.add_mutually_exclusive_group(required=True)
-    topic.add_argument("--topic", help="the query's option 'topic', where it has no commit.marker.topic")
+    topic.add_argument("--topic", help="the query's option 'topic', if it has no commit.marker.topic")
     topic.add_argument("--marker-topic", dest="topic", metavar="TOPIC", help="its option 'commit.marker.topic'")
     parser.add_argument(
         "--batch",
         metavar="N",
         type=int,
-        help="the last batch that counts as written (default: none, so that the query has to begin at batch 0)",
+        help="the last batch that counts as written (default: none; the query must then start at batch 0)",
     )
-    parser.add_argument("--show", action="store_true", help="only show the marker that is there")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--show", action="store_true", help="only show the current marker")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument(
         "--abort",
         action="store_true",
-        help="abort a transaction that is open; a query that still runs fails, and has to run that batch again",
+        help="abort an open transaction; a query that is still running fails and must repeat that batch",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the outcome as one JSON object; needs --yes or --show"
@@ -56,10 +56,12 @@ def _run(options: argparse.Namespace) -> ExitCode:
     from aioproducer.spark.exactly_once.marker_reset import ResetFailed, ResetUnknown
 
     if options.batch is not None and options.batch < 0:
-        raise Trouble(f"--batch {options.batch}: batches are counted from 0. Leave it out, and none counts as written.")
+        raise Trouble(
+            f"invalid --batch {options.batch}: must be at least 0. Leave it out if no batch counts as written."
+        )
     if not (options.yes or options.show) and (options.json or not sys.stdin.isatty()):
         raise Trouble(
-            "There is nobody to ask (standard input is no terminal, or --json): say --yes, or --show to look."
+            "Cannot ask for confirmation (standard input is not a terminal, or --json): add --yes, or --show to look only."
         )
     config = ProducerConfig.from_properties({"bootstrap.servers": options.bootstrap_servers, **dict(options.options)})
     found = asyncio.run(_look(config, options))
@@ -71,24 +73,24 @@ def _run(options: argparse.Namespace) -> ExitCode:
         _say("Nothing was changed.", options)
         return ExitCode.BAD
     try:
-        now = asyncio.run(_set_back(config, seen, options))
+        now = asyncio.run(_reset(config, seen, options))
     except (ResetFailed, ResetUnknown) as error:
-        _tell({"was": _as_json(seen), "error": str(error)}, options)
+        _print_json({"was": _as_json(seen), "error": str(error)}, options)
         print(f"aioproducer spark: {error}", file=sys.stderr)
         return ExitCode.BAD
-    _tell({"was": _as_json(seen), "is": _as_json(now)}, options)
-    _say(f"The marker tells of {now} now: batch {now.batch + 1} is the next one that is written.", options)
+    _print_json({"was": _as_json(seen), "is": _as_json(now)}, options)
+    _say(f"The marker now records {now}: the next batch to be written is {now.batch + 1}.", options)
     return ExitCode.OK
 
 
 VERB: Final = Verb(
-    "reset-marker", "Let a query write batches again that were committed, after its checkpoint was rolled back.",
+    "reset-marker", "Let a query write committed batches again, after its checkpoint was rolled back.",
     _configure, _run,
 )  # fmt: skip
 
 
 class _Found(NamedTuple):
-    """The marker, where it is in words, and whether a transaction is open."""
+    """The marker, a description of its place, and whether a transaction is open."""
 
     marker: CommitMarker | None
     place: str
@@ -101,7 +103,7 @@ async def _look(config: ProducerConfig, options: argparse.Namespace) -> _Found:
         return _Found(await marker.look(), marker.place, is_open)
 
 
-async def _set_back(config: ProducerConfig, seen: CommitMarker, options: argparse.Namespace) -> CommitMarker:
+async def _reset(config: ProducerConfig, seen: CommitMarker, options: argparse.Namespace) -> CommitMarker:
     async with _marker(config, options) as marker:
         return await marker.reset(seen, options.batch, abort=options.abort)
 
@@ -117,28 +119,28 @@ async def _marker(config: ProducerConfig, options: argparse.Namespace) -> AsyncG
 
 def _show(found: _Found, options: argparse.Namespace) -> ExitCode:
     marker = found.marker
-    _tell({"is": None if marker is None else _as_json(marker)}, options)
+    _print_json({"is": None if marker is None else _as_json(marker)}, options)
     if marker is None:
-        _say(f"There is no marker: {found.place} is not there.", options)
+        _say(f"There is no marker: {found.place} does not exist.", options)
         return ExitCode.BAD
-    _say(f"The marker ({found.place}) tells of {marker}.", options)
+    _say(f"The marker ({found.place}) records {marker}.", options)
     return ExitCode.OK
 
 
 def _checked(found: _Found, options: argparse.Namespace) -> CommitMarker:
-    """The marker, where it may be set back."""
+    """The marker; raises Trouble if it cannot be reset."""
     from aioproducer.spark.exactly_once.marker_reset import checked_batch
 
     if found.marker is None:
         raise Trouble(
-            f"There is no marker to set back: {found.place} is not there. Is it another topic (--marker-topic), or another "
-            "cluster? A query that goes on without a marker needs commit.marker.missing=trust-checkpoint."
+            f"There is no marker to reset: {found.place} does not exist. Is it in another topic (--marker-topic) or another "
+            "cluster? To continue a query without a marker, set commit.marker.missing=trust-checkpoint."
         )
     checked_batch(found.marker, options.batch)
     if found.is_open:
         raise Trouble(
-            f"A transaction of {options.transactional_id!r} is open: a query is running, or it died and has left it. Stop "
-            "the query; what a dead one has left ends by its transaction.timeout.ms, or at once with --abort."
+            f"A transaction of {options.transactional_id!r} is open: a query is running, or one died and left it open. Stop "
+            "the query; an abandoned transaction ends after its transaction.timeout.ms, or at once with --abort."
         )
     return found.marker
 
@@ -147,23 +149,23 @@ def _warn(seen: CommitMarker, found: _Found, options: argparse.Namespace) -> Non
     from aioproducer.spark.exactly_once.marker_reset import checked_batch
 
     wanted, last = checked_batch(seen, options.batch), seen.highest
-    _say(f"The marker ({found.place}) tells of {seen}.", options)
+    _say(f"The marker ({found.place}) records {seen}.", options)
     if wanted == last:
-        _say(f"Set to where it was, it is for a query whose checkpoint goes on at batch {wanted + 1}.", options)
+        _say(f"Reset to where it was, it fits a query whose checkpoint continues at batch {wanted + 1}.", options)
         return
     first = wanted + 1
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
     _say(
-        f"Set back, it lets Spark write {batches} once more; the rows that are in Kafka stay, so consumers get those "
-        f"twice. A stream's checkpoint has to be rolled back so that it goes on at batch {first}; else the query is "
-        "refused, and loses nothing.",
+        f"After the reset Spark writes {batches} again; the rows already in Kafka stay, so consumers get them "
+        f"twice. Roll back the stream's checkpoint so that it continues at batch {first}; otherwise the query is "
+        "refused, and nothing is lost.",
         options,
     )
 
 
 def _is_agreed() -> bool:
     try:
-        return input("Set it back? [y/N] ").strip().lower() in ("y", "yes")
+        return input("Reset it? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
         return False
 
@@ -183,6 +185,6 @@ def _say(sentence: str, options: argparse.Namespace) -> None:
         print(sentence, flush=True)
 
 
-def _tell(outcome: dict[str, Any], options: argparse.Namespace) -> None:
+def _print_json(outcome: dict[str, Any], options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(outcome, indent=2))

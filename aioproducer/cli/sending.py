@@ -1,4 +1,4 @@
-"""Sends the records of a run through a Producer, and tells what became of each and how long that took."""
+"""Sends the records of a run through a Producer, and reports the outcome and the latency."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from aioproducer.cli.verdict import Content, Place
 
 __all__ = ["NoBroker", "Pace", "SendReport", "content_size", "send_all"]
 
-#: The time from enqueue() to the acknowledgement is taken of every so many records: a callback for each would cost.
+#: Latency from enqueue() to acknowledgement is sampled once per this many records: a callback for each would be slow.
 _SAMPLE_EVERY: Final = 16
 _PACE_INTERVAL: Final = 0.1
-#: The last records are sent one at a time, so that the time of a lone record is seen too.
+#: The last records are sent one at a time, to measure the latency of a single record too.
 _SINGLES: Final = 200
-#: The percentile while sending is that of so many latest samples.
+#: The percentile shown while sending covers this many latest samples.
 _LATEST: Final = 256
 _READY_TIMEOUT: Final = 15.0
 
@@ -41,7 +41,7 @@ class NoBroker(Exception):
 
 
 class Pace(NamedTuple):
-    """How it goes, now: records and bytes acknowledged, records on their way, seconds so far, latest p99 in seconds."""
+    """Progress: records and bytes acknowledged, records in flight, seconds so far, latest p99 in seconds."""
 
     acknowledged: int
     acknowledged_bytes: int
@@ -52,11 +52,11 @@ class Pace(NamedTuple):
 
 @dataclass(slots=True)
 class SendReport:
-    """What became of the records. Times are in seconds, latencies sorted.
+    """The outcome of the records. Times are in seconds, latencies sorted.
 
-    ``places`` are those of the acknowledged records, in the order of sending; if ``error`` is None these are all.
-    ``pipelined``, ``seconds``, ``latencies`` and ``metrics`` belong to the records that were sent without waiting and
-    acknowledged, ``round_trips`` to the last few, of which each was awaited. ``retries`` counts records of both.
+    ``places`` are those of the acknowledged records, in the order of sending; all records if ``error`` is None.
+    ``pipelined``, ``seconds``, ``latencies`` and ``metrics`` are of the acknowledged records that were sent without
+    waiting, ``round_trips`` of the last few, each of which was awaited. ``retries`` counts records of both.
     """
 
     accepted: int = 0
@@ -81,7 +81,7 @@ async def send_all(
 ) -> SendReport:
     """Send the records in order: nearly all without waiting for acknowledgements, the last few one at a time.
 
-    Ends early when a record fails; the report tells. Raises NoBroker where no broker can be reached at the beginning.
+    Stops early when a record fails; see the report. Raises NoBroker if no broker can be reached at the beginning.
 
     Cancellation: no further record is sent; what was accepted is still delivered before it ends.
     """
@@ -92,7 +92,7 @@ async def send_all(
             cause = f" {error.__cause__}" if error.__cause__ is not None else ""
             raise NoBroker(f"{error}{cause}") from error
         run = _Run(producer, topic, records)
-        pace = asyncio.create_task(_tell_pace(run, on_pace), name="aioproducer demo pace")
+        pace = asyncio.create_task(_report_pace(run, on_pace), name="aioproducer demo pace")
         try:
             return await run.all()
         finally:
@@ -103,7 +103,7 @@ async def send_all(
 
 
 def content_size(record: Content) -> int:
-    """The bytes of the record that are the user's: key, value and headers."""
+    """The size of key, value and headers in bytes."""
     size = len(record.key or b"") + len(record.value or b"")
     return size + sum(len(name) + len(value or b"") for name, value in record.headers)
 
@@ -158,7 +158,7 @@ class _Run:
         self._report.accepted = len(deliveries)
         try:
             await self._producer.flush()
-        except KafkaError as error:  # the producer died; the deliveries tell what is known
+        except KafkaError as error:  # the producer died; the deliveries hold what is known
             self._report.error = self._report.error or error
         return deliveries
 
@@ -190,7 +190,7 @@ class _Run:
             self._failed = True
 
     def _count_in(self, record: Content, delivery: Delivery) -> None:
-        error = delivery.exception() if delivery.done() else Unknown("Its outcome never came.")
+        error = delivery.exception() if delivery.done() else Unknown("No outcome was reported.")
         if error is None:
             self._report.pipelined += 1
             self._report.pipelined_bytes += content_size(record)
@@ -221,7 +221,7 @@ class _Run:
         )
 
 
-async def _tell_pace(run: _Run, on_pace: Callable[[Pace], object]) -> None:
+async def _report_pace(run: _Run, on_pace: Callable[[Pace], object]) -> None:
     while True:
         await asyncio.sleep(_PACE_INTERVAL)
         on_pace(run.pace())

@@ -1,4 +1,4 @@
-"""``aioproducer spark``: what there is to do with a query that writes through the Spark sink, as verbs below this verb."""
+"""``aioproducer spark``: maintains queries that write through the Spark sink, with one sub-verb per action."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ def _run(options: argparse.Namespace) -> ExitCode:
     return action.run(options)
 
 
-VERB: Final = Verb("spark", "Look after queries that write through the Spark sink.", _configure, _run)
+VERB: Final = Verb("spark", "Maintain queries and jobs that write through the Spark sink.", _configure, _run)

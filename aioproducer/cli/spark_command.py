@@ -1,4 +1,4 @@
-"""Spark for a verb: what keeps it from running, and what it raises, are told as Trouble."""
+"""Spark for a verb: its start-up failures and exceptions become Trouble."""
 
 from __future__ import annotations
 
@@ -21,25 +21,29 @@ if TYPE_CHECKING:
 
     from aioproducer.spark.session.progress import Progress
 
-__all__ = ["in_percent", "require_spark", "session_for"]
+__all__ = ["in_percent", "refuse_spark_connect", "require_spark", "session_for"]
 
-#: Where one of these is set, every session of PySpark's is a client of Spark Connect.
+#: If one of these is set, every PySpark session is a Spark Connect client.
 _CONNECT_VARIABLES: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
-#: By these PySpark logs each exception of its own that knows a place in a query, when it is made.
+#: The loggers through which PySpark logs each of its exceptions with query context, on creation.
 _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
-def require_spark(purpose: str, options: argparse.Namespace) -> None:
-    """Raise Trouble where ``purpose`` (the beginning of a sentence) cannot be: without PySpark or Java, and with Connect."""
-    from aioproducer.spark.session.session import SparkMissing, check_spark
-
+def refuse_spark_connect(purpose: str, options: argparse.Namespace) -> None:
+    """Raise Trouble if the arguments or the environment ask for Spark Connect; ``purpose`` begins the sentence."""
     asks = _asks_for_connect(options)
     if asks is not None:
         raise Trouble(
-            f"{purpose} needs the JVM of a Spark of its own, and {asks} asks for Spark Connect, which has none to show. Do "
-            "without that, and let --master be local[*], spark://host:7077 or any other master."
+            f"{purpose} needs direct access to Spark's JVM, and {asks} asks for Spark Connect, which has none. Remove "
+            "that, and set --master to local[*], spark://host:7077 or any other master."
         )
+
+
+def require_spark(purpose: str) -> None:
+    """Raise Trouble without PySpark or Java; ``purpose`` begins the sentence."""
+    from aioproducer.spark.session.session import SparkMissing, check_spark
+
     try:
         check_spark(purpose)
     except SparkMissing as error:
@@ -47,7 +51,7 @@ def require_spark(purpose: str, options: argparse.Namespace) -> None:
 
 
 def _asks_for_connect(options: argparse.Namespace) -> str | None:
-    """What does, without the address: there may be a token in it."""
+    """What asks for it, without the address, which may contain a token."""
     settings = dict(options.settings)
     if options.master.startswith("sc://"):
         return "--master sc://..."
@@ -60,10 +64,10 @@ def _asks_for_connect(options: argparse.Namespace) -> str | None:
 
 @contextmanager
 def session_for(verb: str, options: argparse.Namespace, cannot: str) -> Generator[SparkSession, None, None]:
-    """A session as the arguments of `add_spark_arguments` say, stopped when the block ends.
+    """A session with the arguments of `add_spark_arguments`, stopped when the block ends.
 
-    Raises Trouble where Spark cannot be started or its JVM ends meanwhile, for files that are refused, and for what else
-    Spark raises in the block: ``cannot`` (the beginning of a sentence), and the cause.
+    Raises Trouble if Spark cannot be started or its JVM exits, for files that are refused, and for any other exception
+    of Spark in the block: ``cannot`` (the beginning of a sentence), and the cause.
     """
     from aioproducer.spark.files.files import FilesRefused
     from aioproducer.spark.session.errors import cause_of, spark_errors
@@ -81,7 +85,7 @@ def session_for(verb: str, options: argparse.Namespace, cannot: str) -> Generato
     except SparkNotStarted as error:
         raise Trouble(
             f"Spark could not be started with --master {options.master}, --driver-memory {options.driver_memory} and the "
-            f"--conf that were given: {error} If Java has said more of it, that stands above."
+            f"given --conf: {error} Java's own output, if any, is above."
         ) from error
     except FilesRefused as error:
         raise Trouble(str(error)) from error
@@ -91,14 +95,12 @@ def session_for(verb: str, options: argparse.Namespace, cannot: str) -> Generato
 
 @contextmanager
 def _minding_its_end(spark: SparkSession) -> Generator[None, None, None]:
-    from aioproducer.spark.session.session import told_of_end
+    from aioproducer.spark.session.session import end_message
 
     try:
         yield
-    except (
-        Exception
-    ) as error:  # of a JVM that is gone anything may be raised, by Py4J, by sockets and by what calls them
-        end = told_of_end(spark)
+    except Exception as error:  # once the JVM is gone, Py4J, sockets and their callers may raise anything
+        end = end_message(spark)
         if end is None:
             raise
         raise Trouble(end) from error
@@ -106,33 +108,33 @@ def _minding_its_end(spark: SparkSession) -> Generator[None, None, None]:
 
 @contextmanager
 def _without_traces() -> Generator[None, None, None]:
-    """What is raised is told in a sentence; Py4J and PySpark log it as well, with stack traces, and threads print theirs."""
+    """Silence the stack traces that Py4J and PySpark log and threads print: errors are reported in one sentence."""
     py4j_error: type[Exception] = import_module("py4j.protocol").Py4JError
     get_logger = import_module("pyspark.logger").PySparkLogger.getLogger
     loggers: list[logging.Logger] = [get_logger(name) for name in _LOGGERS]
     before = [logger.disabled for logger in loggers]
     root, print_trace = logging.getLogger(), threading.excepthook
 
-    def is_of_others(record: logging.LogRecord) -> bool:
+    def is_not_spark(record: logging.LogRecord) -> bool:
         return "py4j" not in Path(record.pathname).parts
 
-    def print_trace_of_others(args: threading.ExceptHookArgs) -> None:
+    def print_other_trace(args: threading.ExceptHookArgs) -> None:
         if not issubclass(args.exc_type, (py4j_error, ConnectionError)):
             print_trace(args)
 
-    root.addFilter(is_of_others)
-    threading.excepthook = print_trace_of_others
+    root.addFilter(is_not_spark)
+    threading.excepthook = print_other_trace
     for logger in loggers:
         logger.disabled = True
     try:
         yield
     finally:
         threading.excepthook = print_trace
-        root.removeFilter(is_of_others)
+        root.removeFilter(is_not_spark)
         for logger, was_disabled in zip(loggers, before, strict=True):
             logger.disabled = was_disabled
 
 
 def in_percent(advance: Advance) -> Progress:
-    """Moves a bar of 100 as Spark's tasks are done."""
+    """Moves a bar of 100 as Spark's tasks finish."""
     return lambda done, of, note: advance(done * 100 // max(of, 1), note)

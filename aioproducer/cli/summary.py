@@ -1,4 +1,4 @@
-"""What the demo tells at its end, as numbers for machines and as lines for people. Pure."""
+"""The demo's result, as numbers for machines and as lines for people. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUANTILES: Mapping[str, float] = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max":
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What was run, and against what."""
+    """The parameters of a run, and the cluster it used."""
 
     cluster: str
     topic: str
@@ -29,7 +29,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One run. ``verdict`` is None where nothing was compared, and ``trouble`` says why then."""
+    """One run. ``verdict`` is None if nothing was compared; ``trouble`` then says why."""
 
     setting: Setting
     sent: SendReport
@@ -39,7 +39,7 @@ class Summary:
 
     @property
     def is_good(self) -> bool:
-        """Whether every record was acknowledged and came back as it was."""
+        """Whether every record was acknowledged and read back unchanged."""
         return self.trouble is None and self.verdict is not None and self.verdict.is_good
 
     @property
@@ -85,7 +85,7 @@ class Summary:
         }
 
     def rows(self) -> Sequence[tuple[str, str]]:
-        """What a person wants to know, as pairs of a label and a text."""
+        """The result for people, as pairs of a label and a text."""
         sent, numbers = self.sent, self.sent.metrics
         rows = [
             ("Cluster", self.setting.cluster),
@@ -102,25 +102,25 @@ class Summary:
             (
                 "Requests",
                 f"{int(numbers.get('request-total', 0)):,} with {self._batches:,} batches, "
-                f"{numbers.get('records-per-request-avg', 0.0):,.0f} records in each on average",
+                f"{numbers.get('records-per-request-avg', 0.0):,.0f} records per request on average",
             ),
             ("Retries", f"{sent.retries:,} records"),
         ]
         if sent.not_written or sent.unknown:
-            rows.append(("Failed", f"{sent.not_written:,} certainly not written, {sent.unknown:,} perhaps written"))
+            rows.append(("Failed", f"{sent.not_written:,} not written, {sent.unknown:,} possibly written"))
         if self.verdict is not None:
             rows.append(
                 (
                     "Read back",
-                    f"{self.verdict.read:,} records of {self.verdict.keys:,} keys by confluent-kafka's consumer in "
+                    f"{self.verdict.read:,} records with {self.verdict.keys:,} keys by confluent-kafka's consumer in "
                     f"{self.read_back_seconds:.2f} s",
                 )
             )
             rows.append(
                 (
                     "Compared",
-                    "content, place and order of each record, and the partition of each key with the choice of "
-                    "confluent-kafka's producer",
+                    "content, position and order of each record, and each key's partition with the one that "
+                    "confluent-kafka's producer chooses",
                 )
             )
         return rows
@@ -149,12 +149,12 @@ class Summary:
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """The value that this fraction of the values, which are in order, does not exceed; 0.0 where there are none."""
+    """The value that this fraction of the sorted values does not exceed; 0.0 if there are none."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * fraction))] if ordered else 0.0
 
 
 def percentiles(ordered: Sequence[float]) -> Mapping[str, float]:
-    """p50, p95, p99 and the maximum of values that are in order."""
+    """p50, p95, p99 and the maximum of sorted values."""
     return {name: percentile(ordered, fraction) for name, fraction in _QUANTILES.items()}
 
 

@@ -16,12 +16,12 @@ _PATIENCE: Final = 30.0
 _REACH: Final = 10.0
 _REACH_STEP: Final = 0.5
 _POLL: Final = 0.05
-#: What librdkafka reports when it has no connection, and has tried every broker.
+#: Reported by librdkafka when it has tried every broker and has no connection.
 _ALL_DOWN: Final = "_ALL_BROKERS_DOWN"
 
 
 class BrokersUnreachable(Exception):
-    """No broker could be asked; the message says why."""
+    """No broker could be reached; the message says why."""
 
 
 class TopicRefused(Exception):
@@ -31,9 +31,9 @@ class TopicRefused(Exception):
 def create_topic(
     bootstrap_servers: str, topic: str, partitions: int, config: Mapping[str, str], patience: float = _PATIENCE
 ) -> None:
-    """Create the topic, replicated as the cluster does by default, and wait until each partition has a leader.
+    """Create the topic with the cluster's default replication, and wait until each partition has a leader.
 
-    Raises BrokersUnreachable, TopicRefused, or TimeoutError where a leader is missing after ``patience`` seconds.
+    Raises BrokersUnreachable, TopicRefused, or TimeoutError if a leader is missing after ``patience`` seconds.
     """
     from confluent_kafka import KafkaException
 
@@ -44,7 +44,7 @@ def create_topic(
         admin.create_topics([wanted], request_timeout=patience)[topic].result()
         while not _has_leaders(admin, topic, partitions):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"after {patience:g} s some of its {partitions} partition(s) have no leader.")
+                raise TimeoutError(f"not all of its {partitions} partition(s) have a leader after {patience:g} s.")
             time.sleep(_POLL)
     except KafkaException as error:
         raise _refusal(error) from error
@@ -62,7 +62,7 @@ def delete_topic(bootstrap_servers: str, topic: str, patience: float = _PATIENCE
 
 
 def _library() -> Any:
-    """The module without its stubs, which leave out what is needed here."""
+    """The module without its stubs, which lack what is needed here."""
     return import_module("confluent_kafka.admin")
 
 
@@ -79,14 +79,14 @@ def _admin(bootstrap_servers: str) -> Any:
         try:
             admin.list_topics(timeout=_REACH_STEP)
             return admin
-        except KafkaException as error:  # librdkafka tries again by itself, however hopeless it is
+        except KafkaException as error:  # librdkafka keeps retrying, even without hope
             admin.poll(0)
             if any(each.name() == _ALL_DOWN for each in reported) or time.monotonic() > deadline:
                 raise BrokersUnreachable((reported or error.args)[0].str()) from error
 
 
 def _has_leaders(admin: Any, topic: str, partitions: int) -> bool:
-    found = admin.list_topics(timeout=_PATIENCE).topics.get(topic)  # to ask for the one topic might create it
+    found = admin.list_topics(timeout=_PATIENCE).topics.get(topic)  # asking for this one topic might create it
     return found is not None and sum(each.leader >= 0 for each in found.partitions.values()) == partitions
 
 

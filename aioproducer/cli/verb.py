@@ -1,4 +1,4 @@
-"""What a verb of the command line is made of, and how it tells its outcome to the shell."""
+"""The parts of a command-line verb, and its exit codes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["ExitCode", "Trouble", "Verb"]
 
 
 class ExitCode(IntEnum):
-    """What the shell is told."""
+    """The exit code of the process."""
 
     OK = 0
-    BAD = 1  # it ran, and the verdict is bad
-    USAGE = 2  # it could not run: the arguments or the environment are to blame; argparse's number for it, too
-    INTERRUPTED = 130  # what shells give to a program that Ctrl-C ended: 128 + SIGINT
+    BAD = 1  # it ran, and the result is bad
+    USAGE = 2  # it could not run, because of the arguments or the environment; argparse uses this code too
+    INTERRUPTED = 130  # the shells' code for a program that Ctrl-C ended: 128 + SIGINT
 
 
 class Trouble(Exception):
-    """Something expected that keeps a verb from running; the message is a sentence with the way out."""
+    """An expected error that keeps a verb from running; the message says how to fix it."""
 
 
 class Verb(NamedTuple):
-    """One verb: ``configure`` adds its arguments to a parser, ``run`` does it and returns the exit code.
+    """One verb: ``configure`` adds its arguments to a parser, ``run`` runs it and returns the exit code.
 
-    A module of a verb imports what is slow or optional within ``run``, since every call of the command line imports it.
+    A verb's module does slow or optional imports within ``run``, since every call of the command line imports the module.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""All verbs of the command line, and how one of them is found and run."""
+"""All verbs of the command line; finds and runs one of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERBS: Final[Sequence[Verb]] = (demo.VERB, load.VERB, audit.VERB, spark.VERB)
 
 
 def run_verb(arguments: Sequence[str] | None = None) -> int:
-    """What `aioproducer.cli.main.main` does; raises KeyboardInterrupt where Ctrl-C comes before the verb runs."""
+    """Does the work of `aioproducer.cli.main.main`; raises KeyboardInterrupt on Ctrl-C before the verb runs."""
     options = _parser().parse_args(arguments)
     verb: Verb = options.verb
     try:
@@ -49,5 +49,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _forget_stdout() -> None:
-    """Keep the interpreter from flushing into a closed pipe at its end, which would print a traceback."""
+    """Keep the interpreter from flushing into a closed pipe at exit, which would print a traceback."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

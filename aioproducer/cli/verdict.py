@@ -1,6 +1,6 @@
-"""The judge: compares what was acknowledged with what an independent consumer read, and says what is wrong.
+"""Compares what was acknowledged with what an independent consumer read, and reports the faults.
 
-Pure: values in, a verdict out. A record is recognised by its whole content, so the records of one run must be distinct.
+Pure: values in, a verdict out. A record is identified by its whole content, so the records of a run must be distinct.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from aioproducer.types import Header
 
-__all__ = ["Content", "Fault", "Place", "ReadRecord", "Verdict", "judge"]
+__all__ = ["Content", "Fault", "Place", "ReadRecord", "Verdict", "compare"]
 
 _EXAMPLES_OF_EACH = 3
 
 
 class Content(NamedTuple):
-    """Everything of a record that a producer decides, and a consumer can see."""
+    """The parts of a record that the producer sets and the consumer sees."""
 
     key: bytes | None
     value: bytes | None
@@ -28,7 +28,7 @@ class Content(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a record was acknowledged; ``offset`` is -1 where the broker did not tell it."""
+    """Where a record was acknowledged; ``offset`` is -1 if the broker did not return it."""
 
     partition: int
     offset: int
@@ -51,21 +51,21 @@ class ReadRecord(NamedTuple):
 
 
 class Fault(StrEnum):
-    """What can be wrong with a record."""
+    """A kind of fault of a record."""
 
-    LOST = "lost"  # acknowledged, and nowhere in the log
-    DUPLICATED = "duplicated"  # in the log once more
-    REORDERED = "reordered"  # behind a record of its partition that was sent later
-    ALTERED = "altered"  # where it was acknowledged stands something else that nobody sent
-    MISPLACED = "misplaced"  # elsewhere than acknowledged, or not where its key belongs
-    STRAY = "stray"  # nobody sent it, and no acknowledged record belongs there
+    LOST = "lost"  # acknowledged, but not in the log
+    DUPLICATED = "duplicated"  # in the log more than once
+    REORDERED = "reordered"  # after a record of its partition that was sent later
+    ALTERED = "altered"  # at its acknowledged offset is a record that was never sent
+    MISPLACED = "misplaced"  # not where it was acknowledged, or not in its key's partition
+    STRAY = "stray"  # it was never sent, and no acknowledged record belongs there
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the judge found: how many records have each fault (none with 0 is left out), and a few of them in words.
+    """The result: the number of records with each fault (faults with 0 may be missing), and a few of them in words.
 
-    A record can have several faults: one that swapped places with another is misplaced and, one of them, reordered.
+    A record can have several faults: of two records that swapped places both are misplaced and one is reordered.
     """
 
     acknowledged: int
@@ -77,7 +77,7 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether the log holds exactly what was acknowledged, where and in the order in which it was."""
+        """Whether the log holds exactly the acknowledged records, at their positions and in their order."""
         return not any(self.counts.values()) and self.acknowledged == self.read
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Verdict:
         return f"{self.acknowledged:,} records acknowledged, {self.read:,} read back: {found}."
 
 
-def judge(
+def compare(
     sent: Sequence[Content],
     acknowledged: Sequence[Place],
     log: Iterable[ReadRecord],
@@ -98,16 +98,16 @@ def judge(
 ) -> Verdict:
     """Compare the log with what was sent, in order, and acknowledged: record i of ``sent`` at place i.
 
-    ``log`` yields the records of each partition in the order of that partition; how partitions mix does not matter.
-    ``partition_of`` is an opinion of where a key belongs that does not come from the producer. Without one, all records
-    of a key still have to be in one partition; with that and the order of each partition, each key is in order too.
+    ``log`` yields the records of each partition in that partition's order; partitions may be interleaved.
+    ``partition_of`` returns a key's partition as computed independently of the producer. Without it, all records of a
+    key still have to be in one partition; together with the order of each partition this keeps each key in order too.
 
-    Raises ValueError where the two sequences differ in length, or two records are equal.
+    Raises ValueError if the two sequences differ in length, or two records are equal.
     """
-    return _Judge(sent, acknowledged, partition_of).hear(log)
+    return _Comparison(sent, acknowledged, partition_of).run(log)
 
 
-class _Judge:
+class _Comparison:
     def __init__(
         self, sent: Sequence[Content], acknowledged: Sequence[Place], partition_of: Callable[[bytes], int] | None
     ) -> None:
@@ -118,8 +118,8 @@ class _Judge:
         self._owner_of = {place: number for number, place in enumerate(acknowledged) if place.offset >= 0}
         if len(sent) != len(acknowledged) or len(self._number_of) != len(sent):
             raise ValueError(
-                f"There must be a place for each record, and no two equal records: {len(sent)} records, "
-                f"{len(self._number_of)} different ones, {len(acknowledged)} places."
+                f"Each record needs a place, and no two records may be equal: {len(sent)} records, "
+                f"{len(self._number_of)} distinct, {len(acknowledged)} places."
             )
         self._found = bytearray(len(sent))
         self._newest_in: dict[int, int] = {}
@@ -127,14 +127,14 @@ class _Judge:
         self._counts: Counter[Fault] = Counter()
         self._examples: list[str] = []
 
-    def hear(self, log: Iterable[ReadRecord]) -> Verdict:
+    def run(self, log: Iterable[ReadRecord]) -> Verdict:
         read = 0
         for record in log:
             read += 1
-            self._look_at(record)
+            self._check(record)
         for number, found in enumerate(self._found):
             if not found:
-                self._blame(Fault.LOST, f"{self._name(number)} is not in the log")
+                self._add_fault(Fault.LOST, f"{self._name(number)} is not in the log")
         return Verdict(
             acknowledged=len(self._sent),
             read=read,
@@ -144,21 +144,21 @@ class _Judge:
             examples=self._examples,
         )
 
-    def _look_at(self, record: ReadRecord) -> None:
+    def _check(self, record: ReadRecord) -> None:
         number = self._number_of.get(record.content)
         if number is None:
-            self._look_at_unknown(record)
+            self._check_unknown(record)
         elif self._found[number]:
-            self._blame(Fault.DUPLICATED, f"{self._name(number)} is at {record.place} once more")
+            self._add_fault(Fault.DUPLICATED, f"{self._name(number)} is also at {record.place}")
         else:
             self._found[number] = True
             self._check_place(number, record)
             self._check_order(number, record)
 
-    def _look_at_unknown(self, record: ReadRecord) -> None:
+    def _check_unknown(self, record: ReadRecord) -> None:
         owner = self._owner_of.get(record.place)
         if owner is None:
-            self._blame(Fault.STRAY, f"At {record.place} is a record that was never sent")
+            self._add_fault(Fault.STRAY, f"The record at {record.place} was never sent")
             return
         self._found[owner] = True
         differing = [
@@ -166,12 +166,12 @@ class _Judge:
             for field, mine, theirs in zip(Content._fields, self._sent[owner], record.content, strict=True)
             if mine != theirs
         ]
-        self._blame(Fault.ALTERED, f"{self._name(owner)} came back with another {' and '.join(differing)}")
+        self._add_fault(Fault.ALTERED, f"{self._name(owner)} was read back with a different {' and '.join(differing)}")
 
     def _check_place(self, number: int, record: ReadRecord) -> None:
         promised = self._acknowledged[number]
         if promised.partition != record.partition or promised.offset not in (-1, record.offset):
-            self._blame(Fault.MISPLACED, f"{self._name(number)} is at {record.place}")
+            self._add_fault(Fault.MISPLACED, f"{self._name(number)} is at {record.place}")
             return
         key = record.content.key
         if key is None:
@@ -180,19 +180,19 @@ class _Judge:
         if self._partition_of is not None:
             home = self._partition_of(key)
         if home != record.partition:
-            self._blame(Fault.MISPLACED, f"{self._name(number)} is there, but its key belongs to partition {home}")
+            self._add_fault(Fault.MISPLACED, f"{self._name(number)} is there, but its key belongs to partition {home}")
 
     def _check_order(self, number: int, record: ReadRecord) -> None:
         newest = self._newest_in.get(record.partition, -1)
         if number < newest:
-            self._blame(Fault.REORDERED, f"{self._name(number)} stands behind record {newest}, which was sent later")
+            self._add_fault(Fault.REORDERED, f"{self._name(number)} comes after record {newest}, which was sent later")
         else:
             self._newest_in[record.partition] = number
 
     def _name(self, number: int) -> str:
         return f"Record {number} (key {self._sent[number].key!r}), acknowledged at {self._acknowledged[number]},"
 
-    def _blame(self, fault: Fault, sentence: str) -> None:
+    def _add_fault(self, fault: Fault, sentence: str) -> None:
         self._counts[fault] += 1
         if self._counts[fault] <= _EXAMPLES_OF_EACH:
             self._examples.append(f"{sentence}.")

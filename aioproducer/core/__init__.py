@@ -1,1 +1,1 @@
-"""Decides: no event loop, socket, clock or randomness of its own; values, bytes and ``now`` in, values out."""
+"""Makes the decisions, without an event loop, socket, clock or randomness: values, bytes and ``now`` in, values out."""

@@ -1,7 +1,7 @@
-"""Reads the answer to a Produce request for the batches in it, or refuses it.
+"""Reads the response to a Produce request for its batches, or refuses it.
 
-An answer counts only as a whole: it tells of each batch that was asked for exactly once, of nothing else, and says nothing
-that no broker could mean. One that does not is no better than one that cannot be read.
+A response counts only as a whole: it must have exactly one answer for each requested batch, nothing else, and no
+impossible values. Otherwise it is treated like a response that cannot be decoded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OFFSETS = 2**63
 
 
 class AskedFor(Protocol):
-    """What this module needs to know of a batch."""
+    """The part of a batch that this module uses."""
 
     @property
     def partition(self) -> TopicPartition: ...
@@ -31,10 +31,10 @@ class AskedFor(Protocol):
 
 
 class ProduceAnswer(NamedTuple):
-    """What a broker says of each batch of a request, in the order of the batches."""
+    """A broker's answer for each batch of a request, in the order of the batches."""
 
     of_batches: Sequence[PartitionProduceResponse]
-    #: Where the leaders are that the answers name.
+    #: The addresses of the leaders that the answers name.
     node_endpoints: Sequence[NodeEndpoint]
     throttle_time_ms: int
 
@@ -42,27 +42,29 @@ class ProduceAnswer(NamedTuple):
 def read_produce_answer(
     batches: Sequence[AskedFor], names: Mapping[UUID, str], response: ProduceResponse
 ) -> ProduceAnswer:
-    """What the broker says of each batch; there is at most one of each partition.
+    """Return the broker's answer for each batch; a request has at most one per partition.
 
-    ``names`` are those of the topics that the request called by their ids. Raises `ProtocolError`.
+    ``names`` are the names of topics that the request identified by id. Raises `ProtocolError`.
     """
-    told: dict[TopicPartition, PartitionProduceResponse] = {}
+    answered: dict[TopicPartition, PartitionProduceResponse] = {}
     for topic in response.responses:
         name = topic.name or names.get(topic.topic_id, "")
         for answer in topic.partition_responses:
             partition = TopicPartition(name, answer.index)
-            if partition in told:
+            if partition in answered:
                 raise ProtocolError(f"{partition} was answered twice.")
-            told[partition] = answer
-    answers = [_answer_for(batch, told) for batch in batches]
-    if len(told) > len(batches):
+            answered[partition] = answer
+    answers = [_answer_for(batch, answered) for batch in batches]
+    if len(answered) > len(batches):
         asked = {batch.partition for batch in batches}
-        raise ProtocolError(f"{next(each for each in told if each not in asked)} was answered, and not asked for.")
+        raise ProtocolError(f"{next(each for each in answered if each not in asked)} was answered but not requested.")
     return ProduceAnswer(answers, response.node_endpoints, response.throttle_time_ms)
 
 
-def _answer_for(batch: AskedFor, told: Mapping[TopicPartition, PartitionProduceResponse]) -> PartitionProduceResponse:
-    answer = told.get(batch.partition)
+def _answer_for(
+    batch: AskedFor, answered: Mapping[TopicPartition, PartitionProduceResponse]
+) -> PartitionProduceResponse:
+    answer = answered.get(batch.partition)
     if answer is None:
         raise ProtocolError(f"{batch.partition} was not answered.")
     if not _NO_OFFSET <= answer.base_offset <= _OFFSETS - batch.count:

@@ -1,4 +1,4 @@
-"""How long to wait before trying again: longer each time, and never everybody at the same moment (KIP-580)."""
+"""How long to wait before a retry: longer each time, with jitter so that clients do not retry in step (KIP-580)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from aioproducer.config import ProducerConfig
 
 __all__ = ["ExponentialBackoff", "retry_backoff"]
 
-_MAX_EXPONENT = 62  # beyond it every pause is the longest one
+_MAX_EXPONENT = 62  # beyond it every pause is the maximum
 
 
 class ExponentialBackoff(NamedTuple):
-    """Pauses that grow from ``initial_s`` to ``max_s`` seconds, give or take the share ``jitter``."""
+    """Pauses that grow from ``initial_s`` to ``max_s`` seconds, varied by the fraction ``jitter``."""
 
     initial_s: float
     max_s: float
@@ -26,5 +26,5 @@ class ExponentialBackoff(NamedTuple):
 
 
 def retry_backoff(config: ProducerConfig) -> ExponentialBackoff:
-    """The pauses between retries that the configuration asks for."""
+    """Return the configured pauses between retries."""
     return ExponentialBackoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)

@@ -1,9 +1,9 @@
 """Learns how large batches of a topic may be on the wire, from those that its brokers refuse.
 
-``max.message.bytes`` is a topic's own, and a producer is not told it. After a refusal the limit is half of what was refused,
-or what was accepted lately if that is more; so three or four refusals lead to it from far away. While batches of the learned
-size are accepted it creeps up, as the expected compression ratio does (KIP-126), and waits below the least size that was
-refused: that one is tried again only now and then, in case the limit was raised.
+``max.message.bytes`` is set per topic, and a producer does not know it. After a refusal the limit is half the refused
+size, or the largest size accepted recently if that is more; so three or four refusals are enough to find it. While
+batches of the learned size are accepted, the limit creeps up, as the expected compression ratio does (KIP-126), and
+stays below the least refused size, which is retried only occasionally, in case the broker's limit was raised.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Final
 
 __all__ = ["BatchLimits"]
 
-#: By what part of itself a limit grows with each full batch that is accepted.
+#: The fraction by which a limit grows with each full batch that is accepted.
 _STEP: Final = 1 / 200
-#: After so many full batches a size that was refused is tried again.
+#: The number of full batches after which a refused size is tried again.
 _PATIENCE: Final = 500
 
 
 class _Limit:
-    """What is known of one topic, in bytes on the wire."""
+    """The limit of one topic, in bytes on the wire."""
 
     __slots__ = ("accepted", "full", "refused", "size")
 
     def __init__(self, refused: int) -> None:
         self.size = refused
-        self.refused = refused  # the least that was refused
-        self.accepted = 0  # the most that was accepted since the limit is known
-        self.full = 0  # how many full batches were accepted in a row
+        self.refused = refused  # the least size that was refused
+        self.accepted = 0  # the largest size accepted since the limit is known
+        self.full = 0  # the number of full batches accepted in a row
 
     def lower(self, refused: int) -> None:
         self.full = 0
@@ -39,7 +39,7 @@ class _Limit:
     def accept(self, size: int) -> None:
         self.accepted = max(self.accepted, size)
         grown = self.size + max(1, int(self.size * _STEP))
-        if size < self.size - (grown - self.size) * 20:  # it was not full, and says nothing
+        if size < self.size - (grown - self.size) * 20:  # not full: it shows nothing
             return
         self.full += 1
         if self.full >= _PATIENCE:
@@ -54,13 +54,13 @@ class BatchLimits:
     __slots__ = ("_most", "by_topic")
 
     def __init__(self, most: int) -> None:
-        """``most`` is up to how many bytes batches are filled where nothing was refused."""
+        """``most`` is the size in bytes up to which batches are filled if nothing was refused."""
         self._most = most
-        #: Empty, mostly: to look here first saves a call for each batch.
+        #: Usually empty: looking here first saves a call per batch.
         self.by_topic: dict[str, _Limit] = {}
 
     def limit(self, topic: str) -> int:
-        """How many bytes a batch of the topic should have at most."""
+        """Return the maximum size of a batch of the topic in bytes."""
         known = self.by_topic.get(topic)
         return self._most if known is None else min(self._most, known.size)
 
@@ -72,7 +72,7 @@ class BatchLimits:
         known.lower(size)
 
     def accepted(self, topic: str, size: int) -> None:
-        """A broker has taken a batch of this size."""
+        """A broker has accepted a batch of this size."""
         known = self.by_topic.get(topic)
         if known is not None:
             known.accept(size)
@@ -80,5 +80,5 @@ class BatchLimits:
                 del self.by_topic[topic]
 
     def forget(self, topic: str) -> None:
-        """Begin anew with the topic, if it ever comes again."""
+        """Forget the topic; if it is used again, learning starts over."""
         self.by_topic.pop(topic, None)

@@ -1,7 +1,7 @@
 """One batch of records for one partition, from its first record to its outcome (Java's ProducerBatch).
 
 A batch is open while records may join it, sealed once its bytes are fixed (closed and compressed), and done once its
-outcome is known. The bytes of a sealed batch do not change as long as anybody refers to them: a socket may still be
+outcome is known. The bytes of a sealed batch do not change while they are referenced: a socket may still be
 reading them long after the batch expired (KAFKA-19012).
 """
 
@@ -20,13 +20,13 @@ __all__ = ["BATCH_OVERHEAD", "FlushWaiter", "ProducerBatch", "UndeliveredRecords
 
 
 class FlushWaiter:
-    """Counts down the batches that a flush waits for, and says when none is left."""
+    """Counts down the batches that a flush waits for, and reports when none is left."""
 
     __slots__ = ("_on_done", "is_over", "remaining")
 
     def __init__(self, remaining: int, on_done: Callable[[], object]) -> None:
         self.remaining = remaining
-        self.is_over = False  # nobody waits any more
+        self.is_over = False  # nothing waits any more
         self._on_done = on_done
 
     def one_less(self) -> None:
@@ -39,9 +39,10 @@ class FlushWaiter:
 class ProducerBatch(OpenBatch):
     """Records that travel together.
 
-    ``is_in_flight``: between the moment its bytes were handed to a connection and the answer. ``possibly_written``: an
-    attempt left this process and was not refused for certain. ``whole_in_doubt``: so it is, if at all, as a part of the
-    batch that it was split from. ``given_up``: its deliveries failed while it was in flight; it only waits for the answer.
+    ``is_in_flight``: its bytes were handed to a connection and not answered yet. ``possibly_written``: an attempt left
+    this process and was not certainly refused. ``whole_in_doubt``: it may be written, but its broker would not recognise
+    it: it is a part of a batch that was split, or the broker has forgotten it. ``given_up``: its deliveries failed while it
+    was in flight; it only waits for the answer.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class ProducerBatch(OpenBatch):
         "is_in_flight",
         "is_sealing",
         "last_attempt_at",
+        "last_error",
         "leader_epoch",
         "ordinal",
         "partition",
@@ -78,6 +80,7 @@ class ProducerBatch(OpenBatch):
         self.encoded: EncodedBatch | None = None
         self.attempts = 0
         self.last_attempt_at = created_at
+        self.last_error: KafkaError | None = None  # of the last attempt, if that failed
         self.retry_at = 0.0
         self.leader_epoch = -1
         self.is_in_flight = False
@@ -94,7 +97,7 @@ class ProducerBatch(OpenBatch):
         self.base_sequence = NO_SEQUENCE
         self.transactional = False
         self._stamped = False
-        self._reserved: int | None = None  # as long as records may join, the builder says it
+        self._reserved: int | None = None  # while records may join, the builder knows it
 
     @property
     def is_open(self) -> bool:
@@ -105,32 +108,32 @@ class ProducerBatch(OpenBatch):
 
     @property
     def size(self) -> int:
-        """The bytes of the batch: as it is on the wire once it is sealed, uncompressed before."""
+        """The size in bytes: on the wire once sealed, uncompressed before."""
         if self.encoded is not None:
             return self.encoded.size
         return self.builder.size if self.builder is not None else 0
 
     @property
     def latest_timestamp(self) -> int:
-        """That of the latest record, in milliseconds; of a sealed batch."""
+        """The timestamp of the latest record in milliseconds; only of a sealed batch."""
         assert self.encoded is not None
         return self.encoded.max_timestamp
 
     @property
     def reserved(self) -> int:
-        """What the batch holds of the BufferPool, in bytes: what its records take uncompressed, and a batch header."""
+        """The bytes of the BufferPool that the batch holds: its uncompressed records and a batch header."""
         if self._reserved is not None:
             return self._reserved
         builder = self.builder
         return builder.size if builder is not None and builder.count else 0
 
     def hand_over(self) -> int:
-        """Return what the batch holds of the BufferPool; it is the caller's from here on."""
+        """Return the bytes of the BufferPool that the batch holds; the caller owns them from here on."""
         reserved, self._reserved = self.reserved, 0
         return reserved
 
     def close(self) -> RecordBatchBuilder:
-        """Let no more records join, and hand out what is to be encoded; `sealed` must follow."""
+        """Let no more records join, and return the records to encode; `sealed` must follow."""
         builder = self.builder
         assert builder is not None
         self.limit = 0
@@ -138,7 +141,7 @@ class ProducerBatch(OpenBatch):
         return builder
 
     def sealed(self, encoded: EncodedBatch) -> None:
-        """From now on these are the bytes of the batch."""
+        """Set the final bytes of the batch."""
         self.encoded = encoded
         self.drop_builder()
         self.is_sealing = False
@@ -150,13 +153,13 @@ class ProducerBatch(OpenBatch):
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def renumber(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Carry these numbers; the header is written anew, the records stay as they are."""
+        """Set these numbers; only the header is rewritten."""
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         self._stamped = False
 
     @property
     def pieces(self) -> tuple[bytes, bytes]:
-        """Header and records as they are on the wire; both are immutable."""
+        """Return header and records as on the wire; both are immutable."""
         encoded = self.encoded
         assert encoded is not None
         if not self._stamped:
@@ -169,7 +172,7 @@ class ProducerBatch(OpenBatch):
     def failure(
         self, cause: KafkaError, *, timed_out: bool = False, record_errors: dict[int, str] | None = None
     ) -> BatchFailure:
-        """The failure of this batch for this cause, as certain as is known."""
+        """Return the failure of this batch for this cause, with what is known about its outcome."""
         return BatchFailure(
             self.partition,
             cause,
@@ -180,17 +183,17 @@ class ProducerBatch(OpenBatch):
         )
 
     def undelivered(self) -> UndeliveredRecords:
-        """The records, as long as anybody wants them; independent of the batch's further life."""
+        """Return the records; they stay readable after the batch is done."""
         return UndeliveredRecords(self.partition, self.builder, self.encoded)
 
     def read_records(self) -> Sequence[Record]:
-        """The records, read back from the bytes."""
+        """Return the records, decoded from the bytes."""
         if self.encoded is not None:
             return self.encoded.read_records()
         return self.builder.read_records() if self.builder is not None else ()
 
     def drop_bytes(self) -> None:
-        """Forget the records: their outcome was told, and no socket reads them any more."""
+        """Drop the records: their outcome was reported, and no socket reads them any more."""
         self.encoded = None
         self.drop_builder()
 
@@ -203,7 +206,7 @@ class ProducerBatch(OpenBatch):
 
 
 class UndeliveredRecords:
-    """Gives the records of a batch back, with keys and values as serialized."""
+    """Returns the records of a batch, with serialized keys and values."""
 
     __slots__ = ("_builder", "_encoded", "_partition")
 

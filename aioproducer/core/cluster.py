@@ -1,12 +1,11 @@
-"""What is known of the cluster: its nodes, its topics, and who leads each partition.
+"""The client's view of the cluster: its nodes, its topics and the leader of each partition.
 
-Knowledge gets newer: a partition's leader is taken from an answer only if its epoch is not older than the one that is
-known - unless the topic has another id, and so is another topic, or the leader that is known proved to be none: it refused,
-or cannot be reached. Its epoch may have been nonsense, or that of a topic without an id which was made again meanwhile
-(brokers before Kafka 2.8), and nothing else would ever correct it; while an answer that is out of date costs a request
-that is refused. What an answer leaves out, or reports with an
-error, keeps what is known of it: a gap in the metadata is no reason to fail records, nor to count fewer partitions, which
-would send keys elsewhere. What nobody asked for is not kept.
+An answer replaces a partition's leader only if its epoch is not older than the known one. There are two exceptions: the
+topic has another id and so is another topic, or the known leader refused or cannot be reached. The known epoch may have
+been wrong, or may belong to a topic without an id that was recreated since (brokers before Kafka 2.8), and nothing else
+would ever correct it; an outdated answer only costs a refused request. If an answer omits a topic or partition, or
+reports an error for it, the known state stays: a gap in the metadata is no reason to fail records, or to count fewer
+partitions, which would send keys elsewhere. Topics that were not requested are not kept.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import MetadataResponse, MetadataResponseTopic, NodeEndpoint
 from aioproducer.protocol.wire import ZERO_UUID
 
-__all__ = ["ClusterMetadata", "Node", "PartitionMetadata", "TopicMetadata"]
+__all__ = ["ClusterMetadata", "Loss", "Node", "PartitionMetadata", "TopicMetadata"]
 
 
 class Node(NamedTuple):
-    """A broker, and where it listens."""
+    """A broker and its address."""
 
     id: int
     host: str
@@ -32,19 +31,19 @@ class Node(NamedTuple):
     rack: str | None = None
 
     def __str__(self) -> str:
-        """As messages call it; a bootstrap server (its id is negative) has no number that a user would know."""
+        """Return its name in messages; a bootstrap server's negative id would mean nothing to a user."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}" if self.id < 0 else f"{self.id} ({host}:{self.port})"
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens; two answers that differ in it tell of a broker that moved."""
+        """Its address; if it differs between two answers, the broker has moved."""
         return self.host, self.port
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """A partition and its leader; ``leader`` -1: there is none now, ``leader_epoch`` -1: any later epoch is newer."""
+    """A partition and its leader; ``leader`` -1: no leader now, ``leader_epoch`` -1: any later epoch is newer."""
 
     index: int
     leader: int
@@ -60,11 +59,19 @@ class TopicMetadata:
     topic_id: UUID
     partitions: tuple[PartitionMetadata, ...]
     error_code: int = 0
-    #: How many partitions there are.
+    #: The number of partitions.
     partition_count: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "partition_count", len(self.partitions))
+
+
+class Loss(NamedTuple):
+    """How many partitions a topic had and has, since when; none if brokers do not know the topic any more."""
+
+    had: int
+    has: int
+    since: float
 
 
 class ClusterMetadata:
@@ -73,64 +80,82 @@ class ClusterMetadata:
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, TopicMetadata] = {}
-        self.errors: dict[str, int] = {}  # what the last answer said was wrong with a topic
-        self.answers: dict[str, int] = {}  # how many answers told of a topic, good or bad
-        self.unreachable: set[int] = set()  # the nodes that could not be connected when it was tried last
+        self.errors: dict[str, int] = {}  # a topic's error in the last answer
+        self.answers: dict[str, int] = {}  # the number of answers about a topic, good or bad
+        self.unreachable: set[int] = set()  # the nodes whose last connection attempt failed
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.version = 0
+        self._losses: dict[str, Loss] = {}
+        self._new_losses: dict[str, Loss] = {}
         self._used_at: dict[str, float] = {}
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     def leader(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """The node id and the epoch of a partition's leader, None where nobody leads it whose address is known."""
+        """Return the leader's node id and epoch, or None without a leader whose address is known."""
         known = self.topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             return None
         found = known.partitions[partition]
         return (found.leader, found.leader_epoch) if found.leader in self.nodes else None
 
+    def lost(self, topic: str, partition: int) -> Loss | None:
+        """Return how the topic lost this partition; None if it has it, or never had it."""
+        loss = self._losses.get(topic)
+        return loss if loss is not None and loss.has <= partition < loss.had else None
+
+    def take_new_losses(self) -> Mapping[str, Loss]:
+        """Return the topics that have lost partitions since the last call."""
+        losses, self._new_losses = self._new_losses, {}
+        return losses
+
     @property
     def wanted(self) -> list[str]:
-        """The topics that somebody used lately, in the order in which they were first asked for."""
+        """The topics used recently, in the order in which they were first requested."""
         return list(self._used_at)
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a topic that is wanted is being created, or has a partition that waits for its leader."""
+        """Whether a wanted topic is being created or has a partition that waits for a leader."""
         return any(code in _PASSING for code in self.errors.values()) or any(
             partition.leader not in self.nodes for topic in self.topics.values() for partition in topic.partitions
         )
 
-    # -- learning -----------------------------------------------------------------------------------------------------
+    # -- updates ------------------------------------------------------------------------------------------------------
 
     def touch(self, topic: str, now: float) -> bool:
-        """Note that a topic is in use; returns whether it is a new one."""
+        """Note that a topic is in use; returns whether it is new."""
         is_new = topic not in self._used_at
         self._used_at[topic] = now
         return is_new
 
     def forget_idle(self, now: float, idle_s: float) -> None:
-        """Drop the topics that nobody used for ``idle_s`` seconds (KIP-526)."""
+        """Drop the topics that were not used for ``idle_s`` seconds (KIP-526)."""
         for topic in [topic for topic, used_at in self._used_at.items() if now - used_at > idle_s]:
             del self._used_at[topic]
             self.topics.pop(topic, None)
             self.errors.pop(topic, None)
             self.answers.pop(topic, None)
+            self._losses.pop(topic, None)
             self.version += 1
 
     def forget_nodes(self) -> None:
-        """Take no known broker for one any more; topics keep their partitions, without leaders (KIP-1102)."""
+        """Forget all brokers; topics keep their partitions, without leaders (KIP-1102)."""
         self.nodes = {}
         self.version += 1
 
     def update(
-        self, response: MetadataResponse, *, requested: Container[str] | None = None, reliable_epochs: bool = True
+        self,
+        response: MetadataResponse,
+        *,
+        requested: Container[str] | None = None,
+        reliable_epochs: bool = True,
+        now: float = 0.0,
     ) -> bool:
-        """Take an answer in, and tell whether it changed anything; see the module for what it may change.
+        """Apply an answer and return whether it changed anything; the module's docstring says what it may change.
 
-        Of the topics only those count that were ``requested`` (None: all) and are not forgotten meanwhile.
+        Only topics that were ``requested`` (None: all) and have not been forgotten since are applied.
         ``reliable_epochs`` is False for answers before version 9, whose leader epochs may be out of date (KAFKA-9212).
         """
         before = (self.nodes, dict(self.topics), dict(self.errors))
@@ -148,15 +173,34 @@ class ClusterMetadata:
                 requested is None or (topic.name in requested and topic.name in self._used_at)
             ):
                 self.answers[topic.name] = self.answers.get(topic.name, 0) + 1
+                had = self.topics.get(topic.name)
                 self._update_topic(topic.name, topic, reliable_epochs, reachable)
+                if had is not None:
+                    self._note_loss(topic.name, had.partition_count, now)
         self._keep_leaders(before[0])
         if before == (self.nodes, self.topics, self.errors):
             return False
         self.version += 1
         return True
 
+    def _note_loss(self, topic: str, had: int, now: float) -> None:
+        """Note that an answer knows fewer partitions than before, or not even the topic; or that it is over."""
+        known = self._losses.get(topic)
+        if known is not None:
+            had = max(had, known.had)
+        has = self.topics[topic].partition_count
+        if self.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            has = 0
+        elif topic in self.errors and known is not None:
+            return  # the answer does not say
+        if has >= had:
+            self._losses.pop(topic, None)
+            self._new_losses.pop(topic, None)
+        elif known is None or known.has != has:
+            self._losses[topic] = self._new_losses[topic] = Loss(had, has, now)
+
     def _keep_leaders(self, known: Mapping[int, Node]) -> None:
-        """Keep the addresses of leaders that an answer does not tell, as one does that is older than a leader's hint."""
+        """Keep the addresses of leaders that an answer omits, because it is older than a leader hint."""
         for topic in self.topics.values():
             for partition in topic.partitions:
                 if partition.leader in known and partition.leader not in self.nodes:
@@ -168,29 +212,29 @@ class ClusterMetadata:
         if answer.error_code != ErrorCode.NONE:
             self.errors[name] = answer.error_code
             return
-        told = {
+        results = {
             each.partition_index: PartitionMetadata(
                 each.partition_index, each.leader_id, each.leader_epoch if reliable_epochs else -1, each.error_code
             )
             for each in answer.partitions
             if each.partition_index >= 0
         }
-        if not told or max(told) > 2 * len(told):
-            self.errors[name] = ErrorCode.LEADER_NOT_AVAILABLE  # it is being created; or the answer makes no sense
+        if not results or max(results) > 2 * len(results):
+            self.errors[name] = ErrorCode.LEADER_NOT_AVAILABLE  # it is being created, or the answer is invalid
             return
         self.errors.pop(name, None)
         topic_id, known = answer.topic_id, self.topics.get(name)
         if known is None or not (known.topic_id == topic_id or ZERO_UUID in (known.topic_id, topic_id)):
-            self.topics[name] = TopicMetadata(name, topic_id, _newer((), told))
+            self.topics[name] = TopicMetadata(name, topic_id, _newer((), results))
         else:
             known_id = known.topic_id if topic_id == ZERO_UUID else topic_id
             believed = [
                 each if each.leader in reachable else replace(each, leader_epoch=-1) for each in known.partitions
             ]
-            self.topics[name] = TopicMetadata(name, known_id, _newer(believed, told))
+            self.topics[name] = TopicMetadata(name, known_id, _newer(believed, results))
 
     def distrust_leader(self, topic: str, partition: int, leader: int) -> None:
-        """Let the next answer say who leads a partition, however old its epoch: this leader said that it does not."""
+        """Accept the leader in the next answer, however old its epoch: this leader says that it does not lead."""
         known = self.topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             return
@@ -202,9 +246,9 @@ class ClusterMetadata:
     def apply_leader_hint(
         self, topic: str, partition: int, leader: int, leader_epoch: int, endpoints: Iterable[NodeEndpoint]
     ) -> bool:
-        """Believe a broker that says who leads a partition instead of it (KIP-951).
+        """Apply a broker's hint about a partition's new leader (KIP-951).
 
-        Only news about partitions that are known, from an epoch that is newer, to a node whose address is known or told.
+        Only for a known partition, with a newer epoch, to a node whose address is known or in the hint.
         """
         known = self.topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
@@ -221,7 +265,7 @@ class ClusterMetadata:
         return True
 
 
-#: What a topic may say of itself while it is being created or moved, and says no more soon.
+#: Temporary errors of a topic that is being created or moved.
 _PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.LISTENER_NOT_FOUND})
 
 
@@ -230,11 +274,15 @@ def _endpoint(leader: int, endpoints: Iterable[NodeEndpoint]) -> Node | None:
     return None if found is None else Node(found.node_id, found.host, found.port, found.rack)
 
 
-def _newer(known: Sequence[PartitionMetadata], told: Mapping[int, PartitionMetadata]) -> tuple[PartitionMetadata, ...]:
-    """Of each partition the newer news; those that were left out stay as they were, or have no leader."""
+def _newer(
+    known: Sequence[PartitionMetadata], results: Mapping[int, PartitionMetadata]
+) -> tuple[PartitionMetadata, ...]:
+    """Merge the newer state of each partition; omitted ones stay as they were, or have no leader."""
     merged = list(known)
-    merged.extend(told.get(index) or PartitionMetadata(index, -1, -1) for index in range(len(known), max(told) + 1))
-    for index, partition in told.items():
+    merged.extend(
+        results.get(index) or PartitionMetadata(index, -1, -1) for index in range(len(known), max(results) + 1)
+    )
+    for index, partition in results.items():
         if partition.leader_epoch < 0 or partition.leader_epoch >= merged[index].leader_epoch:
             merged[index] = partition
     return tuple(merged)

@@ -12,7 +12,7 @@ __all__ = ["divided_by_count", "divided_by_size"]
 
 
 def divided_by_count(batch: ProducerBatch, counts: Sequence[int]) -> list[ProducerBatch]:
-    """Batches of so many records each, as far as they go, and one of the rest."""
+    """Return batches with these numbers of records, and one with the rest."""
     records = iter(batch.read_records())
     parts: list[ProducerBatch] = []
     for most in (*counts, batch.count):
@@ -27,7 +27,7 @@ def divided_by_count(batch: ProducerBatch, counts: Sequence[int]) -> list[Produc
 
 
 def divided_by_size(batch: ProducerBatch, limit: int) -> list[ProducerBatch]:
-    """Batches of so many bytes before compression; a record that is larger has one to itself."""
+    """Return batches of this size before compression; a larger record gets one to itself."""
     parts: list[ProducerBatch] = []
     for record in batch.read_records():
         size = record_size_upper_bound(record.key, record.value, record.headers)
@@ -47,6 +47,6 @@ def _part(batch: ProducerBatch, number: int, limit: int) -> ProducerBatch:
 
 
 def _copy(record: Record, batch: ProducerBatch) -> None:
-    """Put a record into a batch, without a Delivery, which would count as thrown away."""
+    """Put a record into a batch without a Delivery: an unused one would count as discarded."""
     assert batch.builder is not None
     batch.builder.append(record.timestamp_ms, record.key, record.value, record.headers)

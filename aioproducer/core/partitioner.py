@@ -1,8 +1,8 @@
 """Chooses the partition of a record that names none (Java's BuiltInPartitioner, KIP-480, KIP-794, KIP-1123).
 
 With a key: murmur2 of its bytes over all partitions, as Java does it, so that every client agrees on a key's home.
-Without: stick to one partition for its turn, of so many bytes, then go to another, chosen at random - with a weight, where
-the queues differ: a partition whose batches pile up gets fewer. Partitions without a leader get nothing.
+Without a key: stick to one partition for a turn of some number of bytes, then choose another at random. If the queues
+differ, the choice is weighted: a partition with more waiting batches gets fewer. Partitions without a leader get none.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from zlib import crc32
 
-from aioproducer.core.cluster import TopicMetadata
 from aioproducer.hot import StickyPartition
 from aioproducer.record import partition_for_key
+
+if TYPE_CHECKING:
+    from aioproducer.core.cluster import TopicMetadata
 
 __all__ = [
     "LIBRDKAFKA_PARTITIONERS",
@@ -36,16 +38,16 @@ class PartitionIds(tuple[int, ...]):
 
     @classmethod
     def of(cls, topic: TopicMetadata) -> PartitionIds:
-        """The partitions of a topic as the metadata shows them."""
+        """Return the partitions of a topic from its metadata."""
         ids = cls(partition.index for partition in topic.partitions)
         ids.available = tuple(partition.index for partition in topic.partitions if partition.leader >= 0)
         return ids
 
 
 class Partitioner(Protocol):
-    """What ``partitioner=`` takes: any callable of this form.
+    """The type of ``partitioner=``: any callable with this signature.
 
-    ``key`` and ``value`` are as serialized. The answer is one of ``partitions``, or None for the built-in choice.
+    ``key`` and ``value`` are serialized. It returns one of ``partitions``, or None for the built-in choice.
     """
 
     def __call__(
@@ -54,7 +56,7 @@ class Partitioner(Protocol):
 
 
 def murmur2_partitioner(topic: str, key: bytes | None, value: bytes | None, partitions: PartitionIds, /) -> int | None:
-    """Java's default: a key decides, by murmur2; without one the built-in sticky choice does."""
+    """Java's default: murmur2 of the key; without a key, the built-in sticky choice."""
     return None if key is None else partition_for_key(key, len(partitions))
 
 
@@ -87,7 +89,7 @@ def _fnv1a_random(topic: str, key: bytes | None, value: bytes | None, partitions
 
 
 #: librdkafka's partitioners by its names, equal to them for each key. An empty key counts as none for
-#: ``consistent_random`` alone. Where librdkafka draws a partition at random for each record, ours stick to one for a turn.
+#: ``consistent_random`` alone. If librdkafka chooses a random partition per record, ours stick to one for a turn.
 LIBRDKAFKA_PARTITIONERS: Final[Mapping[str, Partitioner]] = MappingProxyType(
     {
         "consistent": _consistent,
@@ -121,9 +123,9 @@ class PartitionLoad(NamedTuple):
 
     @classmethod
     def of(cls, queues: Sequence[tuple[int, int]], *, some_left_out: bool = False) -> PartitionLoad | None:
-        """The weights for (partition, batches waiting); None where all are alike and none was left out.
+        """Return the weights for (partition, batches waiting); None if all are equal and none was left out.
 
-        A partition's weight is what its queue lacks to the longest one, plus one: 0, 3, 1 waiting become 4, 1, 3.
+        A partition's weight is the longest queue minus its own, plus one: 0, 3, 1 waiting become 4, 1, 3.
         """
         if len(queues) < (1 if some_left_out else 2):
             return None
@@ -138,22 +140,22 @@ class PartitionLoad(NamedTuple):
         return cls(tuple(partition for partition, _ in queues), tuple(cumulative))
 
     def pick(self, random_31_bits: int) -> int:
-        """The partition that this random number falls upon."""
+        """Return the partition for this random number."""
         return self.ids[bisect_right(self.cumulative, random_31_bits % self.cumulative[-1])]
 
 
 class StickyPartitions(StickyPartition):
-    """The partition of one topic that records without a key go to now, and the choice of the next one."""
+    """The partition of one topic that currently takes records without a key, and the choice of the next one."""
 
     __slots__ = ("_random_31_bits",)
 
     def __init__(self, turn: int, random_31_bits: Callable[[], int]) -> None:
-        """``turn`` is after how many bytes another partition is chosen, at the end of a batch or after twice as many."""
+        """After ``turn`` bytes another partition is chosen: at the end of a batch, or after twice as many bytes."""
         super().__init__(turn)
         self._random_31_bits = random_31_bits
 
     def switch(self, candidates: Sequence[int], load: PartitionLoad | None) -> int:
-        """Choose the next partition, by load where there is one to go by."""
+        """Choose the next partition, by load if it is known."""
         number = self._random_31_bits()
         self.bytes = 0
         self.partition = load.pick(number) if load is not None else candidates[number % len(candidates)]

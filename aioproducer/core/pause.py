@@ -1,12 +1,12 @@
-"""Lets the Sender and those who put records in take turns, where their work is too much for one event loop.
+"""Lets the Sender and the callers that append records take turns if their work is too much for one event loop.
 
-A batch costs the Sender about the same whether it holds one record or a thousand. Where records are spread over many
-partitions, and no batch has to wait for an earlier one of its partition, most of them would leave with a single record
-in them, and sending would leave no time for anything else. Java's Sender has a thread of its own, and batches fill while
-it works. Here nothing is put in while it works; so afterwards it leaves as much time to others as it took.
+A batch costs the Sender about the same whether it holds one record or a thousand. If records are spread over many
+partitions, and no batch has to wait for an earlier one of its partition, most batches would be sent with a single record,
+and sending would leave no time for anything else. Java's Sender has its own thread, and batches fill while it works. Here
+nothing can be appended while it works; so afterwards it leaves other tasks as much time as it took.
 
-That costs nobody anything: a record that comes while the Sender works would wait for its turn, too. Therefore only work
-that takes milliseconds leads to a pause, and a pause in which nobody puts anything in is over at once.
+This has no cost: a record that arrives while the Sender works would have to wait, too. So only work that takes
+milliseconds leads to a pause, and a pause in which no record is appended ends at once.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Final
 
 __all__ = ["Pause"]
 
-#: Work that takes less than this, in seconds, leads to no pause; it is that of about a hundred batches.
+#: Shorter work, in seconds, leads to no pause; this is the work for about a hundred batches.
 _SHORT_WORK: Final = 0.002
-#: No pause is longer, in seconds: the work may seem to have taken long because the process was stopped meanwhile. And what
-#: the Sender does within a pause may take as much time as others use.
+#: The longest pause, in seconds: the work may only seem long because the process was stopped in between. The Sender's work
+#: within a pause may take as much time as the others use.
 _LONGEST_PAUSE: Final = 0.25
 
 
 class Pause:
-    """Until when batches that could leave at once wait for more records."""
+    """How long batches that are ready to be sent wait for more records."""
 
     __slots__ = ("_latest", "until")
 
@@ -32,16 +32,16 @@ class Pause:
 
     def __init__(self) -> None:
         self.until = 0.0
-        self._latest = 0.0  # it lasts no longer than that, whatever comes within it
+        self._latest = 0.0  # its latest end, whatever happens during it
 
     def worked(self, seconds: float, now: float) -> None:
-        """The Sender began to work at ``now``, and took so long."""
-        if self.until > now:  # a part of the pause that it owes to others is used up by work
+        """The Sender began to work at ``now`` and took ``seconds``."""
+        if self.until > now:  # its work takes away a part of the pause that is owed to others
             self.until = min(self.until + 2 * seconds, self._latest)
         elif seconds >= _SHORT_WORK:
             self._latest = now + seconds + _LONGEST_PAUSE
             self.until = min(now + 2 * seconds, self._latest)
 
     def end(self) -> None:
-        """Nobody uses the time."""
+        """End the pause: its time is not used."""
         self.until = 0.0

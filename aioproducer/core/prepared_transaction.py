@@ -1,6 +1,6 @@
-"""Where `PreparedTransactionState` was before it had a folder: states that were pickled then name this module.
+"""The former module of `PreparedTransactionState`: states that were pickled earlier name it.
 
-For one release; then it goes.
+Kept for one release.
 """
 
 from __future__ import annotations

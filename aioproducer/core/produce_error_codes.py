@@ -1,4 +1,4 @@
-"""Says what a broker's answer about one batch means: a table, and the two questions that stand beside it."""
+"""Defines what each error code of a Produce response means for a batch: a table, and two functions on it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["ProduceVerdict", "may_be_written", "produce_verdict"]
 
 
 class ProduceVerdict(Enum):
-    """What becomes of a batch that was answered."""
+    """What to do with a batch after a response."""
 
     COMPLETE = auto()
-    COMPLETE_WITHOUT_OFFSET = auto()  # an earlier attempt had been written; the broker no longer knows where
+    COMPLETE_WITHOUT_OFFSET = auto()  # an earlier attempt was written; the broker no longer knows its offset
     RETRY = auto()
     SPLIT = auto()
     RENUMBER = auto()  # the broker's view of the sequence differs: core.sequences decides
-    NEW_PRODUCER_ID = auto()  # the broker does not know the producer id: it goes on under a fresh one
-    FENCED = auto()  # it fails, and so will all that follow under this producer id
+    NEW_PRODUCER_ID = auto()  # the broker does not know the producer id: continue with a new one
+    FENCED = auto()  # it fails, as will every later batch with this producer id
     FAIL = auto()
 
 
@@ -36,7 +36,7 @@ _PRODUCE: Mapping[int, ProduceVerdict] = {
 }
 
 #: After these the batch may be in the log: the leader appends first, and then waits for its followers or loses its
-#: leadership (DelayedProduce answers with 3, 6 or 56 although it had appended), or nobody knows what happened.
+#: leadership (DelayedProduce answers with 3, 6 or 56 although it has appended), or the outcome is unknown.
 _AMBIGUOUS = frozenset(
     {
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -52,16 +52,16 @@ _AMBIGUOUS = frozenset(
 
 
 def produce_verdict(code: int) -> ProduceVerdict:
-    """What an error code in a Produce answer asks for."""
+    """Return what to do after an error code in a Produce response."""
     verdict = _PRODUCE.get(code)
     if verdict is not None:
         return verdict
     try:
         return ProduceVerdict.RETRY if ErrorCode(code).retriable else ProduceVerdict.FAIL
-    except ValueError:  # a code of a newer broker: nothing is known about it
+    except ValueError:  # a newer broker's code: nothing is known about it
         return ProduceVerdict.FAIL
 
 
 def may_be_written(code: int) -> bool:
-    """Whether a batch that was answered with this error may be in the log all the same."""
+    """Whether a batch may be in the log despite this error."""
     return code in _AMBIGUOUS or code not in ErrorCode._value2member_map_

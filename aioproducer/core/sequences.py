@@ -1,28 +1,29 @@
 """Numbers the batches of each partition, so that brokers can detect duplicates (KIP-98, KIP-360).
 
-The rules, of which everything else follows:
+The rules from which everything else follows:
 
-1. A batch gets its sequence when it is drained, not when it is made, and keeps it: a retry is the same bytes.
-2. A broker recognises the last five batches of a partition, and accepts any first one. So no batch is numbered that
-   is more than four behind the oldest unanswered one - answered ones in between count, as they push it out of the
-   broker's memory - and only one until the first acknowledgement under a new (producer id, epoch).
+1. A batch gets its sequence when it is drained, not when it is created, and keeps it: a retry has the same bytes.
+2. A broker recognises the last five batches of a partition (after a restart, the last one), and accepts any first one.
+   So no batch is numbered that is more than four behind the oldest unanswered one (answered ones in between count,
+   because they push it out of the broker's memory), and only one until the first acknowledgement under a new
+   (producer id, epoch).
 3. While a numbered batch waits for its retry, only the oldest numbered one is drained: nothing may overtake it.
-4. A sequence is taken back only where the broker certainly did not write its batch, and nothing was numbered after it.
-   Where something was, or where nobody knows, the hole is closed by a new epoch, in which the partition counts from 0.
-5. The epoch is bumped by the client itself. The partitions that asked for it renumber what they have; every other one
-   moves over when its batches of the old epoch are all answered. An id that a broker knows under a newer epoch than
-   ours, or does not know any more, is left for a fresh one in the same way.
-6. A partition is renumbered only from the hole on, when none of its batches is on its way to a broker and those before
-   the hole are answered: one of these may be in the log already, and is recognised there only by its old number. Nor
-   does the batch behind a lost one get a new number where an attempt of its own may still arrive.
+4. A sequence is taken back only if the broker certainly did not write its batch, and nothing was numbered after it.
+   Otherwise a new epoch, in which the partition counts from 0, closes the hole.
+5. The client bumps the epoch itself. The partitions that asked for it renumber their batches; every other partition
+   moves to the new epoch when all its batches of the old one are answered. A producer id that a broker knows under a
+   newer epoch than ours, or does not know any more, is replaced by a new one in the same way.
+6. A partition is renumbered only from the hole on, when none of its batches is in flight and those before the hole are
+   answered: one of these may be in the log already, and the broker recognises it only by its old number. Nor does the
+   batch behind a lost one get a new number while an attempt of its own may still arrive.
 
-A batch that was lost with its fate unknown leaves the partition *unresolved*: nothing new is numbered until the batches
-behind it were answered. If they were acknowledged, the lost one had been written too, and all is well; otherwise rule 4.
+A lost batch whose fate is unknown leaves the partition *unresolved*: nothing new is numbered until the batches behind it
+are answered. If they are acknowledged, the lost one was written too, and all is well; otherwise rule 4 applies.
 
-With idempotence off, batches have no numbers (-1), and order is kept by having one of a partition in flight at a time.
+With idempotence off, batches have no numbers (-1); order is kept by having one batch of a partition in flight at a time.
 
-In transactions the producer id and every new epoch come from the coordinator, so rules 4 to 6 end where a hole is left: it
-is told to the `TransactionGate`, and the transaction after this one counts from 0.
+In transactions the producer id and every new epoch come from the coordinator, so rules 4 to 6 do not close a hole: it is
+reported to the `TransactionGate`, and the next transaction counts from 0.
 """
 
 from __future__ import annotations
@@ -56,17 +57,17 @@ _SEQUENCES = 2**31
 
 
 def increment_sequence(sequence: int, count: int) -> int:
-    """The sequence ``count`` records later; after 2^31 - 1 comes 0 (DefaultRecordBatch.incrementSequence)."""
+    """Return the sequence ``count`` records later; after 2^31 - 1 comes 0 (DefaultRecordBatch.incrementSequence)."""
     return (sequence + count) % _SEQUENCES
 
 
 def _precedes(sequence: int, other: int) -> bool:
-    """Whether a sequence comes before another one, over the wrap too."""
+    """Whether a sequence precedes another one, also across the wrap."""
     return (sequence - other) % _SEQUENCES >= _SEQUENCES // 2
 
 
 class Numbered(Protocol):
-    """What this module needs to know of a batch."""
+    """The part of a batch that this module uses."""
 
     partition: TopicPartition
     producer_id: int
@@ -84,18 +85,18 @@ class Numbered(Protocol):
 
 
 class TransactionGate(Protocol):
-    """Who decides about transactions, as far as numbers are concerned."""
+    """The transaction, as far as sequence numbers are concerned."""
 
     def may_drain(self, partition: TopicPartition) -> bool:
-        """Whether new batches for this partition may leave."""
+        """Whether new batches of this partition may be sent."""
         ...
 
     def drained(self, partition: TopicPartition) -> None:
-        """A new batch for this partition leaves."""
+        """A new batch of this partition is sent."""
         ...
 
     def sequences_lost(self, partition: TopicPartition) -> None:
-        """A batch was given up, and what was numbered after it cannot follow: no transaction can go on from here."""
+        """A batch was given up, and later numbers cannot follow: the transaction cannot continue."""
         ...
 
 
@@ -130,7 +131,7 @@ class _Partition:
         self.next_sequence = 0
         self.last_acked = NO_SEQUENCE
         self.acknowledged = False
-        self.unresolved: list[int] = []  # the sequences behind batches that were lost with their fate unknown
+        self.unresolved: list[int] = []  # the sequences after lost batches whose fate is unknown
         self.bump_from: int | None = None  # the first sequence that cannot be used in this epoch any more
 
     def add(self, batch: Numbered) -> None:
@@ -140,7 +141,7 @@ class _Partition:
         self.next_place += 1
 
     def remove(self, batch: Numbered) -> None:
-        """Take a batch that was answered for good out of the row."""
+        """Remove a batch with a final answer from the row."""
         at = self.numbered.index(batch)
         del self.numbered[at], self.places[at]
 
@@ -166,7 +167,7 @@ class _Partition:
 
     @property
     def expected(self) -> int:
-        """The sequence that the broker expects next, as far as its acknowledgements tell."""
+        """The sequence that the broker expects next, according to its acknowledgements."""
         return increment_sequence(self.last_acked, 1) if self.acknowledged else 0
 
 
@@ -182,9 +183,9 @@ class Sequences:
         self.epoch = NO_EPOCH
         self.bumps = 0
         self._partitions: dict[TopicPartition, _Partition] = {}
-        #: What `settle` has to look at: the partitions that are unresolved, or want a bump.
+        #: The partitions that `settle` must check: they are unresolved, or need a bump.
         self.attention: dict[TopicPartition, _Partition] = {}
-        self._leaves_id = False  # somebody else counts under the producer id, too, or a broker has forgotten it
+        self._leaves_id = False  # another producer uses the producer id, too, or a broker has forgotten it
         self._limit = MAX_IN_FLIGHT if idempotent else max_unnumbered_in_flight
 
     # -- the producer id ----------------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ class Sequences:
         return self.idempotent and self._gate is None and self.producer_id == NO_PRODUCER_ID
 
     def set_producer_id(self, producer_id: int, epoch: int) -> None:
-        """Count under this producer id from now on; each partition moves over when its old batches are answered."""
+        """Use this producer id from now on; each partition switches when its old batches are answered."""
         self.producer_id, self.epoch = producer_id, epoch
         if self._gate is not None:
             for state in self._partitions.values():
@@ -224,7 +225,7 @@ class Sequences:
         return state.has_place(self._limit if state.acknowledged else 1)
 
     def number(self, batch: Numbered) -> None:
-        """Give a batch that is drained for the first time its place; a retried one keeps the one it has."""
+        """Number a batch that is drained for the first time; a retried one keeps its number."""
         if batch.base_sequence != NO_SEQUENCE:
             return
         state = self._partitions.get(batch.partition)
@@ -280,7 +281,7 @@ class Sequences:
             self.attention[batch.partition] = state
 
     def unexpected(self, batch: Numbered, code: int, log_start_offset: int) -> None:
-        """The broker refused the sequence of a batch that will be retried: find out whether that needs a new epoch.
+        """The broker refused the sequence of a batch that will be retried: check whether that needs a new epoch.
 
         Follows TransactionManager.canRetry for a producer without transactions.
         """
@@ -291,39 +292,55 @@ class Sequences:
             # Without a log start offset an old broker cannot say whether retention removed the producer's state.
             bump = log_start_offset != -1
         elif state.unresolved:
-            # An earlier attempt of this batch may be held up on its way, behind those of the lost one, and be written yet:
-            # under new numbers it would not be recognised. The old ones are repeated until its own time is over.
+            # An earlier attempt of this batch may be delayed behind those of the lost one, and may still be written: under
+            # new numbers it would not be recognised. The old ones are repeated until its own timeout.
             bump = batch.base_sequence in state.unresolved and not batch.possibly_written
         else:
-            # Not the one that the broker expects next: an earlier batch is on its way to be retried before it.
-            bump = batch.base_sequence == state.expected and state.numbered[:1] == [batch]
+            # Not the one that the broker expects next: an earlier batch will be retried before it.
+            bump = self.is_next(batch)
         if bump:
             state.bump_at(batch.base_sequence)
             self.attention[batch.partition] = state
 
     def is_ahead(self, batch: Numbered) -> bool:
-        """Whether the broker was right to refuse a batch, because one that comes before it is on its way to be repeated."""
+        """Whether the broker was right to refuse a batch, because an earlier one will be repeated first."""
         state = self._partitions.get(batch.partition)
         return state is not None and self._is_current(batch, state) and state.numbered[:1] != [batch]
+
+    def is_next(self, batch: Numbered) -> bool:
+        """Whether a batch is the one that the broker expects next, according to its acknowledgements."""
+        state = self._partitions.get(batch.partition)
+        return (
+            state is not None
+            and self._is_current(batch, state)
+            and not state.unresolved
+            and batch.base_sequence == state.expected
+            and state.numbered[:1] == [batch]
+        )
+
+    def follows_lost(self, batch: Numbered) -> bool:
+        """Whether the batch right before this one was lost, with an unknown outcome."""
+        state = self._partitions.get(batch.partition)
+        return state is not None and self._is_current(batch, state) and batch.base_sequence in state.unresolved
 
     def fenced(self, batch: Numbered) -> None:
         """The broker knows a newer epoch than that of a batch, which will not be sent again: leave the producer id.
 
-        Java counts on in the next epoch of the same id. But a newer epoch that is not ours was used by somebody else, and
-        there our first sequences may be taken for repeats of theirs, and be acknowledged without being written.
+        Java continues in the next epoch of the same id. But a newer epoch that is not ours was used by another producer, and
+        our first sequences there may be mistaken for its duplicates, and be acknowledged without being written.
         """
         state = self._partitions.get(batch.partition)
         if state is None or not self._is_current(batch, state) or batch.producer_id != self.producer_id:
             return
         self._leaves_id = True
-        if not batch.possibly_written:  # else those behind it may be in the log as well: `given_up` leaves it in doubt
+        if not batch.possibly_written:  # otherwise later ones may be in the log as well: `given_up` leaves it in doubt
             state.bump_at(batch.base_sequence)
             self.attention[batch.partition] = state
 
     def unknown_id(self, batch: Numbered) -> None:
-        """The broker does not know the producer id of a batch, which it certainly did not write: leave the id.
+        """The broker does not know the producer id of a batch, which it certainly did not write: abandon the id.
 
-        Each partition goes on under a fresh one, from its first batch that is refused like this.
+        Each partition continues under a fresh one, from its first batch that is refused like this.
         """
         state = self._partitions.get(batch.partition)
         if state is None or not self._is_current(batch, state):
@@ -334,7 +351,7 @@ class Sequences:
         self.attention[batch.partition] = state
 
     def split(self, batch: Numbered, parts: Iterable[Numbered]) -> None:
-        """Put the parts of a batch that was certainly not written into its place, counting on from its sequence."""
+        """Replace a batch that was certainly not written with its parts, numbered from its sequence on."""
         state = self._partitions.get(batch.partition)
         if state is None or batch not in state.numbered:
             return
@@ -355,8 +372,8 @@ class Sequences:
     # -- once in each round of the Sender -------------------------------------------------------------------------------
 
     def settle(self, moved: Callable[[TopicPartition], object]) -> None:
-        """Resolve what can be resolved, and bump the epoch where it is needed; ``moved`` is told each partition that
-        may be drained again."""
+        """Resolve partitions if possible, and bump the epoch if needed; ``moved`` is called with each one that
+        may be drained."""
         resolved: list[TopicPartition] = []
         bump: list[_Partition] = []
         for partition, state in list(self.attention.items()):
@@ -373,13 +390,13 @@ class Sequences:
                 resolved.append(partition)
         if bump:
             self._bump(bump)
-        for partition in resolved:  # only now: who is told asks `may_drain` at once
+        for partition in resolved:  # only now: the callback calls `may_drain` at once
             moved(partition)
 
     def _bump(self, states: list[_Partition]) -> None:
         self.bumps += 1
         if self.epoch >= MAX_EPOCH or self._leaves_id:
-            # There is no further epoch to use. What the partitions still hold counts under the next producer id.
+            # There is no further epoch. The remaining batches of the partitions count under the next producer id.
             self.producer_id, self.epoch = NO_PRODUCER_ID, NO_EPOCH
             self._leaves_id = False
         else:
@@ -398,14 +415,14 @@ class Sequences:
     # -- helpers ------------------------------------------------------------------------------------------------------
 
     def in_flight(self, partition: TopicPartition) -> int:
-        """How many batches of the partition are numbered and not answered for good."""
+        """Return the number of batches of the partition that are numbered and have no final answer."""
         state = self._partitions.get(partition)
         return 0 if state is None else len(state.numbered)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop the numbers of a partition that is not in use, unless it must go on from them.
+        """Drop the numbers of an unused partition, unless it must continue from them.
 
-        It need not where it would begin anew anyhow: after a change of the producer id or the epoch, or without numbers.
+        It need not if it would start over anyway: after a change of the producer id or the epoch, or without numbers.
         """
         state = self._partitions.get(partition)
         if state is None or state.numbered or partition in self.attention:

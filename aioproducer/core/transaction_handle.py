@@ -1,6 +1,6 @@
-"""Where `TransactionHandle` was before it had a folder: handles that were pickled then name this module.
+"""The former module of `TransactionHandle`: handles that were pickled earlier name it.
 
-For one release; then it goes.
+Kept for one release.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Compresses the large batches of a Sender beside the event loop: without the GIL where that can be had.
+"""Compresses the large batches of a Sender outside the event loop, without the GIL if possible.
 
-That is in native threads (``record/_compression_threads.pyx``), with lz4 and zstd. Any other codec, and any installation
-that lacks something for it, has anyio's worker threads, in which Python calls the libraries. The bytes are the same.
+lz4 and zstd run in native threads (``record/_compression_threads.pyx``). Other codecs, and installations without these
+threads, use anyio's worker threads, in which Python calls the libraries. The bytes are the same.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -16,39 +15,39 @@ import anyio.to_thread
 
 from aioproducer._twin import use_native
 from aioproducer.record import Codec, EncodedBatch, RecordBatchBuilder, c_level, encode_batch, find_c_functions
+from aioproducer.runtime.log import ClientLog
 
 if TYPE_CHECKING:
     from aioproducer.record._compression_threads import CompressionThreads
 
 __all__ = ["Compressor"]
 
-logger = logging.getLogger("aioproducer")
-
-#: How far the native threads stand back behind the event loop's (Linux: nice). They would take the processor away from it
-#: for milliseconds at a time, and it is what everything waits for.
+#: How much lower the priority of the native threads is than the event loop's (Linux: nice). They would take the processor
+#: from it for milliseconds at a time, and everything waits for it.
 _NICE: Final = 5
 
 
 class Compressor:
     """Closes batches and compresses their records, several at a time.
 
-    It belongs to the event loop in which it is made. Nothing is started before the first batch comes.
+    It belongs to the event loop in which it is created. Nothing is started before the first batch.
     """
 
-    def __init__(self, codec: Codec, level: int | None) -> None:
+    def __init__(self, codec: Codec, level: int | None, log: ClientLog) -> None:
         self._codec = codec
+        self._log = log
         self._level = level
         self._processors = _processors()
-        # Not the application's: where its threads wait for their deliveries, there would be none left to compress in.
-        # More than there are processors, as each of them waits for the GIL now and then, for milliseconds.
+        # Not the application's limiter: if its threads wait for their deliveries, there would be none left to compress in.
+        # More threads than processors, because each of them sometimes waits for the GIL, for milliseconds.
         self._workers = anyio.CapacityLimiter(max(4, self._processors))
         self._has_native = use_native("aioproducer.record._compression_threads")
         self._native: _NativeThreads | None = None
 
     async def encode(self, builder: RecordBatchBuilder) -> EncodedBatch:
-        """The batch, closed and compressed; raises as `encode_batch` does.
+        """The batch, closed and compressed; raises what `encode_batch` raises.
 
-        Cancellation: ends at once; what is being compressed is thrown away when it is done.
+        Cancellation: ends at once; the result of a running compression is dropped.
         """
         native = self._start() if self._native is None and self._has_native else self._native
         compressed = None if native is None else await native.compress(bytes(builder.close()))
@@ -59,12 +58,12 @@ class Compressor:
                 encode_batch, builder, self._codec, self._level, limiter=self._workers
             )
         except RuntimeError:
-            # The system gives no thread (ulimit -u, or the limit of a container), which must not end the producer: it was
-            # asked to send, and can. The event loop waits for it. An error of the encoding itself comes again.
+            # The system refuses another thread (ulimit -u, or a container's limit), which must not end the producer: it can
+            # still send. The event loop compresses the batch. An error of the encoding itself is raised again.
             return encode_batch(builder, self._codec, self._level)
 
     def close(self) -> None:
-        """End the threads; whoever waits in `encode` must have been cancelled."""
+        """End the threads; all callers of `encode` must have been cancelled."""
         native, self._native, self._has_native = self._native, None, False
         if native is not None:
             native.close()
@@ -74,14 +73,14 @@ class Compressor:
         if functions is not None:
             try:
                 self._native = _NativeThreads(functions, c_level(self._codec, self._level), self._processors)
-            except (OSError, NotImplementedError) as error:  # no descriptors left, or a loop that cannot watch a pipe
-                logger.debug("batches are compressed in Python's threads (%r)", error)
+            except (OSError, NotImplementedError) as error:  # no descriptors left, or the loop cannot watch a pipe
+                self._log.debug("batches are compressed in Python's threads (%r)", error)
         self._has_native = self._native is not None
         return self._native
 
 
 class _NativeThreads:
-    """Native threads, and the event loop that they call."""
+    """Native threads, and the event loop that they notify."""
 
     def __init__(self, functions: dict[str, int], level: int, most: int) -> None:
         from aioproducer.record._compression_threads import CompressionThreads
@@ -94,11 +93,11 @@ class _NativeThreads:
         self._loop.add_reader(self._threads.fileno(), self._take)
 
     async def compress(self, data: bytes) -> bytes | None:
-        """None where it has to be done in another way."""
+        """None if native threads cannot do it."""
         future: asyncio.Future[bytes | None] = self._loop.create_future()
         try:
             self._threads.submit(data, future)
-        except RuntimeError:  # there is no thread to be had
+        except RuntimeError:  # the system refuses another thread
             return None
         return await future
 
@@ -113,7 +112,7 @@ class _NativeThreads:
 
 
 def _processors() -> int:
-    """How many this process may use, as far as the system says it."""
+    """How many processors this process may use, if the system reports it."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
@@ -121,7 +120,7 @@ def _processors() -> int:
 
 
 def _may_be_nice() -> bool:
-    """Whether a lower priority may be asked for: a filter of system calls may end the process that does."""
+    """Whether a lower priority may be requested: a filter of system calls may kill a process that does so."""
     try:
         with open("/proc/self/status") as status:  # pathlib would take 2 ms of each import
             return "Seccomp:\t0\n" in status.read()

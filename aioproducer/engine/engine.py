@@ -1,13 +1,11 @@
-"""The running parts of a producer, wired together, and the one task that owns all their tasks but the user's.
+"""The running parts of a producer, wired together, and the one task that owns all their tasks except the user's.
 
-If any of these tasks ends without being asked to, the engine dies (`Lifetime`), and every record that waits fails with the
-cause.
+If any of these tasks ends unexpectedly, the engine dies (`Lifetime`), and every waiting record fails with the cause.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import weakref
 from collections.abc import Callable, Coroutine
@@ -24,16 +22,17 @@ from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.writer_shape import shape_of
-from aioproducer.engine.batch_fast_path import BatchFastPath
-from aioproducer.engine.foreign import ForeignTasks
+from aioproducer.engine.lone_batch import LoneBatchSender
 from aioproducer.engine.sender import Sender
 from aioproducer.engine.unobserved import UnobservedFailures
-from aioproducer.errors import ProducerDied
+from aioproducer.errors import ProducerClosed, ProducerDied
 from aioproducer.hot import Appender, Lane, OpenBatch, count_fork
-from aioproducer.lifetime import Lifetime, Refusals
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
+from aioproducer.runtime.foreign import ForeignTasks
+from aioproducer.runtime.lifetime import Lifetime, Refusals
+from aioproducer.runtime.log import ClientLog
 
 if TYPE_CHECKING:
     from aioproducer.core.transactions.handle import TransactionHandle
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Attachment", "Engine"]
 
-logger = logging.getLogger("aioproducer")
-
 
 def _nobody() -> None:
     return None
@@ -54,8 +51,7 @@ def _nobody() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=count_fork)
 
-#: Without idempotence the broker cannot put retries into order, so a partition has one batch in flight - unless nothing
-#: is ever sent twice.
+#: Without idempotence the broker cannot reorder retries, so a partition has one batch in flight, unless retries are off.
 _UNORDERED_IN_FLIGHT = 2**31
 
 
@@ -78,25 +74,29 @@ class Engine(Lifetime):
         "Use `async with Producer(...)`, or await close() at the end.",
         forked="The producer was started in process {there}, and this is its fork {here}: connections and sequences cannot "
         "be shared. Create a producer in each process, or start it after the fork.",
-        closed="The producer is closed or closing; it takes no more records.",
-        elsewhere="The producer was started in another event loop. Use it in that loop, make one for each loop, or take "
+        closed="The producer is closed or closing; it accepts no more records.",
+        elsewhere="The producer was started in another event loop. Use it in that loop, create one for each loop, or use "
         "SyncProducer to send from threads.",
+        ended="The event loop in which the producer was started is closed; each asyncio.run() has an event loop of its own. "
+        "Enter it again in this one: `async with producer:`.",
     )
 
     def __init__(
         self,
         config: ProducerConfig,
         client_id: str,
+        log: ClientLog,
         metrics: ProducerMetrics,
         random: Random,
-        appender: Appender,
+        appender: Callable[[], Appender | None],
         attachment: Attachment | None = None,
     ) -> None:
-        super().__init__()
+        """``appender`` returns the producer's, or None after the producer was dropped: the engine must not keep it alive."""
+        super().__init__(log)
         self.config = config
         self.metrics = metrics
-        self.foreign = ForeignTasks(self.loop)
-        self.appender = appender
+        self.foreign = ForeignTasks(self.loop, log)
+        self._appender = appender
         self._burst_of: Callable[[], asyncio.Task[Any] | None] = _nobody
         self._tasks: anyio.abc.TaskGroup | None = None
         self._keys_choose: bool | None = None
@@ -114,9 +114,9 @@ class Engine(Lifetime):
             max_unnumbered_in_flight=1 if repeats else _UNORDERED_IN_FLIGHT,
             gate=self.transactions,
         )
-        self.client = NetworkClient(config, client_id=client_id, random=random, on_ready=self._look_again)
+        self.client = NetworkClient(config, client_id=client_id, log=log, random=random, on_ready=self._look_again)
         self.pool = BufferPool(config.buffer_memory, self._under_pressure)
-        self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign)
+        self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign, log)
         self.accumulator = self._make_accumulator(codec, random, attachment)
         self.shared = None if self.transactions is None else self._make_shared(random)
         self.sender = Sender(
@@ -125,15 +125,16 @@ class Engine(Lifetime):
             self.client,
             self.sequences,
             metrics,
+            log=log,
             codec=codec,
             random=random.random,
             transactions=self.transactions,
             shared=self.shared,
         )
-        fast_path = BatchFastPath(
+        lone = LoneBatchSender(
             config, client_id, self.accumulator, self.client, self.sender, metrics, self.transactions
         )
-        self.accumulator.send_at_once = fast_path.send
+        self.accumulator.send_at_once = lone.send
         self.carrier: RequestCarrier | None = None
         if self.transactions is not None:
             self.carrier = self._make_carrier(self.transactions, random, attachment)
@@ -156,12 +157,18 @@ class Engine(Lifetime):
             shape=() if attachment is None else shape_of(attachment.writer),
         )
 
-    # What serves transactions is imported for those who have them: 10 ms, when the producer is started.
+    # The modules for transactions are imported only if they are used: 10 ms, when the producer is started.
 
     def _make_link(self) -> TransactionLink:
         from aioproducer.transactions.link import TransactionLink
 
-        return TransactionLink(self.loop, wake_sender=self._wake, on_open=self._attach, on_shut=self.appender.detach)
+        return TransactionLink(
+            self.loop,
+            log=self.log,
+            wake_sender=self._wake,
+            on_open=self._attach,
+            on_shut=self._detach,
+        )
 
     def _make_shared(self, random: Random) -> SharedAcknowledgements:
         from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
@@ -171,6 +178,7 @@ class Engine(Lifetime):
             self.client,
             retry_backoff(self.config),
             self.config.request_timeout_ms / 1000,
+            log=self.log,
             random=random.random,
             wake=self._wake,
         )
@@ -207,10 +215,11 @@ class Engine(Lifetime):
             self.client,
             retry_backoff(config),
             config.request_timeout_ms / 1000,
+            log=self.log,
             has_unsettled=lambda: self.accumulator.has_unsettled,
             random=random.random,
             hold=transactions.hold,
-            refused=lambda error, node_id: transactions.heed_refusals(node_id),
+            refused=lambda error, node_id: transactions.fail_if_refused(node_id),
             release=transactions.release,
         )
         transactions.bind(
@@ -223,7 +232,7 @@ class Engine(Lifetime):
         return carrier
 
     def _read_transaction_version(self) -> int:
-        if self.client.connected_nodes():  # else nobody says anything, as after a pause: that is no other version
+        if self.client.connected_nodes():  # with no broker connected, as after a pause, the version has not changed
             self._transaction_version = self.client.finalized_feature("transaction.version")
         return self._transaction_version
 
@@ -235,13 +244,14 @@ class Engine(Lifetime):
 
     async def _run(self) -> None:
         cause: BaseException | None = None
+        parts = {"client": _endless(self.client.run), "sender": _endless(self.sender.run)}
+        if self.carrier is not None:
+            parts["carrier"] = _endless(self.carrier.run)
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                tasks.start_soon(_endless, self.client.run, name="aioproducer client")
-                tasks.start_soon(_endless, self.sender.run, name="aioproducer sender")
-                if self.carrier is not None:
-                    tasks.start_soon(_endless, self.carrier.run, name="aioproducer carrier")
+                for name, work in parts.items():
+                    tasks.start_soon(_as_it_is, work, name=f"aioproducer {name}")
         except asyncio.CancelledError as error:
             cause = error
             raise
@@ -252,6 +262,8 @@ class Engine(Lifetime):
             raise
         finally:
             self._tasks = None
+            for work in parts.values():
+                work.close()  # anyio leaves it behind if its task is cancelled before the first step, as by asyncio.run()
             try:
                 self._die(cause)
             finally:
@@ -259,7 +271,7 @@ class Engine(Lifetime):
 
     def _die(self, cause: BaseException | None) -> None:
         if not self._stopping:
-            self.appender.detach()
+            self._detach()
         super()._die(cause)
 
     def _give_up(self, error: ProducerDied) -> None:
@@ -268,20 +280,34 @@ class Engine(Lifetime):
             self.transactions.close(error)
 
     def close_intake(self) -> None:
-        """Take no more records; every call that waits to put one in ends now."""
+        """Accept no more records; every call that waits to append one ends now."""
         self.closing = True
-        self.appender.detach()
+        self._detach()
         self.accumulator.close(self.loop.time())
         self._interrupt()
+
+    def forsake(self) -> None:
+        """Its event loop has ended: fail what has no outcome, without waking anybody."""
+        super().forsake()
+        self._detach()
+        cause = ProducerClosed("The event loop ended before this record was delivered.")
+        records = self.accumulator.pending_records
+        if records:
+            self.log.error(
+                "The event loop ended before the producer was closed. %d record(s) that it had accepted were not "
+                "acknowledged. Use `async with Producer(...)`, or await close() at the end.",
+                records,
+            )
+        self.accumulator.outcomes.forsake_all(cause)
 
     def _interrupt(self) -> None:
         self.pool.close()
         super()._interrupt()
 
     async def stop(self) -> None:
-        """End all tasks and connections; whatever has no outcome by now must have been given up before.
+        """End all tasks and connections; records without an outcome must have been given up before.
 
-        Cancellation: everything is ended all the same.
+        Cancellation: everything still ends.
         """
         self._stopping = True
         task = self._task
@@ -295,28 +321,29 @@ class Engine(Lifetime):
         await asyncio.wait([task])
         self.unobserved.close()
         if not task.cancelled() and task.exception() is not None:
-            logger.debug("The producer's task ended with %r", task.exception())
+            self.log.debug("The producer's task ended with %r", task.exception())
         await self.client.close()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run foreign work - an async interceptor - in a task for which closing waits, within its time."""
+        """Run foreign work, such as an async interceptor, in a task for which closing waits, within its timeout."""
         self.foreign.spawn(work, name)
 
     # -- records without the intake -----------------------------------------------------------------------------------
 
     def open_fast_path(self, keys_choose: bool | None) -> None:
-        """Let records be appended without the `Intake` where there is nothing to decide, as long as the engine is usable.
+        """Let records be appended without the `Intake` if nothing has to be decided, as long as the engine is usable.
 
-        With transactions, within each of them only.
+        With transactions, only within each of them.
         """
         self._has_fast_path, self._keys_choose = True, keys_choose
         if self.transactions is None or self.transactions.takes_records:
             self._attach()
 
     def _attach(self) -> None:
-        if not self._has_fast_path or self.closing:
+        appender = self._appender()
+        if appender is None or not self._has_fast_path or self.closing:
             return
-        self.appender.attach(
+        appender.attach(
             self.loop,
             self.pool,
             self.accumulator.lanes,
@@ -327,41 +354,48 @@ class Engine(Lifetime):
             keys_choose=self._keys_choose,
         )
 
+    def _detach(self) -> None:
+        appender = self._appender()
+        if appender is not None:
+            appender.detach()
+
     def _begin(self, topic: str, lane: Lane, partition: int, size: int) -> OpenBatch | None:
-        """A batch for a record that took the fast path, where that needs nobody to wait; partition -1: any."""
+        """A batch for a record on the fast path, if no wait is needed; partition -1: any."""
         known = self.client.topic(topic)
         if known is None or known.partition_count != lane.partition_count:
             return None
         return self.accumulator.begin(known, None if partition < 0 else partition, size, self.loop.time())
 
     def is_burst_of_one_task(self) -> bool:
-        """Begin a new burst; returns whether one task alone made the old one, and the one before that ended with it.
+        """Begin a new burst; returns whether a single task produced the old one, and also the end of the one before.
 
-        Only such a task must be made to pause. Many tasks that send one record each let the event loop run by
-        themselves, and a pause would change their order.
+        Only such a task has to pause. Many tasks that send one record each let the event loop run anyway, and a pause would
+        change their order.
         """
-        self.appender.burst = 0
+        appender = self._appender()
+        if appender is not None:
+            appender.burst = 0
         task = asyncio.current_task()
         before, self._burst_of = self._burst_of(), weakref.ref(task) if task is not None else _nobody
         return task is not None and before is task
 
-    # -- what the parts tell ------------------------------------------------------------------------------------------
+    # -- callbacks of the parts ------------------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Connections came, went or failed."""
+        """Connections opened, closed or failed."""
         self._wake()
         if self.transactions is not None:
-            self.transactions.heed_refusals()
+            self.transactions.fail_if_refused()
 
     def _wake(self) -> None:
         self.sender.wake()
 
     def _under_pressure(self) -> None:
-        self.accumulator.hurry(self.loop.time())
+        self.accumulator.end_linger(self.loop.time())
 
 
 def _only_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The exception within the groups of all task groups that it passed, where it is the only one."""
+    """The exception inside nested exception groups, if it is the only one."""
     if len(group.exceptions) != 1:
         return group
     (cause,) = group.exceptions
@@ -370,8 +404,12 @@ def _only_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return cause
 
 
+def _as_it_is(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
+    return work
+
+
 async def _endless(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run what never ends by itself: where it does - a task in it was cancelled from outside - that is an error, too."""
+    """Run a coroutine that must not end: if it does (a task in it was cancelled from outside), that is an error, too."""
     await run()
     raise RuntimeError(f"{run!r} ended unexpectedly")
 

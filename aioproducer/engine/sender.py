@@ -1,19 +1,18 @@
-"""The one background task between accumulator and brokers: asks what to send, sends it, feeds the answers back.
+"""The one background task between accumulator and brokers: drains batches, sends them, and hands back the responses.
 
-Its rounds (`_round`) never wait: they look at what is ready, hand requests to connections that have room, and say when to
-look again. Between two rounds it sleeps until something wakes it: a new or full batch, an answer, a connection that
-became ready, news of the cluster, or the next deadline. What takes time - a producer id, the compression of a large
-batch - runs beside it in its task group and wakes it when done; while that runs, everything else goes on.
+Its rounds (`_round`) never wait: they drain what is ready, hand requests to connections that have room, and return when to
+run again. Between two rounds it sleeps until something wakes it: a new or full batch, a response, a connection that became
+ready, new metadata, or the next deadline. Slow work (a producer id, the compression of a large batch) runs beside it in its
+task group and wakes it when done; everything else continues.
 
-The rule for answers: an answer that cannot be read, or does not come, leaves the batch *possibly written*. It is sent
-again, byte for byte, until an answer tells its fate or its delivery timeout ends. Whether a batch is retried, split or
-failed is decided in `produce_answers`, and carried out in `accumulator.outcomes`.
+The rule for responses: if a response cannot be read, or does not come, the batch is *possibly written*. It is sent again,
+byte for byte, until a response decides its outcome or its delivery timeout ends. Whether a batch is retried, split or failed
+is decided in `produce_answers`, and done in `accumulator.outcomes`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -29,14 +28,15 @@ from aioproducer.config import ProducerConfig
 from aioproducer.core.answers import ProduceAnswer, read_produce_answer
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.cluster import Loss
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.answers import read_producer_id
 from aioproducer.engine.compressor import Compressor
+from aioproducer.engine.expired import expired, waiting_for_lost
 from aioproducer.engine.produce_answers import ProduceAnswers
 from aioproducer.errors import (
     AuthenticationError,
     KafkaError,
-    KafkaTimeoutError,
     UnsupportedVersion,
 )
 from aioproducer.metrics import ProducerMetrics
@@ -51,6 +51,7 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder
+from aioproducer.runtime.log import ClientLog
 
 if TYPE_CHECKING:
     from aioproducer.transactions.link import TransactionLink
@@ -58,13 +59,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Sender"]
 
-logger = logging.getLogger("aioproducer")
-
 #: Produce 13 names topics by their id; 12 is the last version with names (KIP-516).
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
 _FIRST_VERSION_WITH_ZSTD = 7
 _INT_MAX = 2**31 - 1
-#: A round that has taken so long leaves the rest to the next one, so that the event loop is not held up.
+#: After this time a round leaves the rest to the next one, so that it does not block the event loop.
 _LONG_ROUND_S = 0.005
 #: After this many turns of the event loop without a record, no task has one: bytes arrive in the first turn, the task that
 #: waits for them runs in the second, and its next record shows in the third.
@@ -82,13 +81,17 @@ class Sender:
         sequences: Sequences,
         metrics: ProducerMetrics,
         *,
+        log: ClientLog,
         codec: Codec,
         random: Any,
         transactions: TransactionLink | None = None,
         shared: SharedAcknowledgements | None = None,
     ) -> None:
-        """``shared`` takes the acknowledgements as long as others write into the transaction, too."""
-        self.answers = ProduceAnswers(config, accumulator.outcomes, client, sequences, metrics, transactions, shared)
+        """``shared`` takes the acknowledgements while other writers share the transaction."""
+        self.answers = ProduceAnswers(
+            config, accumulator.outcomes, client, sequences, metrics, log, transactions, shared
+        )
+        self._log = log
         self._config = config
         self._shared = shared
         self._transactions = transactions
@@ -104,28 +107,27 @@ class Sender:
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._retry_backoff = retry_backoff(config)
         self._loop = asyncio.get_running_loop()
-        self._compressor = Compressor(codec, config.compression_level)
+        self._compressor = Compressor(codec, config.compression_level, log)
         self._wakeup: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._rings_at = inf
-        self._awake = False  # somebody called `wake` since the last round began
-        self._late_at = inf  # when the round has taken so long that others should have a turn
-        self._failure: Exception | None = None  # what went wrong outside of `run`, which ends with it
+        self._awake = False  # `wake` was called since the last round began
+        self._late_at = inf  # the time after which the round must let other tasks run
+        self._failure: Exception | None = None  # an exception outside `run`, which ends with it
         self._metadata_version = -1
         self._asking_for_producer_id = False
-        self._producer_id_refused: KafkaError | None = None
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Have a round soon. Cheap to call again and again; only in the event loop's thread."""
+        """Run a round soon. Cheap to call repeatedly; only in the event loop's thread."""
         self._awake = True
         waiter = self._wakeup
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def answered(self) -> None:
-        """Have a round soon if what a broker has answered left something to do."""
+        """Run a round soon if a broker's response has left something to do."""
         if (
             self._queues.has_work(self._rings_at)
             or self._sequences.attention
@@ -135,7 +137,7 @@ class Sender:
             self.wake()
 
     def fail(self, error: Exception) -> None:
-        """End `run` with a bug of ours: raised where it happened it would reach nobody who can end the producer."""
+        """End `run` with an internal error: raised where it happened, it would not end the producer."""
         self._failure = error
         self.wake()
 
@@ -166,7 +168,7 @@ class Sender:
         self._queues.worked(time.perf_counter() - began, now)
 
     async def _pause(self) -> None:
-        """Let others run; where nobody puts anything in any more, or waits for what comes back, the pause is over."""
+        """Let other tasks run; the pause ends when no task appends any more, or one waits for an outcome."""
         for _ in range(_QUIET_TURNS):
             free = self._pool.free
             await asyncio.sleep(0)
@@ -187,7 +189,7 @@ class Sender:
             self._wakeup = None
 
     def _set_alarm(self, at: float) -> None:
-        """Wake at this time at the latest. The alarm stays set while rounds come and go: most deadlines are never met."""
+        """Wake at this time at the latest. The alarm stays set between rounds: most deadlines are never reached."""
         self._stop_alarm()
         self._rings_at = at
         self._alarm = self._loop.call_at(at, self._ring)
@@ -207,10 +209,14 @@ class Sender:
         if client.metadata.version != self._metadata_version:
             self._metadata_version = client.metadata.version
             accumulator.reroute(now)
+            for topic, loss in client.metadata.take_new_losses().items():
+                self._report_loss(topic, loss)
         queues.tick(now)
         for batch in queues.expire(now):
             self._expire(batch, now)
-        if self._sequences.idempotent:  # after the expiry: it may leave doubts that nothing else would wake us for
+        if (
+            self._sequences.idempotent
+        ):  # after the expiry: it may leave unresolved sequences, for which nothing else would wake the Sender
             self._settle_sequences(helpers, now)
         for topic in queues.leaderless_topics():
             client.request_update(topic)
@@ -223,13 +229,14 @@ class Sender:
                 helpers.start_soon(self._shared.ask, topic)
 
     def _expire(self, batch: ProducerBatch, now: float) -> None:
-        seconds = self._config.delivery_timeout_ms / 1000
-        waited_for = self._client.last_error
-        reason = f" The last error of a connection was: {waited_for}" if waited_for is not None else ""
-        attempts = f"{batch.attempts} attempt(s)" if batch.attempts else "it never left"
-        cause = KafkaTimeoutError(f"delivery_timeout_ms ({seconds:g} s) is over; {attempts}.{reason}")
-        cause.__cause__ = waited_for
+        cause = expired(batch, self._config.delivery_timeout_ms / 1000, self._client, now)
         self._outcomes.give_up(batch, cause, now, timed_out=True)
+
+    def _report_loss(self, topic: str, loss: Loss) -> None:
+        waiting = self._queues.records_of(topic, loss.has)
+        if waiting:
+            seconds = self._config.delivery_timeout_ms / 1000
+            self._log.warning(*waiting_for_lost(topic, loss, waiting, seconds), extra={"topic": topic})
 
     async def _seal(self, batch: ProducerBatch, builder: RecordBatchBuilder) -> None:
         encoded = await self._compressor.encode(builder)
@@ -248,7 +255,7 @@ class Sender:
             if batches:
                 self._send(node, batches, now)
             if queues.is_ready(node) and time.perf_counter() > self._late_at:
-                self.wake()  # the rest goes out in the next round, after everybody else's turn
+                self.wake()  # the rest is sent in the next round, after other tasks have run
                 return
 
     def _send(self, node: int, batches: Sequence[ProducerBatch], now: float) -> None:
@@ -257,7 +264,7 @@ class Sender:
         except UnsupportedVersion as error:
             for batch in batches:
                 self._outcomes.fail(batch, error, now)
-            self.wake()  # what they leave of their sequences is settled in the next round
+            self.wake()  # their sequences are resolved in the next round
             return
         topics: dict[str, TopicProduceData] = {}
         names: dict[UUID, str] = {}
@@ -290,7 +297,7 @@ class Sender:
             self._metrics.request_latency.observe(began - sent_at)
             try:
                 self.answers.take(node, batches, answer, now)
-            except Exception as error:  # raised here it would reach the connection only, which logs it
+            except Exception as error:  # raised here it would reach only the connection, which logs it
                 self.fail(error)
             self._queues.worked(time.perf_counter() - began, now)
             self.answered()
@@ -306,7 +313,7 @@ class Sender:
         )
 
     def version_with(self, topic_id: UUID, version: int) -> int:
-        """The version of Produce for a topic with this id, of which ``version`` is the highest."""
+        """The version of Produce for a topic with this id, at most ``version``."""
         return version if topic_id != ZERO_UUID else min(version, _LAST_VERSION_WITH_TOPIC_NAMES)
 
     def version_for(self, node: int) -> int:
@@ -316,8 +323,8 @@ class Sender:
             version = min(version, self._transactions.highest_produce_version)
         if self._codec is Codec.ZSTD and version < _FIRST_VERSION_WITH_ZSTD:
             raise UnsupportedVersion(
-                f"Broker {node} is too old for compression_type='zstd': it speaks Produce up to {version}, and zstd needs 7 "
-                "(Kafka 2.1). Take lz4, snappy or gzip."
+                f"Broker {node} is too old for compression_type='zstd': it supports Produce up to {version}, zstd needs 7 "
+                "(Kafka 2.1). Use lz4, snappy or gzip."
             )
         return version
 
@@ -327,13 +334,13 @@ class Sender:
         epoch = self._sequences.epoch
         self._sequences.settle(lambda partition: self._queues.place_again(partition, now))
         if self._sequences.epoch != epoch:
-            logger.info("The producer epoch is %d now, after %d", self._sequences.epoch, epoch)
+            self._log.info("The producer epoch changed to %d, from %d", self._sequences.epoch, epoch)
         if self._sequences.needs_producer_id and not self._asking_for_producer_id:
             self._asking_for_producer_id = True
             helpers.start_soon(self._obtain_producer_id)
 
     async def _obtain_producer_id(self) -> None:
-        """Ask one broker after the other until one gives a producer id (KAFKA-20237: whatever went wrong before)."""
+        """Try one broker after the other until one returns a producer id (KAFKA-20237: after any error)."""
         attempts = 0
         try:
             while self._sequences.needs_producer_id:
@@ -346,7 +353,7 @@ class Sender:
                 except (AuthenticationError, UnsupportedVersion) as error:
                     self._refuse(error)
                 except KafkaError as error:
-                    logger.debug("InitProducerId failed, and is tried again: %s", error)
+                    self._log.debug("InitProducerId failed and will be retried: %s", error)
                 else:
                     if given.code == ErrorCode.NONE:
                         self._sequences.set_producer_id(*given.producer)
@@ -362,6 +369,6 @@ class Sender:
             self.wake()
 
     def _refuse(self, error: KafkaError) -> None:
-        """Nothing can be numbered: tell those who wait now, and go on asking for those who come."""
-        logger.error("No producer id, so nothing can be sent with enable_idempotence=True: %s", error)
+        """Nothing can be numbered: fail the current waiters, and keep trying for later ones."""
+        self._log.error("No producer id, so nothing can be sent with enable_idempotence=True: %s", error)
         self._outcomes.fail_all(error, self._loop.time())

@@ -1,4 +1,4 @@
-"""Tells what nobody would hear of otherwise: failures that nobody looks at, and successes that come too late.
+"""Reports outcomes that would go unnoticed: failures that are never observed, and successes that come too late.
 
 Failures go to ``on_delivery_error``, or else, summed up, to the log; late successes to the log.
 """
@@ -9,35 +9,22 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from aioproducer.delivery import BatchFailure
-from aioproducer.engine.foreign import ForeignTasks
-from aioproducer.errors import DeliveryError, ForkedProcess, TransactionAborted, WrongEventLoop
+from aioproducer.engine.tally import LogKey, Tally
+from aioproducer.errors import BrokerError, DeliveryError, ForkedProcess, KafkaError, TransactionAborted, WrongEventLoop
+from aioproducer.runtime.foreign import ForeignTasks
+from aioproducer.runtime.log import ClientLog
 from aioproducer.types import TopicPartition
 
 __all__ = ["UnobservedFailures"]
-
-logger = logging.getLogger("aioproducer")
-
-
-class _Fate(NamedTuple):
-    """What became of records of a topic, and how bad that is."""
-
-    topic: str
-    what: str
-    level: int
-
-
-#: While an outage lasts, each topic is reported once in this time, in seconds.
-_PAUSE_S = 1.0
 
 
 class UnobservedFailures:
     """The sink of all batches of a producer.
 
-    Without ``on_delivery_error``, the first failure of a topic is logged at once, and those behind it are counted and
-    logged together a second later: an outage fails batches by the thousand.
+    Without ``on_delivery_error``, failures are logged: one line for many of the same topic and cause.
     """
 
     def __init__(
@@ -45,31 +32,30 @@ class UnobservedFailures:
         loop: asyncio.AbstractEventLoop,
         on_delivery_error: Callable[[DeliveryError], object] | None,
         foreign: ForeignTasks,
+        log: ClientLog,
     ) -> None:
+        self.log = log
         self._loop = loop
         self._foreign = foreign
         self._callback = on_delivery_error
-        self._counted: dict[_Fate, int] = {}
-        self._causes: dict[_Fate, str] = {}
-        self._timers: dict[_Fate, asyncio.TimerHandle] = {}
-        self._closed = False
+        self._tally = Tally(loop, log)
         self._pid = os.getpid()
 
     def check_waiter(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Refuse to wait for an outcome where it will never be told: in another event loop, or in a fork."""
+        """Refuse to wait for an outcome that would never arrive: in another event loop, or in a fork."""
         if os.getpid() != self._pid:
             raise ForkedProcess(
-                f"This record was accepted in process {self._pid}; its fork {os.getpid()} will not hear of its outcome. "
-                "Await the delivery where it was made."
+                f"This record was accepted in process {self._pid}; its fork {os.getpid()} will not receive its outcome. "
+                "Await the delivery in the process that created it."
             )
         if loop is not self._loop:
             raise WrongEventLoop(
-                "This record was accepted in another event loop. Await the delivery there, or take SyncProducer to send "
+                "This record was accepted in another event loop. Await the delivery there, or use SyncProducer to send "
                 "from threads."
             )
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
-        """Run a callback of the user's outside our own code, and what it returns as a task where it is async."""
+        """Run a user's callback outside our own code, and its coroutine as a task if it is async."""
         return self._loop.call_soon(self._call, callback, *args)
 
     def _call(self, callback: Callable[..., object], *args: Any) -> None:
@@ -78,63 +64,43 @@ class UnobservedFailures:
             self._foreign.spawn(cast("Coroutine[Any, Any, object]", work), "aioproducer delivery callback")
 
     def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
-        """Report failed records that nobody looks at; may be called by a finalizer, in any thread."""
+        """Report failed records that are never observed; may be called by a finalizer, in any thread."""
         try:
             self._loop.call_soon_threadsafe(self._report, failure, tuple(indexes))
-        except RuntimeError:  # the loop is closed: there is only the log left
-            _log(_fate(failure), len(indexes), str(failure.cause))
+        except RuntimeError:  # the loop is closed: only the log is left
+            self._tally.add_without_loop(_log_key(failure), len(indexes), str(failure.cause))
 
     def acknowledged_late(self, partition: TopicPartition, records: int) -> None:
-        """Report records that are in the log, although they were given up when their time was over."""
+        """Report records that are in the log, although they were given up after their timeout."""
         what = "that were given up as Unknown were acknowledged later: they are in the log"
-        self._count(_Fate(partition.topic, what, logging.WARNING), records, "")
+        self._tally.add(LogKey(partition.topic, what, logging.WARNING), records, "")
 
     def close(self) -> None:
-        """Log what is counted by now; what comes later is logged at once."""
-        self._closed = True
-        for fate in list(self._timers):
-            self._sum_up(fate)
+        """Log the current counts; more may follow, as long as a `Delivery` is held."""
+        self._tally.close()
 
     def _report(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
         if self._callback is None:
-            self._count(_fate(failure), len(indexes), str(failure.cause))
+            self._tally.add(_log_key(failure), len(indexes), str(failure.cause))
             return
         for index in indexes:
             try:
                 work = self._callback(failure.error_for(index))
             except Exception:  # foreign code
-                logger.exception("on_delivery_error raised for a record of %s", failure.partition)
+                at = failure.partition
+                self.log.exception("on_delivery_error raised for a record of %s", at, extra=at._asdict())
                 continue
             if isinstance(work, Coroutine):
                 self._foreign.spawn(cast("Coroutine[Any, Any, object]", work), "aioproducer on_delivery_error")
 
-    def _count(self, fate: _Fate, records: int, cause: str) -> None:
-        if self._closed:
-            _log(fate, records, cause)
-        elif fate in self._timers:
-            self._counted[fate] = self._counted.get(fate, 0) + records
-            self._causes[fate] = cause
-        else:
-            _log(fate, records, cause)
-            self._timers[fate] = self._loop.call_later(_PAUSE_S, self._sum_up, fate)
 
-    def _sum_up(self, fate: _Fate) -> None:
-        self._timers.pop(fate).cancel()
-        records, cause = self._counted.pop(fate, 0), self._causes.pop(fate, "")
-        if records:
-            _log(fate, records, cause)
-            if not self._closed:
-                self._timers[fate] = self._loop.call_later(_PAUSE_S, self._sum_up, fate)
-
-
-def _fate(failure: BatchFailure) -> _Fate:
+def _log_key(failure: BatchFailure) -> LogKey:
     fate = "may or may not be in the log" if failure.possibly_written else "are not in the log"
-    # The caller who aborted the transaction knows that already.
+    # The caller has aborted the transaction, and knows it.
     level = logging.DEBUG if isinstance(failure.cause, TransactionAborted) else logging.ERROR
-    return _Fate(failure.partition.topic, f"that nobody waited for {fate}", level)
+    return LogKey(failure.partition.topic, f"that were not awaited {fate}", level, _kind(failure.cause))
 
 
-def _log(fate: _Fate, records: int, cause: str) -> None:
-    logger.log(
-        fate.level, "%d record(s) for topic %r %s%s", records, fate.topic, fate.what, f": {cause}" if cause else ""
-    )
+def _kind(cause: KafkaError) -> str:
+    """The common part of causes of the same kind; their texts may differ in a number or a name."""
+    return str(cause.code) if isinstance(cause, BrokerError) else type(cause).__name__

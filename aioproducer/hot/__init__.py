@@ -1,4 +1,4 @@
-"""The hot path: what runs for every single record, in native code where it was built, or else in plain Python."""
+"""The hot path: the code that runs for every record, native if it was built, else in plain Python."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ else:
         count_fork,
     )
 
-    for name in ("send", "enqueue", "enqueue_nowait"):  # what a user reads is written once
+    for name in ("send", "enqueue", "enqueue_nowait"):  # user documentation is written once
         for attribute in ("__annotations__", "__doc__", "__qualname__"):
             setattr(getattr(FastPath, name), attribute, getattr(getattr(_append.FastPath, name), attribute))
-    # Whoever looks before calling - mocks, decorators that retry - must be told what it answers.
+    # Mocks and retry decorators inspect the method to see that it returns a coroutine.
     for call in (FastPath.send, FastPath.enqueue):
         if sys.version_info >= (3, 12):
             inspect.markcoroutinefunction(call)

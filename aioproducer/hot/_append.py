@@ -1,13 +1,13 @@
-"""The fast path of a record into an open batch, in plain Python: what it does is right by definition for the native twin.
+"""The fast path of a record into an open batch, in plain Python: the reference for the native twin.
 
 Most records need no decision and no wait: their topic is known, their partition has an open batch with room, memory is
-free, and nobody stands in line for it. `Appender.append` puts such a record in, and returns None for every other one, which
-then takes the slow path (``Intake``, ``RecordAccumulator``). The slow path decides; what it decided - which batch is open,
-which partition the records without a key stick to - it leaves in the `Lane` of the topic for those that follow.
+free, and no one else is waiting for it. `Appender.append` appends such a record, and returns None for every other one, which
+then takes the slow path (``Intake``, ``RecordAccumulator``). The slow path stores its decisions (the open batch, the sticky
+partition of records without a key) in the topic's `Lane` for later records.
 """
 
 # pyright: reportPrivateUsage=false
-# A Delivery is filled in here: a call of its class would cost twice as much as the rest of making it.
+# A Delivery's attributes are set here: calling its class would double the cost of creating it.
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 
 __all__ = ["RECORD_COST", "Appender", "Budget", "FastPath", "Lane", "OpenBatch", "StickyPartition", "count_fork"]
 
-#: Appending takes its time, too: for each record as much as so many bytes.
+#: The cost of appending a record, expressed in bytes.
 RECORD_COST: Final = 192
 
 _forks = 0
 _DETACHED: Final = -1
 
-#: What a record takes at most next to its key, value and headers.
+#: The maximum overhead of a record besides key, value and headers.
 _BOUND: Final = record_size_upper_bound(None, None)
 _new: Final = object.__new__
 _get_running_loop: Final = asyncio._get_running_loop
 
 
 def count_fork() -> None:
-    """Refuse every appender of before: this process is a copy of the one that they work in."""
+    """Disable all existing appenders: this process is a fork of theirs."""
     global _forks
     _forks += 1
 
 
 class Budget:
-    """The bytes that are free, and whether a newcomer may take of them."""
+    """The free bytes, and whether a new caller may take some."""
 
     __slots__ = ("free", "line")
 
-    #: Bytes that nobody has; below zero for a moment where a batch was split.
+    #: Free bytes; negative for a moment after a batch is split.
     free: int
-    #: How many come before a newcomer: those who wait, and those who were granted bytes and have not run yet.
+    #: Callers with precedence over a new one: those that wait, and those that were granted bytes but have not run yet.
     line: int
 
     def __init__(self, free: int) -> None:
@@ -61,13 +61,13 @@ class Budget:
 
 
 class OpenBatch:
-    """The records of a batch while it takes more, and the outcome that they share."""
+    """The records of an open batch, and their shared outcome."""
 
     __slots__ = ("_count", "builder", "limit", "result")
 
-    #: None once the bytes are fixed, or gone.
+    #: None once the bytes are taken or discarded.
     builder: RecordBatchBuilder | None
-    #: Up to which size the batch is filled, in bytes; 0 once it is closed.
+    #: The size up to which the batch is filled, in bytes; 0 once it is closed.
     limit: int
 
     def __init__(self, result: Outcome, limit: int) -> None:
@@ -78,23 +78,23 @@ class OpenBatch:
 
     @property
     def count(self) -> int:
-        """How many records are in it."""
+        """The number of records."""
         builder = self.builder
         return self._count if builder is None else builder.count
 
     def has_room(self, size: int) -> bool:
-        """Whether a record of at most this size may join; the first one may, whatever its size."""
+        """Whether a record of at most this size fits; the first one always does."""
         builder = self.builder
         return builder is not None and (not builder.count or builder.size + size <= self.limit)
 
     @property
     def is_full(self) -> bool:
-        """Whether no record is expected to fit any more."""
+        """Whether no further record is expected to fit."""
         builder = self.builder
         return builder is None or builder.size >= self.limit
 
     def drop_builder(self) -> None:
-        """The bytes are fixed, or gone; the number of records stays."""
+        """Drop the builder after its bytes are taken or discarded; the number of records is kept."""
         self._count = self.count
         self.builder = None
         self.limit = 0
@@ -102,7 +102,7 @@ class OpenBatch:
     def append(
         self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
     ) -> tuple[int, Delivery]:
-        """Add a record; returns how many bytes it took, and its handle."""
+        """Append a record; returns its size in bytes, and its handle."""
         builder = self.builder
         assert builder is not None
         used = builder.append(timestamp_ms, key, value, headers)
@@ -117,17 +117,17 @@ class OpenBatch:
 
 
 class StickyPartition:
-    """The partition that records without a key go to now, and how much of its turn is over (KIP-794)."""
+    """The current partition of records without a key, and how much of its turn is used up (KIP-794)."""
 
     __slots__ = ("bytes", "partition", "ratio", "turn")
 
-    #: -1 where another one is to be chosen.
+    #: -1 if another one must be chosen.
     partition: int
-    #: What was appended in this turn, in bytes as they are expected to be after compression.
+    #: Bytes appended in this turn, as estimated after compression.
     bytes: float
-    #: The compression ratio that is expected.
+    #: The estimated compression ratio.
     ratio: float
-    #: After how many bytes the turn is over; -1: the partition was never chosen.
+    #: The length of the turn in bytes; -1: no partition was chosen yet.
     turn: int
 
     def __init__(self, turn: int) -> None:
@@ -137,19 +137,19 @@ class StickyPartition:
         self.turn = max(1, turn)
 
     def appended(self, size: int, batch_is_full: bool) -> bool:
-        """Note the bytes of an appended record; returns whether the next one should go elsewhere.
+        """Count the bytes of an appended record; returns whether the next one should go to another partition.
 
-        Switching waits until the batch is full, so that it does not leave a half-filled one behind, but not for ever.
+        Switching waits until the batch is full, so that no half-filled one remains, but not forever.
         """
         self.bytes += size * self.ratio
         return self.bytes >= self.turn and (batch_is_full or self.bytes >= 2 * self.turn)
 
 
 class Lane:
-    """What is decided for the records of one topic: the open batch of each partition, and where those without a key go.
+    """The decisions for the records of one topic: each partition's open batch, and the sticky partition.
 
-    ``open`` holds the last batch of each partition's queue, or None; a closed one takes nothing, so it may stay. A lane
-    that another one took the place of has no partitions.
+    ``open`` holds the last batch of each partition's queue, or None; a closed one accepts nothing, so it may stay. A lane
+    that was replaced by another one has no partitions.
     """
 
     __slots__ = ("open", "partition_count", "sticky")
@@ -164,10 +164,10 @@ _NOWHERE: Final = Lane(0, StickyPartition(1))
 
 
 class Appender:
-    """Puts records into open batches as long as there is nothing to decide.
+    """Appends records to open batches as long as no decision is needed.
 
-    It works between `attach` and `detach`, in the event loop and the process of the former. ``send``, ``enqueue`` and
-    ``enqueue_nowait`` are the slow paths, with the arguments of the `FastPath`, all of them by position.
+    It works between `attach` and `detach`, in the event loop and process of `attach`. ``send``, ``enqueue`` and
+    ``enqueue_nowait`` are the slow paths, with the arguments of the `FastPath`, all positional.
     """
 
     __slots__ = (
@@ -189,7 +189,7 @@ class Appender:
         "send",
     )
 
-    #: Bytes appended since the caller was last asked to let the event loop run.
+    #: Bytes appended since the caller last had to yield to the event loop.
     burst: int
 
     def __init__(
@@ -208,7 +208,7 @@ class Appender:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._budget = Budget(0)
         self._lanes: dict[str, Lane] = {}
-        self._topic: str | None = None  # of the record before: most often the next one's is the very same object
+        self._topic: str | None = None  # of the previous record: mostly the next record has the same object
         self._lane = _NOWHERE  # that topic's
 
     def attach(
@@ -223,13 +223,13 @@ class Appender:
         max_size: int,
         keys_choose: bool | None,
     ) -> None:
-        """Begin to take records.
+        """Start to accept records.
 
-        ``ready(batch)`` is called for a batch that has its first record now, or has become full. ``begin(topic, lane,
-        partition, size)`` returns a batch with room for a record, perhaps a new one, or None where that is to be decided on
-        the slow path; partition -1: the next one to stick to. ``undo(batch)`` takes a batch back that stayed empty.
-        ``max_size`` is the largest record in bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None
-        where neither this nor the sticky choice is to be made here.
+        ``ready(batch)`` is called for a batch with its first record, or one that has become full. ``begin(topic, lane,
+        partition, size)`` returns a batch with room for a record, perhaps a new one, or None if the slow path must decide;
+        partition -1: the next sticky one. ``undo(batch)`` removes a batch that stayed empty. ``max_size`` is the largest
+        record in bytes. ``keys_choose``: whether keys choose the partition by murmur2; None if neither this nor the sticky
+        choice is made here.
         """
         self.detach()
         self.burst = 0
@@ -244,7 +244,7 @@ class Appender:
         self._keys_choose = keys_choose
 
     def detach(self) -> None:
-        """Take no more."""
+        """Stop accepting records."""
         self._forks = _DETACHED
         self._loop = self._topic = None
         self._lane = _NOWHERE
@@ -258,11 +258,11 @@ class Appender:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> Delivery | None:
-        """Put the record in, or return None where it must take the slow path; nothing was done then, and nothing raised."""
-        # All in one, as a call costs a tenth of the whole; what is rare is elsewhere.
+        """Append the record, or return None if it must take the slow path; then nothing is changed or raised."""
+        # One function, because a call costs a tenth of the total; rare cases are elsewhere.
         plain_headers: Sequence[Header] = ()
         if headers is not None:
-            read = _plain_headers(headers)  # first, as it may run code of the caller's
+            read = _plain_headers(headers)  # first, because it may run code of the caller
             if read is None:
                 return None
             plain_headers = read
@@ -330,7 +330,7 @@ class Appender:
             if not index:
                 self._undo(batch)
             raise
-        delivery = _new(Delivery)  # what Delivery.__init__ does
+        delivery = _new(Delivery)  # inlined Delivery.__init__
         delivery._result = batch.result
         delivery._index = index
         delivery._timestamp_ms = timestamp_ms
@@ -341,7 +341,7 @@ class Appender:
         budget.free -= used
         self.burst += used + RECORD_COST
         is_full = builder.size >= batch.limit
-        if sticky is not None:  # what StickyPartition.appended does
+        if sticky is not None:  # inlined StickyPartition.appended
             sticky.bytes = so_far = sticky.bytes + used * sticky.ratio
             if so_far >= sticky.turn and (is_full or so_far >= 2 * sticky.turn):
                 sticky.partition = -1
@@ -352,12 +352,12 @@ class Appender:
     def append_run(
         self, topic: str, values: list[Any] | tuple[Any, ...], at: int, headers: Any, partition: int | None
     ) -> tuple[int, Outcome, int, int] | None:
-        """Put in what can be of a list or tuple of values without keys, from ``values[at]`` on, into one batch.
+        """Append as many values without keys as possible from a list or tuple, from ``values[at]`` on, to one batch.
 
-        Answers how many records that were, the outcome that they share, as which ones, and the bytes of their values; or
-        None, where the first one must take the slow path.
+        Returns the number of records, their shared outcome, the index of the first, and the bytes of their values; or None
+        if the first one must take the slow path.
         """
-        if type(values) is not list and type(values) is not tuple:  # nothing of the caller's may run in between
+        if type(values) is not list and type(values) is not tuple:  # no code of the caller may run in between
             return None
         plain_headers = _plain_headers(headers)
         lane = self._lane_of(topic)
@@ -418,7 +418,7 @@ class Appender:
         return at - began, batch.result, first, content
 
     def _lane_of(self, topic: Any) -> Lane | None:
-        """The lane of the topic, or None where nothing may be appended now."""
+        """The lane of the topic, or None if nothing may be appended now."""
         if self._forks != _forks or self.burst >= self._max_burst or self._budget.line:
             return None
         return self._find_lane(topic) if _get_running_loop() is self._loop else None
@@ -433,7 +433,7 @@ class Appender:
     def _find_room(
         self, topic: str, lane: Lane, partition: int, sticky: StickyPartition | None, size: int
     ) -> OpenBatch | None:
-        """The open batch of the partition (-1: of the one to stick to next), or a new one, or None."""
+        """The open batch of the partition (-1: of the next sticky one), or a new one, or None."""
         batch = lane.open[partition] if partition >= 0 else None
         if batch is None or not batch.count or not batch.has_room(size):
             batch = self._begin(topic, lane, partition if sticky is None else -1, size)
@@ -444,14 +444,14 @@ _NOT_PLAIN: Final[Any] = object()
 
 
 def _plain_bytes(content: object) -> Any:
-    """The bytes of a key or a value, None for none, or `_NOT_PLAIN` where the slow path must look at it."""
+    """The bytes of a key or a value, None for none, or `_NOT_PLAIN` if the slow path must handle it."""
     if content is None or type(content) is bytes:
         return content
     return content.encode() if type(content) is str and content.isascii() else _NOT_PLAIN
 
 
 def _plain_headers(headers: Any) -> Sequence[Header] | None:
-    """The headers as the encoder takes them, or None where the slow path must look at them."""
+    """The headers in the encoder's form, or None if the slow path must handle them."""
     if headers is None:
         return ()
     if not isinstance(headers, (dict, tuple, list)):
@@ -461,14 +461,14 @@ def _plain_headers(headers: Any) -> Sequence[Header] | None:
             return ()
         plain = normalize_headers(cast("object", headers))
         for name, _ in plain:
-            name.encode()  # a lone surrogate would not do
-    except Exception:  # the slow path says what is wrong
+            name.encode()  # a lone surrogate raises here
+    except Exception:  # the slow path raises the proper error
         return None
     return plain
 
 
 class FastPath:
-    """The calls of a producer that mostly end in an open batch."""
+    """The producer methods that mostly append to an open batch."""
 
     #: The fast path itself; not for users.
     appender: Appender
@@ -485,18 +485,19 @@ class FastPath:
         on_delivery: Callable[[Delivery], object] | None = None,
         timeout: float | None = None,
     ) -> RecordMetadata:
-        """Send one record and wait for its acknowledgement; the metadata tell where it is.
+        """Send one record and wait for its acknowledgement; returns its metadata, with partition and offset.
 
-        ``topic`` may be a whole `ProducerRecord`; the arguments behind it are left out then. ``timestamp_ms`` is in
-        milliseconds since 1970 (None: now). ``timeout``, in seconds, bounds the whole call; without it, ``max_block_ms``
-        bounds the wait for metadata and room, and ``delivery_timeout_ms`` the delivery.
+        ``topic`` may be a whole `ProducerRecord`; the other record arguments are then omitted. ``timestamp_ms`` is in
+        milliseconds since 1970 (None: now). ``timeout``, in seconds, limits the whole call; without it, ``max_block_ms``
+        limits the wait for metadata and room, and ``delivery_timeout_ms`` the delivery. A record that is older than
+        ``producer_id_expiration_ms`` (a day) is not retried once it may be in the log, except in a transaction.
 
-        Raises `InvalidRecord` for what can never be sent, `NotWritten` or `Unknown` for what was not acknowledged.
-        After a `timeout` that ends while the record is on its way (`UnknownTimeout`), it is still being sent, and a
+        Raises `InvalidRecord` for a record that can never be sent, `NotWritten` or `Unknown` for one that was not
+        acknowledged. If the `timeout` ends while the record is in flight (`UnknownTimeout`), it is still being sent, and a
         failure goes to ``on_delivery_error``.
 
-        Cancellation: while it waits for metadata or room, nothing was buffered. Afterwards the record is delivered all
-        the same; its outcome goes to ``on_delivery`` or, a failure that nobody looks at, to ``on_delivery_error``.
+        Cancellation: while it waits for metadata or room, nothing is buffered. Later the record is delivered anyway; its
+        outcome goes to ``on_delivery``, or an unobserved failure to ``on_delivery_error``.
         """
         if timeout is not None:
             return await self.appender.send(topic, value, key, headers, partition, timestamp_ms, on_delivery, timeout)
@@ -524,14 +525,14 @@ class FastPath:
         on_delivery: Callable[[Delivery], object] | None = None,
         timeout: float | None = None,
     ) -> Delivery:
-        """Put one record into the buffer and go on; the `Delivery` can be awaited for its acknowledgement.
+        """Put one record into the buffer; the returned `Delivery` can be awaited for its acknowledgement.
 
-        Waits only where it must: for the topic's metadata, and for room in ``buffer_memory`` - first come, first served.
-        ``timeout`` is in seconds; None means ``max_block_ms``. ``on_delivery(delivery)`` is called with the outcome.
+        Waits only if necessary: for the topic's metadata, and for room in ``buffer_memory`` (first come, first served).
+                ``timeout`` is in seconds; None means ``max_block_ms``. ``on_delivery(delivery)`` is called with the outcome.
 
-        Raises `InvalidRecord` for what can never be sent, and `NotWrittenTimeout` when time runs out.
+                Raises `InvalidRecord` for a record that can never be sent, and `NotWrittenTimeout` on timeout.
 
-        Cancellation: while it waits, nothing was buffered. It never takes effect after the record was buffered.
+        Cancellation: while it waits, nothing is buffered. It has no effect once the record is buffered.
         """
         appender = self.appender
         if (on_delivery is None or callable(on_delivery)) and (timeout is None or is_timeout(timeout)):
@@ -555,9 +556,9 @@ class FastPath:
     ) -> Delivery:
         """Put one record into the buffer now, or raise: for callers that cannot wait.
 
-        Raises `BufferFull` where there is no room or others wait for it, `MetadataNotReady` while the topic's partitions
-        are not known (they are asked for), and `InvalidRecord` for what can never be sent, or not without waiting: an
-        async serializer or interceptor.
+        Raises `BufferFull` if there is no room or others wait for it, `MetadataNotReady` while the topic's partitions are
+        not known (they are requested), and `InvalidRecord` for a record that can never be sent, or not without waiting (an
+        async serializer or interceptor).
         """
         appender = self.appender
         if on_delivery is None or callable(on_delivery):
@@ -570,4 +571,4 @@ class FastPath:
 
 
 for _method in (FastPath.send, FastPath.enqueue):
-    _method.__qualname__ = f"Producer.{_method.__name__}"  # as which it is known to who reads a warning
+    _method.__qualname__ = f"Producer.{_method.__name__}"  # the name that warnings show

@@ -1,12 +1,12 @@
-"""The handle of an accepted record, in plain Python: what it does is right by definition for the native twin.
+"""The handle of an accepted record, in plain Python: the reference for the native twin.
 
 The records of a batch succeed or fail together, so the outcome is stored once (`Outcome`), and a `Delivery` (Java's
-FutureRecordMetadata) is only that and an index into it. Completing a batch therefore costs nothing for the records that
-nobody waits for.
+FutureRecordMetadata) is only a reference to it and an index. So completing a batch costs nothing for records that no one
+awaits.
 """
 
 # pyright: reportPrivateUsage=false
-# A Delivery looks into its Outcome: a property would cost as much as all that it looks for.
+# A Delivery reads its Outcome's private attributes: a property would double the cost.
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 
 
 class Outcome:
-    """What became of some records, as far as it is known. Whoever waits, and for what, is a matter of `ProduceResult`."""
+    """The outcome of some records, once it is known. `ProduceResult` manages the waiters."""
 
     __slots__ = (
         "_number",
@@ -41,20 +41,20 @@ class Outcome:
         "succeeded",
     )
 
-    #: Who waits, and for which record. Keyed by the future, so that ten thousand that are cancelled are forgotten quickly.
+    #: The waiters, each with its record. Keyed by the future, so that ten thousand cancelled ones can be removed quickly.
     _waiters: dict[asyncio.Future[None], int] | None
-    #: Whether the records belong to other outcomes by now.
+    #: Whether the records now belong to other outcomes.
     is_split: bool
-    #: -1 where the broker did not tell it.
+    #: -1 if the broker did not return it.
     base_offset: int
-    #: The broker's time in milliseconds where the topic uses LogAppendTime, else -1.
+    #: The broker's time in milliseconds if the topic uses LogAppendTime, else -1.
     log_append_time_ms: int
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
-        self._topic, self._number = partition  # as all of its records will ask for them
+        self._topic, self._number = partition  # cached, because all of its records need them
         self.succeeded = False
-        self.failure: Any = None  # a BatchFailure, which has more to say
+        self.failure: Any = None  # a BatchFailure, with details
         self.is_split = False
         self._waiters = None
         self.base_offset = -1
@@ -67,63 +67,63 @@ class Outcome:
         return self.succeeded or self.failure is not None
 
     def wake(self) -> None:
-        """Wake those who wait; each looks for themselves what became of their record."""
+        """Wake all waiters; each checks the outcome of its record."""
         waiters, self._waiters = self._waiters, None
         for waiter in waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
 
     def keep(self, index: int, waiter: asyncio.Future[None]) -> None:
-        """Wake this one when the outcome of that record is known."""
+        """Wake this waiter when the outcome of that record is known."""
         if self._waiters is None:
             self._waiters = {}
         self._waiters[waiter] = index
 
     def forget(self, waiter: asyncio.Future[None]) -> None:
-        """Wake it no more."""
+        """Remove this waiter."""
         if self._waiters is not None:
             self._waiters.pop(waiter, None)
 
     def take_waiters(self) -> list[tuple[int, asyncio.Future[None]]]:
-        """Those who wait, each with the record that it waits for; they are the caller's from here on."""
+        """Remove and return all waiters, each with its record."""
         waiters, self._waiters = self._waiters, None
         return [(index, waiter) for waiter, index in (waiters or {}).items()]
 
     def note_abandoned(self, index: int) -> None:
-        """Remember that nobody will look at this record's outcome."""
+        """Record that this record's outcome will not be observed."""
         if self.abandoned is None:
             self.abandoned = array("i")
         self.abandoned.append(index)
 
     def take_abandoned(self) -> list[int]:
-        """The records at whose outcome nobody will look; they are the caller's from here on."""
+        """Remove and return the records whose outcome will not be observed."""
         abandoned, self.abandoned = self.abandoned, None
         return [] if abandoned is None else abandoned.tolist()
 
-    # What the Delivery needs of ProduceResult
+    # Called by Delivery, implemented by ProduceResult
 
     def locate(self, index: int) -> tuple[Outcome, int]:
-        """Which outcome holds the record now, and as which one."""
+        """The outcome that holds the record now, and its index there."""
         raise NotImplementedError  # ProduceResult does it, above this layer
 
     def abandon(self, index: int) -> None:
-        """Note that nobody will look at this record's outcome, or tell it, where it is a failure."""
+        """Record that this record's outcome will not be observed, or report it if it is a failure."""
         raise NotImplementedError  # ProduceResult does it, above this layer
 
     def wait(self, index: int, waiter: asyncio.Future[None]) -> None:
-        """Wake a future when the outcome of a record is known, if it may be awaited where the future is."""
+        """Wake a future when the outcome of a record is known, if it may be awaited in the future's event loop."""
         raise NotImplementedError  # ProduceResult does it, above this layer
 
     def listen(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
-        """Call back soon after the outcome of a record is known."""
+        """Call ``callback`` soon after the outcome of a record is known."""
         raise NotImplementedError  # ProduceResult does it, above this layer
 
 
 class Delivery:
-    """The acknowledgement to come of one accepted record.
+    """The pending acknowledgement of one accepted record.
 
     Await it for the `RecordMetadata` or the `DeliveryError`, as often and from as many tasks as you like. Cancelling the
-    await does not cancel the delivery. Nobody has to look at it: a failure that nobody looked at goes to the producer's
+    await does not cancel the delivery. Awaiting it is optional: an unobserved failure goes to the producer's
     ``on_delivery_error``.
     """
 
@@ -140,17 +140,17 @@ class Delivery:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where the record goes; known from the moment it was accepted."""
+        """The record's topic and partition, known since it was accepted."""
         return self._result.partition
 
     @property
     def index(self) -> int:
-        """As which record of ``located()`` it is."""
+        """The record's index in ``located()``."""
         return self._index
 
     @property
     def serialized_size(self) -> int:
-        """The bytes of key and value."""
+        """The size of key and value in bytes."""
         return max(0, self._key_size) + max(0, self._value_size)
 
     def done(self) -> bool:
@@ -160,7 +160,7 @@ class Delivery:
     def result(self) -> RecordMetadata:
         """The metadata of the acknowledged record.
 
-        Raises the `DeliveryError` of a failed one, and `asyncio.InvalidStateError` where the outcome is not known yet.
+        Raises the `DeliveryError` of a failed one, and `asyncio.InvalidStateError` if the outcome is not known yet.
         """
         outcome = self._result
         if not outcome.succeeded:
@@ -182,7 +182,7 @@ class Delivery:
     def exception(self) -> DeliveryError | None:
         """The error of a failed record, None for an acknowledged one.
 
-        Raises `asyncio.InvalidStateError` where the outcome is not known yet.
+        Raises `asyncio.InvalidStateError` if the outcome is not known yet.
         """
         result = self.located()
         if result.succeeded:
@@ -193,14 +193,14 @@ class Delivery:
         error = None if self._error is None else self._error()
         if error is None:
             error = result.failure.error_for(self._index)
-            self._error = weakref.ref(error)  # for the native twin, which is no object of the collector's
+            self._error = weakref.ref(error)  # as in the native twin, which the garbage collector does not track
         return error
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Call ``callback(delivery)`` soon after the outcome is known, in the producer's event loop.
 
-        An exception that the callback raises is logged. With a callback the record counts as looked at. Raises TypeError
-        for what cannot be called.
+        An exception that the callback raises is logged. With a callback the record counts as observed. Raises TypeError if
+        ``callback`` is not callable.
         """
         if not callable(callback):
             raise TypeError(f"add_done_callback({callback!r}): that cannot be called.")
@@ -208,11 +208,11 @@ class Delivery:
         self.watch(callback)
 
     def mark_observed(self) -> None:
-        """Count as looked at: a failure does not go to ``on_delivery_error`` any more."""
+        """Count as observed: a failure no longer goes to ``on_delivery_error``."""
         self._observed = True
 
     def peek(self) -> tuple[RecordMetadata | None, DeliveryError | None]:
-        """The outcome as (metadata, error), without counting as looked at: for those who only watch, as interceptors."""
+        """The outcome as (metadata, error), without counting as observed, for interceptors and other observers."""
         seen, self._observed = self._observed, True
         try:
             error = self.exception()
@@ -221,7 +221,7 @@ class Delivery:
             self._observed = seen
 
     def watch(self, callback: Callable[[Delivery], object]) -> None:
-        """Like `add_done_callback`, but a failure still counts as one that nobody looked at."""
+        """Like `add_done_callback`, but a failure still counts as unobserved."""
         self.located().listen(self, callback)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
@@ -229,7 +229,7 @@ class Delivery:
         if not result.succeeded and not (result := self.located()).done:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             result.wait(self._index, waiter)
-            # Meanwhile: all of this makes objects, and so the collector may have had its turn.
+            # Checked again: all of this creates objects, so the garbage collector may have run.
             if (now := self.located()) is not result:
                 now.wait(self._index, waiter)
             if now.done:
@@ -242,7 +242,7 @@ class Delivery:
         return self.result()
 
     def located(self) -> Outcome:
-        """The result that holds this record now, after any splits."""
+        """The result that currently holds this record, after any splits."""
         if self._result.is_split:
             self._result, self._index = self._result.locate(self._index)
         return self._result

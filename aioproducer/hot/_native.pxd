@@ -12,10 +12,10 @@ cdef class Outcome:
     cdef str _topic
     cdef int _number
     cdef public object failure
-    cdef list _waiters  # those of this module
-    cdef Py_ssize_t _forgotten  # of them, about
-    cdef dict _futures  # others, and their indexes
-    cdef object _loop  # in which it is known that outcomes may be awaited
+    cdef list _waiters  # of this module's class
+    cdef Py_ssize_t _forgotten  # approximate number of removed ones
+    cdef dict _futures  # other waiters, and their indexes
+    cdef object _loop  # checked: outcomes may be awaited in this loop
     cdef unsigned int _forks
     cdef public bint succeeded
     cdef public bint is_split

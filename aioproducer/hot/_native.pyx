@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
 # cython: nonecheck=True, auto_pickle=False
-"""The hot path in native code: the twin of ``_append`` and ``_delivery``, which define what is right.
+"""The hot path in native code: the twin of ``_append`` and ``_delivery``, which are the reference.
 
-What is peculiar to it: a `Delivery` is no object of the garbage collector's, so a million of them cost no collection; and
-what ``send()`` and ``enqueue()`` answer is a coroutine in all respects but its type, made without a frame.
+Differences: a `Delivery` is not tracked by the garbage collector, so a million of them do not trigger a collection; and
+``send()`` and ``enqueue()`` return an object that is a coroutine in all respects but its type, created without a frame.
 
-Where ``nonecheck`` is off, what is looked into was found not to be None a few lines before, or is ``self``.
+Where ``nonecheck`` is off, the object was checked not to be None a few lines before, or is ``self``.
 
-Wherever Python code may run - the collector's finalizers, too, as soon as an object of its is made - anything may have
-changed afterwards. So headers are read before anything else is looked at, and what an attribute held is kept until its
-new value is in place, for Cython drops it before.
+Wherever Python code may run (including finalizers, as soon as a tracked object is created), anything may have changed
+afterwards. So headers are read before anything else is checked, and an attribute's old value is kept until the new one is
+in place, because Cython drops it before.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ cdef extern from "<time.h>" nogil:
     const int TIME_UTC
     int timespec_get(timespec* ts, int base)
 
-#: Appending takes its time, too: for each record as much as so many bytes.
+#: The cost of appending a record, expressed in bytes.
 RECORD_COST = 32
 
 cdef long long record_cost = RECORD_COST
@@ -84,14 +84,14 @@ cdef object RUNNING_LOOP = "__asyncio_running_event_loop__"
 
 cdef dict CLOCKS = time.__dict__
 cdef str TIME_NS = "time_ns"
-cdef object clock_itself = time.time_ns  # into which time-machine writes another function, where others replace the attribute
+cdef object clock_itself = time.time_ns  # time-machine patches the function itself, other libraries replace the attribute
 cdef PyCFunction system_clock = NULL
 if PyCFunction_CheckExact(<PyObject*>clock_itself):
     system_clock = PyCFunction_GET_FUNCTION(<PyObject*>clock_itself)
 
 
 cdef inline long long now_ms() except? -1:
-    """Milliseconds since 1970, by the clock that ``time.time_ns`` tells, too: tests freeze that one, or move it."""
+    """Milliseconds since 1970, from the same clock as ``time.time_ns``, which tests freeze or move."""
     cdef timespec now
     if not is_system_clock():
         return time.time_ns() // 1_000_000
@@ -100,7 +100,7 @@ cdef inline long long now_ms() except? -1:
 
 
 cdef inline bint is_system_clock() except -1:
-    """Whether ``time.time_ns`` is what Python comes with."""
+    """Whether ``time.time_ns`` is Python's own."""
     cdef PyObject* clock = PyDict_GetItemWithError(<PyObject*>CLOCKS, <PyObject*>TIME_NS)
     if clock is not <PyObject*>clock_itself or not PyCFunction_CheckExact(clock):
         return False
@@ -108,21 +108,21 @@ cdef inline bint is_system_clock() except -1:
 
 
 def count_fork():
-    """Refuse every appender of before: this process is a copy of the one that they work in."""
+    """Disable all existing appenders: this process is a fork of theirs."""
     global forks
     forks += 1
 
 
-# -- what became of a record -----------------------------------------------------------------------------------------------
+# -- outcome of a record ---------------------------------------------------------------------------------------------------
 
 
 cdef class Outcome:
-    """What became of some records, as far as it is known. Whoever waits, and for what, is a matter of `ProduceResult`."""
+    """The outcome of some records, once it is known. `ProduceResult` manages the waiters."""
 
     def __init__(self, partition):
         self.partition = partition
         topic, self._number = partition
-        self._topic = str.__str__(topic)  # of no class derived from str: the collector knows nothing of the metadata
+        self._topic = str.__str__(topic)  # not a subclass of str, because the garbage collector does not track the metadata
         self.base_offset = -1
         self.log_append_time_ms = -1
 
@@ -135,7 +135,7 @@ cdef class Outcome:
         return self.succeeded or self.failure is not None
 
     def wake(self):
-        """Wake those who wait; each looks for themselves what became of their record."""
+        """Wake all waiters; each checks the outcome of its record."""
         cdef list waiters = self._waiters
         cdef dict futures = self._futures
         self._waiters = self._futures = None
@@ -149,7 +149,7 @@ cdef class Outcome:
                     future.set_result(None)
 
     def keep(self, int index, waiter):
-        """Wake this one when the outcome of that record is known."""
+        """Wake this waiter when the outcome of that record is known."""
         if type(waiter) is Waiter:
             (<Waiter>waiter).index = index
             (<Waiter>waiter).is_forgotten = False
@@ -166,7 +166,7 @@ cdef class Outcome:
         return 0
 
     def forget(self, waiter):
-        """Wake it no more."""
+        """Remove this waiter."""
         cdef list waiters
         if type(waiter) is not Waiter:
             if self._futures is not None:
@@ -182,14 +182,14 @@ cdef class Outcome:
             waiters[:] = [each for each in waiters if is_waiting(each)]
 
     def take_waiters(self):
-        """Those who wait, each with the record that it waits for; they are the caller's from here on."""
+        """Remove and return all waiters, each with its record."""
         waiters, futures = self._waiters, self._futures
         self._waiters = self._futures = None
         taken = [((<Waiter>each).index, each) for each in waiters or () if is_waiting(each)]
         return taken + [(index, future) for future, index in (futures or {}).items()]
 
     def note_abandoned(self, int index):
-        """Remember that nobody will look at this record's outcome."""
+        """Record that this record's outcome will not be observed."""
         self.note(index)
 
     cdef int note(self, int index) except -1:
@@ -206,11 +206,11 @@ cdef class Outcome:
         return 0
 
     def take_abandoned(self):
-        """The records at whose outcome nobody will look; they are the caller's from here on."""
+        """Remove and return the records whose outcome will not be observed."""
         cdef Py_ssize_t at
         cdef int* abandoned = self._abandoned
         cdef Py_ssize_t count = self._abandoned_count
-        self._abandoned = NULL  # now: making the list may bring in the next one
+        self._abandoned = NULL  # first, because creating the list may add the next one
         self._abandoned_count = self._abandoned_room = 0
         try:
             taken = [abandoned[at] for at in range(count)]
@@ -223,11 +223,11 @@ cdef class Outcome:
 @cython.no_gc
 @cython.freelist(4096)
 cdef class Delivery:
-    """The acknowledgement to come of one accepted record.
+    """The pending acknowledgement of one accepted record.
 
-    Await it for the `RecordMetadata` or the `DeliveryError`, as often and from as many tasks as you like. Cancelling the
-    await does not cancel the delivery. Nobody has to look at it: a failure that nobody looked at goes to the producer's
-    ``on_delivery_error``.
+Await it for the `RecordMetadata` or the `DeliveryError`, as often and from as many tasks as you like. Cancelling the
+await does not cancel the delivery. Awaiting it is optional: an unobserved failure goes to the producer's
+``on_delivery_error``.
     """
 
     def __init__(self, Outcome result not None, int index, long long timestamp_ms, int key_size, int value_size):
@@ -253,7 +253,7 @@ cdef class Delivery:
         cdef Outcome result = self._result
         cdef RecordMetadata made = RecordMetadata.__new__(RecordMetadata)
         made.topic, made.partition = result._topic, result._number
-        # Unsigned: whatever a broker tells for an offset, it stays a number.
+        # Unsigned, so that any offset from a broker is safe to add.
         if result.base_offset < 0:
             made.known_offset = <unsigned long long>-1
         else:
@@ -272,17 +272,17 @@ cdef class Delivery:
 
     @property
     def topic_partition(self):
-        """Where the record goes; known from the moment it was accepted."""
+        """The record's topic and partition, known since it was accepted."""
         return self._result.partition
 
     @property
     def index(self):
-        """As which record of ``located()`` it is."""
+        """The record's index in ``located()``."""
         return self._index
 
     @property
     def serialized_size(self):
-        """The bytes of key and value."""
+        """The size of key and value in bytes."""
         return max(0, self._key_size) + max(0, self._value_size)
 
     cdef bint is_known(self) except -1:
@@ -299,14 +299,14 @@ cdef class Delivery:
     def result(self):
         """The metadata of the acknowledged record.
 
-        Raises the `DeliveryError` of a failed one, and `asyncio.InvalidStateError` where the outcome is not known yet.
+        Raises the `DeliveryError` of a failed one, and `asyncio.InvalidStateError` if the outcome is not known yet.
         """
         return self.outcome()
 
     def exception(self):
         """The error of a failed record, None for an acknowledged one.
 
-        Raises `asyncio.InvalidStateError` where the outcome is not known yet.
+        Raises `asyncio.InvalidStateError` if the outcome is not known yet.
         """
         cdef Outcome result = self.find()
         if result.succeeded:
@@ -317,15 +317,15 @@ cdef class Delivery:
         error = None if self._error is None else self._error()
         if error is None:
             error = result.failure.error_for(self._index)
-            # Weakly: its traceback leads back to who awaited it, and so to this object, where the collector never looks.
+            # Weak, because its traceback leads back to this object, which the garbage collector does not track.
             self._error = ref(error)
         return error
 
     def add_done_callback(self, callback):
         """Call ``callback(delivery)`` soon after the outcome is known, in the producer's event loop.
 
-        An exception that the callback raises is logged. With a callback the record counts as looked at. Raises TypeError
-        for what cannot be called.
+        An exception that the callback raises is logged. With a callback the record counts as observed. Raises TypeError if
+        ``callback`` is not callable.
         """
         if not callable(callback):
             raise TypeError(f"add_done_callback({callback!r}): that cannot be called.")
@@ -333,11 +333,11 @@ cdef class Delivery:
         self.watch(callback)
 
     def mark_observed(self):
-        """Count as looked at: a failure does not go to ``on_delivery_error`` any more."""
+        """Count as observed: a failure no longer goes to ``on_delivery_error``."""
         self._observed = True
 
     def peek(self):
-        """The outcome as (metadata, error), without counting as looked at: for those who only watch, as interceptors."""
+        """The outcome as (metadata, error), without counting as observed, for interceptors and other observers."""
         cdef bint seen = self._observed
         self._observed = True
         try:
@@ -347,7 +347,7 @@ cdef class Delivery:
             self._observed = seen
 
     def watch(self, callback):
-        """Like `add_done_callback`, but a failure still counts as one that nobody looked at."""
+        """Like `add_done_callback`, but a failure still counts as unobserved."""
         self.find().listen(self, callback)
 
     def __await__(self):
@@ -359,11 +359,11 @@ cdef class Delivery:
         return wait(self)
 
     def located(self):
-        """The result that holds this record now, after any splits."""
+        """The result that currently holds this record, after any splits."""
         return self.find()
 
     cdef int abandon(self) except -1:
-        """Tell that nobody will look at it any more, although it failed, or may fail yet."""
+        """Report that it will not be observed any more, although it failed or may still fail."""
         if self._result.is_split or self._result.failure is not None:
             self.find().abandon(self._index)
         else:
@@ -381,11 +381,11 @@ cdef object kept_of_thread = None
 
 
 cdef object running_loop():
-    """The event loop that runs in this thread, without asking the system for the process each time (`is_in_its_loop`)."""
+    """The event loop running in this thread, without a system call for the process id each time (`is_in_its_loop`)."""
     global loop_of_thread, kept_of_thread
     cdef PyObject* threads = PyThreadState_GetDict()
     cdef PyObject* kept = NULL if threads is NULL else PyDict_GetItemWithError(threads, <PyObject*>RUNNING_LOOP)
-    # From Python 3.12 on, None is kept where no loop runs any more.
+    # From Python 3.12 on, this is None after a loop has stopped.
     if kept is not NULL and kept is <PyObject*>kept_of_thread and kept_of_thread is not None:
         return loop_of_thread
     loop = asyncio.get_running_loop()
@@ -403,56 +403,56 @@ cdef enum WaiterState:
 @cython.final
 @cython.freelist(1024)
 cdef class Waiter:
-    """What a task waits for until an outcome is known: as much of a future as tasks and timeouts ask of one.
+    """A minimal future that a task awaits until an outcome is known, with all that tasks and timeouts use.
 
-    All of a batch are woken by one callback of the event loop, one after the other, each in its own context, as if there had
-    been a callback for each.
+One callback of the event loop wakes all waiters of a batch, one after the other, each in its own context, as if each
+had its own callback.
     """
 
     cdef public bint _asyncio_future_blocking
     cdef WaiterState state
-    cdef int index  # of the record, for the outcome that keeps it
-    cdef bint is_forgotten  # by that outcome; a task may still wait for it, to be cancelled
+    cdef int index  # of the record, for its outcome
+    cdef bint is_forgotten  # removed from the outcome; a task may still await it, to be cancelled
     cdef object loop, callback, context, message, __weakref__
-    cdef list others  # nobody but one task waits for it, but a tool may want to know
+    cdef list others  # only one task awaits it, but tools may add callbacks
 
     @property
     def __class__(self):
-        """For those who ask by isinstance() what a task waits for: anyio does not cancel one whose future is done."""
+        """For isinstance() checks of what a task awaits: anyio does not cancel a task whose future is done."""
         return Future
 
     def get_loop(self):
-        """As of a future."""
+        """As for a future."""
         return self.loop
 
     def done(self):
-        """As of a future."""
+        """As for a future."""
         return self.state != PENDING
 
     def cancelled(self):
-        """As of a future."""
+        """As for a future."""
         return self.state == CANCELLED
 
     def result(self):
-        """As of a future; there is nothing to tell but that it is set."""
+        """As of a future; the result is always None."""
         if self.state == PENDING:
             raise InvalidStateError("Result is not set.")
         if self.state == CANCELLED:
             raise CancelledError() if self.message is None else CancelledError(self.message)
 
     def exception(self):
-        """As of a future."""
+        """As for a future."""
         self.result()
 
     def set_result(self, result):
-        """As of a future."""
+        """As for a future."""
         if self.state != PENDING:
             raise InvalidStateError("invalid state")
         self.state = SET
         call_back_soon([self])
 
     def cancel(self, msg=None):
-        """As of a future."""
+        """As for a future."""
         if self.state != PENDING:
             return False
         self.state = CANCELLED
@@ -461,7 +461,7 @@ cdef class Waiter:
         return True
 
     def add_done_callback(self, callback, *, context=None):
-        """As of a future."""
+        """As for a future."""
         if context is None:
             context = copy_context()
         if self.state != PENDING:
@@ -472,7 +472,7 @@ cdef class Waiter:
             self.others = [*(self.others or ()), (callback, context)]
 
     def remove_done_callback(self, callback):
-        """As of a future."""
+        """As for a future."""
         before = [] if self.callback is None else [(self.callback, self.context), *(self.others or ())]
         after = [each for each in before if each[0] != callback]
         self.callback, self.context = after[0] if after else (None, None)
@@ -488,7 +488,7 @@ cdef class Waiter:
     __iter__ = __await__
 
     cdef int call_back(self) except -1:
-        """Raises what the callback does, as tasks do on SystemExit and KeyboardInterrupt."""
+        """Raises what the callback raises, as tasks do for SystemExit and KeyboardInterrupt."""
         callback, context, others = self.callback, self.context, self.others
         self.callback = self.context = self.others = None
         if others is not None:
@@ -496,7 +496,7 @@ cdef class Waiter:
                 self.loop.call_soon(each, self, context=context_of_it)
         if callback is None:
             return 0
-        if PyContext_Enter(context) != 0:  # somebody is in it already
+        if PyContext_Enter(context) != 0:  # the context is already entered
             PyErr_Clear()
             self.loop.call_soon(callback, self, context=context)
             return 0
@@ -516,7 +516,7 @@ cdef bint is_waiting(Waiter waiter) noexcept:
 
 
 cdef bint set_waiter(Waiter waiter) noexcept:
-    """Returns whether it has to be called back now."""
+    """Returns whether its callback must be called now."""
     if not is_waiting(waiter):
         return False
     waiter.state = SET
@@ -525,10 +525,10 @@ cdef bint set_waiter(Waiter waiter) noexcept:
 
 @cython.final
 cdef class Burst:
-    """Calls back whoever waits for these, one after the other, in one turn of the event loop.
+    """Calls the callbacks of these waiters, one after the other, in one iteration of the event loop.
 
-    The loop has a second turn for the rest before the first of them is called: one that ends the loop, or lets it run within
-    its own turn, does not cost the others theirs.
+A second iteration for the rest is scheduled before the first callback: so one that stops the loop, or runs it
+recursively, does not lose the others.
     """
 
     cdef list due
@@ -552,7 +552,7 @@ cdef int call_back_soon(list due) except -1:
 
 
 cdef Waiter waiter_for(Delivery delivery):
-    """Is set when the outcome is known. Raises where nobody would set it."""
+    """A waiter that is set when the outcome is known. Raises if nothing would set it."""
     cdef Outcome result = delivery.find()
     cdef Waiter waiter = Waiter.__new__(Waiter)
     waiter.loop = loop = running_loop()
@@ -562,23 +562,23 @@ cdef Waiter waiter_for(Delivery delivery):
     else:
         result.wait(delivery._index, waiter)
         result._loop, result._forks = loop, forks
-    if delivery.find() is not result:  # meanwhile: all of this makes objects, and so the collector may have had its turn
+    if delivery.find() is not result:  # checked again: all of this creates objects, so the garbage collector may have run
         result.forget(waiter)
         delivery._result.wait(delivery._index, waiter)
     if delivery.is_known():
         delivery._result.wake()
-    waiter._asyncio_future_blocking = True  # as its own __await__ says to the task
+    waiter._asyncio_future_blocking = True  # as its own __await__ does for the task
     return waiter
 
 
 def wait(Delivery delivery):
-    """Waits for an outcome that is not known yet."""
+    """Wait for an outcome that is not known yet."""
     cdef Waiter waiter
     if not delivery.is_known():
         waiter = waiter_for(delivery)
         try:
             yield waiter
-            waiter.result()  # raises where this is no step of a task that waited for it
+            waiter.result()  # raises if this is not a step of a task that awaited it
         except BaseException:
             delivery.find().forget(waiter)
             raise
@@ -589,7 +589,7 @@ def wait(Delivery delivery):
 @cython.no_gc
 @cython.freelist(64)
 cdef class Known:
-    """Awaits an outcome that is known: answers at once."""
+    """The awaitable of a known outcome: returns at once."""
 
     cdef Delivery delivery
 
@@ -615,14 +615,14 @@ cdef PySendResult send_known(PyObject* self, PyObject* ignored, PyObject** resul
 
 
 cdef class Budget:
-    """The bytes that are free, and whether a newcomer may take of them."""
+    """The free bytes, and whether a new caller may take some."""
 
     def __init__(self, long long free):
         self.free = free
 
 
 cdef class OpenBatch:
-    """The records of a batch while it takes more, and the outcome that they share."""
+    """The records of an open batch, and their shared outcome."""
 
     def __init__(self, Outcome result not None, long long limit):
         self.builder = RecordBatchBuilder(limit)
@@ -631,28 +631,28 @@ cdef class OpenBatch:
 
     @property
     def count(self):
-        """How many records are in it."""
+        """The number of records."""
         return self._count if self.builder is None else self.builder.count
 
     def has_room(self, long long size):
-        """Whether a record of at most this size may join; the first one may, whatever its size."""
+        """Whether a record of at most this size fits; the first one always does."""
         cdef RecordBatchBuilder builder = self.builder
         return builder is not None and (not builder.count or builder.size + size <= self.limit)
 
     @property
     def is_full(self):
-        """Whether no record is expected to fit any more."""
+        """Whether no further record is expected to fit."""
         return self.builder is None or self.builder.size >= self.limit
 
     def drop_builder(self):
-        """The bytes are fixed, or gone; the number of records stays."""
+        """Drop the builder after its bytes are taken or discarded; the number of records is kept."""
         if self.builder is not None:
             self._count = self.builder.count
         self.builder = None
         self.limit = 0
 
     def append(self, timestamp_ms, key, value, headers):
-        """Add a record; returns how many bytes it took, and its handle."""
+        """Append a record; returns its size in bytes, and its handle."""
         cdef RecordBatchBuilder builder = self.builder
         used = builder.append(timestamp_ms, key, value, headers)
         return used, Delivery(
@@ -665,7 +665,7 @@ cdef class OpenBatch:
 
 
 cdef class StickyPartition:
-    """The partition that records without a key go to now, and how much of its turn is over (KIP-794)."""
+    """The current partition of records without a key, and how much of its turn is used up (KIP-794)."""
 
     def __init__(self, long long turn):
         self.partition = -1
@@ -677,17 +677,17 @@ cdef class StickyPartition:
         return self.bytes >= self.turn and (batch_is_full or self.bytes >= 2 * self.turn)
 
     def appended(self, Py_ssize_t size, bint batch_is_full):
-        """Note the bytes of an appended record; returns whether the next one should go elsewhere.
+        """Count the bytes of an appended record; returns whether the next one should go to another partition.
 
-        Switching waits until the batch is full, so that it does not leave a half-filled one behind, but not for ever.
+Switching waits until the batch is full, so that no half-filled one remains, but not forever.
         """
         return self.note(size, batch_is_full)
 
 
 cdef class Lane:
-    """What is decided for the records of one topic: the open batch of each partition, and where those without a key go.
+    """The decisions for the records of one topic: each partition's open batch, and the sticky partition.
 
-    ``open`` holds the last batch of each partition's queue, or None; a closed one takes nothing, so it may stay.
+    ``open`` holds the last batch of each partition's queue, or None; a closed one accepts nothing, so it may stay.
     """
 
     def __init__(self, Py_ssize_t partition_count, StickyPartition sticky not None):
@@ -697,10 +697,10 @@ cdef class Lane:
 
 
 cdef class Appender:
-    """Puts records into open batches as long as there is nothing to decide.
+    """Appends records to open batches as long as no decision is needed.
 
-    It works between `attach` and `detach`, in the event loop and the process of the former. ``send``, ``enqueue`` and
-    ``enqueue_nowait`` are the slow paths, with the arguments of the `FastPath`, all of them by position.
+It works between `attach` and `detach`, in the event loop and process of `attach`. ``send``, ``enqueue`` and
+``enqueue_nowait`` are the slow paths, with the arguments of the `FastPath`, all positional.
     """
 
     def __init__(self, send, enqueue, enqueue_nowait, long long max_burst):
@@ -712,13 +712,13 @@ cdef class Appender:
     def attach(
         self, loop, Budget budget not None, dict lanes not None, ready, begin, undo, *, long long max_size, keys_choose
     ):
-        """Begin to take records.
+        """Start to accept records.
 
-        ``ready(batch)`` is called for a batch that has its first record now, or has become full. ``begin(topic, lane,
-        partition, size)`` returns a batch with room for a record, perhaps a new one, or None where that is to be decided on
-        the slow path; partition -1: the next one to stick to. ``undo(batch)`` takes a batch back that stayed empty.
-        ``max_size`` is the largest record in bytes. ``keys_choose``: whether a key chooses the partition by murmur2; None
-        where neither this nor the sticky choice is to be made here.
+``ready(batch)`` is called for a batch with its first record, or one that has become full. ``begin(topic, lane,
+partition, size)`` returns a batch with room for a record, perhaps a new one, or None if the slow path must decide;
+partition -1: the next sticky one. ``undo(batch)`` removes a batch that stayed empty. ``max_size`` is the largest
+record in bytes. ``keys_choose``: whether keys choose the partition by murmur2; None if neither this nor the sticky
+choice is made here.
         """
         self.detach()
         self.burst = 0
@@ -735,16 +735,16 @@ cdef class Appender:
         self._is_attached = True
 
     def detach(self):
-        """Take no more."""
+        """Stop accepting records."""
         global loop_of_thread, kept_of_thread
         kept = self._loop, self._kept, self._topic, self._lane, loop_of_thread, kept_of_thread
-        if loop_of_thread is self._loop:  # else the last loop of a program would be there to its end
+        if loop_of_thread is self._loop:  # otherwise the last loop of a program would stay alive until exit
             loop_of_thread = kept_of_thread = None
         self._is_attached = False
         self._loop = self._kept = self._topic = self._lane = None
 
     def append(self, topic, value, key, headers, partition, timestamp_ms):
-        """Put the record in, or return None where it must take the slow path; nothing was done then, and nothing raised."""
+        """Append the record, or return None if it must take the slow path; then nothing is changed or raised."""
         return self.put(
             <PyObject*>topic,
             <PyObject*>value,
@@ -758,16 +758,15 @@ cdef class Appender:
     cdef bint is_in_its_loop(self) except -1:
         """Whether the attached event loop is running in this thread.
 
-        Up to Python 3.11 asyncio makes a system call to answer that. What it keeps for a thread is another object whenever
-        another loop begins to run there, so that the same one need not be asked about twice. (In 3.12 it may also be None, and
-        later there is nothing.)
+        Up to Python 3.11 asyncio makes a system call for that. Its per-thread object changes whenever another loop starts
+        there, so the same object need not be checked twice. (In 3.12 it may also be None, and later it does not exist.)
         """
         cdef PyObject* threads = PyThreadState_GetDict()
         cdef PyObject* kept = NULL if threads is NULL else PyDict_GetItemWithError(threads, <PyObject*>RUNNING_LOOP)
         if kept is <PyObject*>self._kept and self._kept is not None:
             return True
         cdef PyObject* running = PyObject_CallNoArgs(get_running_loop)
-        Py_DECREF(running)  # whoever runs it has it
+        Py_DECREF(running)  # its runner holds a reference
         if running is not <PyObject*>self._loop:
             return False
         before = self._kept
@@ -776,7 +775,7 @@ cdef class Appender:
 
     @cython.nonecheck(False)
     cdef Lane lane_of(self, PyObject* topic):
-        """The lane of the topic, or None where nothing may be appended now."""
+        """The lane of the topic, or None if nothing may be appended now."""
         cdef Lane lane
         cdef PyObject* found
         if not self._is_attached or self._forks != forks or self.burst >= self._max_burst or self._budget.line:
@@ -784,7 +783,7 @@ cdef class Appender:
         if not PyUnicode_CheckExact(topic):
             return None
         lane = self._lane
-        # Most often it is the very same object as last time.
+        # Mostly it is the same object as last time.
         if topic is not <PyObject*>self._topic or not lane.partition_count:
             found = PyDict_GetItemWithError(<PyObject*>self._lanes, topic)
             if found is NULL:
@@ -807,7 +806,7 @@ cdef class Appender:
         PyObject* partition,
         PyObject* timestamp_ms,
     ):
-        """The delivery, or None where the record must take the slow path. The caller keeps alive what it gives."""
+        """The delivery, or None if the record must take the slow path. The caller keeps the arguments alive."""
         cdef Budget budget
         cdef Lane lane
         cdef StickyPartition sticky = None
@@ -892,7 +891,7 @@ cdef class Appender:
 
     @cython.nonecheck(False)
     cdef OpenBatch find_room(self, PyObject* topic, Lane lane, Py_ssize_t number, bint is_sticky, Py_ssize_t size):
-        """The open batch of the partition (-1: of the one to stick to next), or a new one, or None."""
+        """The open batch of the partition (-1: of the next sticky one), or a new one, or None."""
         cdef OpenBatch batch
         cdef RecordBatchBuilder builder
         cdef list opened = lane.open
@@ -915,7 +914,7 @@ cdef class Appender:
         Py_ssize_t value_length,
         object headers,
     ) except -1:
-        """Put in the first record of a batch, without which there is none."""
+        """Append the first record of a batch, which is removed if that fails."""
         cdef RecordBatchBuilder builder = batch.builder
         try:
             return builder.append_fields(timestamp, key, key_length, value, value_length, headers)
@@ -925,10 +924,10 @@ cdef class Appender:
 
     @cython.boundscheck(True)
     def append_run(self, topic, values, Py_ssize_t at, headers, partition):
-        """Put in what can be of a list or tuple of values without keys, from ``values[at]`` on, into one batch.
+        """Append as many values without keys as possible from a list or tuple, from ``values[at]`` on, to one batch.
 
-        Answers how many records that were, the outcome that they share, as which ones, and the bytes of their values; or
-        None, where the first one must take the slow path.
+Returns the number of records, their shared outcome, the index of the first, and the bytes of their values; or None
+if the first one must take the slow path.
         """
         cdef Budget budget
         cdef Lane lane
@@ -942,7 +941,7 @@ cdef class Appender:
         cdef long long timestamp, content = 0
         cdef bint is_full
 
-        if type(values) is not list and type(values) is not tuple:  # nothing of the caller's may run in between
+        if type(values) is not list and type(values) is not tuple:  # no code of the caller may run in between
             return None
         if headers is not None:
             headers = plain_headers(headers)
@@ -1005,7 +1004,7 @@ cdef class Appender:
 
 
 cdef inline bint read_plain(PyObject* content, const char** data, Py_ssize_t* length) noexcept:
-    """Whether a key or a value is None, bytes or plain text; else the slow path must look at it."""
+    """Whether a key or a value is None, bytes or plain text; else the slow path must handle it."""
     if PyBytes_CheckExact(content):
         data[0], length[0] = PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content)
     elif content is <PyObject*>None:
@@ -1018,7 +1017,7 @@ cdef inline bint read_plain(PyObject* content, const char** data, Py_ssize_t* le
 
 
 cdef object plain_headers(object headers):
-    """The headers as the encoder takes them, or None where the slow path must look at them."""
+    """The headers in the encoder's form, or None if the slow path must handle them."""
     if not isinstance(headers, (dict, tuple, list)):
         return None
     try:
@@ -1027,14 +1026,14 @@ cdef object plain_headers(object headers):
         plain = normalize_headers(headers)
         for name, _ in plain:
             if not PyUnicode_IS_COMPACT_ASCII(<PyObject*>name):
-                name.encode()  # a lone surrogate would not do
-    except Exception:  # the slow path says what is wrong
+                name.encode()  # a lone surrogate raises here
+    except Exception:  # the slow path raises the proper error
         return None
     return plain
 
 
 cdef class FastPath:
-    """The calls of a producer that mostly end in an open batch."""
+    """The producer methods that mostly append to an open batch."""
 
     cdef public Appender appender
 
@@ -1099,7 +1098,7 @@ cdef class FastPath:
 
 
 cdef inline int check_producer(PyObject* itself) except -1:
-    """Cython would take anything for one: ``Producer.enqueue(object(), ...)`` ended the process."""
+    """Cython does not check this: ``Producer.enqueue(object(), ...)`` would crash the process."""
     if not PyObject_TypeCheck(itself, <PyTypeObject*>FastPath):
         raise TypeError(f"This is a method of producers, not of {type(<object>itself).__name__!r} objects.")
     return 0
@@ -1123,14 +1122,14 @@ cdef enum Rest:
     TIMEOUT
 
 
-@cython.freelist(1024)  # for all of this size: so what only `Send` needs is here as well
+@cython.freelist(1024)  # for all objects of this size, so the fields of `Send` are here as well
 cdef class Call:
-    """One call of a producer's method, which is a coroutine: it mostly takes the fast path, or else another one goes for it."""
+    """One call of a producer's method, as a coroutine: mostly the fast path, otherwise it delegates to the slow path's."""
 
-    # What it was called with, as long as it needs it: all or nothing.
+    # The arguments, as long as they are needed: all or none.
     cdef Appender appender
     cdef object topic, value, key, partition
-    cdef tuple rest  # most often None
+    cdef tuple rest  # mostly None
     cdef object slow_path
     cdef Delivery delivery
     cdef Waiter waiter
@@ -1162,7 +1161,7 @@ cdef class Call:
 
     cdef object make_slow_path(self):
         """The coroutine of the method that takes the slow path."""
-        if not self.is_given:  # made by hand, of the type of another one
+        if not self.is_given:  # created by calling the type of another call
             raise RuntimeError(REUSED)
         return self.long_method()(
             self.topic,
@@ -1179,7 +1178,7 @@ cdef class Call:
         raise NotImplementedError  # `Enqueue` and `Send` have their own; Cython knows no abstract methods
 
     cdef PySendResult begin(self, PyObject** result) except? PYGEN_ERROR:
-        """The first step; `PYGEN_ERROR` without an exception where it is to be the slow path's."""
+        """The first step; `PYGEN_ERROR` without an exception if the slow path must do it."""
         raise NotImplementedError  # `Enqueue` and `Send` have their own; Cython knows no abstract methods
 
     cdef PySendResult go_on(self, PyObject* value, PyObject** result) except? PYGEN_ERROR:
@@ -1187,15 +1186,15 @@ cdef class Call:
         raise RuntimeError(REUSED)
 
     cdef bint give_up(self) except -1:
-        """Stop waiting, where it does; returns whether it did."""
+        """Stop waiting, if it waits; returns whether it did."""
         return False
 
     cdef object waited_for(self):
-        """What the fast path waits for, or None."""
+        """The awaited object of the fast path, or None."""
         return None
 
     cdef const char* complaint(self) noexcept:
-        """What is said of one that nobody awaited."""
+        """The warning for a call that was never awaited."""
         return b""
 
     def __dealloc__(self):
@@ -1214,7 +1213,7 @@ cdef class Call:
         return self.send(None)
 
     def send(self, value):
-        """As of a coroutine."""
+        """As for a coroutine."""
         cdef PyObject* answer = NULL
         cdef PySendResult state = send_call(<PyObject*>self, <PyObject*>value, &answer)
         result = <object>answer
@@ -1224,12 +1223,12 @@ cdef class Call:
         return result
 
     def throw(self, kind, value=None, traceback=None):
-        """As of a coroutine."""
+        """As for a coroutine."""
         self.check_not_running()
         if self.slow_path is None and not self.give_up():
             if self.has_begun:
                 raise RuntimeError(REUSED)
-            self.take_slow_path()  # to its first line, from where it raises
+            self.take_slow_path()  # to its first line, where it raises
         if self.slow_path is None:
             raise_from_outside(kind, value, traceback)
         if value is None and traceback is None:
@@ -1237,7 +1236,7 @@ cdef class Call:
         return self.slow_path.throw(kind, value, traceback)
 
     def close(self):
-        """As of a coroutine."""
+        """As for a coroutine."""
         self.check_not_running()
         self.has_begun = True
         if self.slow_path is not None:
@@ -1246,14 +1245,14 @@ cdef class Call:
             self.forget()
 
     cdef int check_not_running(self) except -1:
-        """Raise where what the first step calls wants another one of the same coroutine."""
+        """Raise if code called by the first step resumes the same coroutine."""
         if self.is_running:
             raise ValueError("coroutine already executing")
         return 0
 
     @cython.nonecheck(False)
     cdef inline int forget(self) except -1:
-        """Let go of the producer and of what the call was given: a task keeps its coroutine, and may be kept for long."""
+        """Drop the producer and the arguments: a task keeps its coroutine, and may live long."""
         appender, topic, value = self.appender, self.topic, self.value
         key, partition, rest = self.key, self.partition, self.rest
         self.appender = self.topic = self.value = self.key = self.partition = self.rest = None
@@ -1262,7 +1261,7 @@ cdef class Call:
 
     cdef int take_slow_path(self) except -1:
         cdef bint was_running = self.is_running
-        self.has_begun = self.is_running = True  # what is given is lent to the slow path: nobody may have it forgotten meanwhile
+        self.has_begun = self.is_running = True  # the arguments are lent to the slow path and must not be dropped
         try:
             self.slow_path = self.make_slow_path()
         finally:
@@ -1271,7 +1270,7 @@ cdef class Call:
         return 0
 
     cdef inline Delivery put(self):
-        """The delivery, or None where the record must take the slow path."""
+        """The delivery, or None if the record must take the slow path."""
         cdef Delivery delivery
         cdef PyObject* on_delivery = self.of_rest(ON_DELIVERY)
         if not self.is_given or (on_delivery is not <PyObject*>None and not callable(<object>on_delivery)):
@@ -1293,27 +1292,27 @@ cdef class Call:
 
     @property
     def cr_await(self):
-        """As of a coroutine: what it waits for."""
+        """As for a coroutine: the awaited object."""
         return self.waited_for() if self.slow_path is None else self.slow_path.cr_await
 
     @property
     def cr_frame(self):
-        """As of a coroutine: where it waits."""
+        """As for a coroutine: where it waits."""
         return None if self.slow_path is None else self.slow_path.cr_frame
 
     @property
     def cr_running(self):
-        """As of a coroutine."""
+        """As for a coroutine."""
         return self.is_running if self.slow_path is None else self.slow_path.cr_running
 
     @property
     def cr_suspended(self):
-        """As of a coroutine."""
+        """As for a coroutine."""
         return self.waited_for() is not None if self.slow_path is None else self.slow_path.cr_suspended
 
     @property
     def cr_state(self):
-        """As of a coroutine, which `inspect.getcoroutinestate` asks from Python 3.15 on."""
+        """As for a coroutine; used by `inspect.getcoroutinestate` from Python 3.15 on."""
         if self.cr_running:
             return inspect.CORO_RUNNING
         if self.cr_suspended:
@@ -1322,7 +1321,7 @@ cdef class Call:
 
     @property
     def cr_origin(self):
-        """As of a coroutine: nobody noted where it was made."""
+        """As for a coroutine: the origin is not recorded."""
         return None
 
     @property
@@ -1357,13 +1356,13 @@ cdef class Enqueue(Call):
 
     @property
     def cr_code(self):
-        """As of a coroutine: that of its twin."""
+        """As for a coroutine: the code of its twin."""
         return ENQUEUE_CODE
 
 
 @cython.final
 cdef class Send(Call):
-    """One call of ``Producer.send``: a coroutine that mostly puts the record in, and waits once for its outcome."""
+    """One call of ``Producer.send``: a coroutine that mostly appends the record, and waits once for its outcome."""
 
     @property
     def __name__(self):
@@ -1379,7 +1378,7 @@ cdef class Send(Call):
         cdef Delivery delivery = self.put() if self.of_rest(TIMEOUT) is <PyObject*>None else None
         if delivery is None:
             return PYGEN_ERROR
-        if delivery.is_known():  # what was told of a full batch has decided it
+        if delivery.is_known():  # the notification of the full batch has decided it
             answer = delivery.outcome()
             Py_INCREF(answer)
             result[0] = <PyObject*>answer
@@ -1399,7 +1398,7 @@ cdef class Send(Call):
         self.waiter = self.delivery = None
         if waiter.state != SET:
             try:
-                waiter.result()  # raises: it was cancelled, or this is no step of a task that waited for it
+                waiter.result()  # raises: it was cancelled, or this is not a step of a task that awaited it
             finally:
                 delivery.find().forget(waiter)
         answer = delivery.outcome()
@@ -1421,19 +1420,19 @@ cdef class Send(Call):
 
     @property
     def cr_code(self):
-        """As of a coroutine: that of its twin."""
+        """As for a coroutine: the code of its twin."""
         return SEND_CODE
 
 
 cdef int raise_from_outside(object kind, object value, object traceback) except -1:
-    """Raise what somebody threw into a coroutine, in either of the ways in which that is said."""
+    """Raise an exception that was thrown into a coroutine, in either of throw()'s forms."""
     if isinstance(kind, type):
         error = kind() if value is None else value if isinstance(value, kind) else kind(value)
     else:
         error = kind
     if traceback is not None:
         error = error.with_traceback(traceback)
-    if isinstance(error, StopIteration):  # who awaits would take it for the answer (PEP 479)
+    if isinstance(error, StopIteration):  # the awaiting code would take it for the result (PEP 479)
         raise RuntimeError("coroutine raised StopIteration") from error
     raise error
 
@@ -1461,8 +1460,8 @@ cdef PySendResult send_call(PyObject* itself, PyObject* value, PyObject** result
     return PyIter_Send(<PyObject*>self.slow_path, value, result)
 
 
-# Cython has no name for the slot ``am_send``, by which the interpreter (up to 3.11) and the tasks of asyncio take an answer
-# without an exception made to carry it: DECISIONS.md says what that is worth.
+# Cython has no name for the slot ``am_send``, which returns a result to the interpreter (up to 3.11) and to asyncio's tasks
+# without creating an exception; see DECISIONS.md for the gain.
 (<CTypeObject*>Enqueue).tp_as_async.am_send = <sendfunc>send_call
 (<CTypeObject*>Send).tp_as_async.am_send = <sendfunc>send_call
 (<CTypeObject*>Known).tp_as_async.am_send = <sendfunc>send_known

@@ -1,1 +1,1 @@
-"""How records get in: one by one, many at a time, and as tables."""
+"""Accepts records: one by one, many at a time, and as tables."""

@@ -1,9 +1,8 @@
-"""Sends many records as one: in order, in bounded memory, with one result for all of them."""
+"""Sends many records in one call: in order, in bounded memory, with one result for all of them."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
@@ -13,38 +12,37 @@ from typing import Any, Self, TypeAlias
 from aioproducer.arguments import check_plain_hook, check_timeout
 from aioproducer.errors import DeliveryError, InvalidRecord, KafkaError, SendManyError
 from aioproducer.hot import Delivery, FastPath, Outcome
+from aioproducer.runtime.log import ClientLog
 from aioproducer.types import HeadersInput, ProducerRecord, SendManyResult, TopicPartition
 
 __all__ = ["SendMany", "SendManyProgress", "check_values"]
-
-logger = logging.getLogger("aioproducer")
 
 SendManyProgress: TypeAlias = Callable[[SendManyResult], object]
 
 #: How often the progress hook is called, in seconds.
 _PROGRESS_INTERVAL_S = 0.1
 
-#: The line of deliveries is looked through when it is twice as long as after the last time, and at least so long.
+#: The queue of deliveries is scanned when it is twice as long as after the last scan, and at least this long.
 _SWEEP_FROM = 1000
 
 
 def check_values(values: object, *, may_be_async: bool = False) -> None:
-    """Raise `InvalidRecord` where there is one value, or nothing to iterate over: a text would send its letters."""
+    """Raise `InvalidRecord` for a single value, or one that is not iterable: a text would send its letters."""
     kind = type(values).__name__
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise InvalidRecord(
-            f"send_many() sends a record for each item of its values, and one {kind} was given: use send() for that, or "
-            "put it into a list."
+            f"send_many() sends a record for each item of its values, but a single {kind} was given: use send() for it, "
+            "or put it into a list."
         )
     if hasattr(values, "__iter__") or hasattr(values, "__getitem__") or (may_be_async and hasattr(values, "__aiter__")):
         return
     iterable = "an iterable or an async iterable" if may_be_async else "an iterable"
-    raise InvalidRecord(f"send_many() sends a record for each item of {iterable}; a value of type {kind} is none.")
+    raise InvalidRecord(f"send_many() sends a record for each item of {iterable}, which a value of type {kind} is not.")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Records that follow one another in one batch, from the one with this ``index`` on; ``size``: of their content."""
+    """Consecutive records in one batch, from this ``index`` on; ``size`` is the size of their content."""
 
     outcome: Outcome
     index: int
@@ -52,7 +50,7 @@ class Run:
     size: int
 
     def pieces(self) -> list[Run]:
-        """The same records where they are after the batch was split."""
+        """The same records after the batch was split."""
         if not self.outcome.is_split:
             return [self]
         pieces: list[Run] = []
@@ -62,16 +60,15 @@ class Run:
                 pieces[-1] = replace(pieces[-1], count=pieces[-1].count + 1)
             else:
                 pieces.append(Run(outcome, index, 1, 0))
-        pieces[0] = replace(pieces[0], size=self.size)  # where in the run the bytes were nobody will ask
+        pieces[0] = replace(pieces[0], size=self.size)  # the position of the bytes within the run does not matter
         return pieces
 
 
 class SendMany:
     """One bulk of records: call `add` as long as there are records and it returns True, then `finish`.
 
-    Of what waits in line about half at least has no outcome yet, and
-    that is bounded by ``buffer_memory``; the rest is counted and let go, also behind a partition that is stalled. An
-    exception of ``on_progress`` is logged.
+    At least about half of the queued deliveries have no outcome yet, and ``buffer_memory`` bounds these; the others are
+    counted and dropped, also behind a stalled partition. An exception of ``on_progress`` is logged.
     """
 
     def __init__(
@@ -79,6 +76,7 @@ class SendMany:
         producer: FastPath,
         topic: str,
         clock: Callable[[], float],
+        log: ClientLog,
         *,
         key: Callable[[Any], object] | None,
         headers: HeadersInput | None,
@@ -87,14 +85,15 @@ class SendMany:
         timeout: float | None,
         check: Callable[[], object] | None = None,
     ) -> None:
-        """``check`` is called before records are put in, and raises where they may not be any more."""
-        check_plain_hook("key", key, "an item of the values and answers its key")
+        """``check`` is called before records are added, and raises if they may no longer be."""
+        check_plain_hook("key", key, "an item of the values and returns its key")
         check_plain_hook("on_progress", on_progress, "the SendManyResult so far")
         self.result = SendManyResult()
         self._enqueue: Callable[..., Awaitable[Delivery]] = producer.enqueue
         self._append_run = producer.appender.append_run
         self._topic = topic
         self._clock = clock
+        self._log = log
         self._key = key
         self._headers = headers
         self._partition = partition
@@ -116,7 +115,7 @@ class SendMany:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Where it ends without an answer, tell the failures as those of records that nobody awaits."""
+        """If it ends without a result, report failures as those of records that are not awaited."""
         if error is None or isinstance(error, SendManyError):
             return
         for run in (*self._failures, *self._waiting):
@@ -125,9 +124,9 @@ class SendMany:
                     piece.outcome.abandon(index)
 
     async def add(self, values: Iterable[object]) -> bool:
-        """Accept some more; returns whether even more may come, which ends with the first record that failed.
+        """Accept some more records; returns whether to continue, which ends with the first record that failed.
 
-        Raises what ``values`` or the key function raise. Cancellation: what was accepted is still delivered.
+        Raises what ``values`` or the key function raise. Cancellation: accepted records are still delivered.
         """
         if isinstance(values, (list, tuple)) and self._key is None:
             return await self._add_list(values)
@@ -140,7 +139,7 @@ class SendMany:
         return True
 
     async def _add_list(self, values: list[object] | tuple[object, ...]) -> bool:
-        """Accept as many at a time as go into a batch."""
+        """Accept as many at a time as fit into a batch."""
         at = 0
         while at < len(values) and self._may_go_on:
             if self._check is not None:
@@ -180,9 +179,9 @@ class SendMany:
         self._waiting.append(Run(delivery.located(), delivery.index, 1, delivery.serialized_size))
 
     async def wait(self) -> None:
-        """Wait for the outcome of everything that was accepted.
+        """Wait for the outcomes of all accepted records.
 
-        Cancellation: what was accepted is still delivered.
+        Cancellation: accepted records are still delivered.
         """
         while self._waiting:
             first = self._waiting[0]
@@ -201,7 +200,7 @@ class SendMany:
             raise
 
     async def finish(self) -> SendManyResult:
-        """Wait for all outcomes, and answer the result; raises `SendManyError` where a record failed."""
+        """Wait for all outcomes, and return the result; raises `SendManyError` if a record failed."""
         await self.wait()
         if self._error is None:
             return self.result
@@ -212,7 +211,7 @@ class SendMany:
         ) from self._error
 
     def _collect(self) -> None:
-        """Take the outcomes that are known at the head of the line, and now and then those behind it."""
+        """Take the known outcomes at the head of the queue, and sometimes those behind it."""
         waiting = self._waiting
         while waiting and (waiting[0].outcome.done or waiting[0].outcome.is_split):
             run = waiting.popleft()
@@ -226,7 +225,7 @@ class SendMany:
             self._report()
 
     def _sweep(self) -> None:
-        """Take out what was delivered. What failed stays in line: it is the first of them all that will be told."""
+        """Remove delivered records. Failed ones stay in the queue: the first failure of all is the one to report."""
         left: deque[Run] = deque()
         for run in (piece for each in self._waiting for piece in each.pieces()):
             if run.outcome.succeeded:
@@ -264,4 +263,4 @@ class SendMany:
             try:
                 self._on_progress(self.result)
             except Exception:  # foreign code
-                logger.exception("on_progress raised for send_many to %r", self._topic)
+                self._log.exception("on_progress raised for send_many to %r", self._topic, extra={"topic": self._topic})

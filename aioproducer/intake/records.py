@@ -1,10 +1,10 @@
-"""Takes records out of the callers' hands: checked, serialized, and put into the accumulator.
+"""Takes records from callers: checks and serializes them, and puts them into the accumulator.
 
 ::
 
     interceptors -> serializers -> size -> metadata? await -> partitioner -> memory? await -> append
 
-There is no await after the memory was granted: a record is buffered entirely or not at all, whatever is cancelled.
+There is no await after the memory was granted: a record is buffered entirely or not at all, even if cancelled.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from aioproducer.accumulator.buffer_pool import PoolClosed
 from aioproducer.arguments import checked_topic
 from aioproducer.config import ProducerConfig
-from aioproducer.core.cluster import TopicMetadata
 from aioproducer.core.partitioner import LIBRDKAFKA_PARTITIONERS, PartitionIds, RoundRobinPartitioner
 from aioproducer.delivery import Delivery
-from aioproducer.engine.engine import Engine
 from aioproducer.errors import (
     BufferFull,
     DeliveryError,
@@ -35,8 +33,13 @@ from aioproducer.errors import (
 from aioproducer.interceptors import ProducerInterceptors
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.record import BATCH_OVERHEAD, partition_for_key, record_size_upper_bound
+from aioproducer.runtime.log import ClientLog
 from aioproducer.serializers import MessageField, normalize_bytes, normalize_headers, prepare_serializer
 from aioproducer.types import Header, HeadersInput, ProducerRecord, RecordMetadata
+
+if TYPE_CHECKING:
+    from aioproducer.core.cluster import TopicMetadata
+    from aioproducer.engine.engine import Engine
 
 __all__ = ["Intake", "SerializedRecord", "not_acknowledged", "run_now", "whole_record"]
 
@@ -47,7 +50,7 @@ _MAX_KEPT = 10_000
 
 
 class SerializedRecord(NamedTuple):
-    """A record as it will be encoded; ``size`` is an upper bound of that in bytes."""
+    """A record ready to be encoded; ``size`` is an upper bound of its encoded size in bytes."""
 
     topic: str
     partition: int | None
@@ -62,22 +65,22 @@ class SerializedRecord(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The partition that was chosen for a record, of a topic as it was then; None: wherever those without a key go."""
+    """The partition that was chosen for a record, in a version of its topic; None: that of records without a key."""
 
     topic: TopicMetadata
     partition: int | None
 
 
 class Intake:
-    """The way of one producer's records from ``enqueue()`` to the accumulator."""
+    """Takes one producer's records from ``enqueue()`` to the accumulator."""
 
-    def __init__(self, config: ProducerConfig, metrics: ProducerMetrics) -> None:
+    def __init__(self, config: ProducerConfig, metrics: ProducerMetrics, log: ClientLog) -> None:
         self.config = config
-        self.interceptors = ProducerInterceptors(config.interceptors)
+        self.interceptors = ProducerInterceptors(config.interceptors, log)
         self._metrics = metrics
         self._serialize_key = prepare_serializer(config.key_serializer, MessageField.KEY)
         self._serialize_value = prepare_serializer(config.value_serializer, MessageField.VALUE)
-        #: Nothing of the user's runs on a record's way: no interceptor, no serializer.
+        #: No user code processes a record: no interceptor, no serializer.
         self.is_plain = not (
             self.interceptors.sees_send
             or self.interceptors.sees_acknowledgement
@@ -85,7 +88,7 @@ class Intake:
             or config.value_serializer
         )
         self._partitioner = _partitioner(config)
-        #: Whether a key chooses the partition by its hash; None where a partitioner of the user's chooses.
+        #: Whether the key's hash chooses the partition; None if the user's partitioner chooses.
         self.keys_choose = None if self._partitioner is not None else not config.partitioner_ignore_keys
         self._legal_topics: set[str] = set()
         self._partition_ids: dict[str, tuple[TopicMetadata, PartitionIds]] = {}
@@ -99,7 +102,7 @@ class Intake:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> SerializedRecord:
-        """Without interceptors and serializers: nothing of the user's runs here."""
+        """Without interceptors and serializers: no user code runs here."""
         if isinstance(topic, ProducerRecord):
             whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
             topic, value, key, headers = whole.topic, whole.value, whole.key, whole.headers
@@ -114,7 +117,7 @@ class Intake:
         )
 
     async def prepared(self, record: ProducerRecord) -> SerializedRecord:
-        """Interceptors and serializers; suspends only where one of them is async."""
+        """Interceptors and serializers; suspends only if one of them is async."""
         if self.interceptors.sees_send:
             seen = self.interceptors.on_send(record)
             record = seen if isinstance(seen, ProducerRecord) else await seen
@@ -141,13 +144,13 @@ class Intake:
             self.check_topic(topic)
         if partition is not None and (type(partition) is not int or partition < 0):
             raise InvalidRecord(
-                f"partition={partition!r}: a partition is a whole number from 0; None leaves the choice to the partitioner."
+                f"Invalid partition={partition!r}: must be an integer >= 0, or None to let the partitioner choose."
             )
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         elif type(timestamp_ms) is not int or timestamp_ms < 0:
             raise InvalidRecord(
-                f"timestamp_ms={timestamp_ms!r}: a timestamp is a whole number of milliseconds since 1970; None means now."
+                f"Invalid timestamp_ms={timestamp_ms!r}: must be an integer, milliseconds since 1970, or None for now."
             )
         size = record_size_upper_bound(key, value, headers)
         if size + BATCH_OVERHEAD > self.config.max_request_size or size + BATCH_OVERHEAD > self.config.buffer_memory:
@@ -160,7 +163,7 @@ class Intake:
             self._legal_topics.add(name)
 
     def _too_large(self, topic: str, size: int) -> RecordTooLarge:
-        by_memory = self.config.buffer_memory <= self.config.max_request_size  # which cannot be raised alone then
+        by_memory = self.config.buffer_memory <= self.config.max_request_size  # which alone is not enough then
         option = "buffer_memory" if by_memory else "max_request_size"
         limit = self.config.buffer_memory if by_memory else self.config.max_request_size
         return RecordTooLarge(
@@ -169,9 +172,9 @@ class Intake:
         )
 
     def choose(self, engine: Engine, record: SerializedRecord) -> Choice | None:
-        """The record's partition, as far as it can be told now: None while the topic is unknown.
+        """The record's partition, if it is known now: None while the topic is unknown.
 
-        A partitioner is asked once for a record, not once more after a wait for room: one that counts would count twice.
+        A partitioner is called once for a record, not again after a wait for room: one that counts would count twice.
         """
         topic = engine.client.topic(record.topic)
         if topic is None or (record.partition is not None and record.partition >= topic.partition_count):
@@ -202,9 +205,9 @@ class Intake:
         began: float | None = None,
         check: Callable[[], object] | None = None,
     ) -> Delivery:
-        """Wait for metadata, then for memory, under one deadline; ``began``: when the call did, if not just now.
+        """Wait for metadata, then for memory, under one deadline; ``began``: when the call began, if not just now.
 
-        ``check`` raises where the record may not be put in any more after that.
+        ``check`` raises if the record may no longer be appended after that.
         """
         seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
         deadline = (engine.loop.time() if began is None else began) + seconds
@@ -273,7 +276,8 @@ class Intake:
             engine.client.request_update(record.topic)
             what = "number of partitions" if topic is None else f"partition {record.partition}"
             return _about(
-                MetadataNotReady(f"The {what} of topic {record.topic!r} is not known yet; asked for now."), record
+                MetadataNotReady(f"The {what} of topic {record.topic!r} is not known yet; it has been requested."),
+                record,
             )
         return _about(
             BufferFull(
@@ -303,7 +307,7 @@ class Intake:
         return chosen if chosen is None else int(chosen)
 
     def _ids(self, topic: TopicMetadata) -> PartitionIds:
-        """Made once for each state of the topic, and not for each record."""
+        """Created once for each state of the topic, not for each record."""
         known = self._partition_ids.get(topic.name)
         if known is None or known[0] is not topic:
             if len(self._partition_ids) >= _MAX_KEPT:
@@ -319,17 +323,17 @@ class Intake:
 
         def acknowledged(delivery: Delivery) -> None:
             metadata, error = delivery.peek()
-            self._tell_interceptors(engine, metadata, error, headers)
+            self._notify_interceptors(engine, metadata, error, headers)
 
         delivery.watch(acknowledged)
 
     def not_accepted(self, engine: Engine, record: SerializedRecord | None, error: BaseException) -> None:
         if isinstance(error, KafkaError) and not isinstance(error, (BufferFull, MetadataNotReady)):
-            self._metrics.records_refused += 1  # those two only ask to come again
+            self._metrics.records_refused += 1  # these two only ask the caller to retry
         if self.interceptors.sees_acknowledgement:
-            self._tell_interceptors(engine, None, error, record.headers if record is not None else ())
+            self._notify_interceptors(engine, None, error, record.headers if record is not None else ())
 
-    def _tell_interceptors(
+    def _notify_interceptors(
         self, engine: Engine, metadata: RecordMetadata | None, error: BaseException | None, headers: Sequence[Header]
     ) -> None:
         rest = self.interceptors.on_acknowledgement(metadata, error, headers)
@@ -339,7 +343,7 @@ class Intake:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     async def in_time(self, timeout: float | None, work: Awaitable[_T]) -> _T:
-        """Interceptors and serializers within the call's time."""
+        """Interceptors and serializers within the call's timeout."""
         limit = asyncio.timeout(self.config.max_block_ms / 1000 if timeout is None else timeout)
         try:
             async with limit:
@@ -354,7 +358,7 @@ class Intake:
 
 def _partitioner(config: ProducerConfig) -> Callable[..., int | None] | None:
     chosen = config.partitioner
-    if chosen is None or chosen == "murmur2_random":  # the default by its other name: the hot path has it built in
+    if chosen is None or chosen == "murmur2_random":  # another name of the default, which is built into the hot path
         return None
     if chosen == "round_robin":
         return RoundRobinPartitioner()
@@ -365,7 +369,7 @@ def _partitioner(config: ProducerConfig) -> Callable[..., int | None] | None:
 
 
 def _is_whole(number: object) -> bool:
-    """Whether it counts: an int, or one of numpy's; 1.0 equals one, and is none."""
+    """Whether it is an integer: an int, or one of numpy's; 1.0 is not."""
     return hasattr(number, "__index__")
 
 
@@ -380,14 +384,12 @@ def whole_record(
     if not isinstance(topic, ProducerRecord):
         return ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
     if value is not None or key is not None or headers or partition is not None or timestamp_ms is not None:
-        raise InvalidRecord(
-            "A ProducerRecord brings its own value, key, headers, partition and timestamp; give it alone."
-        )
+        raise InvalidRecord("A ProducerRecord has its own value, key, headers, partition and timestamp; pass it alone.")
     return topic
 
 
 def not_acknowledged(delivery: Delivery, seconds: float) -> UnknownTimeout:
-    """What `send` raises when its time runs out while the record is in flight."""
+    """The error that `send` raises when its time runs out while the record is in flight."""
     error = UnknownTimeout(
         f"The record for {delivery.topic_partition} was not acknowledged within {seconds:g} s. It is still being sent; "
         "a failure will go to on_delivery_error."

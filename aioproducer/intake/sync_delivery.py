@@ -1,14 +1,12 @@
-"""The acknowledgement to come of a record that a thread has sent.
+"""The pending acknowledgement of a record that a thread has sent.
 
-Nothing is created for a record that nobody waits for. A thread that does wait gives the event loop a `ThreadWaiter`, which
-the outcome wakes as it wakes a task. So all that changes is changed in the event loop's thread, but for what is behind
-`_reading`.
+Nothing is created for a record that is not awaited. A thread that waits passes the event loop a `ThreadWaiter`, which the
+outcome wakes as it wakes a task. So all state changes in the event loop's thread, except for that guarded by `_reading`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 import time
@@ -20,22 +18,21 @@ from aioproducer.arguments import check_timeout, is_async
 from aioproducer.delivery import Delivery
 from aioproducer.errors import ConfigError, DeliveryError, ProducerClosed
 from aioproducer.hot import Outcome
+from aioproducer.runtime.log import ClientLog
 from aioproducer.types import Header, RecordMetadata
 
 __all__ = ["EventLoopThread", "SyncDelivery", "SyncDeliveryCallback", "ThreadWaiter"]
 
-logger = logging.getLogger("aioproducer")
-
-#: How often a thread that waits looks whether the event loop has ended, in seconds: what it was asked last, it may not do.
+#: How often a waiting thread checks whether the event loop has ended, in seconds: its last calls may never run.
 _LOOK_EVERY_S: Final = 1.0
 
-#: A `Delivery` notes which part of a split batch it belongs to when it is asked, so only one thread may ask at a time.
-#: Reentrant: a finalizer or a signal handler may ask in the midst of that.
+#: A `Delivery` stores which part of a split batch it belongs to when it is read, so only one thread may read at a time.
+#: Reentrant: a finalizer or a signal handler may read while it is held.
 _reading = threading.RLock()
 
 
 def _unlock_in_fork() -> None:
-    """The thread that held the lock does not exist here."""
+    """In a fork: the thread that held the lock does not exist."""
     global _reading
     _reading = threading.RLock()
 
@@ -52,17 +49,22 @@ class EventLoopThread(Protocol):
         """Its event loop."""
         ...
 
+    @property
+    def log(self) -> ClientLog:
+        """The producer's log."""
+        ...
+
     def check_waiter(self) -> None:
-        """Raise where the wait for an outcome would never end: in a fork, and in that thread itself."""
+        """Raise if the wait for an outcome would never end: in a fork, and in that thread itself."""
         ...
 
     def post(self, call: Callable[[], object]) -> bool:
-        """Have something done there; returns whether it will be, which it is not once the thread has ended."""
+        """Schedule a call there; returns False if the thread has ended."""
         ...
 
 
 class ThreadWaiter:
-    """A thread that waits for what happens in the event loop's; an `Outcome` takes it as it takes a future."""
+    """A thread that waits for the event loop's; an `Outcome` accepts it like a future."""
 
     __slots__ = ("_lock", "_loop")
 
@@ -76,16 +78,16 @@ class ThreadWaiter:
         return self._loop
 
     def done(self) -> bool:
-        """Whether it was woken, and has not gone on yet."""
+        """Whether it was woken, and has not continued yet."""
         return not self._lock.locked()
 
     def set_result(self, _: object) -> None:
-        """Wake the thread; in the event loop's only."""
+        """Wake the thread; only in the event loop's thread."""
         if self._lock.locked():
             self._lock.release()
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait at most ``seconds`` (None: as long as it takes); returns whether it was woken.
+        """Wait at most ``seconds`` (None: without limit); returns whether it was woken.
 
         The end of the event loop ends the wait, too, and so does Ctrl-C.
         """
@@ -98,7 +100,7 @@ class ThreadWaiter:
                 return False
 
     def wait_for(self, delivery: Delivery) -> None:
-        """Be woken when the outcome is known; to be called in the event loop's thread."""
+        """Be woken when the outcome is known; call it in the event loop's thread."""
         with _reading:
             outcome = delivery.located()
             if not outcome.done:
@@ -107,30 +109,30 @@ class ThreadWaiter:
         self.set_result(None)
 
     def forget(self, delivery: Delivery) -> None:
-        """Be woken no more; to be called in the event loop's thread."""
+        """Be woken no more; call it in the event loop's thread."""
         with _reading:
             delivery.located().forget(cast("asyncio.Future[None]", self))
 
 
-#: A record on its way to the event loop: topic, value, key, headers, partition, timestamp, the upper bound of its size, and
-#: until when it must be accepted, by the clock of `time.monotonic`; None: ``max_block_ms`` after the event loop came to it.
+#: A record in transit to the event loop: topic, value, key, headers, partition, timestamp, the upper bound of its size, and
+#: its deadline for acceptance in `time.monotonic`'s time; None: ``max_block_ms`` after the event loop takes it.
 HandedOver: TypeAlias = tuple[
     str, bytes | None, bytes | None, tuple[Header, ...] | None, int | None, int, int, float | None
 ]
 
 
 class SyncDelivery:
-    """The acknowledgement to come of one record, for threads; see `Delivery`."""
+    """The pending acknowledgement of one record, for threads; see `Delivery`."""
 
     __slots__ = ("_delivery", "_loop_thread", "_outcome", "_record", "_when_accepted")
 
     #: None until the event loop has put the record into a batch, or refused it.
     _delivery: Delivery | None
-    #: That of the batch, in which others may look without a lock: one that succeeded was not split, and never will be.
+    #: The batch's result, which other threads may read without a lock: a batch that succeeded will never be split.
     _outcome: Outcome | None
     #: None once there is a `Delivery`.
     _record: HandedOver | None
-    #: What to call with the `Delivery`; changed in the event loop's thread only, once others know the object.
+    #: The calls to make with the `Delivery`; once other threads know the object, changed only in the event loop's thread.
     _when_accepted: list[Callable[[Delivery], object]] | None
 
     def __init__(self, loop_thread: EventLoopThread, delivery: Delivery) -> None:
@@ -168,14 +170,14 @@ class SyncDelivery:
         """Call ``callback(delivery)`` when the outcome is known, in the producer's thread: it must not block.
 
         If the outcome is known already, it is called at once, in this thread. An exception that it raises is logged.
-        Raises TypeError for what cannot be called, and for coroutine functions: ``on_delivery=`` takes those.
+        Raises TypeError if it cannot be called, and for coroutine functions: ``on_delivery=`` takes those.
         """
         if not callable(callback):
-            raise TypeError(f"add_done_callback({callback!r}): that cannot be called.")
+            raise TypeError(f"Invalid add_done_callback({callback!r}): must be a function.")
         if is_async(callback):
             raise TypeError(
-                f"add_done_callback({callback!r}): a coroutine function needs the producer's event loop; give it to send() "
-                "or enqueue() as on_delivery=, or give a plain function here."
+                f"Invalid add_done_callback({callback!r}): a coroutine function needs the producer's event loop; pass it to "
+                "send() or enqueue() as on_delivery=, or pass a plain function here."
             )
         delivery = self._delivery
         if delivery is not None:
@@ -188,12 +190,12 @@ class SyncDelivery:
 
     @property
     def record(self) -> HandedOver:
-        """The record, as long as it is in no batch."""
+        """The record, until it is in a batch."""
         assert self._record is not None
         return self._record
 
     def accept(self, delivery: Delivery) -> None:
-        """Take the outcome of this one for its own; in the event loop's thread only."""
+        """Adopt the outcome of this one; only in the event loop's thread."""
         self._delivery, self._record = delivery, None
         self._outcome = delivery.located()
         calls, self._when_accepted = self._when_accepted, None
@@ -201,7 +203,7 @@ class SyncDelivery:
             call(delivery)
 
     def when_accepted(self, call: Callable[[Delivery], object]) -> None:
-        """Call with the `Delivery`, now or when there is one; in the event loop's thread, or before others know of this."""
+        """Call with the `Delivery`, now or when there is one; in the event loop's thread, or before others know this."""
         if self._delivery is not None:
             call(self._delivery)
         elif self._when_accepted is None:
@@ -209,12 +211,12 @@ class SyncDelivery:
         else:
             self._when_accepted.append(call)
 
-    def tell(self, callback: SyncDeliveryCallback) -> None:
-        """Call ``callback(self)`` when the outcome is known, and run what it returns; in the event loop's thread only."""
+    def add_done_callback_in_loop(self, callback: SyncDeliveryCallback) -> None:
+        """Call ``callback(self)`` when the outcome is known, and run its coroutine; only in the event loop's thread."""
         self.when_accepted(partial(_listen, self._call, callback))
 
     def wait_accepted(self) -> bool:
-        """Wait until the record was accepted or refused; returns whether it was, not so once the producer has ended."""
+        """Wait until the record is accepted or refused; returns False if the producer ended before."""
         waiter = ThreadWaiter(self._loop_thread.loop)
         return self._loop_thread.post(partial(self.when_accepted, waiter.set_result)) and waiter.wait(None)
 
@@ -237,18 +239,22 @@ class SyncDelivery:
         if not self._loop_thread.post(partial(self.when_accepted, waiter.wait_for)):
             if self.done():
                 return
-            raise ProducerClosed("The producer has ended, and never knew the outcome of this record.")
+            raise ProducerClosed("The producer ended before it knew the outcome of this record.")
         try:
             waiter.wait(seconds)
         finally:
-            if not self.done():  # a caller that waits a little again and again leaves nothing behind
+            if not self.done():  # repeated short waits must leave nothing behind
                 self._loop_thread.post(partial(self.when_accepted, waiter.forget))
 
     def _run(self, callback: Callable[[SyncDelivery], object], _: Delivery | None = None) -> None:
         try:
             callback(self)
         except Exception:  # foreign code
-            logger.exception("The delivery callback %r raised for %r", callback, self._delivery)
+            delivery = self._delivery
+            at = None if delivery is None else delivery.topic_partition
+            self._loop_thread.log.exception(
+                "The delivery callback %r raised for %r", callback, delivery, extra=None if at is None else at._asdict()
+            )
 
     def _call(self, callback: SyncDeliveryCallback, _: Delivery) -> object:
         return callback(self)

@@ -5,14 +5,13 @@
     worker thread: source.read() -> chunk
     event loop:    check a slice - memory? await - metadata? await - encode into a batch a partition - hand full ones over
 
-There is no object of Python's for a row. The event loop runs after every slice; with Java's ``send_buffer_bytes``
+No Python object is created for a row. The event loop runs after every slice; with Java's ``send_buffer_bytes``
 that takes less than a millisecond.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from bisect import bisect_left
@@ -51,8 +50,6 @@ from aioproducer.types import SendManyResult, TopicPartition
 
 __all__ = ["HeaderColumns", "SendTableProgress", "ValueFormat", "send_table"]
 
-logger = logging.getLogger("aioproducer")
-
 SendTableProgress: TypeAlias = Callable[[SendManyResult], object]
 ValueFormat: TypeAlias = Literal["json"]
 
@@ -61,14 +58,14 @@ _T = TypeVar("_T")
 #: How often the progress hook is called, in seconds.
 _PROGRESS_INTERVAL: Final = 0.1
 
-#: How long a batch may keep those behind it from being encoded, in seconds.
+#: How long a batch may delay the encoding of the next ones, in seconds.
 _PATIENCE: Final = 0.05
 
-#: The bytes that are encoded before the event loop runs again, at least and at most, where there is so much memory.
+#: The least and the most bytes to encode before the event loop runs again, if there is enough memory.
 _LEAST_SLICE: Final = 1 << 17
 _MOST_SLICE: Final = 1 << 20
 
-#: How many rows may wait for the event loop before the worker thread reads no further.
+#: How many rows may wait for the event loop before the worker thread stops reading.
 _READ_AHEAD: Final = 65_536
 
 
@@ -86,7 +83,7 @@ async def send_table(
     on_progress: SendTableProgress | None = None,
     timeout: float | None = None,
 ) -> SendManyResult:
-    """What `Producer.send_table` promises; the topic's name and the timeout are checked already."""
+    """Implements `Producer.send_table`; the topic's name and the timeout are checked already."""
     config = engine.config
     _refuse_what_sees_records(config, partition)
     check_plain_hook("on_progress", on_progress, "the SendManyResult so far")
@@ -104,22 +101,22 @@ async def send_table(
 
 
 def _refuse_what_sees_records(config: ProducerConfig, partition: str | int | None) -> None:
-    """There are no records in Python that a serializer, an interceptor or a partitioner could see."""
+    """Refuse serializers, interceptors and partitioners: there are no Python records for them."""
     for option in ("key_serializer", "value_serializer", "interceptors"):
         if getattr(config, option):
             raise ConfigError(
-                f"send_table() takes keys and values as they stand in the table, and this producer has {option}=: use "
+                f"send_table() sends keys and values unchanged, but this producer has {option}=: use "
                 "send_many() with it, or a producer without."
             )
     if config.partitioner not in (None, "murmur2_random") and not isinstance(partition, int):
         raise ConfigError(
-            f"send_table() cannot ask partitioner={config.partitioner!r} for every row: use send_many(), or a producer "
+            f"send_table() cannot call partitioner={config.partitioner!r} for every row: use send_many(), or a producer "
             "without it, and name a column with partition= to choose yourself."
         )
 
 
 class _Opened(NamedTuple):
-    """A table whose columns were found fit; ``parts`` makes what the encoder takes of a chunk."""
+    """A table whose columns were checked; ``parts`` converts a chunk for the encoder."""
 
     source: TableSource
     binding: Binding
@@ -127,10 +124,10 @@ class _Opened(NamedTuple):
 
 
 async def _open_in_thread(loop: asyncio.AbstractEventLoop, *args: Any) -> _Opened:
-    """Cancellation: what the thread has opened in the end is closed then."""
+    """Cancellation: a table that the thread opens afterwards is closed."""
     opening = loop.run_in_executor(None, _open, *args)
     try:
-        await asyncio.wait([opening])  # which, unlike an await, does not cancel it
+        await asyncio.wait([opening])  # unlike an await, this does not cancel it
     except BaseException:
         opening.add_done_callback(_close_unused)
         raise
@@ -143,14 +140,14 @@ def _close_unused(opening: asyncio.Future[_Opened]) -> None:
 
 
 def _open(table: object, names: ColumnNames, value: object, value_format: object) -> _Opened:
-    """Runs in a worker thread: a table may have to be made first, by a query for instance."""
+    """Runs in a worker thread: a table may have to be computed first, for example by a query."""
     if value_format == "json":
         return _open_json(table, names, value)
     if value_format is not None:
-        raise InvalidRecord(f"value_format={value_format!r}: there is 'json', or None for one column as it is.")
+        raise InvalidRecord(f"Invalid value_format={value_format!r}: must be 'json', or None for one unchanged column.")
     if value is not None and not isinstance(value, str):
         raise InvalidRecord(
-            f"value={value!r}: one column is the value. To make an object of several, add value_format='json'."
+            f"Invalid value={value!r}: must be one column. For an object of several columns, add value_format='json'."
         )
     source = open_table(table)
     try:
@@ -170,12 +167,12 @@ def _open_json(table: object, names: ColumnNames, value: Any) -> _Opened:
     columns: Iterable[str] | None = (value,) if isinstance(value, str) else value
     if columns is not None and (isinstance(value, bytes) or not hasattr(value, "__iter__")):
         raise InvalidRecord(
-            f"value={value!r}: with value_format='json' that is the name of a column or a list of them; None takes all that "
-            "are nothing else."
+            f"Invalid value={value!r}: with value_format='json' it must be a column, a list of columns, or None for all "
+            "that have no other role."
         )
     source = JsonTable(table, names, columns)
     try:
-        fields = source.fields[: source.value]  # which are the table's; no name can mean the one that is made
+        fields = source.fields[: source.value]  # the table's columns; no name can mean the created one
         return _Opened(source, bind(fields, names, source.value), source.parts)
     except BaseException:
         source.close()
@@ -183,9 +180,9 @@ def _open_json(table: object, names: ColumnNames, value: Any) -> _Opened:
 
 
 def _slice_for(send_buffer: int) -> int:
-    """How many bytes to encode at a time: what a socket takes at once, as nobody refills it during the encoding.
+    """How many bytes to encode at a time: the size of a socket's buffer, which is not refilled during the encoding.
 
-    Linux takes twice what it was asked for, and some MiB where it decides itself.
+    Linux uses twice the requested size, and some MiB if it decides itself.
     """
     return _MOST_SLICE if send_buffer < 0 else min(max(2 * send_buffer, _LEAST_SLICE), _MOST_SLICE)
 
@@ -213,21 +210,21 @@ class SendTable:
         )
         self._slice = min(_slice_for(config.send_buffer_bytes), config.buffer_memory // 4)
         self._timeout = timeout
-        self._outcomes = _Outcomes(topic, engine.loop, on_progress)
+        self._outcomes = _Outcomes(topic, engine, on_progress)
         self._pace = _Pace(engine.loop)
-        self._spare = 0  # bytes of the pool that are ours and hold nothing yet
+        self._spare = 0  # bytes taken from the pool that hold nothing yet
 
     async def run(self) -> SendManyResult:
-        """Send all rows, and wait for all outcomes; raises `SendManyError` where a row or a batch failed."""
+        """Send all rows, and wait for all outcomes; raises `SendManyError` if a row or a batch failed."""
         failure: Exception | None = None
         try:
             try:
                 await self._send_rows()
             except DeliveryError as error:
                 failure = error
-            except Exception as error:  # foreign code: the table's; or a row that can never be sent
+            except Exception as error:  # foreign code (the table's), or a row that can never be sent
                 failure = error
-                with suppress(KafkaError):  # what came first is told
+                with suppress(KafkaError):  # the first failure is reported
                     await self._send_rest()
             finally:
                 self._chunks.close()
@@ -241,7 +238,7 @@ class SendTable:
         if failure is None:
             return result
         if not isinstance(failure, (DeliveryError, InvalidRecord)):
-            self._outcomes.abandon()  # this has no result, which would tell what failed before
+            self._outcomes.abandon()  # there is no result, which would report earlier failures
             raise failure
         raise SendManyError(
             f"send_table to {self._topic!r} stopped after {result.count} acknowledged record(s): {failure}",
@@ -256,7 +253,9 @@ class SendTable:
         await self._topic_with(self._fixed_partition)
         while (chunk := await self._next_chunk()) is not None:
             if not chunk.num_rows:
-                await asyncio.sleep(0)  # a filter may leave many of these, and no slice lets the event loop run then
+                await asyncio.sleep(
+                    0
+                )  # a filter may produce many empty chunks, and then no slice lets the event loop run
             for part in self._parts(chunk, encoder.row):
                 encoder.load(part)
                 while encoder.remaining:
@@ -265,7 +264,7 @@ class SendTable:
         await self._send_rest()
 
     async def _next_chunk(self) -> Any:
-        """The next chunk; while the table has none for a while, the rows that came before it do not wait for it."""
+        """The next chunk; earlier rows do not wait for it if the table takes a while."""
         chunks = self._chunks
         if not chunks.is_ready:
             self._give_back_spare()
@@ -284,7 +283,7 @@ class SendTable:
             await self._wait_room(size)
             known = await self._topic_with(greatest_partition)
         self._check_usable()
-        # From here on there is no await: a batch is handed over entirely or not at all, whatever is cancelled.
+        # From here on there is no await: a batch is handed over entirely or not at all, even if cancelled.
         before = encoder.size
         try:
             encoder.encode(
@@ -311,13 +310,13 @@ class SendTable:
 
     @property
     def _window(self) -> int:
-        """The bytes that all brokers together can be sent before they must answer."""
+        """The bytes that can be sent to all brokers together before they must answer."""
         config = self._engine.config
         brokers = len(self._engine.client.metadata.nodes)
         return brokers * config.max_in_flight_requests_per_connection * config.max_request_size
 
     async def _send_rest(self) -> None:
-        """Hand over what is open, full or not. Raises what keeps it from being sent; nothing is forgotten in silence."""
+        """Hand over open batches, full or not. Raises if they cannot be sent; nothing is lost silently."""
         if not self._encoder.size:
             return
         known = await self._topic_with(-1)
@@ -333,7 +332,7 @@ class SendTable:
     # -- memory -------------------------------------------------------------------------------------------------------
 
     def _has_room(self, size: int) -> bool:
-        """Whether there are at least ``size`` bytes to encode into, after the free ones were taken."""
+        """Whether there are at least ``size`` bytes to encode into, after taking the free ones."""
         missing = size - self._spare
         if missing > 0 and self._engine.pool.try_acquire(missing):
             self._spare = size
@@ -342,8 +341,8 @@ class SendTable:
     async def _wait_room(self, size: int) -> None:
         """Wait for ``size`` bytes to encode into.
 
-        Nobody may wait for memory who holds memory that nobody else can set free: before waiting, open batches go out. So
-        that they are not the smaller for it, more is asked for then.
+        A call that waits for memory must not hold memory that only it can free: open batches are sent before the wait. To
+        keep batches large, it then requests more.
         """
         await self._send_rest()
         self._give_back_spare()
@@ -361,7 +360,7 @@ class SendTable:
         self._spare = size
 
     def _give_back(self) -> None:
-        """Give back the memory of what was not handed over, and count that as not written."""
+        """Give back the memory of records that were not handed over, and count them as not written."""
         self._spare += self._encoder.size
         self._outcomes.never_sent(sum(builder.count for _, builder, _ in self._encoder.take_all()))
         self._give_back_spare()
@@ -432,7 +431,7 @@ class SendTable:
 
 
 async def _while_usable(engine: Engine, call: Callable[..., Awaitable[_T]], *args: object) -> _T:
-    """Wait for what only the table can end - or the engine, with its refusal."""
+    """Wait for the table, or until the engine ends; raises its refusal then."""
     if not engine.is_usable:
         raise engine.refusal()
     limit = asyncio.timeout(None)
@@ -450,29 +449,27 @@ async def _while_usable(engine: Engine, call: Callable[..., Awaitable[_T]], *arg
 
 
 class _Chunks:
-    """The chunks of a table, read in a worker thread, a little ahead of the one that asks for them."""
+    """The chunks of a table, read in a worker thread, a little ahead of the consumer."""
 
     def __init__(self, source: TableSource, loop: asyncio.AbstractEventLoop) -> None:
         self._source = source
         self._loop = loop
         self._arrived = asyncio.Event()
-        self._lock = (
-            threading.Lock()
-        )  # over all that follows: nobody sees a chunk and a reader that is just about to end
-        self._ready: deque[Any] = deque()  # chunks and, behind the last one, None or what the table raised
+        self._lock = threading.Lock()  # guards all fields below: chunks and the reader's end change together
+        self._ready: deque[Any] = deque()  # chunks and, after the last one, None or the table's exception
         self._rows_ready = 0
         self._is_reading = False
         self._has_ended = False
-        self._is_awaited = False  # so that nobody is woken for nothing: that takes longer than reading a small chunk
+        self._is_awaited = False  # avoids needless wake-ups, which take longer than reading a small chunk
         self._read_on()
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is something to `take`."""
+        """Whether a chunk is ready for `take`."""
         return bool(self._ready)
 
     async def wait_ready(self, seconds: float | None) -> bool:
-        """Whether the next chunk is at hand, within so much time. Cancellation: the thread reads a little on."""
+        """Whether the next chunk is ready within this time. Cancellation: the thread reads a little further."""
         if not self._is_missing():
             return True
         with suppress(TimeoutError):
@@ -482,7 +479,7 @@ class _Chunks:
         return bool(self._ready)
 
     def _is_missing(self) -> bool:
-        """Whether there is no chunk yet; then the one that comes next sets the event."""
+        """Whether there is no chunk yet; then the next one sets the event."""
         with self._lock:
             if self._ready:
                 return False
@@ -492,7 +489,7 @@ class _Chunks:
         return True
 
     def take(self) -> Any:
-        """The next chunk, None at the end; only where `is_ready`. Raises what the table raised."""
+        """The next chunk, None at the end; only if `is_ready`. Raises the table's exception."""
         with self._lock:
             chunk = self._ready.popleft()
             self._rows_ready -= _rows_of(chunk)
@@ -502,11 +499,11 @@ class _Chunks:
         return chunk
 
     def close(self) -> None:
-        """Read no more, and give the table back as soon as no thread reads it."""
+        """Stop reading, and release the table as soon as no thread reads it."""
         self._source.close()
 
     def _read_on(self) -> None:
-        """Have the thread read, unless it does, or has read enough."""
+        """Let the thread read, unless it is reading, or has read enough."""
         with self._lock:
             if self._is_reading or self._has_ended or self._rows_ready >= _READ_AHEAD:
                 return
@@ -519,12 +516,12 @@ class _Chunks:
             chunk: Any
             try:
                 chunk = self._source.read()
-            except BaseException as error:  # foreign code (a panic of Rust's is no Exception); who asks next gets it
+            except BaseException as error:  # foreign code (a Rust panic is not an Exception); the next `take` raises it
                 chunk = error
             goes_on = self._put(chunk)
 
     def _put(self, chunk: Any) -> bool:
-        """Let the event loop have the chunk; returns whether more are to be read now."""
+        """Pass the chunk to the event loop; returns whether to read more now."""
         with self._lock:
             self._ready.append(chunk)
             self._rows_ready += _rows_of(chunk)
@@ -532,13 +529,13 @@ class _Chunks:
             goes_on = self._is_reading = not self._has_ended and self._rows_ready < _READ_AHEAD
             is_awaited, self._is_awaited = self._is_awaited, False
         if is_awaited:
-            with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the event loop is closed: nothing waits any more
                 self._loop.call_soon_threadsafe(self._arrived.set)
         return goes_on
 
 
 def _rows_of(chunk: Any) -> int:
-    """What a chunk counts in the read-ahead: one without rows takes memory, too."""
+    """A chunk's weight in the read-ahead: an empty one takes memory, too."""
     return max(1, getattr(chunk, "num_rows", 0))
 
 
@@ -563,7 +560,7 @@ class SentBatch:
         return all(part.done for part, _ in self.parts())
 
     def parts(self) -> Iterator[tuple[ProduceResult, int]]:
-        """The outcomes that the records share now, and how many share each: one, unless the batch was split."""
+        """The outcomes of the records, with the number of records each: a single one, unless the batch was split."""
         if not self.result.is_split:
             yield self.result, self.count
             return
@@ -575,7 +572,7 @@ class SentBatch:
             index = end
 
     def _end_of(self, part: ProduceResult, begin: int) -> int:
-        """The first record behind those of this part."""
+        """The first record after this part."""
 
         def is_behind(index: int) -> bool:
             return self.result.locate(index)[0] is not part
@@ -583,7 +580,7 @@ class SentBatch:
         return bisect_left(range(self.count), True, lo=begin, key=is_behind)
 
     async def wait(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait until some more of the outcome is known. Cancellation: the batch goes on."""
+        """Wait until more of the outcome is known. Cancellation: the batch is still sent."""
         for part, _ in self.parts():
             if not part.done:
                 waiter: asyncio.Future[None] = loop.create_future()
@@ -598,8 +595,8 @@ class SentBatch:
 class _Pace:
     """Keeps the encoder from running far ahead of the brokers.
 
-    What can only be sent later is better encoded later: until then it takes memory, and it leaves the processor's caches
-    before it is sent. The encoder goes on when the batch is done that lies a window back, whatever became of those before.
+    Records that can only be sent later are better encoded later: until then they take memory, and they leave the processor's
+    caches before they are sent. The encoder continues when the batch one window back is done, even if earlier ones are not.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -615,7 +612,7 @@ class _Pace:
     async def wait(self, window: int) -> None:
         """Let the event loop run, and wait while more than ``window`` bytes are in flight.
 
-        A broker that is slow, or a partition without a leader, is waited for a little only: the others have no part in it.
+        It waits only briefly for a slow broker or a partition without a leader, because the others are not affected.
         """
         has_waited = False
         while self._size > window:
@@ -631,22 +628,24 @@ class _Pace:
 
 
 class _Outcomes:
-    """Counts what became of the batches, in the order in which they were handed over."""
+    """Counts the outcomes of batches, in the order in which they were handed over."""
 
-    def __init__(self, topic: str, loop: asyncio.AbstractEventLoop, on_progress: SendTableProgress | None) -> None:
+    def __init__(self, topic: str, engine: Engine, on_progress: SendTableProgress | None) -> None:
+        loop = engine.loop
         self._topic = topic
+        self._log = engine.log
         self.result = SendManyResult()
         self.error: DeliveryError | None = None  # the first one
         self._loop = loop
         self._on_progress = on_progress
         self._reported_at = loop.time()
         self._waiting: deque[SentBatch] = deque()
-        self._failures: list[tuple[ProduceResult, int]] = []  # and how many records share each
+        self._failures: list[tuple[ProduceResult, int]] = []  # and the number of records of each
         self._count = self._failed = self._unknown = self._bytes = 0
         self._offsets: dict[TopicPartition, tuple[int, int]] = {}
 
     def expect(self, batch: SentBatch) -> None:
-        """Take a batch into account."""
+        """Add a batch."""
         self._waiting.append(batch)
 
     def never_sent(self, count: int) -> None:
@@ -654,7 +653,7 @@ class _Outcomes:
         self._failed += count
 
     def collect(self) -> None:
-        """Count the outcomes that are known at the head of the line."""
+        """Count the known outcomes at the head of the queue."""
         waiting = self._waiting
         while waiting and waiting[0].is_done:
             self._count_in(waiting.popleft())
@@ -662,14 +661,14 @@ class _Outcomes:
             self._report()
 
     async def wait(self) -> None:
-        """Wait for all outcomes. Cancellation: the batches go on."""
+        """Wait for all outcomes. Cancellation: the batches are still sent."""
         while self._waiting:
             await self._waiting[0].wait(self._loop)
             self.collect()
         self._report()
 
     def abandon(self) -> None:
-        """Nobody will look at the result: failures, also those to come, go where those of single records go."""
+        """The result is abandoned: failures, also later ones, are reported like those of single records."""
         for part, count in (*self._failures, *(part for batch in self._waiting for part in batch.parts())):
             for index in range(count):
                 part.abandon(index)
@@ -704,4 +703,6 @@ class _Outcomes:
             try:
                 self._on_progress(self.result)
             except Exception:  # foreign code
-                logger.exception("on_progress raised for send_table to %r", self._topic)
+                self._log.exception(
+                    "on_progress raised for send_table to %r", self._topic, extra={"topic": self._topic}
+                )

@@ -1,1 +1,1 @@
-"""Connections to brokers, and everything that is known through them."""
+"""Connections to brokers, and the metadata that is received through them."""

@@ -29,11 +29,11 @@ class Address(NamedTuple):
 
 
 class Resolver:
-    """Looks names up, each in a thread of its own.
+    """Looks names up, each in its own thread.
 
-    The event loop's own threads are few and shared with everybody, and a look-up cannot be interrupted: some names that
-    hang would take them all, and hold up the end of the program. So a look-up has a daemon thread, and whoever asks for a
-    name that is being looked up waits for the look-up that is on its way.
+    The event loop's own threads are few and shared, and a look-up cannot be interrupted: a few names that hang would
+    occupy them all and delay the end of the program. So each look-up has a daemon thread, and requests for the same
+    name share one look-up.
     """
 
     def __init__(self) -> None:
@@ -41,22 +41,24 @@ class Resolver:
         self._pending: dict[tuple[object, str, int], asyncio.Future[Any]] = {}
 
     async def resolve(self, host: str, port: int) -> list[Address]:
-        """All addresses of the name, without repeats, in the order in which the system gives them.
+        """Return all addresses of the name, without repeats, in the system's order.
 
-        Raises `BrokerConnectionError`. Cancellation: the look-up goes on in its thread, and nobody waits for it.
+        Raises `BrokerConnectionError`. Cancellation: the look-up continues in its thread; its result is discarded.
         """
         if not host or not 0 < port < 65536:
-            raise BrokerConnectionError(f"A broker cannot listen at {host!r}, port {port}; is that what it advertises?")
+            raise BrokerConnectionError(
+                f"Invalid broker address: host {host!r}, port {port}. Check advertised.listeners of the broker."
+            )
         numeric = _numeric(host, port)
         if numeric is not None:
             return [numeric]
         return await self._shared(_look_up, host, port)
 
     async def canonical_names(self, host: str, port: int) -> list[str]:
-        """What the addresses of the name are called themselves, each once (ClientUtils.parseAndValidateAddresses).
+        """Return the canonical names of the name's addresses, each once (ClientUtils.parseAndValidateAddresses).
 
-        An address that has no name, or whose name has other addresses, stands for itself, as in Java. Raises
-        `BrokerConnectionError`. Cancellation: the look-up goes on in its thread, and nobody waits for it.
+        An address without a name, or whose name has other addresses, is returned unchanged, as in Java. Raises
+        `BrokerConnectionError`. Cancellation: the look-up continues in its thread; its result is discarded.
         """
         return await self._shared(_look_up_canonical, host, port)
 
@@ -73,27 +75,27 @@ class Resolver:
         )
         try:
             thread.start()
-        except RuntimeError as error:  # the system gives no more for now
+        except RuntimeError as error:  # the system has no more threads for now
             raise _unresolved(host, port, error) from error
 
         def ended(done: asyncio.Future[_T]) -> None:
             del self._pending[look_up, host, port]
             if not done.cancelled():
-                done.exception()  # whoever asked may have gone
+                done.exception()  # the caller may have been cancelled
 
         self._pending[look_up, host, port] = pending
         pending.add_done_callback(ended)
         return pending
 
     def _run(self, look_up: Callable[[str, int], _T], host: str, port: int, pending: asyncio.Future[_T]) -> None:
-        """In the thread."""
+        """Runs in the thread."""
         try:
             found: _T | BrokerConnectionError = look_up(host, port)
-        except (OSError, ValueError) as error:  # ValueError: a name that cannot even be asked for
+        except (OSError, ValueError) as error:  # ValueError: an invalid name
             found = _unresolved(host, port, error)
         except BaseException as error:  # nothing else can report it, and without a result the waiters would hang
             found = _unresolved(host, port, error, repr(error))
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the loop is closed: nothing waits
             self._loop.call_soon_threadsafe(_settle, pending, found)
 
 

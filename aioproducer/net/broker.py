@@ -1,4 +1,4 @@
-"""One broker: its connection, or how the attempts to get one went."""
+"""One broker: its connection, or the state of the attempts to connect."""
 
 from __future__ import annotations
 
@@ -17,36 +17,47 @@ __all__ = ["Broker"]
 
 
 class Broker:
-    """What is known of one broker from talking to it. A thing of `Brokers`, which decides; this remembers."""
+    """The state of one broker as seen by this client. It only remembers; `Brokers` decides."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.connection: Connection | None = None
         self.versions: BrokerVersions | None = None
-        self.attempt: anyio.CancelScope | None = None  # while somebody connects it
+        self.attempt: anyio.CancelScope | None = None  # while it is being connected
         self.attempts = 0
         self.attempt_at = 0.0  # when the last attempt began, or begins
         self.retry_at = 0.0
-        self.failures = 0  # what the pauses between attempts grow with
+        self.failures = 0  # the pauses between attempts grow with it
         self.unreachable = False  # the last attempt to connect failed
-        self.error: KafkaError | None = None  # what went wrong last; None since it answered
+        self.error: KafkaError | None = None  # the last error; None after an answer
         self.failed_at = 0.0
-        self.failed_attempt_at = 0.0  # when the attempt began that this was the end of
-        self.retired = False  # it is not part of the cluster any more, and still has requests to answer
+        self.failed_attempt_at = 0.0  # when the attempt that failed began
+        self.retired = False  # it has left the cluster but still has requests in flight
         self.throttled_until = 0.0
         self._connected_at = 0.0
+        self._was_connected = False
         self._throttle: asyncio.TimerHandle | None = None
         self._login: asyncio.TimerHandle | None = None  # until the next login on the open connection
 
     @property
     def is_connected(self) -> bool:
-        """Whether requests can be written to it."""
+        """Whether requests can be sent to it."""
         return self.connection is not None
 
     @property
     def is_throttled(self) -> bool:
-        """Whether it asked for silence (KIP-219)."""
+        """Whether it asked the client to pause (KIP-219)."""
         return self._throttle is not None
+
+    @property
+    def is_only_advertised(self) -> bool:
+        """Whether it is in the metadata, and was never connected."""
+        return self.node.id >= 0 and not self._was_connected
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The fields of a log line about it; none for a bootstrap server, whose id is only internal."""
+        return {"broker_id": self.node.id} if self.node.id >= 0 else {}
 
     @property
     def in_flight(self) -> int:
@@ -54,13 +65,14 @@ class Broker:
         return 0 if self.connection is None else self.connection.in_flight
 
     def opened(self, established: Established, now: float) -> None:
-        """It is connected. That alone does not make its failures forgotten: it may close again at once."""
+        """It is connected. That alone does not reset its failures: it may close again at once."""
         self.connection, self.versions = established.connection, established.versions
         self.unreachable = False
+        self._was_connected = True
         self._connected_at = now
 
     def log_in_at(self, due: float, loop: asyncio.AbstractEventLoop, log_in: Callable[[], object]) -> None:
-        """Have the next login on this connection begin then."""
+        """Begin the next login on this connection at ``due``."""
         self._forget_login()
         self._login = loop.call_at(due, log_in)
 
@@ -76,18 +88,18 @@ class Broker:
         self.failures += 1
 
     def lost(self, error: KafkaError, now: float, long_s: float) -> None:
-        """The connection broke. One that had lasted ``long_s`` seconds was a good one: the pauses begin anew."""
+        """The connection broke. If it lasted longer than ``long_s`` seconds, the pauses start again from the shortest."""
         self.connection = self.versions = None
         self._forget_login()
         self.error, self.failed_at, self.failed_attempt_at = error, now, self.attempt_at
         self.failures = 1 if now - self._connected_at > long_s else self.failures + 1
 
     def answered(self) -> None:
-        """It does what it should."""
+        """It has sent a valid answer: forget its last error."""
         self.error = None
 
     def throttle(self, seconds: float, loop: asyncio.AbstractEventLoop, on_over: Callable[[], object]) -> None:
-        """Leave it alone for so long, and let it be late with what it was sent before (KIP-219)."""
+        """Send it nothing for this time, and extend the deadlines of its requests in flight (KIP-219)."""
         if self.connection is not None:
             self.connection.extend_deadlines(seconds)
         until = loop.time() + seconds
@@ -104,7 +116,7 @@ class Broker:
         self._throttle = loop.call_at(until, over)
 
     def disconnect(self, error: KafkaError) -> None:
-        """Close the connection, which is no failure of the broker's; those who wait for its answers are told."""
+        """Close the connection; this is not the broker's failure. Requests in flight fail with the error."""
         connection, self.connection, self.versions = self.connection, None, None
         self.failures = 0
         self._forget_login()
@@ -112,7 +124,7 @@ class Broker:
             connection.abort(error)
 
     def close(self, error: KafkaError) -> None:
-        """Close the connection, end the attempts to get one, leave no timer."""
+        """Close the connection, end the attempts to connect, cancel the timers."""
         if self._throttle is not None:
             self._throttle.cancel()
             self._throttle = None

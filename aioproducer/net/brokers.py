@@ -1,8 +1,8 @@
-"""The brokers that are known: connects them, chooses among them, and begins again at the bootstrap servers.
+"""The known brokers: connects to them, chooses among them, and returns to the bootstrap servers.
 
-Each broker is connected in a task of its own, so one that hangs - in a look-up, in connecting, in the handshake - costs
-nobody else anything. Where any broker will do, one is tried after the other: the next one when the last has failed, or
-when it has had a moment and did not make it.
+Each broker is connected in its own task, so one that hangs (in a look-up, in connecting, in the handshake) does not delay
+the others. If any broker is acceptable, they are tried one after the other: the next one when the last has failed, or has
+not connected within a moment.
 """
 
 from __future__ import annotations
@@ -27,45 +27,48 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.connector import Connector, Established
 from aioproducer.net.security.tls_failures import HostRefused
 from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.runtime.log import ClientLog
 
 if TYPE_CHECKING:
     from aioproducer.core.sasl.conversation import Conversation
+from aioproducer.runtime.start_soon import in_asyncio, start_soon
 
 __all__ = ["Brokers"]
 
-logger = logging.getLogger("aioproducer")
-
-#: How long one broker is waited for before another one is tried as well, in seconds (as in RFC 8305).
+#: How long to wait for one broker before another one is tried as well, in seconds (as in RFC 8305).
 _A_MOMENT_S = 0.25
 
-#: The part of a session after which the next login is due, and the randomness of that.
+#: The fraction of a session after which the next login is due, and its random variation.
 _LOG_IN_AFTER, _LOG_IN_WITHIN = 0.85, 0.1
 
-#: The part of a session after which its end is too near for another attempt to get the credentials of the next login.
+#: The fraction of a session after which it is too late for another attempt to get the credentials of the next login.
 _GIVE_UP_AFTER = 0.97
 
-#: Brokers let nobody log in twice within a second.
+#: Brokers do not accept two logins within a second.
 _LEAST_SESSION_S = 1.05
 
-#: So many brokers that refuse the credentials speak for their cluster.
+#: When this many brokers refuse the credentials, the cluster refuses them.
 _ENOUGH_REFUSALS = 3
 
-#: However short the configured pauses are: less would keep the processor busy with failing.
+#: The shortest pause, whatever is configured: a shorter one would keep the processor busy with failures.
 _LEAST_PAUSE_S = 0.005
+
+#: The shortest time between two checks for idle connections, in seconds.
+_LEAST_TIDY_S = 0.001
 
 
 class _Session(NamedTuple):
-    """For how long a broker knows us (KIP-368), in the event loop's time."""
+    """How long a login is valid (KIP-368), in the event loop's time."""
 
     give_up_at: float
     ends_at: float
 
 
 class Brokers:
-    """Those of the cluster, or of the bootstrap servers as long as no cluster is known; the ids of these are negative.
+    """The brokers of the cluster, or the bootstrap servers, with negative ids, while no cluster is known.
 
-    ``on_change()`` is called when a connection came or went, or when one can take a request again; ``on_trouble()`` when
-    one failed, so that the metadata may be out of date.
+    ``on_change()`` is called when a connection opens or closes, or can take a request again; ``on_failure()`` when one
+    failed, so that the metadata may be out of date.
     """
 
     def __init__(
@@ -75,15 +78,17 @@ class Brokers:
         connector: Connector,
         random: Random,
         *,
+        log: ClientLog,
         on_change: Callable[[], object],
-        on_trouble: Callable[[], object],
+        on_failure: Callable[[], object],
     ) -> None:
         self._config = config
         self._metadata = metadata
         self._connector = connector
         self._random = random
+        self._log = log
         self._on_change = on_change
-        self._on_trouble = on_trouble
+        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._known: dict[int, Broker] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -91,7 +96,7 @@ class Brokers:
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._resolver = Resolver()
         self._wants_canonical_names = config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
-        self._aliases: set[Broker] = set()  # bootstrap servers that stand for those that their names lead to
+        self._aliases: set[Broker] = set()  # bootstrap servers whose names stand for several servers
         self._may_rebootstrap = config.metadata_recovery_strategy == "rebootstrap"
         self._checks_cluster = self._may_rebootstrap and config.metadata_cluster_check_enable
         self._next_rebootstrap_at = 0.0
@@ -103,10 +108,10 @@ class Brokers:
         )
         self._bootstrap()
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     def get(self, node_id: int) -> Broker | None:
-        """The broker of this id, None where the cluster has none."""
+        """The broker with this id, None if the cluster has none."""
         broker = self._known.get(node_id)
         if broker is not None and not broker.retired:
             return broker
@@ -119,11 +124,11 @@ class Brokers:
         return broker
 
     def known(self, node_id: int) -> Broker | None:
-        """The broker of this id, if it was ever used."""
+        """The broker with this id, if it was ever used."""
         return self._known.get(node_id)
 
     def connected(self) -> list[Broker]:
-        """Those that are connected, bootstrap servers too."""
+        """The connected brokers, including bootstrap servers."""
         return [broker for broker in self._known.values() if broker.is_connected]
 
     def has_room(self, broker: Broker) -> bool:
@@ -137,21 +142,27 @@ class Brokers:
         )
 
     def least_loaded(self) -> Broker | None:
-        """The one that can take a request now and has the fewest to answer; None where none can."""
+        """The broker that can take a request now and has the fewest in flight; None if none can."""
         able = [broker for broker in self._known.values() if self.has_room(broker) and not broker.retired]
         return min(able, key=lambda broker: broker.in_flight, default=None)
 
     @property
-    def last_error(self) -> KafkaError | None:
-        """What went wrong last with a broker that has not answered since."""
+    def failed_last(self) -> Broker | None:
+        """The broker with the latest error, of those that have not answered since."""
         failed = [broker for broker in self._known.values() if broker.error is not None]
-        return max(failed, key=lambda broker: broker.failed_at).error if failed else None
+        return max(failed, key=lambda broker: broker.failed_at, default=None)
+
+    @property
+    def last_error(self) -> KafkaError | None:
+        """The last error of a broker that has not answered since."""
+        failed = self.failed_last
+        return None if failed is None else failed.error
 
     def refusal(self, since: float, broker: Broker | None = None) -> AuthenticationError | None:
-        """Why waiting longer will not help: who was asked, in attempts that began at ``since`` or later, refused us.
+        """Why waiting longer will not help: this broker, in an attempt that began at ``since`` or later, refused us.
 
-        Where any broker would do, all must have failed, or some of them refused: credentials are those of the cluster.
-        The next attempt may be under way already: whoever needs a broker begins one as soon as the last has ended.
+        If any broker is acceptable, all must have failed, or several refused: credentials are the same for the cluster. The
+        next attempt may be in progress already: a caller that needs a broker begins one as soon as the last has ended.
         """
         if broker is not None:
             asked = [broker]
@@ -169,33 +180,35 @@ class Brokers:
         if not refused or (len(failed) < len(asked) and len(of_cluster) < _ENOUGH_REFUSALS):
             return None
         cause = max(refused, key=lambda each: each.failed_at).error
-        told = AuthenticationError(str(cause))
-        told.__cause__ = cause
-        return told
+        error = AuthenticationError(str(cause))
+        error.__cause__ = cause
+        return error
 
     # -- connecting ---------------------------------------------------------------------------------------------------
 
     def run_in(self, tasks: anyio.abc.TaskGroup | None) -> None:
-        """Connect in this task group from now on; None: connect nobody any more."""
+        """Connect in this task group from now on; None: stop connecting."""
         self._tasks = tasks
 
     def connect(self, broker: Broker) -> None:
         """Begin to connect this broker, when the pause after its last failure is over; does not wait."""
         if broker.attempt is not None or broker.is_connected or self._tasks is None:
             return
-        if self._tasks.cancel_scope.cancel_called:  # by an error; anyio does not always cancel who comes later
+        if (
+            self._tasks.cancel_scope.cancel_called
+        ):  # by an error; anyio does not always cancel tasks that are added later
             return
-        broker.attempt = scope = anyio.CancelScope()
+        broker.attempt = scope = in_asyncio(anyio.CancelScope)
         broker.attempt_at = max(self._loop.time(), broker.retry_at)
         broker.attempts += 1
-        self._tasks.start_soon(self._connect, broker, scope, name=f"aioproducer connect {broker.node}")
+        start_soon(self._tasks, self._connect, broker, scope, name=f"aioproducer connect {broker.node}")
 
     def connect_any(self, now: float) -> float:
         """Begin to connect to any one broker; returns when to try again (infinity: on a change)."""
         for node_id in self._metadata.nodes:
             self.get(node_id)
         if self._is_cut_off():
-            logger.warning("No known broker can be reached; the bootstrap servers are asked where the cluster is now.")
+            self._log.debug("No known broker can be reached; falling back to the bootstrap servers.")
             self._bootstrap()
         apart = [broker for broker in self._known.values() if not broker.is_connected and not broker.retired]
         begun = max(
@@ -208,7 +221,7 @@ class Brokers:
         if not rested:
             return min((broker.retry_at for broker in idle), default=inf)
         broker = min(rested, key=lambda broker: (broker.failures, self._random.random()))
-        if broker.failures:  # not all of a large cluster at once, again and again
+        if broker.failures:  # not all brokers of a large cluster at once, repeatedly
             if now < self._next_try_at:
                 return self._next_try_at
             self._next_try_at = now + self._reconnect.initial_s
@@ -216,7 +229,7 @@ class Brokers:
         return now + _A_MOMENT_S
 
     async def _connect(self, broker: Broker, scope: anyio.CancelScope) -> None:
-        """One attempt, after the pause behind those before it."""
+        """One attempt, after the pause since the last one."""
         try:
             with scope:
                 await asyncio.sleep(max(0.0, broker.retry_at - self._loop.time()))
@@ -249,7 +262,7 @@ class Brokers:
             self._on_change()
 
     def _expect_login(self, broker: Broker, established: Established, session_s: float) -> None:
-        """Log in again before the session is over (KIP-368): at 85 to 95 % of it, as Java does."""
+        """Log in again before the session ends (KIP-368): at 85 to 95 % of it, like Java."""
         if session_s <= 0:
             return
         now = self._loop.time()
@@ -260,12 +273,12 @@ class Brokers:
         def log_in() -> None:
             tasks = self._tasks
             if tasks is not None and not tasks.cancel_scope.cancel_called:
-                tasks.start_soon(self._log_in, broker, established, session, name=f"aioproducer log in {broker.node}")
+                start_soon(tasks, self._log_in, broker, established, session, name=f"aioproducer log in {broker.node}")
 
         broker.log_in_at(due, self._loop, log_in)
 
     async def _log_in(self, broker: Broker, established: Established, session: _Session) -> None:
-        """Log in on an open connection. Where that fails the connection goes, and the next one says what is wrong."""
+        """Log in on an open connection. If that fails, the connection is closed, and the next one reports the error."""
         connection, used = established.connection, established.connection.last_used
         conversation = await self._prepare_login(broker, connection, session)
         if conversation is None:
@@ -280,17 +293,22 @@ class Brokers:
         except KafkaError as error:
             connection.abort(BrokerConnectionError(f"The login to broker {broker.node} could not be renewed: {error}"))
         else:
-            logger.debug("The %s login to broker %s is renewed.", self._config.sasl_mechanism, broker.node)
+            self._log.debug(
+                "The %s login to broker %s is renewed.",
+                self._config.sasl_mechanism,
+                broker.node,
+                extra=broker.log_fields,
+            )
             if not connection.in_flight:
-                connection.last_used = used  # logging in is no reason to keep a connection that nobody uses
+                connection.last_used = used  # a login does not count as use of the connection
             self._expect_login(broker, established, session_s)
         self._on_change()
 
     async def _prepare_login(self, broker: Broker, connection: Connection, session: _Session) -> Conversation | None:
-        """Get the credentials of the next login; whoever has them may fail as long as the session lasts.
+        """Get the credentials of the next login; their provider may fail as long as the session lasts.
 
-        None where the connection is gone. When the session is about to end the connection is closed, as soon as what is
-        in flight is answered: the broker would answer nothing that comes later.
+        None if the connection is lost. When the session is about to end, the connection is closed as soon as all requests in
+        flight are answered: the broker would answer no later ones.
         """
         failures = 0
         while broker.connection is connection:
@@ -299,7 +317,7 @@ class Brokers:
                 async with asyncio.timeout_at(max(session.give_up_at, now + _A_MOMENT_S)):
                     return await self._connector.prepare_login(broker.node)
             except TimeoutError:
-                why: str = "whoever has the credentials did not answer in time."
+                why: str = "the credentials were not provided in time."
             except KafkaError as error:
                 why = str(error)
             pause = max(self._reconnect.delay(failures, self._random.random()), _LEAST_PAUSE_S)
@@ -309,41 +327,47 @@ class Brokers:
                 await connection.abort_when_answered(session.ends_at, gone)
                 return None
             level = logging.DEBUG if failures > 1 else logging.WARNING
-            logger.log(level, "The login to broker %s is not renewed yet: %s", broker.node, why)
+            self._log.log(
+                level,
+                "The login to broker %s is not renewed yet: %s",
+                broker.node,
+                why,
+                extra=broker.log_fields,
+            )
             await asyncio.sleep(pause)
         return None
 
     def _failed(self, broker: Broker, error: KafkaError) -> None:
-        logger.debug("%s", error)
+        self._log.debug("%s", error, extra=broker.log_fields)
         broker.failed(error, self._loop.time())
         self._metadata.unreachable.add(broker.node.id)
         self._rest(broker)
-        self._on_trouble()
+        self._on_failure()
         if isinstance(error, BrokerError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._misrouted(broker)
 
     def _misrouted(self, broker: Broker) -> None:
-        """Another broker, or another cluster, is where this one should be (KIP-1242): nothing that is known can be trusted.
+        """Another broker, or another cluster, answers at this one's address (KIP-1242): no known metadata can be trusted.
 
-        The bootstrap servers may send us to the same place again, and all connections go with each attempt.
+        The bootstrap servers may return the same address again, and each attempt closes all connections: so limit them.
         """
         now = self._loop.time()
         if now >= self._next_rebootstrap_at:
             self._next_rebootstrap_at = now + self._long_s
-            self.rebootstrap(f"somebody else answers where broker {broker.node} should be.")
+            self.rebootstrap(f"the server at the address of broker {broker.node} is not that broker.")
 
     def _lost(self, broker: Broker, connection: Connection, error: KafkaError) -> None:
         if broker.connection is not connection:
             return  # it was never used, or it was closed on purpose
         if connection.hung_up and connection.answers <= 1 and not self._config.uses_sasl:
             error = BrokerConnectionError(
-                f"Broker {broker.node} closed the connection at the first request after ApiVersions: does it want a login "
-                f"(security_protocol SASL_PLAINTEXT or SASL_SSL)?"
+                f"Broker {broker.node} closed the connection at the first request after ApiVersions: does it require a "
+                f"login (security_protocol SASL_PLAINTEXT or SASL_SSL)?"
             )
-        logger.debug("%s", error)
+        self._log.debug("%s", error, extra=broker.log_fields)
         broker.lost(error, self._loop.time(), self._long_s)
         self._rest(broker)
-        self._on_trouble()
+        self._on_failure()
         self._on_change()
 
     def _rest(self, broker: Broker) -> None:
@@ -351,13 +375,13 @@ class Brokers:
         broker.retry_at = self._loop.time() + max(pause, _LEAST_PAUSE_S)
 
     def throttle(self, broker: Broker, seconds: float) -> None:
-        """Send it nothing for so long."""
+        """Send it nothing for this time."""
         broker.throttle(seconds, self._loop, self._on_change)
 
     # -- the cluster --------------------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Part with brokers that left or moved, according to the metadata, and with the bootstrap servers."""
+        """Close brokers that left or moved, according to the metadata, and the bootstrap servers."""
         nodes = self._metadata.nodes
         if not nodes:
             return
@@ -373,10 +397,10 @@ class Brokers:
             elif broker.in_flight:
                 broker.retired = True  # until they are answered: the answers count
             else:
-                self.drop(broker, f"Broker {broker.node} is not part of the cluster any more.")
+                self.drop(broker, f"Broker {broker.node} has left the cluster.")
 
     def _at_the_address_of(self, broker: Broker) -> Node | None:
-        """The node that a connected bootstrap server turned out to be, if it is clear which."""
+        """The node that a connected bootstrap server is, if that is unambiguous."""
         if broker.node.id >= 0 or not broker.is_connected:
             return None
         same = [node for node in self._metadata.nodes.values() if node.address == broker.node.address]
@@ -386,7 +410,7 @@ class Brokers:
         return None if rival is not None and rival.is_connected else same[0]
 
     def _adopt(self, broker: Broker, node: Node) -> None:
-        """Go on with the connection to a bootstrap server as that to the node which it is."""
+        """Use the connection to a bootstrap server as the connection to its node."""
         rival = self._known.get(node.id)
         if rival is not None:
             self.drop(rival, f"Broker {node} is connected as a bootstrap server.")
@@ -403,9 +427,9 @@ class Brokers:
         broker.close(BrokerConnectionError(why))
 
     def _is_cut_off(self) -> bool:
-        """Whether all known brokers have failed, so that the cluster must be somewhere else (KIP-899).
+        """Whether all known brokers have failed, so that the cluster must have moved (KIP-899).
 
-        One that is only busy, throttled or still being connected is reason to wait.
+        A broker that is only busy, throttled or being connected is a reason to wait.
         """
         return (
             self._may_rebootstrap
@@ -424,14 +448,14 @@ class Brokers:
             self._aliases = {self._known[-number] for number in range(1, len(addresses) + 1)}
 
     async def _resolve_canonical_names(self, broker: Broker, limit_s: float) -> None:
-        """Know the servers behind a bootstrap server's name under their own names, which certificates may be for."""
+        """Replace a bootstrap server's name by the canonical names behind it, which certificates may be for."""
         node = broker.node
         try:
             async with asyncio.timeout(limit_s):
                 names = await self._resolver.canonical_names(node.host, node.port)
         except TimeoutError as error:
             raise BrokerConnectionError(
-                f"The canonical names of broker {node} were not told within {limit_s:.3g} s."
+                f"The canonical names of broker {node} were not resolved within {limit_s:.3g} s."
             ) from error
         self._aliases.discard(broker)
         if self._known.get(node.id) is not broker:
@@ -445,7 +469,7 @@ class Brokers:
 
     def rebootstrap(self, why: str) -> None:
         """Forget all brokers, and begin again with the bootstrap servers (KIP-1102)."""
-        logger.warning("The cluster is looked for again from the bootstrap servers: %s", why)
+        self._log.warning("Bootstrapping again: %s", why)
         known, self._known = self._known, {}
         self._metadata.forget_nodes()
         self._bootstrap()
@@ -455,9 +479,16 @@ class Brokers:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def close_idle(self, now: float, idle_s: float) -> float:
-        """Close the connections that have had nothing to do for so long; returns when another one may have come to that."""
-        look_again = now + idle_s  # one that is busy, or is not there yet, cannot be idle for so long before
+    async def close_idle_connections(self) -> None:
+        """Close idle connections, until cancelled."""
+        idle_s = self._config.connections_max_idle_ms / 1000
+        while idle_s >= 0:
+            now = self._loop.time()
+            await asyncio.sleep(max(self._close_idle(now, idle_s) - now, _LEAST_TIDY_S))
+
+    def _close_idle(self, now: float, idle_s: float) -> float:
+        """Close the connections that were idle for this time; returns when another one may be."""
+        look_again = now + idle_s  # a busy or a new connection cannot be idle long enough before
         for broker in list(self._known.values()):
             connection = broker.connection
             if connection is None or connection.in_flight:
@@ -469,7 +500,7 @@ class Brokers:
         return look_again
 
     def close(self, error: KafkaError) -> None:
-        """Close all of them, and connect none any more."""
+        """Close all connections, and open none any more."""
         self._tasks = None
         known, self._known = self._known, {}
         for broker in known.values():

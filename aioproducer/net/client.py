@@ -1,7 +1,7 @@
-"""The cluster as the Sender sees it: who can take a request now, requests and their answers, and fresh metadata.
+"""The cluster as the Sender sees it: which broker can take a request now, requests and their answers, and fresh metadata.
 
-Nothing here blocks anything else, and nothing is waited for without a deadline. Those who wait - for a connection, for
-room, for a topic - are woken by whatever may have changed, and look again.
+Nothing here blocks anything else, and every wait has a deadline. Waiters (for a connection, for room, for a topic) are woken
+by every relevant change, and check their condition again.
 """
 
 from __future__ import annotations
@@ -34,34 +34,33 @@ from aioproducer.net.brokers import Brokers
 from aioproducer.net.connection import WRITTEN, Answer, Answered, Read, ReadFrame, settle
 from aioproducer.net.connector import Connect, Connector
 from aioproducer.net.metadata_updater import Asked, MetadataUpdater
+from aioproducer.net.outages import OutageLog, Reach
 from aioproducer.net.signal import Signal
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.message import Request, Response
 from aioproducer.protocol.messages import MetadataRequest, MetadataResponse
+from aioproducer.runtime.log import ClientLog
 
 __all__ = ["NetworkClient", "whole"]
 
-#: What the answer to a question about a topic can say that no waiting will change.
+#: Errors of a topic that waiting cannot change.
 _HOPELESS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
-
-#: How often it is looked for connections that are idle, at the most, in seconds.
-_LEAST_TIDY_S = 0.001
 
 _R = TypeVar("_R", bound=Response)
 _T = TypeVar("_T")
 
-#: Makes of a response what its reader wants to know, or the error that the broker reports.
+#: Converts a response to the result that its reader needs, or to the error that the broker reports.
 _Reads: TypeAlias = Callable[[_R], _T | KafkaError]
 
-#: Those who wait for a topic, in the order in which they came, and the partition that each needs (None: any).
-_Line: TypeAlias = dict[object, int | None]
+#: The waiters for a topic, in order of arrival, and the partition that each one needs (None: any).
+_Waiters: TypeAlias = dict[object, int | None]
 
 
 class NetworkClient:
-    """Connections to the brokers of one cluster, and what they tell of it. To be created in a running event loop.
+    """Connections to the brokers of one cluster, and its metadata. Must be created in a running event loop.
 
-    ``on_ready()`` is called, soon after, whenever something has become possible that was not: a connection, news of the
-    cluster, the end of a throttle. ``connect`` opens sockets in another way, for tests.
+    ``on_ready()`` is called soon after something becomes possible: by a connection, new metadata, the end of a throttle.
+    ``connect`` opens sockets in another way, for tests.
     """
 
     def __init__(
@@ -69,6 +68,7 @@ class NetworkClient:
         config: ProducerConfig,
         *,
         client_id: str,
+        log: ClientLog,
         random: Random,
         on_ready: Callable[[], object],
         connect: Connect | None = None,
@@ -78,40 +78,45 @@ class NetworkClient:
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
         self._request_timeout_s = config.request_timeout_ms / 1000
-        self._news = Signal()  # connections and metadata
-        self._room = Signal()  # that, and every answer
-        self._lines: dict[str, _Line] = {}  # who waits for which topic
-        self._is_told = False
+        self._changed = Signal()  # connections and metadata
+        self._room = Signal()  # the same, and every answer
+        self._topic_waiters: dict[str, _Waiters] = {}  # the waiters for each topic
+        self._is_notifying = False
         self._closed = False
         self._tasks: anyio.abc.TaskGroup | None = None
         self._ended = asyncio.Event()
-        self._connector = Connector(config, client_id, random, connect)
+        self._connector = Connector(config, client_id, random, connect, log)
         self._brokers = Brokers(
             config,
             self.metadata,
             self._connector,
             random,
-            on_change=self._tell,
-            on_trouble=self.request_update,
+            log=log,
+            on_change=self._notify,
+            on_failure=self.request_update,
         )
         self._updater = MetadataUpdater(
             config,
             self.metadata,
             random,
+            log=log,
             ask=self._ask_for_metadata,
-            on_news=self._follow,
+            on_answer=self._follow,
             rebootstrap=self._brokers.rebootstrap,
+        )
+        self._outages = OutageLog(
+            config, log, self._changed, lambda: Reach.of(self._brokers, self.metadata, self.last_error)
         )
 
     @property
     def last_error(self) -> KafkaError | None:
-        """What went wrong last and is not known to be over; None where all is well."""
+        """The last error, unless it is known to be over; None if all is well."""
         return self._brokers.last_error or self._updater.error
 
     def refusal(self, since: float, node_id: int | None = None) -> AuthenticationError | None:
-        """Why waiting will not help those who began to wait at ``since`` (the event loop's time): credentials are refused.
+        """Why a wait that began at ``since`` (the event loop's time) will not succeed: refused credentials.
 
-        By this broker, or by the cluster. None where that is not so, or not known yet.
+        They were refused by this broker, or by the cluster. None if they were not, or if that is not known yet.
         """
         broker = None if node_id is None else self._brokers.known(node_id)
         of_cluster = self._brokers.refusal(since)
@@ -120,10 +125,10 @@ class NetworkClient:
     # -- for the Sender: never waits ----------------------------------------------------------------------------------
 
     def can_send(self, node_id: int) -> bool:
-        """Whether the broker can take a request now; if it is not connected, that is begun."""
+        """Whether the broker can take a request now; if it is not connected, begins to connect it."""
         broker = self._brokers.get(node_id)
         if broker is None:
-            self.request_update()  # somebody takes it for a leader
+            self.request_update()  # it is used as a leader
             return False
         if not broker.is_connected:
             self._brokers.connect(broker)
@@ -131,14 +136,14 @@ class NetworkClient:
         return self._brokers.has_room(broker)
 
     def usable_version(self, node_id: int, request: type[Request[Any]]) -> int:
-        """The highest version of a request that the broker and we speak; raises `UnsupportedVersion`."""
+        """The highest version of a request that broker and client support; raises `UnsupportedVersion`."""
         broker = self._brokers.known(node_id)
         if broker is None or broker.versions is None:
-            raise UnsupportedVersion(f"Broker {node_id} is not connected, and has not said what it speaks.")
+            raise UnsupportedVersion(f"Broker {node_id} is not connected, and its API versions are not known.")
         return broker.versions.best(request, broker.node)
 
     def finalized_feature(self, name: str) -> int:
-        """The level of a feature of the cluster as a connected broker told it, 0 where none has it."""
+        """The level of a cluster feature, reported by a connected broker; 0 if none has it."""
         known = (broker.versions.features for broker in self._brokers.connected() if broker.versions is not None)
         return next((features[name] for features in known if name in features), 0)
 
@@ -153,10 +158,10 @@ class NetworkClient:
         read: Callable[[Any], _T | KafkaError],
         expect_response: bool = True,
     ) -> None:
-        """Send to a broker that `can_send`; the callback gets what ``read`` makes of the response, an error, or `WRITTEN`.
+        """Send to a broker that `can_send`; the callback gets the result of ``read``, an error, or `WRITTEN`.
 
-        Where ``read`` raises `ProtocolError` the connection ends, and the callback gets that error. It is called exactly
-        once, within ``timeout_s`` seconds; never before this returns.
+        If ``read`` raises `ProtocolError`, the connection ends and the callback gets that error. It is called exactly once,
+        within ``timeout_s`` seconds, and never before this returns.
         """
         broker = self._brokers.known(node_id)
         if broker is None or broker.connection is None:
@@ -165,7 +170,7 @@ class NetworkClient:
         self._send(broker, request, version, callback, timeout_s, read=read, expect_response=expect_response)
 
     def idle_broker(self, node_id: int) -> Broker | None:
-        """The broker, if it is connected, takes a request now, and has answered all that it got."""
+        """The broker, if it is connected, takes a request now, and has none in flight."""
         broker = self._brokers.known(node_id)
         if broker is None or broker.connection is None or broker.is_throttled or broker.retired:
             return None
@@ -182,49 +187,49 @@ class NetworkClient:
         read: Read[_T],
         read_frame: ReadFrame[_T],
     ) -> None:
-        """Send what ``frame`` makes of a correlation id to an `idle_broker`: such a request, encoded elsewhere.
+        """Send a request to an `idle_broker`, encoded elsewhere: ``frame`` returns its bytes for a correlation id.
 
-        ``read`` and ``read_frame`` are as for `Connection.send_frame`. For the rest it is as `send`.
+        ``read`` and ``read_frame`` are as in `Connection.send_frame`. Otherwise it is like `send`.
         """
         assert broker.connection is not None
 
         def answered(answer: Answer[_T]) -> None:
             if not isinstance(answer, KafkaError):
-                self._heed(broker, answer.throttle_time_ms if isinstance(answer, ProduceAnswer) else 0)
+                self._handle_common_fields(broker, answer.throttle_time_ms if isinstance(answer, ProduceAnswer) else 0)
             callback(answer)
-            self._room.tell()
+            self._room.notify_all()
 
         broker.connection.send_frame(frame, request, version, answered, timeout_s, read, read_frame)
 
     def request_update(self, topic: str | None = None) -> None:
-        """Have the metadata asked for soon; a topic that is new does not wait for a pause to end."""
+        """Request the metadata soon; a new topic does not wait for a pause to end."""
         self._updater.request(topic)
 
     def topic(self, name: str) -> TopicMetadata | None:
         """A topic whose partitions are known; keeps it from being forgotten.
 
-        None also where it has just become known and others wait for it who are still to go on: nobody overtakes them.
+        Also None if it has just become known and earlier waiters have not continued yet: they must not be overtaken.
         """
         self._updater.use(name)
         topic = self.metadata.topics.get(name)
-        line = self._lines.get(name)
-        return topic if line is None or topic is None or _is_next(line, None, topic) else None
+        waiters = self._topic_waiters.get(name)
+        return topic if waiters is None or topic is None or _is_next(waiters, None, topic) else None
 
     def topic_error(self, name: str) -> KafkaError | None:
-        """What the last answer said was wrong with a topic."""
+        """The error of a topic in the last answer."""
         code = self.metadata.errors.get(name)
         return None if code is None else _topic_error(name, code)
 
     def connected_nodes(self) -> list[int]:
-        """The ids of the brokers that are connected; bootstrap servers are none yet."""
+        """The ids of the connected brokers, without bootstrap servers."""
         return [broker.node.id for broker in self._brokers.connected() if broker.node.id >= 0]
 
     def in_flight(self, node_id: int) -> int:
-        """How many requests to a broker are not answered."""
+        """How many requests to a broker are in flight."""
         broker = self._brokers.known(node_id)
         return 0 if broker is None else broker.in_flight
 
-    # -- for those who wait -------------------------------------------------------------------------------------------
+    # -- calls that wait ----------------------------------------------------------------------------------------------
 
     async def request(
         self,
@@ -234,14 +239,14 @@ class NetworkClient:
         node_id: int | None = None,
         timeout_s: float | None = None,
     ) -> _T:
-        """Ask a broker - the least busy one where none is named - and wait for its answer.
+        """Send a request to a broker (the least busy one if none is named) and wait for its answer.
 
-        ``read`` makes of the response what this returns. If it raises `ProtocolError` the broker loses its connection, so
-        that another one is asked next; an error that it returns is raised here. ``timeout_s`` (None: ``request_timeout_ms``)
-        is the time to reach a broker that can take it, and once more the time for its answer.
+        ``read`` converts the response to the result. If it raises `ProtocolError` the connection is closed, so that another
+        broker is asked next; an error that it returns is raised here. ``timeout_s`` (None: ``request_timeout_ms``)
+        limits the time to reach a broker, and separately the time for its answer.
 
-        Raises `BrokerConnectionError` where no answer came, `KafkaTimeoutError` where no broker could be asked in time,
-        `AuthenticationError`, `UnsupportedVersion`. Cancellation: the answer is awaited by nobody.
+        Raises `BrokerConnectionError` if no answer came, `KafkaTimeoutError` if no broker could be reached in time,
+        `AuthenticationError`, `UnsupportedVersion`. Cancellation: the answer is ignored.
         """
         timeout_s = self._request_timeout_s if timeout_s is None else timeout_s
         usual = (request.versions[0], request.highest_spoken)
@@ -258,9 +263,9 @@ class NetworkClient:
         read: Callable[[_R], _T | KafkaError],
         reach_s: float | None = None,
     ) -> tuple[_T, int]:
-        """Like `request`, in one of these versions; returns what was read, and in which of them.
+        """Like `request`, in one of these versions; returns the result, and the version.
 
-        ``reach_s`` is the time to reach the broker; None: ``timeout_s``. Raises `UnsupportedVersion` where the broker speaks
+        ``reach_s`` is the time to reach the broker; None: ``timeout_s``. Raises `UnsupportedVersion` if the broker supports
         none of the versions; then nothing was sent.
         """
         broker = await self._wait_room(node_id, timeout_s if reach_s is None else reach_s, type(request).__name__)
@@ -268,31 +273,30 @@ class NetworkClient:
         version = _version(broker, request, highest)
         if version < lowest:
             raise UnsupportedVersion(
-                f"Broker {broker.node} speaks {type(request).__name__} up to version {version}, and {lowest} is needed here."
+                f"Broker {broker.node} supports {type(request).__name__} up to version {version}, but {lowest} is needed."
             )
         return await self._exchange(broker, request, version, timeout_s, read), version
 
     async def wait_topic(self, name: str, partition: int | None, deadline: float) -> TopicMetadata:
-        """The topic, once its partitions - or this one of them - are known; first come, first served.
+        """The topic, once its partitions (or the given one) are known; first come, first served.
 
-        Raises at once what waiting cannot change: `BrokerError` for a forbidden or impossible topic, `InvalidRecord` for
-        a partition that a fresh answer does not have, `AuthenticationError` where brokers refuse the credentials. Raises
-        `KafkaTimeoutError` at the deadline (the event loop's time), with the last error as its cause; and for a topic that
-        brokers do not know after ``unknown_topic_timeout_ms``.
-        Cancellation: the topic is asked for all the same.
+        Raises at once if waiting cannot help: `BrokerError` for a forbidden or invalid topic, `InvalidRecord` for a
+        partition that is not in a fresh answer, `AuthenticationError` if brokers refuse the credentials. Raises
+        `KafkaTimeoutError` at the deadline (the event loop's time), with the last error as its cause; and after
+        ``unknown_topic_timeout_ms`` for a topic that brokers do not know. Cancellation: the topic is still requested.
         """
-        line = self._lines.setdefault(name, {})
+        waiters = self._topic_waiters.setdefault(name, {})
         place = object()
-        line[place] = partition
+        waiters[place] = partition
         try:
-            return await self._wait_topic(name, partition, deadline, line, place)
+            return await self._wait_topic(name, partition, deadline, waiters, place)
         finally:
-            del line[place]
-            if not line:
-                self._lines.pop(name, None)
+            del waiters[place]
+            if not waiters:
+                self._topic_waiters.pop(name, None)
 
     async def _wait_topic(
-        self, name: str, partition: int | None, deadline: float, line: _Line, place: object
+        self, name: str, partition: int | None, deadline: float, waiters: _Waiters, place: object
     ) -> TopicMetadata:
         began_with = self.metadata.answers.get(name, 0)
         began = self._loop.time()
@@ -302,9 +306,9 @@ class NetworkClient:
             self._updater.use(name)
             topic = self.metadata.topics.get(name)
             if topic is not None and (partition is None or partition < topic.partition_count):
-                if _is_next(line, place, topic):
+                if _is_next(waiters, place, topic):
                     return topic
-                await asyncio.sleep(0)  # those before this one are woken already
+                await asyncio.sleep(0)  # earlier waiters have been woken already
                 continue
             self._check_open()
             error = self.metadata.errors.get(name)
@@ -320,7 +324,7 @@ class NetworkClient:
                 cause = self.topic_error(name) or self.last_error
                 raise _topic_unknown(name, cause, self._unreached())
             self.request_update(name)
-            await self._news.wait(until)
+            await self._changed.wait(until)
 
     def _unreached(self) -> str:
         return (
@@ -330,7 +334,7 @@ class NetworkClient:
         )
 
     async def wait_ready(self, deadline: float) -> None:
-        """Wait until a broker of the cluster is connected and has told the metadata.
+        """Wait until a broker of the cluster is connected and has answered a metadata request.
 
         Raises `KafkaTimeoutError` at the deadline with the last error as its cause, `AuthenticationError` at once.
         Cancellation: nothing is undone.
@@ -347,7 +351,7 @@ class NetworkClient:
             if now >= deadline:
                 raise _no_answer(self._config.bootstrap_servers, error) from error
             asks_already = self._brokers.connected() and not self.metadata.nodes
-            await self._news.wait(deadline if asks_already else min(deadline, self._brokers.connect_any(now)))
+            await self._changed.wait(deadline if asks_already else min(deadline, self._brokers.connect_any(now)))
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
@@ -386,7 +390,7 @@ class NetworkClient:
         answer = await done
         if isinstance(answer, KafkaError):
             raise answer
-        assert answer is not WRITTEN  # which only requests without an answer are
+        assert answer is not WRITTEN  # as only requests without an answer are
         return answer
 
     def _send(
@@ -413,14 +417,14 @@ class NetworkClient:
 
         def answered(answer: Answer[_T]) -> None:
             if throttle_ms is not None:
-                self._heed(broker, throttle_ms)
+                self._handle_common_fields(broker, throttle_ms)
             callback(answer)
-            self._room.tell()
+            self._room.notify_all()
 
         broker.connection.send(request, version, answered, timeout_s, read=read_body, expect_response=expect_response)
 
-    def _heed(self, broker: Broker, throttle_ms: int) -> None:
-        """Do what every response asks for, whatever it is about."""
+    def _handle_common_fields(self, broker: Broker, throttle_ms: int) -> None:
+        """Handle what every response may contain, such as a throttle time."""
         broker.answered()
         if throttle_ms > 0:
             self._brokers.throttle(broker, throttle_ms / 1000)
@@ -432,7 +436,7 @@ class NetworkClient:
     async def _ask_for_metadata(
         self, make: Callable[[], MetadataRequest | None], read: Callable[[MetadataResponse], MetadataResponse]
     ) -> Asked | None:
-        """The request is made when a broker is reached, so that it asks for all topics that came up until then."""
+        """The request is created when a broker is reached, so that it includes all topics wanted by then."""
         broker = await self._wait_room(None, self._request_timeout_s, MetadataRequest.__name__)
         request = make()
         if request is None:
@@ -442,12 +446,12 @@ class NetworkClient:
 
     def _follow(self) -> None:
         self._brokers.follow()
-        self._tell()
+        self._notify()
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the metadata fresh and the connections tidy, until cancelled or closed.
+        """Refresh the metadata and close idle connections, until cancelled or closed.
 
         Cancellation: connections stay until `close`.
         """
@@ -458,24 +462,18 @@ class NetworkClient:
                 self._tasks = tasks
                 self._brokers.run_in(tasks)
                 tasks.start_soon(self._updater.run, name="aioproducer metadata")
-                tasks.start_soon(self._close_idle_connections, name="aioproducer tidy")
-                self._tell()
+                tasks.start_soon(self._brokers.close_idle_connections, name="aioproducer tidy")
+                tasks.start_soon(self._outages.run, name="aioproducer outages")
+                self._notify()
         finally:
             self._brokers.run_in(None)
             self._tasks = None
             self._ended.set()
 
-    async def _close_idle_connections(self) -> None:
-        """Close connections that nobody used for long."""
-        idle_s = self._config.connections_max_idle_ms / 1000
-        while idle_s >= 0:
-            now = self._loop.time()
-            await asyncio.sleep(max(self._brokers.close_idle(now, idle_s) - now, _LEAST_TIDY_S))
-
     async def close(self) -> None:
-        """End every connection now, and fail everybody who waits. May be called again, and not by `run` itself.
+        """End every connection now, and fail all waiters. May be called again, but not by `run` itself.
 
-        Cancellation: everything is ended all the same.
+        Cancellation: everything still ends.
         """
         self._closed = True
         closed = ProducerClosed("The producer was closed.")
@@ -483,8 +481,8 @@ class NetworkClient:
         if tasks is not None:
             tasks.cancel_scope.cancel()
         self._brokers.close(closed)
-        self._news.tell()
-        self._room.tell()
+        self._changed.notify_all()
+        self._room.notify_all()
         await self._connector.close(closed)
         if tasks is not None:
             await self._ended.wait()
@@ -493,18 +491,18 @@ class NetworkClient:
         if self._closed:
             raise ProducerClosed("The producer was closed.")
 
-    def _tell(self) -> None:
-        """Something changed: wake everybody who waits, and the Sender."""
+    def _notify(self) -> None:
+        """Something changed: wake all waiters, and the Sender."""
         if self._closed:
             return
-        self._news.tell()
-        self._room.tell()
-        if not self._is_told:
-            self._is_told = True
-            self._loop.call_soon(self._tell_sender)
+        self._changed.notify_all()
+        self._room.notify_all()
+        if not self._is_notifying:
+            self._is_notifying = True
+            self._loop.call_soon(self._notify_sender)
 
-    def _tell_sender(self) -> None:
-        self._is_told = False
+    def _notify_sender(self) -> None:
+        self._is_notifying = False
         if not self._closed:
             self._on_ready()
 
@@ -528,13 +526,13 @@ def _topic_unknown(name: str, cause: KafkaError | None, unreached: str) -> Kafka
 
 
 def whole(response: _R) -> _R:
-    """For ``read``: the response as it is."""
+    """For ``read``: the response itself."""
     return response
 
 
-def _is_next(line: _Line, place: object, topic: TopicMetadata) -> bool:
-    """Whether nobody before this place has the partition that they need."""
-    for other, partition in line.items():
+def _is_next(waiters: _Waiters, place: object, topic: TopicMetadata) -> bool:
+    """Whether no earlier waiter can get the partition that it needs."""
+    for other, partition in waiters.items():
         if other is place:
             return True
         if partition is None or partition < topic.partition_count:
@@ -547,7 +545,7 @@ def _topic_error(name: str, code: int) -> BrokerError:
 
 
 def _refuse(name: str, partition: int | None, topic: TopicMetadata | None, error: int | None) -> None:
-    """Raise what a fresh answer says that no waiting will change."""
+    """Raise an error in a fresh answer that waiting cannot change."""
     if error in _HOPELESS and error is not None:
         raise _topic_error(name, error)
     if topic is not None and error is None:

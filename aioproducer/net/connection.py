@@ -1,12 +1,12 @@
-"""One connection to a broker: requests out, answers in the same order back, each to its callback.
+"""One connection to a broker: sends requests, and passes the answers, in the same order, to their callbacks.
 
-A connection trusts nothing. A frame that is too large, an answer that nobody waits for, has the wrong correlation id, or
-cannot be read to its last byte: each of these ends the connection, and everybody who waits on it is told. An answer is read
-once, by the function that came with its request (`Read`), and the callback gets what that returns. Nothing is ever left
+A connection trusts nothing. A frame that is too large and an answer that is unsolicited, has the wrong correlation id
+or cannot be decoded to its last byte each end the connection, and all its requests fail. An answer is read once, by the
+function that came with its request (`Read`), and the callback gets what that function returns. Nothing is ever left
 pending, and no callback is called twice.
 
-Requests are written as pieces that are not copied together. There is no task and no future for a request, and one timer
-for all of them, which is never later than the first deadline among them and looks again when it fires.
+Requests are written as pieces that are not copied together. A request has neither a task nor a future. One timer serves
+all of them: it never fires later than the earliest deadline, and is then set again.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ _T = TypeVar("_T")
 
 
 class Written(Enum):
-    """The only answer to a request that brokers do not answer: the operating system has taken it."""
+    """The outcome of a request that brokers do not answer: it was handed to the operating system."""
 
     WRITTEN = "written"
 
 
 WRITTEN: Final = Written.WRITTEN
 
-#: What becomes of a request: what was read of its response, the error that ended the connection, or `WRITTEN`.
+#: The outcome of a request: what was read from its response, the error that ended the connection, or `WRITTEN`.
 Answer: TypeAlias = _T | KafkaError | Literal[Written.WRITTEN]
 
 #: Called once, with the answer.
 Answered: TypeAlias = Callable[[Answer[_T]], object]
 
-#: Makes of a version and the body of a response what its reader wants to know, or the error that the broker reports. Raises
-#: `ProtocolError` for what cannot be read, and for what a broker that is well would not say.
+#: Reads the body of a response of some version, and returns the result or the error that the broker reports. Raises
+#: `ProtocolError` for a body that cannot be decoded, or that no healthy broker would send.
 Read: TypeAlias = Callable[[int, bytes], _T | KafkaError]
 
-#: Makes the same of all bytes that have come and a correlation id, or returns None: then they are cut into frames first.
+#: Reads the result from all received bytes, given a correlation id; or returns None, and they are split into frames first.
 ReadFrame: TypeAlias = Callable[[bytes, int], _T | None]
 
 MAX_FRAME_BEFORE_READY = 64 * 1024
 MAX_FRAME = 16 * 1024 * 1024
 _ENOUGH_TO_GUESS = 8
 
-#: How often to look, over TLS, whether everything has left for the operating system.
+#: How often to check, with TLS, whether everything was handed to the operating system.
 _LOOK_AGAIN_S = 0.01
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting(Generic[_T]):
-    """A request that was sent and not answered, or that has no answer and is not written yet."""
+    """A request that awaits its response or, if brokers do not answer it, its writing."""
 
     correlation_id: int
     request: type[Request[Any]]
@@ -78,28 +78,28 @@ class _Waiting(Generic[_T]):
 class Connection(asyncio.Protocol):
     """A connection to one broker.
 
-    ``name`` is how messages call it; ``on_lost(connection, error)`` is called once at its end, before those who wait.
+    ``name`` is its name in messages; ``on_lost(connection, error)`` is called once at its end, before the requests fail.
     """
 
     def __init__(self, name: str, client_id: str, on_lost: Callable[[Connection, KafkaError], object]) -> None:
         self.name = name
         self.last_used = 0.0
         self.error: KafkaError | None = None  # why it is closed
-        self.answers = 0  # how many requests it has answered
-        self.hung_up = False  # whether it was the other side that ended it
-        self.first_bytes = b""  # what came first, for guessing who it is that is no broker
+        self.answers = 0  # the number of requests answered
+        self.hung_up = False  # whether the other side ended it
+        self.first_bytes = b""  # the first bytes received, to guess what answered instead of a broker
         self._client_id = client_id
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._beneath: asyncio.WriteTransport | None = None  # of TLS, which does not count what waits there
+        self._raw_transport: asyncio.WriteTransport | None = (
+            None  # the transport below TLS, which does not count the bytes that wait there
+        )
         self._frames = FrameReader(MAX_FRAME_BEFORE_READY)
         self._waiting: deque[_Waiting[Any]] = deque()
         self._unwritten: deque[_Waiting[Any]] = deque()
-        self._held: list[tuple[Callable[[], None], Answered[Any]]] | None = (
-            None  # where a login is under way: what waits
-        )
-        self._idle: asyncio.Future[None] | None = None  # where somebody waits for the last answer
+        self._held: list[tuple[Callable[[], None], Answered[Any]]] | None = None  # requests held during a login
+        self._idle: asyncio.Future[None] | None = None  # set while a waiter needs the last answer
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
@@ -110,42 +110,42 @@ class Connection(asyncio.Protocol):
         """Whether it has ended."""
         return self.error is not None
 
-    # -- out ----------------------------------------------------------------------------------------------------------
+    # -- sending ------------------------------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
-        """How many requests were sent and not answered (or, without an answer to come, not written)."""
+        """How many requests were sent and not answered (or, if brokers do not answer them, not written)."""
         held = 0 if self._held is None else len(self._held)
         return len(self._waiting) + len(self._unwritten) + held
 
     @property
     def is_held(self) -> bool:
-        """Whether requests are kept back now, as another login is under way."""
+        """Whether requests are held now because of another login."""
         return self._held is not None
 
     def hold(self) -> None:
-        """Keep requests back until `release`, those of the login excepted: a broker wants nothing else meanwhile (KIP-368).
+        """Hold requests until `release`, except those of the login: a broker accepts nothing else during it (KIP-368).
 
-        What is on its way already is answered first, in order, as ever.
+        Requests in flight are answered first, in order, as always.
         """
         if self._held is None:
             self._held = []
 
     def release(self) -> None:
-        """Send what was kept back, in order; their time begins now."""
+        """Send the held requests in order; their timeouts begin now."""
         held, self._held = self._held, None
         for send, answered in held or ():
             try:
                 send()
-            except Exception as error:  # a request that cannot be encoded must not cost those behind it their answers
+            except Exception as error:  # a request that cannot be encoded must not stop the ones behind it
                 gone = ProtocolError(f"A request to broker {self.name} could not be sent: {error}")
                 gone.__cause__ = error
                 self._loop.call_soon(answered, gone)
 
     async def abort_when_answered(self, latest: float, error: KafkaError) -> None:
-        """Send nothing more, and end the connection when all that was sent is answered, at ``latest`` then.
+        """Send nothing more, and end the connection when all requests are answered, or at ``latest``.
 
-        That is a time of the event loop. Cancellation: it is left held.
+        ``latest`` is a time of the event loop. Cancellation: the connection stays held.
         """
         self.hold()
         if not self.closed and (self._waiting or self._unwritten):
@@ -166,10 +166,9 @@ class Connection(asyncio.Protocol):
         expect_response: bool = True,
         is_login: bool = False,
     ) -> None:
-        """Write a request; ``answered`` gets what ``read`` makes of the response, which ends the connection if it raises.
+        """Write a request; ``answered`` gets what ``read`` returns. If ``read`` raises, the connection ends.
 
-        ``is_login``: it goes out although the connection is held. On a connection that is closed, the callback is called
-        soon.
+        ``is_login``: send it even if the connection is held. On a closed connection the callback is called soon.
         """
         transport = self._transport
         if self.closed or transport is None or transport.is_closing():
@@ -198,14 +197,14 @@ class Connection(asyncio.Protocol):
             return
         self._unwritten.append(waiting)
         transport.writelines(pieces)
-        # Until Python 3.12.9 and 3.13.2 writelines() forgets to tell that it did not get rid of everything (gh-127655).
+        # Until Python 3.12.9 and 3.13.2 writelines() does not report that it has not written everything (gh-127655).
         transport.set_write_buffer_limits(high=0)
         if transport.get_write_buffer_size() == 0:
-            self._loop.call_soon(self._written)  # which looks beneath as well
+            self._loop.call_soon(self._written)  # this checks below TLS as well
 
     @property
     def is_idle(self) -> bool:
-        """Whether a request would be written now, with nothing in flight before it."""
+        """Whether a request would be written at once, with nothing in flight before it."""
         transport = self._transport
         return (
             self.error is None
@@ -224,9 +223,9 @@ class Connection(asyncio.Protocol):
         read: Read[_T],
         read_frame: ReadFrame[_T],
     ) -> None:
-        """Write what ``frame`` makes of a correlation id: such a request, as `send` does. Only where it `is_idle`.
+        """Write the request that ``frame`` encodes for a correlation id, as `send` does. Only if it `is_idle`.
 
-        ``read_frame`` is tried before ``read``, where nothing else is in flight.
+        ``read_frame`` is tried before ``read`` if nothing else is in flight.
         """
         assert self._transport is not None
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -250,52 +249,52 @@ class Connection(asyncio.Protocol):
         return _Waiting(correlation_id, request, version, read, answered, deadline, timeout_s, read_frame)
 
     def resume_writing(self) -> None:
-        """The operating system has taken everything (the transport's limits are zero)."""
+        """Everything was handed to the operating system (the transport's limits are zero)."""
         self._written()
 
     def _written(self) -> None:
         transport = self._transport
         if not self._unwritten or transport is None or transport.get_write_buffer_size() > 0:
-            return  # more was written meanwhile: `resume_writing` comes when that has left, too
-        if self._beneath is not None and self._beneath.get_write_buffer_size() > 0:
-            self._loop.call_later(_LOOK_AGAIN_S, self._written)  # nobody tells when that has left
+            return  # more was written since: `resume_writing` is called again for that
+        if self._raw_transport is not None and self._raw_transport.get_write_buffer_size() > 0:
+            self._loop.call_later(_LOOK_AGAIN_S, self._written)  # no callback reports when that was handed over
             return
         self.last_used = self._loop.time()
         unwritten, self._unwritten = self._unwritten, deque()
         for each in unwritten:
             self._call_back(each, WRITTEN)
-        self._tell_if_idle()
+        self._notify_if_idle()
 
     def ready(self) -> None:
-        """The peer is a broker: longer answers are welcome from now on."""
+        """The peer is a broker: accept longer answers from now on."""
         self._frames.max_frame = MAX_FRAME
 
     def extend_deadlines(self, seconds: float) -> None:
-        """Give all requests in flight ``seconds`` more time: the broker said that it will be slow (KIP-219).
+        """Give all requests in flight ``seconds`` more time: the broker announced a delay (KIP-219).
 
-        That includes those that are not written yet: until then the broker does not read what is in front of them.
+        This includes requests that are not written yet: the broker does not read earlier ones until then.
         """
         for waiting in chain(self._waiting, self._unwritten):
             waiting.deadline += seconds
 
-    # -- in -----------------------------------------------------------------------------------------------------------
+    # -- receiving -----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport is there."""
+        """The transport is connected."""
         self._transport = cast("asyncio.Transport", transport)
-        if self.closed:  # it was given up while it was being made
+        if self.closed:  # abandoned while connecting
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=0)
         self.last_used = self._loop.time()
 
-    def above(self, beneath: asyncio.WriteTransport, transport: asyncio.Transport) -> None:
-        """TLS was agreed over the transport ``beneath``; ``transport`` is the one that encrypts."""
-        self._beneath = beneath
+    def tls_negotiated(self, raw: asyncio.WriteTransport, transport: asyncio.Transport) -> None:
+        """TLS was negotiated over the transport ``raw``; ``transport`` encrypts."""
+        self._raw_transport = raw
         self.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Cut the bytes into answers, and hand each to whoever waits for it."""
+        """Split the bytes into answers, and pass each to its request's callback."""
         if self.error is not None:
             return
         if not self.first_bytes:
@@ -308,19 +307,19 @@ class Connection(asyncio.Protocol):
             while (frame := frames.next_frame()) is not None:
                 waiting, answer = self._read(frame)
                 self._call_back(waiting, answer)
-                if self.closed:  # whoever was told has ended the connection
+                if self.closed:  # the callback has ended the connection
                     return
             if not self._waiting:
-                self._tell_if_idle()
+                self._notify_if_idle()
             if not self._waiting and frames.pending:
                 raise ProtocolError(f"{frames.pending} unsolicited byte(s) arrived.")
         except ProtocolError as error:
             broken = ProtocolError(f"Broker {self.name} sent something that cannot be used: {error}")
-            broken.__cause__ = error.with_traceback(None)  # whose frames would keep all that came as long as the error
+            broken.__cause__ = error.with_traceback(None)  # its frames would keep all received bytes alive
             self.abort(broken)
 
     def _read_whole(self, data: bytes) -> bool:
-        """Read what has come as the answer to the only request in flight, if that can be read without its parts."""
+        """Read the bytes as the answer to the only request in flight, if that is possible without splitting frames."""
         waiting = self._waiting[0]
         answer = None if waiting.read_frame is None else waiting.read_frame(data, waiting.correlation_id)
         if answer is None:
@@ -330,7 +329,7 @@ class Connection(asyncio.Protocol):
         self.last_used = self._loop.time()
         self._call_back(waiting, answer)
         if self._idle is not None:
-            self._tell_if_idle()
+            self._notify_if_idle()
         return True
 
     def _read(self, frame: bytes) -> tuple[_Waiting[Any], Any]:
@@ -339,7 +338,7 @@ class Connection(asyncio.Protocol):
         waiting = self._waiting[0]
         correlation_id, body = decode_response_header(frame, waiting.request, waiting.version)
         if correlation_id != waiting.correlation_id:
-            raise ProtocolError(f"answer {correlation_id} came where {waiting.correlation_id} was due.")
+            raise ProtocolError(f"answer {correlation_id} arrived instead of {waiting.correlation_id}.")
         answer = waiting.read(waiting.version, body)
         self._waiting.popleft()
         self.answers += 1
@@ -349,10 +348,10 @@ class Connection(asyncio.Protocol):
     def _call_back(self, waiting: _Waiting[_T], answer: Answer[_T]) -> None:
         try:
             waiting.answered(answer)
-        except Exception as error:  # foreign code: one that fails must not cost the others their answers
+        except Exception as error:  # foreign code: one callback that fails must not stop the others
             self._loop.call_exception_handler(
                 {
-                    "message": f"What waited for {waiting.request.__name__} to broker {self.name} failed on being told",
+                    "message": f"The callback of a {waiting.request.__name__} to broker {self.name} failed",
                     "exception": error,
                     "protocol": self,
                 }
@@ -368,14 +367,14 @@ class Connection(asyncio.Protocol):
 
     def _check_time(self) -> None:
         self._timer = None
-        if not (self._waiting or self._unwritten):  # what is held has no deadline yet
+        if not (self._waiting or self._unwritten):  # held requests have no deadline yet
             return
         first = min(chain(self._waiting, self._unwritten), key=lambda waiting: waiting.deadline)
         if self._loop.time() < first.deadline:
             self._arm(first.deadline)
             return
         what = f"{first.request.__name__} v{first.version} within {first.timeout_s:g} s"
-        did_not = "did not answer" if first in self._waiting else "did not take"
+        did_not = "did not answer" if first in self._waiting else "did not accept"
         self.abort(
             BrokerConnectionError(f"Broker {self.name} {did_not} {what}; {self.in_flight} request(s) were in flight.")
         )
@@ -383,7 +382,7 @@ class Connection(asyncio.Protocol):
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone."""
+        """The transport is closed."""
         if not self._gone.done():
             self._gone.set_result(None)
         how = f"broke: {exc}" if exc is not None else "was closed by the broker"
@@ -395,15 +394,15 @@ class Connection(asyncio.Protocol):
         self._end(error)
 
     def abort(self, error: KafkaError) -> None:
-        """End the connection now, and tell everybody who waits on it."""
+        """End the connection now; all its requests fail with the error."""
         if self._transport is not None:
             self._transport.abort()
         self._end(error)
 
     async def wait_closed(self) -> None:
-        """Wait until the socket is closed, which an aborted connection is at once.
+        """Wait until the socket is closed; an aborted connection closes at once.
 
-        Cancellation: it is closed all the same.
+        Cancellation: the socket is closed anyway.
         """
         if self._transport is not None:
             await asyncio.shield(self._gone)
@@ -415,23 +414,23 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._frames = FrameReader(MAX_FRAME_BEFORE_READY)  # errors remember the connection, and need no bytes of it
-        told = [*self._waiting, *self._unwritten]
+        self._frames = FrameReader(MAX_FRAME_BEFORE_READY)  # errors keep the connection, not its bytes
+        unanswered = [*self._waiting, *self._unwritten]
         self._waiting.clear()
         self._unwritten.clear()
         self._on_lost(self, error)
-        for each in told:
+        for each in unanswered:
             self._call_back(each, error)
-        self._tell_if_idle()
-        self.release()  # to be told as well, soon
+        self._notify_if_idle()
+        self.release()  # so that held requests fail as well, soon
 
-    def _tell_if_idle(self) -> None:
+    def _notify_if_idle(self) -> None:
         if self._idle is not None and not (self._waiting or self._unwritten or self._idle.done()):
             self._idle.set_result(None)
 
     @property
     def is_local(self) -> bool:
-        """Whether the other side is on this machine, so that nobody can listen on the way."""
+        """Whether the other side is on this machine, so that the connection cannot be intercepted."""
         peer = None if self._transport is None else self._transport.get_extra_info("peername")
         try:
             return peer is not None and ipaddress.ip_address(peer[0].partition("%")[0]).is_loopback
@@ -454,6 +453,6 @@ class Connection(asyncio.Protocol):
 
 
 def settle(done: asyncio.Future[Answer[_T]], answer: Answer[_T]) -> None:
-    """Let a future be what waits for an answer; errors come as its result, too. One that was cancelled stays so."""
+    """Make an answer, even an error, the result of a future. A cancelled future stays cancelled."""
     if not done.done():
         done.set_result(answer)

@@ -1,4 +1,4 @@
-"""Sets up a connection to a broker: its name's addresses, a socket, TLS, and what the broker speaks."""
+"""Sets up a connection to a broker: the addresses of its name, a socket, TLS, and the API versions."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from aioproducer.net.versions import BrokerVersions, version_to_retry
 from aioproducer.protocol.api_key import ApiKey
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
+from aioproducer.runtime.log import ClientLog
 
 if TYPE_CHECKING:
     from aioproducer.core.sasl.conversation import Conversation
@@ -34,7 +35,7 @@ __all__ = ["Connect", "Connector", "Established"]
 _SOFTWARE_NAME = "aioproducer"
 _FIRST_VERSION_WITH_CHECK = 5
 
-#: asyncio's own limit for the handshake; the limit of the whole attempt comes first.
+#: asyncio's own limit for the handshake; the limit of the whole attempt is reached first.
 _NEVER_S = 86_400.0
 
 #: Opens a connection to an address: (make the protocol, where) -> the protocol, connected.
@@ -44,38 +45,45 @@ Lost: TypeAlias = Callable[[Connection, KafkaError], object]
 
 
 class Established(NamedTuple):
-    """A connection over which requests can be sent, and what may be sent over it."""
+    """A connection that is ready for requests, and the API versions that it speaks."""
 
     connection: Connection
     versions: BrokerVersions
     throttle_s: float
-    session_s: float = 0.0  # for how long the broker knows us (KIP-368); 0: as long as the connection is open
+    session_s: float = 0.0  # how long the login is valid (KIP-368); 0: as long as the connection is open
 
 
 class Connector:
-    """Opens connections, and knows those that are open."""
+    """Opens connections, and keeps track of the open ones."""
 
-    def __init__(self, config: ProducerConfig, client_id: str, random: Random, connect: Connect | None = None) -> None:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        client_id: str,
+        random: Random,
+        connect: Connect | None = None,
+        log: ClientLog | None = None,
+    ) -> None:
+        log = log or ClientLog(client_id)
         self._config = config
         self._client_id = client_id
         self._connect = connect or self._open_socket
-        self._tls = _tls_contexts(config) if config.uses_tls else None
-        self._login = _login(config, random) if config.uses_sasl else None
+        self._tls = _tls_contexts(config, log) if config.uses_tls else None
+        self._login = _login(config, random, log) if config.uses_sasl else None
         self._loop = asyncio.get_running_loop()
         self._resolver = Resolver()
         self._open: dict[Connection, None] = {}
-        self._can_check = False  # whether the last broker that was connected is new enough
+        self._can_check = False  # whether the last broker connected is new enough
 
     async def connect(
         self, node: Node, attempt: int, limit_s: float, on_lost: Lost, cluster_id: str | None = None
     ) -> Established:
-        """A connection to the broker that is ready to be used, within ``limit_s`` seconds.
+        """Return a connection to the broker that is ready to be used, within ``limit_s`` seconds.
 
-        A name's addresses are tried in turn; each ``attempt`` begins with another one. With a ``cluster_id``, brokers that
-        can (from Kafka 4.4 on) check that it is them who are meant. ``on_lost(connection, error)`` is called when the
+        A name's addresses are tried in turn; each ``attempt`` begins with another one. With a ``cluster_id``, brokers
+        from Kafka 4.4 on check that they are the intended ones. ``on_lost(connection, error)`` is called when the
         connection ends. Raises `BrokerConnectionError`, `ProtocolError`, `BrokerError`, and `UnsupportedVersion` for a
-        peer that tells no metadata: nothing could be asked of it.
-        Cancellation: what was begun is closed.
+        peer that does not serve metadata, such as a KRaft controller. Cancellation: closes what was opened.
         """
         progress = _Progress()
         try:
@@ -86,10 +94,10 @@ class Connector:
                 until = limit.when() or self._loop.time()
                 context = None if self._tls is None else await self._tls.fresh()
                 await self._reach(node, addresses[first:] + addresses[:first], until, on_lost, progress, context)
-                progress.stage = "it took the connection and did not answer ApiVersions; is this Kafka?"
+                progress.stage = "it accepted the connection but did not answer ApiVersions; is this Kafka?"
                 established = await self._agree(node, progress.reached(), cluster_id)
                 if self._login is not None:
-                    progress.stage = f"the {self._config.sasl_mechanism} login did not come to an end"
+                    progress.stage = f"the {self._config.sasl_mechanism} login did not complete"
                     established = await self._log_in(self._login, node, established)
                 established.connection.ready()
                 return established
@@ -97,7 +105,7 @@ class Connector:
             late = isinstance(error, TimeoutError)
             end = "" if progress.stage.endswith("?") else "."
             why = f"Could not connect to broker {node} within {limit_s:.3g} s: {progress.stage}{end}"
-            gone = BrokerConnectionError(why if late else f"The connection to broker {node} was given up.")
+            gone = BrokerConnectionError(why if late else f"The attempt to connect to broker {node} was abandoned.")
             progress.abort(gone)
             if late:
                 raise gone from error
@@ -112,15 +120,15 @@ class Connector:
         return established._replace(session_s=session_s)
 
     async def prepare_login(self, node: Node) -> Conversation:
-        """Ask for the credentials of another login, which keeps nobody waiting. Raises as `Login.prepare` does."""
+        """Fetch the credentials for another login; no request waits for it. Raises like `Login.prepare`."""
         assert self._login is not None
         return await self._login.prepare(node)
 
     async def log_in_again(self, node: Node, established: Established, conversation: Conversation) -> float:
-        """Log in on a connection that is in use (KIP-368), whose other requests are held meanwhile.
+        """Log in again on a connection that is in use (KIP-368); its other requests are held during the login.
 
-        Returns for how many seconds the broker knows us from now on. Raises as `connect` does; then the connection is of
-        no use any more. Cancellation: likewise.
+        Returns how many seconds the login is valid. Raises like `connect`. After an error or a cancellation the
+        connection cannot be used any more.
         """
         assert self._login is not None
         connection = established.connection
@@ -128,7 +136,7 @@ class Connector:
         try:
             session_s = await self._login.hold(conversation, connection, established.versions)
         except BaseException as error:
-            # Before what was held goes out, which the broker would not understand in the middle of a login.
+            # Before the held requests are sent: the broker would not understand them in the middle of a login.
             gone = BrokerConnectionError(
                 f"The login to broker {node} could not be renewed: {str(error) or 'it took too long.'}"
             )
@@ -141,7 +149,7 @@ class Connector:
     async def close(self, error: KafkaError) -> None:
         """End every connection now.
 
-        Cancellation: they are ended all the same.
+        Cancellation: they are ended anyway.
         """
         connections = list(self._open)
         for connection in connections:
@@ -158,7 +166,7 @@ class Connector:
         progress: _Progress,
         context: ssl.SSLContext | None,
     ) -> None:
-        """A connection to the first address that takes one. Each gets its share of the time: one of them may be a hole."""
+        """Connect to the first address that accepts. Each gets a share of the time, because one may never answer."""
 
         def make() -> Connection:
             connection = progress.connection = Connection(str(node), self._client_id, self._forgetting(on_lost))
@@ -177,7 +185,7 @@ class Connector:
                     connection.configure_socket(self._config.send_buffer_bytes, self._config.receive_buffer_bytes)
                     return
             except OSError as error:
-                progress.abort(BrokerConnectionError(f"The connection to {address} was given up."))
+                progress.abort(BrokerConnectionError(f"The attempt to connect to {address} was abandoned."))
                 failures.append(error)
         raise _unreached(node, addresses, failures)
 
@@ -200,7 +208,7 @@ class Connector:
         context: ssl.SSLContext,
         progress: _Progress,
     ) -> Connection:
-        """A connection over TLS to a broker that has proved to be the one that was meant, by the name that it advertises."""
+        """Open a TLS connection to the broker, whose certificate must match the host name that it advertises."""
         host = node.host.rstrip(".")
         opened = socket.socket(address.family, socket.SOCK_STREAM)
         try:
@@ -209,7 +217,7 @@ class Connector:
         except BaseException:
             opened.close()
             raise
-        progress.stage = "it took the connection and did not agree on TLS; is this a listener with TLS?"
+        progress.stage = "it accepted the connection but did not negotiate TLS; is this a listener with TLS?"
         beneath, _ = await self._loop.create_connection(asyncio.Protocol, sock=opened)
         connection = make()
         try:
@@ -220,37 +228,45 @@ class Connector:
             beneath.abort()
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
                 raise explain_tls_failure(node, host, error) from error
-            if isinstance(error, TypeError | ValueError):  # a name with NUL, say, which a broker advertises
-                raise BrokerConnectionError(f"Broker {node} has no name that a certificate can be for.") from error
+            if isinstance(error, TypeError | ValueError):  # the broker advertises an invalid name, for example with NUL
+                raise BrokerConnectionError(
+                    f"Broker {node} has an invalid host name, for which no certificate can be valid."
+                ) from error
             raise
-        assert transport is not None  # only if the connection was lost, which raises
-        connection.above(beneath, transport)
+        assert transport is not None  # None only if the connection was lost, which raises
+        connection.tls_negotiated(beneath, transport)
         return connection
 
     async def _agree(self, node: Node, connection: Connection, cluster_id: str | None) -> Established:
-        """What the peer speaks; where it does not, an error that says who seems to be there instead."""
+        """Return the versions that the peer supports; if it is not a broker, the error says what it seems to be."""
         try:
             return await self._negotiate(connection, cluster_id, node.id)
         except BrokerConnectionError as error:
             if isinstance(error.__cause__, ssl.SSLError):
-                # From TLS 1.3 on a broker looks at the client's certificate when the client takes itself for connected.
+                # From TLS 1.3 on a broker checks the client's certificate after the client regards itself as connected.
                 raise explain_tls_failure(node, node.host, error.__cause__) from error
-            raise self._guessed(connection, error) from error
+            guess = self._guess(connection)
+            if guess is None:
+                raise
+            raise guess from error
         except ProtocolError as error:
-            raise self._guessed(connection, error) from error
+            guess = self._guess(connection)
+            if guess is None:
+                raise
+            raise guess from error
 
-    def _guessed(self, connection: Connection, error: KafkaError) -> KafkaError:
+    def _guess(self, connection: Connection) -> BrokerConnectionError | None:
         if not (connection.hung_up or connection.first_bytes):
-            return error
+            return None
         guess = guess_stranger(connection.first_bytes, uses_tls=self._tls is not None)
-        return error if guess is None else BrokerConnectionError(f"Broker {connection.name} {guess}")
+        return None if guess is None else BrokerConnectionError(f"Broker {connection.name} {guess}")
 
     async def _negotiate(self, connection: Connection, cluster_id: str | None, node_id: int) -> Established:
-        """Ask for the versions, with an older question where the broker does not understand ours (KIP-511).
+        """Ask for the versions, with an older request if the broker does not understand ours (KIP-511).
 
-        This comes before the login, and the broker answers it to everybody. The newest question is only good for the check,
-        and costs another round where the broker does not know it: so it is asked only where there is something to check, and
-        somebody who can.
+        This happens before the login; the broker answers it without authentication. The newest version only adds the
+        check of the cluster id, and costs another round trip if the broker does not know it: so it is used only if
+        there is a cluster id to check and the last broker supported it.
         """
         question = ApiVersionsRequest(
             client_software_name=_SOFTWARE_NAME,
@@ -282,14 +298,14 @@ class Connector:
 
 
 class _Progress:
-    """How far an attempt has come, for whoever must tell why it failed and clean up."""
+    """How far an attempt has come, for its error message and for cleaning up."""
 
     def __init__(self) -> None:
         self.stage = "its name was not resolved"
         self.connection: Connection | None = None
 
     def reached(self) -> Connection:
-        """The connection; only called when there is one."""
+        """Return the connection; only called when there is one."""
         assert self.connection is not None
         return self.connection
 
@@ -303,19 +319,19 @@ def _body(_version: int, body: bytes) -> bytes:
     return bytes(body)
 
 
-# Producers without TLS or a login need neither: both take 6 ms to be imported, which happens before anything is connected.
+# Producers without TLS and login need neither: importing both takes 6 ms before the first connection.
 
 
-def _tls_contexts(config: ProducerConfig) -> TlsContexts:
+def _tls_contexts(config: ProducerConfig, log: ClientLog) -> TlsContexts:
     from aioproducer.net.security.tls import TlsContexts
 
-    return TlsContexts(config)
+    return TlsContexts(config, log)
 
 
-def _login(config: ProducerConfig, random: Random) -> Login:
+def _login(config: ProducerConfig, random: Random, log: ClientLog) -> Login:
     from aioproducer.net.security.login import Login
 
-    return Login(config, random)
+    return Login(config, random, log)
 
 
 def _established(connection: Connection, version: int, body: bytes) -> Established:
@@ -323,19 +339,19 @@ def _established(connection: Connection, version: int, body: bytes) -> Establish
         response = ApiVersionsResponse.decode(version, body)
     except ProtocolError as error:
         raise ProtocolError(
-            f"Broker {connection.name} answered ApiVersions v{version} with something that cannot be read: {error}"
+            f"Broker {connection.name} sent an answer to ApiVersions v{version} that cannot be read: {error}"
         ) from error
     if response.error_code != ErrorCode.NONE:
         raise broker_error(
             response.error_code, f"broker {connection.name} refused ApiVersions v{version}, the first request."
         )
     versions = BrokerVersions.of(response)
-    versions.best(MetadataRequest, connection.name)  # a KRaft controller, say, would be connected and of no use
+    versions.best(MetadataRequest, connection.name)  # KRaft controllers do not serve metadata
     return Established(connection, versions, response.throttle_time_ms / 1000)
 
 
 def _unreached(node: Node, addresses: Sequence[Address], failures: Sequence[OSError]) -> KafkaError:
-    """Why none of the addresses could be connected; what is wrong with a certificate says more than a closed port."""
+    """Return why no address could be connected; a certificate failure says more than a closed port."""
     explained = [error for error in failures if isinstance(error, BrokerConnectionError)]
     if explained:
         return next((error for error in explained if isinstance(error, AuthenticationError)), explained[-1])
@@ -353,6 +369,6 @@ def _unreached(node: Node, addresses: Sequence[Address], failures: Sequence[OSEr
 def _reason(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return "no answer to the attempt to connect"
-    if error.errno is not None and error.errno > 0:  # asyncio's text is the address once more
+    if error.errno is not None and error.errno > 0:  # asyncio's text only repeats the address
         return os.strerror(error.errno)
     return error.strerror or str(error)

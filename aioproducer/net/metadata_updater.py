@@ -1,14 +1,13 @@
-"""Keeps the metadata fresh: says when they are asked for, and what to do when no answer comes.
+"""Refreshes the metadata: decides when to request it, and what to do if no answer comes.
 
-Everybody may want news at any time; they are asked for once for all. A new topic is asked for at once, alone, even while a
-refresh is under way (KIP-526). A refresh waits for the pause behind the one before it, and the pause grows as long as
-refreshes fail or tell nothing new: whoever waits for a topic or a leader asks again after each answer.
+Any part may want an update at any time; one request serves all of them. A new topic is requested at once, alone, even
+during a refresh (KIP-526). A refresh waits for the pause after the previous one. The pause grows while refreshes fail
+or bring nothing new, because waiters for a topic or a leader ask again after each answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import NamedTuple, TypeAlias
@@ -22,12 +21,11 @@ from aioproducer.errors import KafkaError, ProtocolError
 from aioproducer.net.signal import Signal
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from aioproducer.runtime.log import ClientLog
 
 __all__ = ["Asked", "MetadataUpdater"]
 
-logger = logging.getLogger("aioproducer")
-
-#: However short the configured pauses are: less would be a storm.
+#: The shortest pause, whatever is configured: a shorter one would cause a storm of requests.
 _LEAST_PAUSE_S = 0.005
 
 #: The first version whose leader epochs can be trusted (KAFKA-9212).
@@ -35,23 +33,24 @@ _FIRST_VERSION_WITH_RELIABLE_EPOCHS = 9
 
 
 class Asked(NamedTuple):
-    """An answer, and the version that it came in."""
+    """A response and its version."""
 
     response: MetadataResponse
     version: int
 
 
-#: Asks any broker what is made when one is reached, or nobody if that is None; the answer is what the reader returns.
+#: Sends any broker the request that the first function creates once one is reached, or nothing if that is None; the
+#: result is what the second function returns.
 Ask: TypeAlias = Callable[
     [Callable[[], MetadataRequest | None], Callable[[MetadataResponse], MetadataResponse]], Awaitable[Asked | None]
 ]
 
 
 class MetadataUpdater:
-    """Asks for metadata and takes them in.
+    """Requests metadata and applies it.
 
-    ``ask`` carries a request to any broker; ``on_news()`` is called after each answer, good or bad; ``rebootstrap(why)``
-    when the cluster must be looked for from the beginning.
+    ``ask`` sends a request to any broker; ``on_answer()`` is called after each answer, good or bad; ``rebootstrap(why)``
+    is called when the cluster must be found again through the bootstrap servers.
     """
 
     def __init__(
@@ -60,16 +59,18 @@ class MetadataUpdater:
         metadata: ClusterMetadata,
         random: Random,
         *,
+        log: ClientLog,
         ask: Ask,
-        on_news: Callable[[], object],
+        on_answer: Callable[[], object],
         rebootstrap: Callable[[str], object],
     ) -> None:
-        self.error: KafkaError | None = None  # why the last request was in vain
+        self.error: KafkaError | None = None  # why the last request failed
         self._config = config
         self._metadata = metadata
         self._random = random
+        self._log = log
         self._ask = ask
-        self._on_news = on_news
+        self._on_answer = on_answer
         self._rebootstrap = rebootstrap
         self._loop = asyncio.get_running_loop()
         self._retry = retry_backoff(config)
@@ -79,14 +80,14 @@ class MetadataUpdater:
             self._trigger_s = max(config.metadata_recovery_rebootstrap_trigger_ms / 1000, self._retry.initial_s)
 
         self._used: set[str] = set()
-        self._new: dict[str, None] = {}  # topics that nobody was asked for yet
-        self._asked_for: dict[str, None] = {}  # those of them whose answer is on its way
+        self._new: dict[str, None] = {}  # topics not requested yet
+        self._asked_for: dict[str, None] = {}  # new topics whose request is in flight
         self._is_wanted = True
         self._wanted = Signal()
         self._not_before = 0.0
-        self._fruitless = 0  # refreshes in a row that failed or told nothing new
+        self._fruitless = 0  # refreshes in a row that failed or brought nothing new
         self._updated_at = self._loop.time()
-        self._asking_since: float | None = None  # the beginning of the attempts that have had no answer yet
+        self._asking_since: float | None = None  # when the current unanswered attempts began
 
     # -- wishes -------------------------------------------------------------------------------------------------------
 
@@ -95,20 +96,20 @@ class MetadataUpdater:
         self._used.add(topic)
 
     def request(self, topic: str | None = None) -> None:
-        """Have the metadata asked for soon; a topic that is new does not wait for a pause to end."""
+        """Request the metadata soon; a new topic does not wait for a pause to end."""
         if topic is not None and self._metadata.touch(topic, self._loop.time()):
             self._new[topic] = None
-            self._wanted.tell()
+            self._wanted.notify_all()
         elif topic not in self._new and topic not in self._asked_for and not self._is_wanted:
             if self._loop.time() > self._not_before + self._retry.max_s:
-                self._fruitless = 0  # all was well until now: these are not the next attempts after the last ones
+                self._fruitless = 0  # no failure until now: these attempts do not continue the last ones
             self._is_wanted = True
-            self._wanted.tell()
+            self._wanted.notify_all()
 
     # -- the loops ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Ask when it is time to, until cancelled.
+        """Request metadata whenever it is due, until cancelled.
 
         Cancellation: ends at once.
         """
@@ -117,7 +118,7 @@ class MetadataUpdater:
             while True:
                 await self._wait_due()
                 await self._refresh()
-        raise asyncio.CancelledError("The task that asks for new topics was cancelled.")  # nobody else would notice
+        raise asyncio.CancelledError("The task that asks for new topics was cancelled.")  # nothing else would notice
 
     async def _wait_due(self) -> None:
         while True:
@@ -128,19 +129,19 @@ class MetadataUpdater:
             await self._wanted.wait(due)
 
     async def _refresh(self) -> None:
-        """Ask for everything that is wanted; give up, and look for the cluster anew, when that takes too long (KIP-1102)."""
+        """Request all wanted metadata; if that takes too long, give up and rebootstrap (KIP-1102)."""
         now = self._loop.time()
         if self._asking_since is None:
             self._asking_since = now
-        may_begin_anew = self._trigger_s is not None and self._metadata.nodes
+        may_start_over = self._trigger_s is not None and self._metadata.nodes
         try:
-            async with asyncio.timeout_at(self._asking_since + (self._trigger_s or 0) if may_begin_anew else None):
+            async with asyncio.timeout_at(self._asking_since + (self._trigger_s or 0) if may_start_over else None):
                 asked = await self._ask(self._full_request, self._usable)
-        except KafkaError as error:  # KafkaTimeoutError too: no broker was reached, and this goes on trying
+        except KafkaError as error:  # KafkaTimeoutError too: no broker was reached, and this keeps trying
             self._failed(error)
         except TimeoutError:
             self._is_wanted = True
-            self._begin_anew(f"no broker has told the metadata for {self._trigger_s:g} s.")
+            self._start_over(f"no broker has answered a metadata request for {self._trigger_s:g} s.")
         else:
             if asked is not None:
                 self._take_in(asked, is_refresh=True)
@@ -156,7 +157,7 @@ class MetadataUpdater:
         return self._request_for(self._metadata.wanted)
 
     async def _ask_for_new_topics(self) -> None:
-        """Beside the refreshes, without their pauses. What goes wrong here is left to them."""
+        """Runs beside the refreshes, without their pauses. After an error the next refresh takes over."""
         while True:
             while not self._new:
                 await self._wanted.wait(None)
@@ -173,7 +174,7 @@ class MetadataUpdater:
                 self._asked_for.clear()
 
     def _partial_request(self) -> MetadataRequest | None:
-        """None where a refresh has taken the new topics along meanwhile."""
+        """Return None if a refresh has already included the new topics."""
         self._asked_for, self._new = self._new, {}
         return self._request_for(list(self._asked_for)) if self._asked_for else None
 
@@ -186,27 +187,28 @@ class MetadataUpdater:
     # -- answers ------------------------------------------------------------------------------------------------------
 
     def _usable(self, response: MetadataResponse) -> MetadataResponse:
-        """Refuse an answer that is of no use: it costs its broker the connection, and another one is asked."""
+        """Refuse a useless answer: the connection to its broker is closed, and another broker is asked."""
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._trigger_s is not None:
             return response
         if response.error_code != ErrorCode.NONE:
             failed = broker_error(response.error_code)
             raise ProtocolError(f"no metadata, but {failed}.") from failed
         if not response.brokers:
-            raise ProtocolError("metadata without any broker in them; it may be starting.")
+            raise ProtocolError("metadata without any broker; it may be starting.")
         return response
 
     def _take_in(self, asked: Asked, *, is_refresh: bool) -> None:
         response = asked.response
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._failed(broker_error(response.error_code))
-            self._begin_anew("a broker says that this is not the right cluster any more.")
+            self._start_over("a broker requires a new bootstrap.")
             return
         now = self._loop.time()
         is_new = self._metadata.update(
             response,
             requested=set(self._metadata.wanted),
             reliable_epochs=asked.version >= _FIRST_VERSION_WITH_RELIABLE_EPOCHS,
+            now=now,
         )
         self.error = None
         self._asking_since = None
@@ -216,17 +218,17 @@ class MetadataUpdater:
         self._not_before = max(self._not_before, now + self._pause(self._fruitless))
         if self._metadata.is_unsettled:
             self.request()
-        self._on_news()
+        self._on_answer()
 
     def _failed(self, error: KafkaError) -> None:
-        logger.debug("The metadata could not be had: %s", error)
+        self._log.debug("Could not get the metadata: %s", error)
         self.error = error
         self._not_before = self._loop.time() + self._pause(self._fruitless)
         self._fruitless += 1
         self.request()
-        self._on_news()
+        self._on_answer()
 
-    def _begin_anew(self, why: str) -> None:
+    def _start_over(self, why: str) -> None:
         self._asking_since = None
         self._rebootstrap(why)
 

@@ -1,4 +1,4 @@
-"""A Signal wakes everybody who waits for news; nobody's waiting depends on anybody else's."""
+"""A Signal wakes all its waiters; they do not depend on each other."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class Signal:
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[asyncio.Future[bool], None] = {}
 
-    def tell(self) -> None:
-        """Wake all who wait now. Costs nothing where nobody does."""
+    def notify_all(self) -> None:
+        """Wake all current waiters. Costs nothing if there are none."""
         if self._waiters:
             waiters, self._waiters = self._waiters, {}
             for waiter in waiters:
                 _settle(waiter, True)
 
     async def wait(self, until: float | None) -> bool:
-        """Wait to be told; returns False when it is ``until`` (the event loop's time) first.
+        """Wait for `notify_all`; returns False if ``until`` (the event loop's time) comes first.
 
         Cancellation: nothing is left behind.
         """
@@ -37,6 +37,6 @@ class Signal:
                 timer.cancel()
 
 
-def _settle(waiter: asyncio.Future[bool], told: bool) -> None:
+def _settle(waiter: asyncio.Future[bool], notified: bool) -> None:
     if not waiter.done():
-        waiter.set_result(told)
+        waiter.set_result(notified)

@@ -1,4 +1,4 @@
-"""Kafka's messages to bytes and back; no I/O."""
+"""Encodes and decodes Kafka's messages; no I/O."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Produce requests that carry one batch, and the answers that say only where it was written, without message objects.
+"""Produce requests that carry one batch, and plain responses to them, without message objects.
 
-The messages in `messages.produce` define what is right: a `LoneBatch` writes the bytes that they write, and reads what they
-read, for the one shape that a lone ``send()`` has. Whatever looks otherwise is left to them. The native twin does the same.
+The messages in `messages.produce` are the reference: a `LoneBatch` writes and reads the same bytes, but only for the shape
+of a single ``send()``. Everything else is left to them. The native twin does the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aioproducer.protocol.wire import write_uvarint
 
 __all__ = ["FIRST_VERSION", "LoneBatch", "Written"]
 
-#: The first version with compact lengths and tagged fields; those before are left to the messages.
+#: The first version with compact lengths and tagged fields; earlier ones are left to the messages.
 FIRST_VERSION: Final = 9
 #: The first version that names a topic by its id.
 _FIRST_VERSION_WITH_IDS: Final = 13
@@ -28,24 +28,24 @@ _PARTITION_AND_CODE: Final = struct.Struct(">ih")
 _OFFSETS: Final = struct.Struct(">qqq")  # base offset, log append time, log start offset
 
 _NO_TAGS: Final = b"\0"
-_ONE: Final = b"\2"  # the length of an array of one
+_ONE: Final = b"\2"  # the length of an array with one element
 _SIZE: Final = 4
-#: No record errors, no error message, no tags of the partition and of the topic, no throttle time, no tags of the response.
+#: No record errors, error message, tags of partition and topic, throttle time, tags of the response.
 _NOTHING_ELSE: Final = b"\1\0\0\0" + bytes(4) + _NO_TAGS
 _OFFSETS_END: Final = 2**63
 
 
 class Written(NamedTuple):
-    """Where a batch is; -1 where the broker does not say it."""
+    """Where a batch was written; -1 if the broker does not report it."""
 
     base_offset: int
     log_append_time_ms: int
 
 
 class LoneBatch:
-    """Requests with one batch for one partition, in one version, and their answers.
+    """Requests with one batch for one partition, in one version, and their responses.
 
-    ``topic`` and ``topic_id`` are the same topic; the version decides which of the two is said.
+    ``topic`` and ``topic_id`` are the same topic; the version decides which of the two is sent.
     """
 
     __slots__ = ("_after", "_behind_id", "_expected", "_length", "_whole", "topic_id", "version")
@@ -65,7 +65,7 @@ class LoneBatch:
         self.topic_id = topic_id
         client = client_id.encode()
         name = topic_id.bytes if version >= _FIRST_VERSION_WITH_IDS else _compact(topic.encode())
-        #: What stands between the correlation id and the length of the batch.
+        #: The bytes between the correlation id and the length of the batch.
         self._behind_id = b"".join(
             (
                 struct.pack(">h", len(client)),
@@ -82,11 +82,11 @@ class LoneBatch:
         self._after = _NO_TAGS * 3  # of the partition, the topic and the request
         self._length = _FRAME.size - _SIZE + len(self._behind_id) + len(self._after)
         self._expected = _ONE + name + _ONE + _PARTITION_AND_CODE.pack(partition, 0)
-        #: The size of a frame whose answer says only where the batch was written, its length included.
+        #: The size of a frame with a plain response, including its length.
         self._whole = _RESPONSE_START.size + len(self._expected) + _OFFSETS.size + len(_NOTHING_ELSE)
 
     def encode(self, header: bytes, records: bytes, correlation_id: int) -> bytes:
-        """The frame of a request with the batch of which these are header and records."""
+        """The frame of a request with the batch that consists of this header and these records."""
         batch = len(header) + len(records)
         length = bytearray()
         write_uvarint(length, batch + 1)
@@ -95,14 +95,14 @@ class LoneBatch:
         return b"".join((start, self._behind_id, length, header, records, self._after))
 
     def read_frame(self, count: int, data: bytes, correlation_id: int) -> Written | None:
-        """What `read` returns, of all that came; None also where that is not one frame, or not of this answer."""
+        """As `read`, for all received bytes; None also if they are not exactly one frame with this correlation id."""
         start = (self._whole - _SIZE, correlation_id, 0)
         if len(data) != self._whole or _RESPONSE_START.unpack_from(data) != start:
             return None
         return self.read(data[_RESPONSE_START.size :], count)
 
     def read(self, body: bytes, count: int) -> Written | None:
-        """Where the ``count`` records were written; None where the answer says anything else or more."""
+        """Where the ``count`` records were written; None if the response says anything else."""
         at = len(self._expected)
         if len(body) != at + _OFFSETS.size + len(_NOTHING_ELSE):
             return None

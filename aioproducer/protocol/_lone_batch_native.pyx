@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: binding=False, embedsignature=False
-"""Produce requests that carry one batch, in native code: the twin of ``_lone_batch``, which defines what is right.
+"""Produce requests that carry one batch, in native code: the twin of ``_lone_batch``, which is the reference.
 
-Their bytes are copied once, and an answer is compared and read where it lies.
+Bytes are copied once, and a response is compared and read in place.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -35,7 +35,7 @@ cdef inline int64_t take64(const uint8_t* at) noexcept nogil:
 
 
 cdef class Written:
-    """Where a batch is; -1 where the broker does not say it."""
+    """Where a batch was written; -1 if the broker does not report it."""
 
     cdef readonly int64_t base_offset
     cdef readonly int64_t log_append_time_ms
@@ -57,11 +57,11 @@ cdef class Written:
 
 
 cdef class LoneBatch:
-    """Requests with one batch for one partition, in one version, and their answers."""
+    """Requests with one batch for one partition, in one version, and their responses."""
 
     cdef readonly int version
     cdef readonly object topic_id
-    cdef bytes behind_id  # what stands between the correlation id and the length of the batch
+    cdef bytes behind_id  # the bytes between the correlation id and the length of the batch
     cdef bytes after
     cdef bytes expected
 
@@ -76,7 +76,7 @@ cdef class LoneBatch:
         self.behind_id, self.after, self.expected = pure._behind_id, pure._after, pure._expected
 
     def encode(self, bytes header not None, bytes records not None, uint32_t correlation_id):
-        """The frame of a request with the batch of which these are header and records."""
+        """The frame of a request with the batch that consists of this header and these records."""
         cdef Py_ssize_t batch = PyBytes_GET_SIZE(header) + PyBytes_GET_SIZE(records)
         cdef Py_ssize_t digits = 0
         cdef Py_ssize_t size
@@ -92,7 +92,7 @@ cdef class LoneBatch:
         cdef bytes frame = PyBytes_FromStringAndSize(NULL, size)
         cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(frame)
         put32(at, <uint32_t>(size - 4))
-        put32(at + 4, <uint32_t>self.version)  # behind the api key of Produce, which is 0
+        put32(at + 4, <uint32_t>self.version)  # after the api key of Produce, which is 0
         put32(at + 8, correlation_id)
         at = copied(at + START, self.behind_id)
         memcpy(at, varint, digits)
@@ -101,7 +101,7 @@ cdef class LoneBatch:
         return frame
 
     def read_frame(self, int64_t count, bytes data not None, uint32_t correlation_id):
-        """What `read` returns, of all that came; None also where that is not one frame, or not of this answer."""
+        """As `read`, for all received bytes; None also if they are not exactly one frame with this correlation id."""
         cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         if size <= RESPONSE_START or take32(at) != <uint32_t>(size - 4) or take32(at + 4) != correlation_id or at[8]:
@@ -109,7 +109,7 @@ cdef class LoneBatch:
         return self.found(at + RESPONSE_START, size - RESPONSE_START, count)
 
     def read(self, bytes body not None, int64_t count):
-        """Where the ``count`` records were written; None where the answer says anything else or more."""
+        """Where the ``count`` records were written; None if the response says anything else."""
         return self.found(<const uint8_t*>PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body), count)
 
     cdef Written found(self, const uint8_t* body, Py_ssize_t size, int64_t count):

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: binding=False, embedsignature=False
-"""Writes and reads structs in native code, field by field: the twin of ``compiler``, which defines what is right.
+"""Writes and reads structs in native code, field by field: the twin of ``compiler``, which is the reference.
 
-It knows the messages as they almost always are. Whatever else it meets - tagged fields, values of unusual types, bytes that
-are not the message - it leaves to the function that ``compiler`` makes, from the beginning, so that the twins cannot differ
-there, in their errors least of all.
+It handles the messages' usual form. Everything else (tagged fields, values of unusual types, invalid bytes) is left to the
+function that ``compiler`` creates, which starts from the beginning, so that the twins cannot differ there, least of all in
+their errors.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE
@@ -54,14 +54,14 @@ cdef dict _FIXED = {
 
 
 class _Unusual(Exception):
-    """Something that is left to the other twin."""
+    """Something that the other twin handles."""
 
 
 cdef class Type:
-    """What a value is, in one version.
+    """The type of a value, in one version.
 
-    ``size`` is that of a fixed one, or of the length that stands before it: 0 where that is a varint. ``least`` is the size
-    of the shortest element of a list.
+    ``size`` is that of a fixed-size value, or of the length before it: 0 for a varint. ``least`` is the size of the
+    shortest element of a list.
     """
 
     cdef Kind kind
@@ -73,7 +73,7 @@ cdef class Type:
 
 
 cdef class Slot:
-    """A field, and where its struct keeps it."""
+    """A field, and the slot of its struct."""
 
     cdef str attribute
     cdef Type type
@@ -88,7 +88,7 @@ cdef struct Input:
 
 
 cdef class Output:
-    """What is written: bytes that grow, and pieces that are finished."""
+    """The output: a growing buffer, and finished pieces."""
 
     cdef uint8_t* data
     cdef Py_ssize_t used
@@ -102,10 +102,10 @@ cdef class Output:
         PyMem_Free(self.data)
 
     cdef uint8_t* room(self, Py_ssize_t size) except NULL:
-        """Where the next bytes go, which count as written."""
+        """Reserve the next bytes, which count as written."""
         cdef uint8_t* larger
         cdef Py_ssize_t capacity
-        if self.used + size >= self.capacity:  # so that there is always some
+        if self.used + size >= self.capacity:  # >=, so that there is always room
             capacity = max(2 * self.capacity, self.used + size + 1, FIRST_CAPACITY)
             larger = <uint8_t*>PyMem_Realloc(self.data, capacity)
             if larger == NULL:
@@ -147,40 +147,40 @@ cdef class StructCodec:
     cdef object decode_otherwise
 
     def __cinit__(self, cls):
-        if not isinstance(cls, type):  # making an instance does not ask again
+        if not isinstance(cls, type):  # creating an instance does not check again
             raise TypeError(f"{cls!r} is no class.")
         self.cls = cls
 
     def encode(self, struct, buffer, pieces):
-        """Write the struct: (struct, buffer, finished pieces). What is not in the pieces yet is in the buffer."""
+        """Write the struct: (struct, buffer, finished pieces). The buffer holds what is not in the pieces yet."""
         if PyByteArray_CheckExact(buffer) and PyList_CheckExact(pieces) and self.try_write(struct, buffer, pieces):
             return
         self.encode_otherwise(struct, buffer, pieces)
 
     def decode(self, data, Py_ssize_t position, Py_ssize_t end):
-        """Read a struct: (data, position, end) to (struct, position behind it)."""
+        """Read a struct: (data, position, end) to (struct, position after it)."""
         if PyBytes_CheckExact(data) and 0 <= position <= end <= PyBytes_GET_SIZE(data):
             found = self.try_read(data, position, end)
             if found is not None:
                 return found
         return self.decode_otherwise(data, position, end)
 
-    # The other twin is asked after an exception was handled, and not while it is: it would be part of what is raised then.
+    # The other twin is called after the exception is handled, not during that: it would be the context of what is raised then.
 
     cdef bint try_write(self, struct, bytearray buffer, list pieces) except -1:
-        """Whether the struct was written. If not, nothing was."""
+        """Whether the struct was written. If not, nothing was written."""
         cdef Output out = Output()
         out.put(PyByteArray_AS_STRING(buffer), PyByteArray_GET_SIZE(buffer))
         try:
             self.write(struct, out)
         except (_Unusual, AttributeError, UnicodeEncodeError):
             return False
-        buffer[:] = PyBytes_FromStringAndSize(<char*>out.data, out.used)  # first, because it may be refused
+        buffer[:] = PyBytes_FromStringAndSize(<char*>out.data, out.used)  # first, because it may raise
         pieces.extend(out.pieces)
         return True
 
     cdef tuple try_read(self, bytes data, Py_ssize_t position, Py_ssize_t end):
-        """The struct and the position behind it, or None for what is left to the other twin."""
+        """The struct and the position after it, or None if the other twin must read it."""
         cdef Input source
         source.data = <const uint8_t*>PyBytes_AS_STRING(data)
         source.at = position
@@ -275,9 +275,9 @@ cdef int write_list(Type type, value, Output out) except -1:
     count = PyList_GET_SIZE(value)
     write_length(type, count, out)
     for index in range(count):
-        if index >= PyList_GET_SIZE(value):  # it was changed meanwhile
+        if index >= PyList_GET_SIZE(value):  # the list was changed in the meantime
             raise _Unusual
-        item = <object>PyList_GET_ITEM(value, index)  # in a variable it lives until it is written, whatever the list does
+        item = <object>PyList_GET_ITEM(value, index)  # the variable keeps it alive until it is written, whatever happens to the list
         write_value(type.element, item, out)
     return 0
 
@@ -328,7 +328,7 @@ cdef int write_other(Type type, value, Output out) except -1:
 
 
 cdef int write_length(Type type, Py_ssize_t length, Output out) except -1:
-    """That of a text, a list or bytes; -1 for null."""
+    """The length of a text, a list or bytes; -1 for null."""
     if length > MAX_LENGTH:
         raise _Unusual
     if not type.size:
@@ -376,7 +376,7 @@ cdef object read_value(Type type, Input* source, bytes data):
 cdef list read_list(Type type, Py_ssize_t count, Input* source, bytes data):
     cdef Py_ssize_t index
     cdef Type element = type.element
-    cdef list values = []  # it grows with what is read: a gap in it could be seen by the collector, and a count may lie
+    cdef list values = []  # grows while reading: the garbage collector could see a gap in it, and a count may be wrong
     if type.least < 1 or count > (source.end - source.at) // type.least:
         raise _Unusual
     for index in range(count):
@@ -418,7 +418,7 @@ cdef Py_ssize_t read_length(Type type, Input* source) except? -2:
     raise _Unusual
 
 
-# -- made from the declaration -----------------------------------------------------------------------------------------
+# -- created from the declaration -----------------------------------------------------------------------------------------
 
 
 @cache

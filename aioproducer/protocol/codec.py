@@ -1,4 +1,4 @@
-"""Decides what writes and reads structs: native code where it was built, or functions compiled to Python."""
+"""Selects the code that writes and reads structs: native code if it was built, or functions compiled to Python."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Turns the declaration of a struct, for one version, into a function that writes it and one that reads it.
+"""Compiles the declaration of a struct, for one version, to a function that writes it and one that reads it.
 
-The functions are source text, made and compiled once per struct and version when it is first used. A walk over the
-declaration for each message would be simpler and some five times slower; Produce is on the path of every record. Fields of
-fixed length that stand together become a single call of ``struct``.
+The functions are generated as source text and compiled once per struct and version, on first use. Interpreting the
+declaration for each message would be simpler and some five times slower; Produce is on the path of every record. Adjacent
+fields of fixed length become a single call of ``struct``.
 
-The names in the text: ``o`` the struct, ``b`` the buffer being written, ``out`` the finished pieces, ``d`` the data being
-read, ``p`` the position and ``n`` the end in them, ``k`` a length, ``e`` where it ends, ``v`` a value, ``x`` an element,
-``a`` and a number an array.
+Names in the source text: ``o`` the struct, ``b`` the buffer being written, ``out`` the finished pieces, ``d`` the data being
+read, ``p`` the position and ``n`` the end in it, ``k`` a length, ``e`` where it ends, ``v`` a value, ``x`` an element,
+``a`` with a number an array.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = [
     "least_size",
 ]
 
-#: Stands for "no default was declared", because None is a value.
+#: Means that no default was declared, because None is a value.
 MISSING: Final = object()
 
-#: Writes a struct: (struct, buffer, finished pieces). What is not in the pieces yet is in the buffer.
+#: Writes a struct: (struct, buffer, finished pieces). The buffer holds what is not in the pieces yet.
 Encoder: TypeAlias = Callable[[Any, bytearray, list[Any]], None]
 
-#: Reads a struct: (data, position, end) to (struct, position behind it).
+#: Reads a struct: (data, position, end) to (struct, position after it).
 Decoder: TypeAlias = Callable[[bytes, int, int], tuple[Any, int]]
 
 
@@ -53,7 +53,7 @@ class ListOf(NamedTuple):
     nullable: bool = False
 
 
-#: The class of a struct stands for itself.
+#: A struct's class represents itself.
 FieldType: TypeAlias = WireType | ListOf | type[Any]
 
 
@@ -75,16 +75,16 @@ class Field(NamedTuple):
 
     @property
     def attribute(self) -> str:
-        """Where the struct keeps it: records are kept as they were given, behind a property that joins the pieces."""
+        """The name of its attribute: records are stored as given, behind a property that joins the pieces."""
         return f"_{self.name}" if isinstance(self.type, Blob) and self.type.is_records else self.name
 
     @property
     def is_required(self) -> bool:
-        """Whether whoever makes the struct must name it."""
+        """Whether the constructor requires it."""
         return self.default is MISSING and self.factory is None
 
     def is_in(self, version: int) -> bool:
-        """Whether a version has it."""
+        """Whether a version has this field."""
         return self.since <= version <= self.until
 
     def is_nullable(self, version: int) -> bool:
@@ -143,7 +143,7 @@ def compile_decoder(cls: type[Any], version: int, flexible: bool) -> Decoder:
 
 
 def fields_of(cls: type[Any], version: int) -> tuple[list[Field], list[Field]]:
-    """The fields that a version has, those with a tag, by their tags, apart from the others."""
+    """The fields of a version: those without a tag, and those with one, sorted by tag."""
     present = [field for field in cls.__struct_fields__ if field.is_in(version)]
     plain = [field for field in present if field.tag is None]
     return plain, sorted((field for field in present if field.tag is not None), key=lambda field: field.tag or 0)
@@ -187,13 +187,13 @@ class _Code:
 
 
 class _Writer:
-    """Makes the text of an encoder, field by field."""
+    """Generates the source of an encoder, field by field."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self._version = version
         self._flexible = flexible
         self._code = _Code()
-        self._run: list[tuple[str, str | None]] = []  # fields of fixed length that were not written yet
+        self._run: list[tuple[str, str | None]] = []  # fields of fixed length that are not written yet
 
     def field(self, field: Field) -> None:
         self._value(field.type, f"o.{field.attribute}", field.is_nullable(self._version))
@@ -310,19 +310,19 @@ class _Writer:
 
 
 class _Reader:
-    """Makes the text of a decoder, field by field."""
+    """Generates the source of a decoder, field by field."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self._version = version
         self._flexible = flexible
         self._code = _Code()
-        self._run: list[tuple[Fixed, str]] = []  # fields of fixed length that were not read yet, and where they go
+        self._run: list[tuple[Fixed, str]] = []  # fields of fixed length that are not read yet, and their targets
 
     def make(self, cls: type[Any]) -> None:
         self._code.line(f"o = {self._code.constant(object.__new__)}({self._code.constant(cls)})")
 
     def default(self, field: Field) -> None:
-        """Give a field that is not there, or perhaps not, its default."""
+        """Set the default of a field that is, or may be, absent."""
         value = self._code.constant(default_of(field) if field.factory is None else field.factory)
         self._code.line(f"o.{field.attribute} = {value}{'()' if field.factory is not None else ''}")
 
@@ -330,7 +330,7 @@ class _Reader:
         self._value(field.type, f"o.{field.attribute}", field.name, field.is_nullable(self._version))
 
     def tagged(self, cls: type[Any], fields: Sequence[Field]) -> None:
-        """Read the tagged fields; almost always there are none, and one byte says so."""
+        """Read the tagged fields; almost always a single byte says that there are none."""
         self._run.append((Fixed("B"), "t"))
         self._flush()
         readers = {field.tag: _compile_tag_reader(cls, field, self._version) for field in fields}
@@ -390,7 +390,7 @@ class _Reader:
             self._code.line(f"{target} = list({unpack}('>%d{element.code}' % k, d, p))")
             self._code.line(f"p += k * {least}")
             return
-        array = f"a{self._code.depth}"  # one for each array that is being read
+        array = f"a{self._code.depth}"  # a separate name for each nested array
         self._code.line(f"{array} = []")
         with self._code.block("for _ in range(k):"):
             self._value(element, "x", f"an element of {name}", nullable=False)
@@ -429,9 +429,9 @@ def _compile_tag_reader(cls: type[Any], field: Field, version: int) -> Callable[
 
 
 def _read_tags(struct_: Any, data: bytes, position: int, end: int, readers: dict[int, Callable[..., int]]) -> int:
-    """Read the tagged fields that are known, and step over those that are not (a newer peer's)."""
+    """Read the known tagged fields, and skip unknown ones (of a newer peer)."""
     count, position = wire.read_uvarint(data, position)
-    if count * 2 > end - position:  # a tag and a size, a byte each at least
+    if count * 2 > end - position:  # a tag and a size, at least a byte each
         wire.refuse_count(count, end - position)
     for _ in range(count):
         tag, position = wire.read_uvarint(data, position)
@@ -441,13 +441,13 @@ def _read_tags(struct_: Any, data: bytes, position: int, end: int, readers: dict
             wire.refuse_length(size, end - position)
         read = readers.get(tag)
         if read is not None and read(struct_, data, position, behind) != behind:
-            raise ProtocolError(f"the field with tag {tag} does not have the {size} bytes that it says")
+            raise ProtocolError(f"the field with tag {tag} does not have its announced {size} bytes")
         position = behind
     return position
 
 
 def _struct_class(type_: type[Any]) -> Any:
-    return type_  # Any, because mypy does not take a type[Any] that was narrowed for something hashable
+    return type_  # Any, because mypy does not accept a narrowed type[Any] as hashable
 
 
 def default_of(field: Field) -> Any:
@@ -464,7 +464,7 @@ def _length_code(type_: Text | Blob | ListOf) -> str:
 
 
 def least_size(type_: FieldType, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value can have: what an array cannot have more of than the data allow."""
+    """The minimum size of a value in bytes: limits the number of elements that an array of given data can have."""
     if isinstance(type_, Fixed):
         return type_.size
     if isinstance(type_, type):

@@ -1,8 +1,8 @@
-"""Puts messages into frames - length, header, message - and cuts a stream of bytes into frames.
+"""Puts messages into frames (length, header, message) and splits a byte stream into frames.
 
 A request has header v1 (api key, version, correlation id, client id) or, if its version is flexible, v2, which adds tagged
 fields; the client id stays an int16 string even there. A response has header v0 (correlation id) or v1, which adds tagged
-fields; that of ApiVersions is always v0, because the client does not know yet what the broker speaks (KIP-511).
+fields; that of ApiVersions is always v0, because the client does not know yet what the broker supports (KIP-511).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _LENGTH: Final = struct.Struct(">i")
 _REQUEST_HEADER: Final = struct.Struct(">hhih")
 _CORRELATION_ID: Final = struct.Struct(">i")
 
-#: Every frame begins with a correlation id, or with something longer.
+#: Every frame has at least a correlation id.
 _LEAST_FRAME: Final = 4
 
 
 class RequestHeader(NamedTuple):
-    """What stands before a request."""
+    """The header of a request."""
 
     api_key: int
     api_version: int
@@ -44,7 +44,7 @@ class RequestHeader(NamedTuple):
 
 
 def encode_request(correlation_id: int, client_id: str | None, request: Request[Any], version: int) -> list[BytesLike]:
-    """A request as it goes over the wire, in pieces that belong one after the other.
+    """A request in wire format, as consecutive pieces.
 
     Raises as ``Message.encode_pieces`` does.
     """
@@ -58,7 +58,7 @@ def encode_request(correlation_id: int, client_id: str | None, request: Request[
 
 
 def encode_response(correlation_id: int, response: Response, version: int) -> list[BytesLike]:
-    """A response as it goes over the wire, in pieces; for brokers. Raises as ``Message.encode_pieces`` does."""
+    """A response in wire format, as consecutive pieces; for brokers. Raises as ``Message.encode_pieces`` does."""
     buffer = bytearray(_CORRELATION_ID.pack(correlation_id))
     if _has_tags(response.api_key, response, version):
         buffer.append(0)
@@ -66,9 +66,9 @@ def encode_response(correlation_id: int, response: Response, version: int) -> li
 
 
 def decode_response_header(frame: bytes, request: type[Request[Any]], version: int) -> tuple[int, bytes]:
-    """The correlation id of an answer to such a request, and what follows the header.
+    """The correlation id of a response to such a request, and the data after the header.
 
-    The frame comes without its length. Raises ProtocolError if there is no header in it.
+    The frame is given without its length. Raises ProtocolError if there is no header in it.
     """
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
@@ -81,12 +81,14 @@ def decode_response_header(frame: bytes, request: type[Request[Any]], version: i
 
 
 def decode_request_header(frame: BytesLike) -> tuple[RequestHeader, memoryview]:
-    """The header of a request, and what follows it; for brokers.
+    """The header of a request, and the data after it; for brokers.
 
-    The frame comes without its length. An API that is not spoken here is taken for one that is not flexible. Raises
+    The frame is given without its length. An unsupported API is assumed not to be flexible. Raises
     ProtocolError if there is no header in it.
     """
-    from aioproducer.protocol.messages import REQUESTS  # all messages, which take 10 ms, and producers answer nobody
+    from aioproducer.protocol.messages import (
+        REQUESTS,
+    )  # imports all messages, which takes 10 ms; producers do not need it
 
     data = memoryview(frame)
     try:
@@ -102,12 +104,12 @@ def decode_request_header(frame: BytesLike) -> tuple[RequestHeader, memoryview]:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Feed it what arrives, then iterate over the frames that are complete.
+    """Splits a byte stream into frames. Feed it the received bytes, then iterate over the complete frames.
 
-    Holds no more than what was fed and is not read yet: the announced size of a frame is checked before anything is done
-    about it, and no room is made in advance. ``max_frame`` is in bytes and may be changed between frames.
+    Holds only bytes that were fed and not read yet: the announced size of a frame is checked first, and no memory is
+    allocated in advance. ``max_frame`` is in bytes and may be changed between frames.
 
-    Answers come one by one, mostly, so a single whole frame that is fed (as ``bytes``) is handed out as it came.
+    Responses mostly arrive one at a time, so a single whole frame that is fed (as ``bytes``) is returned without a copy.
     """
 
     __slots__ = ("_buffer", "_single", "_start", "max_frame")
@@ -116,10 +118,10 @@ class FrameReader:
         self.max_frame = max_frame
         self._buffer = bytearray()
         self._start = 0
-        self._single: bytes | None = None  # a whole frame with its length, and then nothing else is here
+        self._single: bytes | None = None  # a whole frame with its length; the buffer is then empty
 
     def feed(self, data: BytesLike) -> None:
-        """Take bytes in; they are copied, or kept where they cannot change."""
+        """Add received bytes; they are copied, unless they are immutable."""
         if self._start:
             del self._buffer[: self._start]
             self._start = 0
@@ -133,14 +135,14 @@ class FrameReader:
 
     @property
     def pending(self) -> int:
-        """How many bytes are here that did not make a complete frame, its length included."""
+        """The number of bytes of an incomplete frame, including its length."""
         return len(self._buffer) - self._start if self._single is None else len(self._single)
 
     def __iter__(self) -> Iterator[bytes]:
-        """The frames that are complete, without their lengths.
+        """The complete frames, without their lengths.
 
         Raises ProtocolError when a frame announces a size that is negative, too small for a header or above ``max_frame``;
-        and again whenever it is asked, since nobody can tell where the next frame begins.
+        and every time after that, since the start of the next frame is unknown.
         """
         while (frame := self.next_frame()) is not None:
             yield frame
@@ -158,7 +160,7 @@ class FrameReader:
         if not _LEAST_FRAME <= size <= self.max_frame:
             raise ProtocolError(
                 f"The peer announced a frame of {size} bytes; {_LEAST_FRAME} to {self.max_frame} are accepted. "
-                f"It may not be a Kafka broker, or speak TLS."
+                f"It may not be a Kafka broker, or it may use TLS."
             )
         if pending < _LENGTH.size + size:
             return None
@@ -186,7 +188,7 @@ def _has_tags(api_key: int, message: type[Message] | Message, version: int) -> b
 
 
 def _skip_tags(data: BytesLike, position: int) -> int:
-    """The position behind the tagged fields of a header; Kafka has defined none yet."""
+    """The position after the tagged fields of a header; Kafka has defined none yet."""
     if data[position] == 0:
         return position + 1
     header = bytes(data)

@@ -1,4 +1,4 @@
-"""Decides what writes and reads Produce requests with one batch: native code where it was built, or its twin in Python."""
+"""Selects the code for Produce requests with one batch: native code if it was built, or its twin in Python."""
 
 from __future__ import annotations
 

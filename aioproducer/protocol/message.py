@@ -1,4 +1,4 @@
-"""Declares structs and messages: one class for all versions, its fields as annotations, their wire types in them.
+"""Declares structs and messages: one class for all versions, with fields as annotations that contain the wire types.
 
 ::
 
@@ -7,9 +7,8 @@
         topic_id: Uuid = since(13, default=ZERO_UUID)
         partition_data: Array[PartitionProduceData]
 
-A field without a default must be named when the struct is made; on the way in, a field that the version does not have gets
-its default, and on the way out it is left out. The attributes have Kafka's own names in snake_case. Structs can be
-changed, have ``==`` and cannot be hashed.
+The constructor requires fields without a default. A field that a version does not have gets its default when decoded, and
+is not encoded. The attributes have Kafka's own names in snake_case. Structs are mutable, have ``==`` and cannot be hashed.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -76,7 +76,7 @@ __all__ = [
 T = TypeVar("T")
 ResponseT = TypeVar("ResponseT", bound="Response")
 
-#: The first flexible version of a message that has none.
+#: The first flexible version of a message without flexible versions.
 NEVER: Final = 0x7FFF
 
 _ARRAY: Final = ListOf(object)
@@ -100,9 +100,9 @@ NullableArray: TypeAlias = Annotated[list[T] | None, _NULLABLE_ARRAY]
 
 
 class Records:
-    """Record batches, or None. Set as bytes or as pieces that are sent one after the other without being copied.
+    """Record batches, or None. Set as bytes or as pieces, which are sent in order without a copy.
 
-    Reading gives the bytes, of pieces their concatenation; what was decoded is a view of the message's own data.
+    Reading returns the bytes, joining pieces; decoded records are a view of the message's own data.
     """
 
     __slots__ = ("_attribute",)
@@ -119,13 +119,13 @@ class Records:
 
 
 class _Declared:
-    """What is to the right of an annotation."""
+    """The value assigned to an annotated field."""
 
     __slots__ = ("options",)
 
     def __init__(self, default: object, factory: object, **options: int | None) -> None:
         if default == []:
-            default, factory = MISSING, list  # each struct gets a list of its own
+            default, factory = MISSING, list  # each struct gets its own list
         self.options: dict[str, Any] = {"default": default, "factory": factory}
         self.options.update({name: value for name, value in options.items() if value is not None})
 
@@ -173,22 +173,23 @@ def always(*, nullable: int) -> Any: ...
 def always(
     *, default: object = MISSING, factory: Callable[[], object] | None = None, nullable: int | None = None
 ) -> Any:
-    """A field of all versions, with a default or with nulls that came later than the field."""
+    """A field of all versions, with a default, or nullable only since a later version."""
     return _Declared(default, factory, nullable_since=nullable)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(since, until, tagged, always))
 class _StructType(type):
-    """Makes slots, ``__init__`` and ``__struct_fields__`` from the annotations of a struct."""
+    """Creates slots, ``__init__`` and ``__struct_fields__`` from the annotations of a struct."""
 
     __struct_fields__: tuple[Field, ...]
+    __values_of__: attrgetter[Any]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> _StructType:
         scope = vars(sys.modules[namespace["__module__"]])
         hints = {
             name: hint for name, hint in namespace.get("__annotations__", {}).items() if "ClassVar" not in str(hint)
         }
-        # Together, for each eval() costs as much as all that it finds.
+        # All in one eval(), because each call costs as much as evaluating all of them.
         types = eval(f"({''.join(f'{hint}, ' for hint in hints.values())})", scope)
         fields = tuple(
             _field(name, type_, namespace.pop(name, MISSING)) for name, type_ in zip(hints, types, strict=True)
@@ -197,12 +198,14 @@ class _StructType(type):
         namespace.update({f.name: Records(f.attribute) for f in fields if f.attribute != f.name})
         cls = super().__new__(mcs, name, bases, namespace, **options)
         cls.__struct_fields__ = fields
-        cls.__init__ = _init_when_used(cls, fields)  # type: ignore[misc]  # from the declaration, which no checker sees
+        # Two structs of a class without fields are equal.
+        cls.__values_of__ = attrgetter(*([field.name for field in fields] or ["__struct_fields__"]))
+        cls.__init__ = _init_when_used(cls, fields)  # type: ignore[misc]  # generated from the declaration, which type checkers do not see
         return cls
 
 
 def _init_when_used(cls: _StructType, fields: tuple[Field, ...]) -> Callable[..., None]:
-    """An ``__init__`` that compiles the real one at the first call: few structs are ever made, and many only read."""
+    """An ``__init__`` that compiles the real one on the first call: few structs are ever constructed, many only decoded."""
 
     def init(self: Struct, /, **values: object) -> None:
         real = compile_init(cls, fields)
@@ -236,9 +239,10 @@ class Struct(metaclass=_StructType):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, field.name) == getattr(other, field.name) for field in type(self).__struct_fields__)
+        values_of = type(self).__values_of__
+        return bool(values_of(self) == values_of(other))
 
-    __hash__ = None  # type: ignore[assignment]  # how Python says that what can change is no key
+    __hash__ = None  # type: ignore[assignment]  # mutable, so not hashable
 
     def __repr__(self) -> str:
         values = (f"{field.name}={_shown(getattr(self, field.name))}" for field in type(self).__struct_fields__)
@@ -246,7 +250,7 @@ class Struct(metaclass=_StructType):
 
 
 def _shown(value: object) -> str:
-    """Bytes are records or credentials: too long to be shown, or not to be shown."""
+    """Bytes are records or credentials: too long or too secret to be shown."""
     return f"<{len(value)} bytes>" if _is_bytes(value) else repr(value)
 
 
@@ -281,10 +285,10 @@ class Message(Struct):
         return b"".join(self.encode_pieces(version))
 
     def encode_pieces(self, version: int) -> list[BytesLike]:
-        """The message as pieces that belong one after the other; records are handed on as they were given.
+        """The message as consecutive pieces; records are passed on unchanged.
 
-        Raises UnsupportedVersion for a version that is not declared and ValueError for a value that has no place in its
-        field (too large, too long, null).
+        Raises UnsupportedVersion for a version that is not declared and ValueError for a value that does not fit its field
+        (too large, too long, null).
         """
         buffer = bytearray()
         pieces: list[BytesLike] = []
@@ -292,24 +296,24 @@ class Message(Struct):
         return pieces
 
     def encode_into(self, version: int, buffer: bytearray, pieces: list[BytesLike]) -> None:
-        """Encode behind what is in the buffer already, and move all of it to the pieces. Raises as ``encode_pieces``."""
+        """Append to the buffer, and move everything to the pieces. Raises as ``encode_pieces``."""
         encoder = self._encoders.get(version) or self._make_encoder(version)
         try:
             encoder(self, buffer, pieces)
         except (struct.error, AttributeError, TypeError, UnicodeEncodeError, ProtocolError) as error:
-            raise ValueError(f"{self!r} cannot be encoded in version {version}: {error}.") from error
+            raise ValueError(f"could not encode {self!r} in version {version}: {error}.") from error
         if buffer:
             pieces.append(bytes(buffer))
 
     @classmethod
     def decode(cls, version: int, data: BytesLike) -> Self:
-        """The message that the bytes are, all of them.
+        """Decode a message, which must be all of the data.
 
-        Keeps no reference to the data unless they are ``bytes``. Raises ProtocolError if they are anything else than this
-        message in this version, and UnsupportedVersion for a version that is not declared.
+        Keeps no reference to the data unless they are ``bytes``. Raises ProtocolError if they are not this message in this
+        version, and UnsupportedVersion for a version that is not declared.
         """
         if type(data) is not bytes:
-            data = bytes(data)  # a receive buffer will be overwritten; and exactly bytes are read fastest
+            data = bytes(data)  # a receive buffer will be overwritten, and exact bytes are the fastest to read
         decoder = cls._decoders.get(version) or cls._make_decoder(version)
         size = len(data)
         try:
@@ -326,7 +330,7 @@ class Message(Struct):
 
     @classmethod
     def _may_end_with(cls, version: int, rest: bytes) -> bool:
-        """Whether a peer that is known for it may send these bytes behind the message."""
+        """Whether a peer with a known quirk may send these bytes after the message."""
         return False
 
     @classmethod
@@ -352,25 +356,25 @@ class Message(Struct):
         low, high = cls.versions
         if not low <= version <= high:
             raise UnsupportedVersion(
-                f"{cls.__name__} (api key {cls.api_key}) is spoken in the versions {low} to {high} here, not in {version}."
+                f"{cls.__name__} (api key {cls.api_key}) is supported in versions {low} to {high}, not in {version}."
             )
 
 
 class Response(Message):
-    """What a broker answers; its api key and versions are those of its request."""
+    """A broker's response; its api key and versions are those of its request."""
 
 
 class _ResponseType:
-    """Gives the response of a request's class, to the type checker too."""
+    """Returns the response class of a request class, also for type checkers."""
 
     def __get__(self, request: object, owner: type[Request[ResponseT]]) -> type[ResponseT]:
         return cast("type[ResponseT]", owner._response)  # pyright: ignore[reportPrivateUsage] - of its own class
 
 
 class Request(Message, Generic[ResponseT]):
-    """What a client asks. The response's class gets the api key and the versions from here.
+    """A client's request. The response's class gets the api key and the versions from here.
 
-    ``highest_spoken`` is the highest version that a client asks with, where not all that can be encoded are for clients.
+    ``highest_spoken`` is the highest version that clients send, if not all versions are for clients.
     """
 
     highest_spoken: ClassVar[int]

@@ -1,6 +1,6 @@
-"""The primitive types of Kafka's protocol, and the reading and writing of those that ``struct`` does not know.
+"""The primitive types of Kafka's protocol, and functions to read and write those that ``struct`` does not support.
 
-A wire type is a value that describes bytes; ``message`` puts it into annotations and ``compiler`` turns it into code.
+A wire type is a value that describes bytes; ``message`` uses it in annotations and ``compiler`` compiles it.
 Everything is big-endian. From its first *flexible* version on (KIP-482) a message writes lengths as unsigned varints of
 length + 1, 0 being null, and ends every struct with tagged fields; before, a length is an int16 (strings) or an int32
 (bytes, arrays), -1 being null.
@@ -47,18 +47,18 @@ __all__ = [
     "write_uvarint",
 ]
 
-#: What Kafka sends for "no id"; also the id of every topic on brokers before 2.8.
+#: Kafka's value for "no id"; also the id of every topic on brokers before 2.8.
 ZERO_UUID: Final = uuid.UUID(int=0)
 
-#: The longest string in bytes: Kafka's own readers refuse more, in compact strings too.
+#: The maximum length of a string in bytes: Kafka's own readers refuse more, also in compact strings.
 MAX_STRING: Final = 0x7FFF
 
-#: What a ``records`` field takes: the bytes, or pieces that stand for them in order and are never copied together.
+#: The input of a ``records`` field: the bytes, or consecutive pieces, which are never joined.
 RecordsInput: TypeAlias = BytesLike | Sequence[BytesLike]
 
 
 class Fixed(NamedTuple):
-    """A type of fixed length; ``code`` is its letter in the language of ``struct``."""
+    """A type of fixed length; ``code`` is its letter in a ``struct`` format."""
 
     code: str
 
@@ -75,7 +75,7 @@ class Text(NamedTuple):
 
 
 class Blob(NamedTuple):
-    """Bytes. ``is_records``: they are record batches, may come in pieces and are not copied."""
+    """Bytes. ``is_records``: they are record batches, may be given in pieces and are not copied."""
 
     nullable: bool = False
     is_records: bool = False
@@ -102,7 +102,7 @@ _UVARINT_BITS = 32
 
 
 def write_uvarint(buffer: bytearray, value: int) -> None:
-    """Append an unsigned varint: seven bits a byte, the lowest first, the top bit set on all but the last."""
+    """Append an unsigned varint: seven bits per byte, the lowest first, with the top bit set on all but the last."""
     while value > 0x7F:
         buffer.append(value & 0x7F | 0x80)
         value >>= 7
@@ -110,7 +110,7 @@ def write_uvarint(buffer: bytearray, value: int) -> None:
 
 
 def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
-    """The unsigned varint at a position, and the position behind it.
+    """The unsigned varint at a position, and the position after it.
 
     Raises ProtocolError if it has more than 32 bits, and IndexError if the data end in it.
     """
@@ -131,27 +131,27 @@ def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def to_uuid(data: bytes) -> uuid.UUID:
-    """The UUID of 16 bytes; cached, because the same few topics come again and again and making one is slow."""
+    """The UUID of 16 bytes; cached, because the same few topics recur and creating one is slow."""
     return uuid.UUID(bytes=data)
 
 
 def refuse_length(length: int, remaining: int) -> NoReturn:
-    """Say that a string or bytes cannot be as long as they claim to be."""
-    raise ProtocolError(f"a field says that it is {length} bytes long, and {remaining} are left")
+    """Raise ProtocolError for a string or bytes longer than the remaining data."""
+    raise ProtocolError(f"a field has an announced length of {length} bytes, but {remaining} are left")
 
 
 def refuse_text(length: int) -> NoReturn:
-    """Say that a string is longer than Kafka allows."""
+    """Raise ProtocolError for a string that is longer than Kafka allows."""
     raise ProtocolError(f"a string has {length} bytes; Kafka allows {MAX_STRING}")
 
 
 def refuse_count(count: int, remaining: int) -> NoReturn:
-    """Say that an array cannot have as many elements as it claims to have."""
-    raise ProtocolError(f"an array says that it has {count} elements, and {remaining} bytes are left")
+    """Raise ProtocolError for an array with more elements than the remaining data can hold."""
+    raise ProtocolError(f"an array has an announced count of {count} elements, but {remaining} bytes are left")
 
 
 def refuse_null(length: int, name: str) -> NoReturn:
-    """Say that a field cannot be null, or that its length is negative and not null either."""
+    """Raise ProtocolError for a null that is not allowed, or for a negative length other than null's."""
     if length == -1:
-        raise ProtocolError(f"{name} is null, which it must not be in this version")
-    raise ProtocolError(f"{name} says that it is {length} long")
+        raise ProtocolError(f"{name} is null, which is not allowed in this version")
+    raise ProtocolError(f"{name} has the invalid length {length}")

@@ -1,4 +1,4 @@
-"""Record batches: the format in which records travel and are stored, to bytes and back."""
+"""Encodes and decodes record batches, the format in which records are sent and stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The column encoder in native code; the same names, batches and errors as in ``_columns_pure``, which says more."""
+"""The column encoder in native code; the same names, batches and errors as in ``_columns_pure``; see there."""
 
 from collections.abc import Callable, Sequence
 from typing import final

@@ -2,9 +2,9 @@
 # cython: binding=False, embedsignature=False
 """Encodes the rows of Arrow tables into record batches, straight from the tables' buffers.
 
-A table comes through the Arrow C data interface (the PyCapsule protocol), so that no library of Arrow's is needed. What a
-row's fields are was decided before, in ``column_binding``; this is the twin of ``_columns_pure``, which defines what is
-right, and does what that does without a Python object for a row or a field.
+Tables are read through the Arrow C data interface (the PyCapsule protocol), so no Arrow library is needed. ``column_binding``
+has already mapped the columns to a record's fields. This is the twin of ``_columns_pure``, which is the reference, but without
+a Python object per row or field.
 """
 
 cimport cython
@@ -28,7 +28,7 @@ cdef extern from "Python.h":
     PyObject* PyTuple_GET_ITEM(object, Py_ssize_t)
 
 cdef extern from *:
-    # As the specification has it, word for word: https://arrow.apache.org/docs/format/CDataInterface.html
+    # Copied from the specification: https://arrow.apache.org/docs/format/CDataInterface.html
     """
     #include <stdint.h>
 
@@ -103,11 +103,11 @@ __all__ = ["ArrowChunk", "ArrowSource", "ColumnEncoder"]
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 #
-# Every call into whoever made the table is made without the GIL: it may wait for threads that need it.
+# Every call into the table's library releases the GIL: it may wait for threads that need it.
 
 
 cdef class ArrowChunk:
-    """Some rows of a table, given back to who made them when this object goes."""
+    """Some rows of a table, released to their library when this object is deallocated."""
 
     cdef ArrowArray array
 
@@ -118,15 +118,15 @@ cdef class ArrowChunk:
 
     @property
     def num_rows(self):
-        """How many rows these are."""
+        """The number of rows."""
         return self.array.length
 
 
 cdef class ArrowSource:
     """A table to be read once, chunk by chunk: anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
 
-    ``fields`` are its columns. Only one thread may read at a time, but not always the same; ``close`` may be called while
-    one reads, and takes effect when it has.
+    ``fields`` are its columns. Only one thread at a time may read, but not always the same one; ``close`` may be called
+    during a read, and takes effect after it.
     """
 
     cdef ArrowArrayStream stream
@@ -167,16 +167,16 @@ cdef class ArrowSource:
         cdef ArrowArray* array = <ArrowArray*>PyCapsule_GetPointer(array_capsule, "arrow_array")
         if schema.release == NULL or array.release == NULL:
             raise ValueError("The table's array was read already.")
-        self.fields = columns_of(schema)  # the capsule owns it, and releases it
+        self.fields = columns_of(schema)  # the capsule owns and releases it
         self.only = ArrowChunk.__new__(ArrowChunk)
         self.only.array = array[0]
         array.release = NULL
         return 0
 
     def read(self):
-        """The next chunk, or None at the end. Takes the time that whoever made the table takes, without the GIL.
+        """The next chunk, or None at the end. Takes as long as the table's library takes, without the GIL.
 
-        Raises ``OSError`` where that failed, with its message.
+Raises ``OSError`` with the library's message if that fails.
         """
         cdef ArrowChunk chunk
         cdef int code
@@ -191,7 +191,7 @@ cdef class ArrowSource:
             code = self.stream.get_next(&self.stream, &chunk.array)
         self.is_reading = False
         if code:
-            chunk.array.release = NULL  # nothing was made
+            chunk.array.release = NULL  # nothing was created
             error = self.error(code)
             self.close()
             raise error
@@ -201,7 +201,7 @@ cdef class ArrowSource:
         return chunk
 
     def close(self):
-        """Give the table back; no more is read. May be called again."""
+        """Release the table; no more is read. May be called again."""
         self.is_closed = True
         self.only = None
         if not self.is_reading:
@@ -308,7 +308,7 @@ cdef int64_t* BUFFERS = [0, 3, 3, 3, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2, 2]
 
 
 cdef struct Column:
-    int index  # which column of the table it is, or is part of
+    int index  # the table's column that this is, or is part of
     Kind kind
     Kind index_kind  # of a dictionary's indexes
     int64_t offset  # of the first row within the buffers
@@ -316,7 +316,7 @@ cdef struct Column:
     const uint8_t* validity
     const void* numbers  # offsets, views, indexes or integers
     const char* data
-    const void** buffers  # of views: those behind the first two hold what is too long for a view
+    const void** buffers  # for views: after the first two come those with values too long for a view
     int64_t variadic
     const int64_t* variadic_lengths
     int64_t width
@@ -357,7 +357,7 @@ cdef void free_column(Column* column) noexcept:
 
 
 cdef bint point(Column* column, ArrowArray* array, int64_t skipped) noexcept:
-    """Read from this array from now on, behind ``skipped`` rows; returns whether it can be what the schema said."""
+    """Read from this array from now on, after ``skipped`` rows; returns whether it can match the schema."""
     cdef int64_t at
     if array == NULL or array.n_buffers < BUFFERS[<int>column.kind]:
         return False
@@ -394,7 +394,7 @@ cdef inline bint is_null(const Column* column, int64_t at) noexcept nogil:
 
 
 cdef inline int64_t number(Kind kind, const void* numbers, int64_t at) noexcept nogil:
-    """The integer there; one beyond 2**63 - 1 becomes negative."""
+    """The integer at this position; one beyond 2**63 - 1 becomes negative."""
     if kind == INT_64 or kind == UINT_64:
         return (<const int64_t*>numbers)[at]
     if kind == INT_32:
@@ -410,12 +410,12 @@ cdef inline int64_t number(Kind kind, const void* numbers, int64_t at) noexcept 
     return (<const uint8_t*>numbers)[at]
 
 
-#: No buffer reaches so far; with what is added to a length it still is a number of 64 bits.
+#: Larger than any buffer; with additions to a length it still fits 64 bits.
 cdef int64_t MOST_OFFSET = <int64_t>1 << 61
 
 
 cdef inline int64_t fetch(const Column* column, int64_t row, const char** data) noexcept nogil:
-    """Point to the row's bytes and answer how many they are, or NULL_FIELD or UNREADABLE."""
+    """Point to the row's bytes and return their number, or NULL_FIELD or UNREADABLE."""
     cdef int64_t at = row + column.offset
     cdef int64_t begin, end
     if is_null(column, at):
@@ -465,10 +465,10 @@ cdef enum:
     MAX_HEADER_OVERHEAD = 10
     MAX_FIELD = 0x7FFFFFFF
     FIRST_CAPACITY = 512
-    CAPACITIES = 1 << 22  # what the first bodies of all partitions together may take
-    MOST_KEPT = 1 << 24  # bytes of bodies that are kept to be used again
-    MOST_BODIES = 256  # and how many, as all of them may have to be looked at
-    LEAST_KEPT = 1 << 12  # smaller ones cost less to make than to find
+    CAPACITIES = 1 << 22  # the limit for the first bodies of all partitions together
+    MOST_KEPT = 1 << 24  # bytes of bodies that are kept for reuse
+    MOST_BODIES = 256  # and their number, as all of them may have to be checked
+    LEAST_KEPT = 1 << 12  # smaller ones cost less to create than to find
     NO_PARTITION = -1
 
 
@@ -479,7 +479,7 @@ cdef struct Row:
     int64_t value_length
     int64_t timestamp_ms
     int64_t partition
-    int64_t bound  # the most bytes that it can take as a record
+    int64_t bound  # its maximum size as a record
 
 
 cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
@@ -529,10 +529,10 @@ cdef inline char* put_field(char* at, const char* data, int64_t length) noexcept
 
 
 cdef class Bodies:
-    """The bodies of batches that are on their way, to be written to again when they are done.
+    """The bodies of batches in flight, to be reused when they are done.
 
-    A fresh body consists of pages that the kernel must clear first, which takes longer than to write the records into it.
-    That nobody uses one any more shows in its references: all that read it, sockets too, have one.
+A new body consists of pages that the kernel must clear first, which takes longer than writing the records into it.
+A body is unused when there are no other references to it: all readers, including sockets, hold one.
     """
 
     cdef list kept  # (body, capacity)
@@ -542,7 +542,7 @@ cdef class Bodies:
         self.kept = []
 
     cdef int keep(self, RecordBatchBuilder builder) except -1:
-        """Have this one back some day, unless ``close`` is going to cut it to size."""
+        """Keep this body for later reuse, unless ``close`` is going to shrink it."""
         if not LEAST_KEPT <= builder._capacity <= MOST_KEPT - self.size or len(self.kept) >= MOST_BODIES:
             return 0
         if builder._capacity - builder._used <= builder._capacity // 5:
@@ -551,7 +551,7 @@ cdef class Bodies:
         return 0
 
     cdef bytes take(self, int64_t least, int64_t most):
-        """One of so many bytes that nobody uses; None where there is none."""
+        """An unused body with ``least`` to ``most`` bytes; None if there is none."""
         cdef PyObject* body
         cdef bytes taken
         cdef int64_t capacity
@@ -569,7 +569,7 @@ cdef class Bodies:
 
 
 cdef struct Batch:
-    int64_t count  # 0: it is not begun yet
+    int64_t count  # 0: not started
     int64_t used
     int64_t capacity
     int64_t base_timestamp
@@ -580,7 +580,7 @@ cdef struct Batch:
 
 
 cdef inline char* put_head(char* at, int64_t content, uint64_t timestamp_delta) noexcept nogil:
-    """Write what stands before a record's offset; ``content`` is the length of what follows the length."""
+    """Write the fields before a record's offset; ``content`` is the number of bytes after the length."""
     at = put_varint(at, <uint64_t>content << 1)
     at[0] = 0
     return put_varint(at + 1, timestamp_delta)
@@ -589,7 +589,7 @@ cdef inline char* put_head(char* at, int64_t content, uint64_t timestamp_delta) 
 cdef inline char* put_record(
     char* at, const Row* row, uint64_t offset_delta, uint64_t timestamp_delta, const char* headers, int64_t headers_length
 ) noexcept nogil:
-    """Write a record as ``RecordBatchBuilder.append_fields`` does, where there is room for its bound."""
+    """Write a record as ``RecordBatchBuilder.append_fields`` does; there must be room for its bound."""
     cdef int64_t content = (
         1
         + varint_size(timestamp_delta)
@@ -610,7 +610,7 @@ cdef inline char* put_record(
 
 
 cdef inline int64_t append(Batch* batch, const Row* row, const char* headers, int64_t headers_length) noexcept nogil:
-    """Put a record at the end of a batch that has room for its bound; returns the bytes that it takes there."""
+    """Append a record to a batch that has room for its bound; returns its size in bytes."""
     cdef uint64_t timestamp_delta = zigzag(row.timestamp_ms - batch.base_timestamp) if batch.count else 0
     cdef char* end = put_record(
         batch.data + batch.used, row, <uint64_t>batch.count << 1, timestamp_delta, headers, headers_length
@@ -627,10 +627,10 @@ cdef inline int64_t append(Batch* batch, const Row* row, const char* headers, in
     return length
 
 
-# -- records that are a value only ----------------------------------------------------------------------------------------
+# -- records with only a value --------------------------------------------------------------------------------------------
 #
-# The commonest table by far: values one behind the other, none of them null, and nothing else that makes a difference. For
-# these, every row costs what must be done for a row.
+# By far the commonest table: contiguous values without nulls, and no other fields. These take the fast path, with minimal
+# work per row.
 
 
 ctypedef fused offset_t:
@@ -639,9 +639,9 @@ ctypedef fused offset_t:
 
 
 cdef int64_t skim_values(const offset_t* offsets, int64_t rows, int64_t most, int64_t limit, int64_t* size) noexcept nogil:
-    """How many of the next values certainly are records of ``most`` bytes each and ``limit`` together, at most.
+    """How many of the next values are certainly records of at most ``most`` bytes each and ``limit`` in total.
 
-    ``size`` becomes the most bytes that these can take.
+``size`` is set to the maximum bytes of these.
     """
     cdef int64_t row = 0
     cdef int64_t left = limit
@@ -666,10 +666,10 @@ cdef int64_t skim_values(const offset_t* offsets, int64_t rows, int64_t most, in
 cdef int64_t append_values(
     Batch* batch, const offset_t* offsets, const char* data, int64_t rows, const char* end, uint64_t timestamp_delta
 ) noexcept nogil:
-    """Write the next values as ``put_record`` does, up to the first that might not fit before ``end``; returns how many.
+    """Write the next values as ``put_record`` does, up to the first that might not fit before ``end``; returns their number.
 
-    What stands before a value is the same as in the row before, if that was as long, but for the offset. It is moved in
-    pieces of fixed sizes, beyond their ends: no further than the most that a record can take.
+The bytes before a value are the same as in the previous row if that was as long, except for the offset. They are
+copied in pieces of fixed sizes, beyond their ends, but within the maximum size of a record.
     """
     cdef char[16] head  # length, attributes and timestamp: at most 5 + 1 + 10 bytes
     cdef char[8] middle  # no key, and the value's length: at most 1 + 5
@@ -677,7 +677,7 @@ cdef int64_t append_values(
     cdef int64_t middle_size = 0
     cdef int64_t length, content, offset_size
     cdef int64_t known_length = -1
-    cdef int64_t known_to = 0  # the first offset that takes more bytes than the ones before
+    cdef int64_t known_to = 0  # the first offset that needs more bytes than those before
     cdef int64_t count = batch.count
     cdef int64_t row = 0
     cdef int64_t begin = offsets[0]
@@ -725,7 +725,7 @@ cdef struct HeaderSource:
     int index
 
 
-#: What is wrong with a row.
+#: The error of a row.
 cdef enum Problem:
     NONE = 0
     ROW_NULL
@@ -736,16 +736,16 @@ cdef enum Problem:
     COLUMN_UNREADABLE
 
 
-#: What `encode` was asked for.
+#: The arguments of `encode`.
 cdef struct Goal:
-    int64_t size  # of all batches, at most
+    int64_t size  # of all batches, maximum
     int64_t limit  # of a batch
     int64_t first_capacity
     int64_t partitions
     int64_t now_ms
 
 
-#: What comes next.
+#: The next step.
 cdef enum Step:
     STOP
     STICK
@@ -754,13 +754,13 @@ cdef enum Step:
 
 
 cdef inline bint is_behind(const Batch* batch, int64_t bound, const Goal* goal) noexcept nogil:
-    """Whether a record belongs into the batch behind this one."""
+    """Whether a record belongs in the batch after this one."""
     return batch.count and BATCH_OVERHEAD + batch.used + bound > goal.limit
 
 
 @cython.final
 cdef class ColumnEncoder:
-    """Makes records of rows, and fills a batch for each partition with them."""
+    """Encodes rows as records, and fills one batch per partition with them."""
 
     cdef tuple fields
     cdef object binding
@@ -784,7 +784,7 @@ cdef class ColumnEncoder:
     cdef ArrowChunk chunk
     cdef const uint8_t* validity
     cdef bint is_simple  # a row is a key and a value, and nothing else
-    cdef bint is_plain  # a row is a value, and nothing else; values lie one behind the other, and none is null
+    cdef bint is_plain  # a row is a value, and nothing else; values are contiguous, and none is null
     cdef int64_t offset
     cdef int64_t rows
     cdef int64_t position
@@ -794,13 +794,13 @@ cdef class ColumnEncoder:
     cdef int problem_column
 
     cdef Bodies bodies
-    cdef Batch* batches  # that records still go into, by partition
+    cdef Batch* batches  # the open batches, by partition
     cdef int64_t partitions
-    cdef int64_t greatest  # of the partitions that the checked rows name
+    cdef int64_t greatest  # the highest partition that the checked rows name
     cdef int64_t sticky
-    cdef int64_t turn  # bytes that went there by choice since it was chosen
-    cdef bint is_settled  # the next row goes there, for which there was no budget any more
-    cdef readonly int64_t size  # bytes of all batches that were not taken yet
+    cdef int64_t turn  # bytes sent there by choice since it was chosen
+    cdef bint is_settled  # the next row goes there, although the budget was used up before it
+    cdef readonly int64_t size  # bytes of all batches that are not taken yet
     cdef list full
 
     def __cinit__(self, fields, binding, *, largest, largest_option, ignore_keys=False):
@@ -860,7 +860,7 @@ cdef class ColumnEncoder:
             Py_XDECREF(self.batches[partition].body)
         PyMem_Free(self.batches)
 
-    # -- rows in -------------------------------------------------------------------------------------------------------
+    # -- input --------------------------------------------------------------------------------------------------------
 
     @property
     def row(self):
@@ -869,22 +869,22 @@ cdef class ColumnEncoder:
 
     @property
     def remaining(self):
-        """How many rows of the chunk are not encoded yet."""
+        """The number of rows of the chunk that are not encoded yet."""
         return self.rows - self.position
 
     @property
     def checked(self):
-        """How many of these were checked."""
+        """The number of these that are checked."""
         return self.checked_to - self.position
 
     def load(self, ArrowChunk chunk not None):
-        """Go on with the rows of this chunk; those of the former one are encoded or given up.
+        """Continue with the rows of this chunk; the remaining rows of the previous one are dropped.
 
-        Raises ``ValueError`` where it is not what the table's schema said.
+Raises ``ValueError`` if it does not match the table's schema.
         """
         self.rows_before += self.rows
         self.rows = self.position = self.checked_to = 0
-        self.is_plain = False  # until its columns are there
+        self.is_plain = False  # until its columns are attached
         self.chunk = chunk
         cdef ArrowArray* array = &chunk.array
         self.offset = array.offset
@@ -922,10 +922,10 @@ cdef class ColumnEncoder:
         return 0
 
     def check(self, int64_t limit):
-        """Look at the next rows, as many as may take ``limit`` bytes, and one at least; those can then be encoded.
+        """Check the next rows, up to ``limit`` bytes and at least one; these can then be encoded.
 
-        Answers the most bytes that they can take as records, and their greatest partition, -1 where none names one. Raises
-        `InvalidRecord` for the first row that can never be sent.
+Returns their maximum bytes as records, and their highest partition, -1 if none names one. Raises `InvalidRecord`
+for the first row that can never be sent.
         """
         cdef int64_t at = self.position
         cdef int64_t size = 0
@@ -950,7 +950,7 @@ cdef class ColumnEncoder:
         return size, greatest
 
     cdef int64_t skim(self, int64_t limit, int64_t* size) noexcept nogil:
-        """Check rows that are a key and a value, up to the first that needs a closer look."""
+        """Check rows that are a key and a value, up to the first that needs the slow path."""
         cdef int64_t at = self.position
         cdef int64_t taken = 0
         cdef int64_t most = min(limit, self.largest - BATCH_OVERHEAD)
@@ -978,7 +978,7 @@ cdef class ColumnEncoder:
         return skim_values(<const int64_t*>self.value.numbers + at, rows, most, limit, size)
 
     cdef Problem read(self, int64_t at, Row* row) noexcept nogil:
-        """Find the fields of a row, and what is wrong with them."""
+        """Find the fields of a row, and return its error."""
         cdef int64_t bound
         if self.validity != NULL and not self.validity[(at + self.offset) >> 3] >> ((at + self.offset) & 7) & 1:
             return ROW_NULL
@@ -1004,7 +1004,7 @@ cdef class ColumnEncoder:
         return ROW_TOO_LARGE if bound + BATCH_OVERHEAD > self.largest else NONE
 
     cdef inline void read_again(self, int64_t at, Row* row, int64_t now_ms) noexcept nogil:
-        """Find the fields of a row that was checked."""
+        """Find the fields of a checked row."""
         row.value_length = fetch(self.value, at, &row.value)
         row.key_length = NULL_FIELD
         row.timestamp_ms = now_ms
@@ -1042,7 +1042,7 @@ cdef class ColumnEncoder:
         return COLUMN_UNREADABLE
 
     cdef object refusal(self, int64_t at, Problem problem, int64_t bound):
-        """What is wrong with the row, in words."""
+        """The exception for an error of the row."""
         row = self.rows_before + at
         if problem == ROW_NULL:
             return column_binding.null_row(row)
@@ -1061,7 +1061,7 @@ cdef class ColumnEncoder:
     # -- headers -------------------------------------------------------------------------------------------------------
 
     cdef Problem measure_headers(self, int64_t at, Row* row) noexcept nogil:
-        """Add to the bound of a row the most that its headers can take."""
+        """Add the maximum size of a row's headers to its bound."""
         cdef HeaderSource* source
         cdef const char* data
         cdef int64_t length
@@ -1098,7 +1098,7 @@ cdef class ColumnEncoder:
         return NONE
 
     cdef int64_t encode_headers(self, int64_t at) noexcept nogil:
-        """Write the headers of a row as they stand in a record, where there is room for them; returns how long they are."""
+        """Write the encoded headers of a row; there must be room for them. Returns their length."""
         cdef int64_t count = 0
         cdef int64_t begin, end
         cdef HeaderSource* source
@@ -1139,15 +1139,15 @@ cdef class ColumnEncoder:
             self.header_capacity = size
         return 0
 
-    # -- batches out ---------------------------------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------------------------------
 
     def encode(self, int64_t budget, int64_t batch_size, int64_t partitions, int64_t now_ms, choose):
-        """Put the checked rows into batches, as far as ``budget`` bytes go; returns how many of these were used.
+        """Put the checked rows into batches, within ``budget`` bytes; returns how many bytes were used.
 
-        A batch takes ``batch_size`` bytes, or one record. ``now_ms`` stamps the rows without a timestamp. A row without a
-        partition goes where its key belongs among so many ``partitions`` or, without a key, to the one that
-        ``choose()`` told last; it is called anew where a batch is full, or would be begun behind so many bytes. Whatever
-        is raised, ``size`` tells what is held.
+A batch holds ``batch_size`` bytes, or one record. ``now_ms`` is the timestamp of rows without one. A row without a
+partition goes to its key's partition out of ``partitions`` or, without a key, to the last result of ``choose()``,
+which is called again when a batch is full, or when one would be started after that many bytes. After an exception
+``size`` is still correct.
         """
         cdef int64_t before = self.size
         cdef Goal goal
@@ -1172,7 +1172,7 @@ cdef class ColumnEncoder:
                 self.make_room(&self.batches[row.partition], row.bound, &goal)
 
     cdef Step fill(self, Goal* goal, Row* row) noexcept nogil:
-        """Put rows into batches as long as there is nothing else to do; returns what is to be done before the next one."""
+        """Put rows into batches until something else has to be done; returns that next step."""
         cdef Batch* batch
         cdef bint is_choice, is_full
         cdef int64_t overhead, used
@@ -1209,9 +1209,9 @@ cdef class ColumnEncoder:
         return STOP
 
     cdef int64_t append_more(self, Batch* batch, int64_t left, const Goal* goal) noexcept nogil:
-        """Put as many of the next rows into the same batch as certainly fit into it and into so many bytes.
+        """Append as many of the next rows to the same batch as certainly fit into it and into ``left`` bytes.
 
-        Each is a key and a value. What all of them have in common is done once; returns how many bytes they are.
+Each is a key and a value. Common work is done once; returns the number of bytes.
         """
         cdef Row row
         cdef int64_t before = batch.used
@@ -1247,7 +1247,7 @@ cdef class ColumnEncoder:
         return append_values(batch, <const int64_t*>self.value.numbers + at, data, rows, end, timestamp_delta)
 
     cdef inline bint may_stay(self, int64_t bound, const Goal* goal) noexcept nogil:
-        """Whether a row that may go anywhere goes to where the last one went."""
+        """Whether a row that may go anywhere goes to the same partition as the last one."""
         cdef const Batch* batch
         if not 0 <= self.sticky < goal.partitions:
             return False
@@ -1255,7 +1255,7 @@ cdef class ColumnEncoder:
         return not is_behind(batch, bound, goal) if batch.count else self.turn < max(goal.limit, 1)
 
     cdef int stick(self, int64_t bound, Goal* goal, object choose) except -1:
-        """Find out where a row goes that may go anywhere."""
+        """Choose the partition of a row that may go anywhere."""
         if not 0 <= self.sticky < goal.partitions:
             self.choose(choose)
         elif self.turn >= max(goal.limit, 1) and not self.batches[self.sticky].count:
@@ -1267,14 +1267,14 @@ cdef class ColumnEncoder:
         return 0
 
     cdef int choose(self, object choose) except -1:
-        self.sticky = NO_PARTITION  # so that it is asked again where it fails
+        self.sticky = NO_PARTITION  # so that it is called again if it fails
         self.sticky = choose()
         self.turn = 0
         self.reserve_partitions(self.sticky + 1)
         return 0
 
     cdef inline int64_t partition_of(self, const Row* row, int64_t partitions) noexcept nogil:
-        """The partition where it is not a free choice."""
+        """The partition, if it is not a free choice."""
         if self.fixed_partition >= 0:
             return self.fixed_partition
         if row.key_length < 0 or self.ignore_keys:
@@ -1294,9 +1294,9 @@ cdef class ColumnEncoder:
         return 0
 
     cdef int make_room(self, Batch* batch, int64_t bound, const Goal* goal) except -1:
-        """Move the records into a larger body, which is as large as a full batch in the end and not larger.
+        """Move the records into a larger body, up to the size of a full batch.
 
-        Bodies of one size are what can be used again and again; larger ones malloc would have from the kernel each time.
+Bodies of one size can be reused; malloc would get larger ones from the kernel each time.
         """
         cdef int64_t capacity = 4 * batch.capacity if batch.capacity else goal.first_capacity
         cdef bytes body
@@ -1318,7 +1318,7 @@ cdef class ColumnEncoder:
         return 0
 
     cdef int finish(self, int64_t partition) except -1:
-        """Let no further record into this batch."""
+        """Close this batch for further records."""
         cdef Batch* batch = &self.batches[partition]
         cdef RecordBatchBuilder builder = RecordBatchBuilder.__new__(RecordBatchBuilder)
         builder._body = <bytes>batch.body
@@ -1336,7 +1336,7 @@ cdef class ColumnEncoder:
         return 0
 
     def take_full(self):
-        """The batches that no further record goes into, as (partition, builder, bytes of keys and values)."""
+        """The full batches, as (partition, builder, bytes of keys and values)."""
         full, self.full = self.full, []
         self.size -= sum([builder.size for _, builder, _ in full])
         return full
@@ -1350,7 +1350,7 @@ cdef class ColumnEncoder:
 
 
 cdef inline bint list_bounds(const Column* column, int64_t row, int64_t* begin, int64_t* end) noexcept nogil:
-    """The items of the row's list, none where it is null; returns whether they are where items can be."""
+    """The bounds of the row's list, empty if it is null; returns whether they are valid."""
     cdef int64_t at = row + column.offset
     begin[0] = end[0] = 0
     if is_null(column, at):

@@ -1,7 +1,7 @@
 """Encodes the rows of Arrow tables into record batches in plain Python, with pyarrow to read the tables.
 
-What it does is right by definition: the native twin has the same names, makes the same batches of the same tables, and
-raises the same errors. It needs no pyarrow.
+This is the reference: the native twin has the same names, creates the same batches from the same tables, and raises the
+same errors. The twin does not need pyarrow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .encoder import BATCH_OVERHEAD, RecordBatchBuilder, partition_for_key, reco
 
 __all__ = ["ArrowSource", "ColumnEncoder", "field_of"]
 
-#: How many rows become Python objects at a time.
+#: Rows converted to Python objects at a time.
 _WINDOW: Final = 1024
 
 _MAX_TIMESTAMP: Final = (1 << 63) - 1
@@ -29,8 +29,8 @@ _MAX_FIELD: Final = (1 << 31) - 1
 class ArrowSource:
     """A table to be read once, chunk by chunk: anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
 
-    ``fields`` are its columns. Only one thread may read at a time, but not always the same; ``close`` may be called while
-    one reads, and takes effect when it has.
+    ``fields`` are its columns. Only one thread at a time may read, but not always the same one; ``close`` may be called
+    during a read, and takes effect after it.
     """
 
     def __init__(self, table: Any) -> None:
@@ -54,9 +54,9 @@ class ArrowSource:
         self.fields = tuple(field_of(field) for field in reader.schema)
 
     def read(self) -> Any:
-        """The next chunk, or None at the end. Takes the time that whoever made the table takes.
+        """The next chunk, or None at the end. Takes as long as the table's library takes.
 
-        Raises ``OSError`` where that failed, with its message.
+        Raises ``OSError`` with the library's message if that fails.
         """
         reader = self._reader
         if reader is None:
@@ -67,14 +67,14 @@ class ArrowSource:
         except StopIteration:
             self._reader = None
             return None
-        except Exception as error:  # foreign code: whatever makes the table
+        except Exception as error:  # foreign code: the table's library
             self._reader = None
             raise OSError(f"The table could not be read: {error}") from error
         finally:
             self._is_reading = False
 
     def close(self) -> None:
-        """Give the table back; no more is read. May be called again."""
+        """Release the table; no more is read. May be called again."""
         self._reader = None
 
 
@@ -89,7 +89,7 @@ def _pyarrow() -> Any:
 
 
 def _unknown_type(error: Exception) -> InvalidRecord | None:
-    """What to say where pyarrow lacks a type that others have, such as polars' Int128; None where it is something else."""
+    """The error for a type that pyarrow does not support, such as polars' Int128; None for other errors."""
     if "unsupported format string" not in str(error):
         return None
     return InvalidRecord(
@@ -98,7 +98,7 @@ def _unknown_type(error: Exception) -> InvalidRecord | None:
 
 
 def field_of(field: Any) -> Field:
-    """The column of a pyarrow schema, as the Arrow C data interface would tell it."""
+    """The column of a pyarrow schema, as the Arrow C data interface describes it."""
     return _field(field.name, field.type)
 
 
@@ -125,7 +125,7 @@ def _format(kind: Any) -> str:
     return _FORMATS.get(str(kind).partition("<")[0], str(kind))
 
 
-#: From pyarrow's names of types to those of the C data interface, as far as they have no parameters.
+#: From pyarrow's type names to those of the C data interface, for types without parameters.
 _FORMATS: Final = {
     "null": "n",
     "bool": "b",
@@ -185,7 +185,7 @@ class _Row(NamedTuple):
 
 
 class ColumnEncoder:
-    """Makes records of rows, and fills a batch for each partition with them."""
+    """Encodes rows as records, and fills one batch per partition with them."""
 
     def __init__(
         self, fields: Sequence[Field], binding: Binding, *, largest: int, largest_option: str, ignore_keys: bool = False
@@ -200,14 +200,14 @@ class ColumnEncoder:
         self._window: list[_Row | InvalidRecord] = []
         self._window_at = 0
         self._sticky = -1
-        self._turn = 0  # bytes that went there by choice since it was chosen
-        self._is_settled = False  # the next row goes there, for which there was no budget any more
-        self.size = 0  # bytes of all batches that were not taken yet
+        self._turn = 0  # bytes sent there by choice since it was chosen
+        self._is_settled = False  # the next row goes there, although the budget was used up before it
+        self.size = 0  # bytes of all batches that are not taken yet
         self._builders: dict[int, RecordBatchBuilder] = {}
         self._payloads: dict[int, int] = {}
         self._full: list[tuple[int, RecordBatchBuilder, int]] = []
 
-    # -- rows in ------------------------------------------------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------------------------------------
 
     @property
     def row(self) -> int:
@@ -216,19 +216,19 @@ class ColumnEncoder:
 
     @property
     def remaining(self) -> int:
-        """How many rows of the chunk are not encoded yet."""
+        """The number of rows of the chunk that are not encoded yet."""
         rows: int = 0 if self._chunk is None else self._chunk.num_rows
         return rows - self._position
 
     @property
     def checked(self) -> int:
-        """How many of these were checked."""
+        """The number of these that are checked."""
         return self._checked - self._position
 
     def load(self, chunk: Any) -> None:
-        """Go on with the rows of this chunk; those of the former one are encoded or given up.
+        """Continue with the rows of this chunk; the remaining rows of the previous one are dropped.
 
-        Raises ``ValueError`` where it is not what the table's schema said.
+        Raises ``ValueError`` if it does not match the table's schema.
         """
         if chunk.num_rows and chunk.num_columns != len(self._fields):
             raise ValueError("The table's chunks have other columns than its schema says.")
@@ -239,10 +239,10 @@ class ColumnEncoder:
         self._window = []
 
     def check(self, limit: int) -> tuple[int, int]:
-        """Look at the next rows, as many as may take ``limit`` bytes, and one at least; those can then be encoded.
+        """Check the next rows, up to ``limit`` bytes and at least one; these can then be encoded.
 
-        Answers the most bytes that they can take as records, and their greatest partition, -1 where none names one. Raises
-        `InvalidRecord` for the first row that can never be sent.
+        Returns their maximum bytes as records, and their highest partition, -1 if none names one. Raises `InvalidRecord`
+        for the first row that can never be sent.
         """
         self._checked = at = self._position
         size, greatest = 0, -1
@@ -264,7 +264,7 @@ class ColumnEncoder:
         return size, greatest
 
     def _fill_window(self) -> None:
-        """Read the next rows; those before the first that cannot be sent are there when it raises."""
+        """Read the next rows; if it raises, the window holds the rows before the first that cannot be sent."""
         part = self._chunk.slice(self._window_at, _WINDOW)
         count = part.num_rows
         binding = self._binding
@@ -286,7 +286,7 @@ class ColumnEncoder:
                 )
                 self._window.append(self._checked_row(row))
         except InvalidRecord as error:
-            self._window.append(error)  # it counts when its turn comes
+            self._window.append(error)  # raised when its turn comes
 
     def _checked_row(self, raw: _Raw) -> _Row:
         binding, row, timestamp, partition = self._binding, raw.row, raw.timestamp, raw.partition
@@ -324,15 +324,15 @@ class ColumnEncoder:
         column = part.column(source.column)
         return column.to_pylist() if source.name is None else _bytes_of(column)
 
-    # -- batches out --------------------------------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------------------------------
 
     def encode(self, budget: int, batch_size: int, partitions: int, now_ms: int, choose: Callable[[], int]) -> int:
-        """Put the checked rows into batches, as far as ``budget`` bytes go; returns how many of these were used.
+        """Put the checked rows into batches, within ``budget`` bytes; returns how many bytes were used.
 
-        A batch takes ``batch_size`` bytes, or one record. ``now_ms`` stamps the rows without a timestamp. A row without a
-        partition goes where its key belongs among so many ``partitions`` or, without a key, to the one that
-        ``choose()`` told last; it is called anew where a batch is full, or would be begun behind so many bytes. Whatever
-        is raised, ``size`` tells what is held.
+        A batch holds ``batch_size`` bytes, or one record. ``now_ms`` is the timestamp of rows without one. A row without a
+        partition goes to its key's partition out of ``partitions`` or, without a key, to the last result of ``choose()``,
+        which is called again when a batch is full, or when one would be started after that many bytes. After an exception
+        ``size`` is still correct.
         """
         limit = min(batch_size, _MAX_FIELD)
         before = self.size
@@ -365,7 +365,7 @@ class ColumnEncoder:
         return self.size - before
 
     def _partition(self, row: _Row, partitions: int) -> int:
-        """The partition where it is not a free choice."""
+        """The partition, if it is not a free choice."""
         if row.partition >= 0:
             return row.partition
         if self._binding.fixed_partition >= 0:
@@ -388,7 +388,7 @@ class ColumnEncoder:
         return self._sticky
 
     def _choose(self, choose: Callable[[], int]) -> None:
-        self._sticky = -1  # so that it is asked again where it fails
+        self._sticky = -1  # so that it is called again if it fails
         self._sticky = choose()
         self._turn = 0
 
@@ -400,7 +400,7 @@ class ColumnEncoder:
         self._full.append((partition, self._builders.pop(partition), self._payloads.pop(partition)))
 
     def take_full(self) -> list[tuple[int, RecordBatchBuilder, int]]:
-        """The batches that no further record goes into, as (partition, builder, bytes of keys and values)."""
+        """The full batches, as (partition, builder, bytes of keys and values)."""
         full, self._full = self._full, []
         self.size -= sum(builder.size for _, builder, _ in full)
         return full

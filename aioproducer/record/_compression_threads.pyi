@@ -1,4 +1,4 @@
-"""Threads that compress without the GIL, from the moment they are given something until it is done."""
+"""Threads that compress without ever taking the GIL for a job."""
 
 from typing import Generic, TypeVar, final
 

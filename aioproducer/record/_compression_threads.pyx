@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
-"""Threads that compress without the GIL, from the moment they are given something until it is done.
+"""Threads that compress without ever taking the GIL for a job.
 
-A thread that calls the libraries through Python asks for the GIL twice for each batch, and waits up to five milliseconds
-(``sys.getswitchinterval``) each time, as long as the event loop's thread has work. Here nobody waits for it: what is to be
-done stands in a queue of C, and a byte in a pipe tells the event loop that something is.
+A thread that calls the libraries through Python takes the GIL twice per batch, and waits up to five milliseconds
+(``sys.getswitchinterval``) each time while the event loop's thread has work. These threads never wait for it: jobs are in a
+C queue, and a byte in a pipe notifies the event loop of finished ones.
 
-Nor does anybody who has the GIL wait for these threads, which may be of a lower priority: they hold the lock of the queues
-for some assignments at a time, and call nobody meanwhile.
+Nor does a thread with the GIL wait for these threads, which may have a lower priority: they hold the queues' lock only for
+some assignments, without any call.
 """
 
 import os
@@ -42,7 +42,7 @@ cdef extern from *:
     """
     #ifdef __linux__
     #include <sys/resource.h>
-    /* Linux takes this for the calling thread alone; elsewhere it would be the whole process. */
+    /* On Linux this affects only the calling thread; elsewhere it would be the whole process. */
     static void aioproducer_stand_back(int by) {
         if (by) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + by);
     }
@@ -80,9 +80,9 @@ cdef enum:
 cdef struct Job:
     PyObject* token
     PyObject* source  # bytes
-    const void* data  # what is in them
+    const void* data  # their contents
     size_t size
-    void* compressed  # NULL: that went wrong
+    void* compressed  # NULL: failed
     size_t compressed_size
     Job* next
 
@@ -129,11 +129,11 @@ cdef object compressed_by(Job* job):
         return None
     try:
         return PyBytes_FromStringAndSize(<char*>job.compressed, job.compressed_size)
-    except MemoryError:  # of one batch, and not the others'
+    except MemoryError:  # only this batch fails
         return None
 
 
-cdef struct Bench:  # what a thread keeps from one job to the next
+cdef struct Bench:  # state of a thread between jobs
     void* room
     size_t capacity
     void* context
@@ -148,19 +148,19 @@ cdef bint make_room(Bench* bench, size_t size) noexcept nogil:
 
 
 cdef class CompressionThreads:
-    """Threads that compress bytes with one codec and level, beginning in the order in which they are given.
+    """Threads that compress bytes with one codec and level, in the order of submission.
 
-    ``functions``: the addresses of the functions of the codec's library, by name. Up to ``most`` threads are started, one
-    after the other as there is work for them. ``nice``: by how much they stand back behind others; only on Linux.
+    ``functions``: the addresses of the codec library's functions, by name. Up to ``most`` threads are started, on demand.
+    ``nice``: the increase of their nice value; only on Linux.
 
-    Raises OSError where there are no descriptors to be had.
+    Raises OSError if no file descriptors are available.
     """
 
     cdef pthread_mutex_t lock
     cdef pthread_cond_t work
     cdef Queue waiting, done
     cdef int queued, idle, started, most, nice, level, process
-    cdef int heard, calling  # the ends of the pipe: ours until no thread is left that might write to it
+    cdef int heard, calling  # the ends of the pipe, open until no thread is left that might write to it
     cdef bint is_closed
     cdef Lz4Preferences lz4
     cdef Lz4Bound lz4_bound
@@ -190,7 +190,7 @@ cdef class CompressionThreads:
         os.set_blocking(self.calling, False)
 
     def __dealloc__(self):
-        # There is no thread any more: each holds a reference to this.
+        # All threads have ended, since each holds a reference to this object.
         drop_all(&self.waiting)
         drop_all(&self.done)
         if self.heard >= 0:
@@ -201,7 +201,7 @@ cdef class CompressionThreads:
 
     @property
     def waiting_threads(self):
-        """How many of them have nothing to do."""
+        """The number of idle threads."""
         cdef int idle
         pthread_mutex_lock(&self.lock)
         idle = self.idle
@@ -209,14 +209,14 @@ cdef class CompressionThreads:
         return idle
 
     def fileno(self):
-        """What becomes readable whenever there is something to take."""
+        """A descriptor that becomes readable when there are results to take."""
         return self.heard
 
     def submit(self, bytes data not None, token):
-        """Have this compressed; `take_done` will answer it with the token.
+        """Compress this data; `take_done` will return the result with the token.
 
-        Raises RuntimeError where no thread can be started, after `close`, and in a copy of the process, in which no thread
-        is; nothing was taken then.
+Raises RuntimeError if no thread can be started, after `close`, and in a forked process, which has no threads; the
+job is not accepted then.
         """
         cdef Job* job
         cdef bint wants_thread
@@ -244,7 +244,7 @@ cdef class CompressionThreads:
         thread = threading.Thread(target=self.run, name="aioproducer compression", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the system gives no more
+        except RuntimeError:  # the system's limit
             if not self.started:
                 raise
             return 0
@@ -252,11 +252,11 @@ cdef class CompressionThreads:
         return 0
 
     def take_done(self):
-        """What is done: a list of each token and its compressed bytes, which are None where that went wrong."""
+        """The results: a list of each token with its compressed bytes, which are None if compression failed."""
         cdef Queue done
         cdef Job* job
         cdef char[64] calls
-        read(self.heard, calls, sizeof(calls))  # before the queue is looked at: what is put there later calls again
+        read(self.heard, calls, sizeof(calls))  # before the queue is read: later entries write to the pipe again
         pthread_mutex_lock(&self.lock)
         done = self.done
         self.done.first = self.done.last = NULL
@@ -272,9 +272,9 @@ cdef class CompressionThreads:
         return taken
 
     def close(self):
-        """Begin nothing more and end the threads, each when it is done with what it compresses just now."""
+        """Start no more jobs and end the threads, each after its current job."""
         cdef Queue waiting
-        if self.process != getpid():  # the lock may have been held when the process was copied
+        if self.process != getpid():  # the lock may have been held when the process was forked
             return
         pthread_mutex_lock(&self.lock)
         self.is_closed = True
@@ -285,7 +285,7 @@ cdef class CompressionThreads:
         drop_all(&waiting)
 
     def run(self):
-        """What each of the threads does."""
+        """The main function of each thread."""
         with nogil:
             self.work_off()
 
@@ -310,8 +310,8 @@ cdef class CompressionThreads:
             calls = self.done.first is NULL and not self.is_closed
             put(&self.done, job)
             if calls:
-                # Not under the lock: it wakes the event loop, which would find the lock taken, by a thread that it may
-                # have taken the processor from.
+                # Not under the lock: this wakes the event loop, which would then wait for the lock, held by a thread that
+                # it may have preempted.
                 pthread_mutex_unlock(&self.lock)
                 write(self.calling, "", 1)
                 pthread_mutex_lock(&self.lock)
@@ -332,7 +332,7 @@ cdef class CompressionThreads:
             if bench.context is NULL or not make_room(bench, self.zstd_bound(job.size)):
                 return
             size = self.zstd_compress(bench.context, bench.room, bench.capacity, job.data, job.size, self.level)
-        if size > bench.capacity:  # both libraries tell an error as one of the largest numbers
+        if size > bench.capacity:  # both libraries return errors as very large numbers
             return
         job.compressed = malloc(size)
         if job.compressed is not NULL:

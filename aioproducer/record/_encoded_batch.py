@@ -1,4 +1,4 @@
-"""A closed batch in plain Python: what its header says is right by definition for the native twin."""
+"""A closed batch in plain Python: the reference for the native twin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .reader import Record, parse_records
 
 __all__ = ["NO_PRODUCER_EPOCH", "NO_PRODUCER_ID", "NO_SEQUENCE", "EncodedBatch"]
 
-#: What a batch carries that no idempotent producer sent.
+#: The values in a batch of a producer that is not idempotent.
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
@@ -29,7 +29,7 @@ _LENGTH_COUNTS_FROM: Final = 12  # base offset and the length itself do not coun
 
 
 class EncodedBatch:
-    """A closed batch: its records as they are sent, and a header that can be made anew.
+    """A closed batch: its encoded records, and a header that can be replaced.
 
     Before the first ``stamp`` it is a batch of a producer that is not idempotent.
     """
@@ -69,9 +69,9 @@ class EncodedBatch:
         self._header: bytes | None = None
 
     def stamp(self, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = False) -> None:
-        """Make the header anew for this producer, epoch and sequence number of the first record.
+        """Create a new header with this producer, epoch and sequence number of the first record.
 
-        The former header stays as it is, since a socket may still be about to send it: take ``pieces`` again.
+        The old header is not modified, since a socket may still be about to send it: get ``pieces`` again.
         """
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -81,14 +81,14 @@ class EncodedBatch:
 
     @property
     def pieces(self) -> tuple[bytes, bytes]:
-        """Header and records: one after the other they are the batch."""
+        """Header and records; joined they are the batch."""
         header = self._header
         if header is None:
             header = self._header = self._make_header()
         return header, self._body
 
     def read_records(self) -> list[Record]:
-        """The records again, as values, with offsets from 0: for a split into smaller batches, or to hand them back."""
+        """Decode the records, with offsets from 0: to split the batch, or to return them."""
         body = decompress(self.codec, self._body, max_size=self.uncompressed_size - BATCH_OVERHEAD)
         return parse_records(body, self.count, base_timestamp=self.base_timestamp)
 

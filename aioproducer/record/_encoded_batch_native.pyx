@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: binding=False, embedsignature=False
-"""A closed batch in native code: the twin of ``_encoded_batch``, which defines what is right."""
+"""A closed batch in native code: the twin of ``_encoded_batch``, which is the reference."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -34,7 +34,7 @@ cdef inline uint8_t* put64(uint8_t* at, uint64_t value) noexcept nogil:
 
 
 cdef class EncodedBatch:
-    """A closed batch: its records as they are sent, and a header that can be made anew.
+    """A closed batch: its encoded records, and a header that can be replaced.
 
     Before the first ``stamp`` it is a batch of a producer that is not idempotent.
     """
@@ -67,9 +67,9 @@ cdef class EncodedBatch:
         self._header = None
 
     def stamp(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, bint transactional=False):
-        """Make the header anew for this producer, epoch and sequence number of the first record.
+        """Create a new header with this producer, epoch and sequence number of the first record.
 
-        The former header stays as it is, since a socket may still be about to send it: take ``pieces`` again.
+The old header is not modified, since a socket may still be about to send it: get ``pieces`` again.
         """
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -79,13 +79,13 @@ cdef class EncodedBatch:
 
     @property
     def pieces(self):
-        """Header and records: one after the other they are the batch."""
+        """Header and records; joined they are the batch."""
         if self._header is None:
             self._header = self.make_header()
         return self._header, self._body
 
     def read_records(self):
-        """The records again, as values, with offsets from 0: for a split into smaller batches, or to hand them back."""
+        """Decode the records, with offsets from 0: to split the batch, or to return them."""
         body = decompress(self.codec, self._body, max_size=self.uncompressed_size - OVERHEAD)
         return parse_records(body, self.count, base_timestamp=self.base_timestamp)
 

@@ -1,4 +1,4 @@
-"""The hash by which Kafka's clients choose the partition of a key, so that all of them choose the same."""
+"""The hash that all Kafka clients use to choose a key's partition."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _MOST_PARTITIONS: Final = 2**31 - 1
 
 
 def murmur2(data: BytesLike) -> int:
-    """The 32-bit murmur2 of ``data`` as Java's ``Utils.murmur2`` gives it: a signed number, -2**31 to 2**31 - 1."""
+    """The 32-bit murmur2 of ``data`` as Java's ``Utils.murmur2`` returns it: a signed number, -2**31 to 2**31 - 1."""
     h = _murmur2(data)
     return h - (h >> 31 << 32)
 
 
 def partition_for_key(key: BytesLike, partitions: int) -> int:
-    """The partition, 0 to ``partitions`` - 1, that Kafka's default partitioner gives to this serialized key."""
+    """The partition, 0 to ``partitions`` - 1, that Kafka's default partitioner chooses for this serialized key."""
     return (_murmur2(key) & 0x7FFF_FFFF) % partitions
 
 
 def partitions_for_keys(ends: Buffer, data: Buffer, partitions: int) -> bytes:
-    """`partition_for_key` for many keys in one buffer, as bytes that hold a number of 32 bits for each.
+    """`partition_for_key` for many keys in one buffer, as bytes with one 32-bit number per key.
 
-    ``ends`` are numbers of 32 or 64 bits of this machine, one more than there are keys: as Arrow keeps text and binary,
-    key n lies in ``data`` from the nth of them to the one behind it. Raises ValueError for ends that do not fit ``data``,
-    and for a number of ``partitions`` that no topic has.
+    ``ends`` are native numbers of 32 or 64 bits, one more than there are keys: as in Arrow's text and binary arrays, key
+    n is in ``data`` from the nth end to the next. Raises ValueError for ends that do not fit ``data``, and for an invalid
+    number of ``partitions``.
     """
     if not 0 < partitions <= _MOST_PARTITIONS:
         raise ValueError(f"partitions={partitions}: a number from 1 to 2**31 - 1 is expected")
@@ -51,7 +51,7 @@ def partitions_for_keys(ends: Buffer, data: Buffer, partitions: int) -> bytes:
     return struct.pack(f"{len(chosen)}i", *chosen)
 
 
-#: Reads the whole words of a key, by their number; struct would look up the format of each longer one.
+#: Reads the whole words of a key, by their number; struct's own cache does not hold the longer formats.
 _WORDS: Final = [struct.Struct(f"<{count}I").unpack_from for count in range(64)]
 
 
@@ -64,7 +64,7 @@ def _murmur2(data: BytesLike) -> int:
     h = _SEED ^ length
     for k in _WORDS[words](data) if words < 64 else struct.unpack_from(f"<{words}I", data):
         k = k * m & mask
-        h = (h * m ^ (k ^ k >> 24) * m) & mask  # the lower 32 bits depend on no higher ones
+        h = (h * m ^ (k ^ k >> 24) * m) & mask  # the lower 32 bits do not depend on higher ones
     rest = length & 3
     if rest:
         h ^= data[length - rest]

@@ -1,4 +1,4 @@
-"""The record encoder in native code; the same names, bytes and errors as in ``_pure`` and ``murmur2``, which say more."""
+"""The record encoder in native code; the same names, bytes and errors as in ``_pure`` and ``murmur2``; see there."""
 
 from typing import Final, final
 

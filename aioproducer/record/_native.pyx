@@ -1,14 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: binding=False, embedsignature=False
-"""The record encoder in native code: the twin of ``_pure``, which defines what is right.
+"""The record encoder in native code: the twin of ``_pure``, which is the reference.
 
-It writes each record straight into the bytes object that becomes the batch's body. Whatever is rare (headers of unusual
-types, every error) it hands to the functions of ``_pure``, so that the twins cannot differ there.
+It writes each record straight into the bytes object that becomes the batch's body. Rare cases (headers of unusual types, all
+errors) are left to the functions of ``_pure``, so that the twins cannot differ there.
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
@@ -92,7 +93,7 @@ cdef inline char* put_field(char* at, const char* data, Py_ssize_t length) noexc
 
 # -- headers -----------------------------------------------------------------------------------------------------------
 #
-# Nothing here runs Python code, so that the headers cannot change between their measuring and their writing.
+# Nothing here runs Python code, so the headers cannot change between measuring and writing.
 
 
 cdef struct Header:
@@ -107,7 +108,7 @@ cdef inline bint are_plain(PyObject* headers) noexcept:
 
 
 cdef bint read_header(PyObject* pair, Header* header) noexcept:
-    """Whether it is exactly a tuple of str (that UTF-8 can hold) and bytes or None."""
+    """Whether it is exactly a tuple of str (valid in UTF-8) and bytes or None."""
     if not PyTuple_CheckExact(pair) or PyTuple_GET_SIZE(pair) != 2:
         return False
     cdef PyObject* name = PyTuple_GET_ITEM(pair, 0)
@@ -128,7 +129,7 @@ cdef bint read_header(PyObject* pair, Header* header) noexcept:
 
 
 cdef long long headers_size(PyObject* headers) noexcept:
-    """What they take in a record; -1 where one of them is not plain."""
+    """Their size in a record; -1 if one of them is not plain."""
     if not are_plain(headers):
         return -1
     cdef Py_ssize_t count = PySequence_Fast_GET_SIZE(headers)
@@ -143,7 +144,7 @@ cdef long long headers_size(PyObject* headers) noexcept:
 
 
 cdef char* put_headers(char* at, PyObject* headers) noexcept:
-    """Write what ``headers_size`` found plain."""
+    """Write headers that ``headers_size`` found plain."""
     cdef Py_ssize_t count = PySequence_Fast_GET_SIZE(headers)
     cdef PyObject** pairs = PySequence_Fast_ITEMS(headers)
     cdef Header header
@@ -194,7 +195,7 @@ cdef inline Py_ssize_t length_of(object plain) noexcept:
 
 
 cdef int borrow(object data, Field* field) except -1:
-    """Point to the bytes of anything bytes-like; ``give_back`` must follow, and ``data`` stay alive until then."""
+    """Point to the bytes of a bytes-like object; ``give_back`` must follow, and ``data`` must stay alive until then."""
     if is_plain(data):
         field.data = data_of(data)
         field.length = length_of(data)
@@ -202,7 +203,7 @@ cdef int borrow(object data, Field* field) except -1:
     try:
         PyObject_GetBuffer(data, &field.buffer, PyBUF_SIMPLE)
     except (BufferError, TypeError):
-        data = memoryview(data).tobytes()  # a copy of what is not contiguous; what is not bytes-like is refused
+        data = memoryview(data).tobytes()  # copies if not contiguous; raises if not bytes-like
         PyObject_GetBuffer(data, &field.buffer, PyBUF_SIMPLE)  # keeps the copy alive
     field.is_borrowed = True
     field.data = <const char*>field.buffer.buf
@@ -220,12 +221,12 @@ cdef inline void give_back(Field* field) noexcept:
 
 @cython.no_gc
 cdef class RecordBatchBuilder:
-    """The records of one batch while it is open: encoded one after the other, as they go over the wire uncompressed.
+    """The records of an open batch, encoded in the uncompressed wire format.
 
-    A record is there entirely or, when ``append`` raised, not at all. The builder copies what it is given. It knows no
-    limit but those of the format: how large a batch may become is the caller's business.
+A record is complete or, if ``append`` raised, absent. The builder copies its input. It only has the limits of the
+format; the caller limits the size of a batch.
 
-    ``expected_size``, in bytes with the batch header, is what the batch will hardly outgrow: a hint that saves memory.
+``expected_size``, in bytes with the batch header, is the size that the batch will rarely exceed: a hint to save memory.
     """
 
     def __cinit__(self, Py_ssize_t expected_size=0):
@@ -236,13 +237,13 @@ cdef class RecordBatchBuilder:
         self._body = b""
 
     def append(self, timestamp_ms, key, value, headers=()):
-        """Put one record at the end; returns the bytes that it takes there.
+        """Append one record; returns its size in bytes.
 
         ``timestamp_ms`` is in milliseconds since 1970, 0 to 2**63 - 1; timestamps may go back within a batch. Header
         names may be empty and may repeat; their order is kept.
 
-        Raises ``InvalidRecord`` for a timestamp out of range or a header name that UTF-8 cannot hold,
-        ``RecordTooLarge`` where the batch would outgrow 2 GiB, ``ProducerStateError`` when the batch is closed.
+        Raises ``InvalidRecord`` for a timestamp out of range or a header name that is invalid in UTF-8,
+        ``RecordTooLarge`` if the batch would exceed 2 GiB, ``ProducerStateError`` if the batch is closed.
         """
         cdef int overflow = 0
         cdef long long timestamp, latest
@@ -285,7 +286,7 @@ cdef class RecordBatchBuilder:
             if headers_length < 0:
                 encoded_headers = _pure._encode_headers(headers)
                 headers_length = len(encoded_headers)
-        # From here on no Python code runs, which could change this batch under our hands.
+        # From here on no Python code runs that could change this batch.
         if self._closed:
             raise _pure._closed()
         if timestamp_ms < 0:
@@ -326,15 +327,15 @@ cdef class RecordBatchBuilder:
         return length
 
     def close(self):
-        """Take no more records; returns the encoded ones, uncompressed. May be called again."""
+        """Close the batch; returns the encoded records, uncompressed. May be called again."""
         if not self._closed:
             self._closed = True
             cut_to_size(self)
         return self._body
 
     def read_records(self):
-        """The records again, as values, with offsets from 0; open or closed."""
-        # While it is open the body is written in place, and nobody else may ever have had a reference to it.
+        """Decode the records, with offsets from 0; open or closed."""
+        # While it is open the body is written in place, so nothing else may have a reference to it.
         body = self._body if self._closed else PyBytes_FromStringAndSize(self._data, self._used)
         return parse_records(body, self.count, base_timestamp=self.base_timestamp)
 
@@ -354,7 +355,7 @@ cdef Py_ssize_t append_borrowed(RecordBatchBuilder self, long long timestamp, ke
 
 
 cdef void take_back(RecordBatchBuilder self, Py_ssize_t length, long long latest) noexcept:
-    """Undo the last append: its caller would not learn of it."""
+    """Undo the last append, whose caller gets an exception."""
     self.count -= 1
     self._used -= length
     self.size -= length
@@ -364,7 +365,7 @@ cdef void take_back(RecordBatchBuilder self, Py_ssize_t length, long long latest
 
 
 cdef int make_room(RecordBatchBuilder self, long long length) except -1:
-    """Move the records into a larger body. Not by ``_PyBytes_Resize``: when that fails, the records are gone."""
+    """Move the records into a larger body. Not with ``_PyBytes_Resize``, which loses the records if it fails."""
     cdef long long capacity = 2 * self._capacity
     if self._expected > self._capacity:
         capacity = min(4 * capacity, self._expected)
@@ -384,8 +385,8 @@ cdef int cut_to_size(RecordBatchBuilder self) except -1:
     if self._used == self._capacity:
         return 0
     if self._capacity - self._used <= self._capacity // 5:
-        # Not worth giving back. And malloc learns only from large blocks that come back whole to keep such blocks: else
-        # the next batch gets fresh pages from the system, each of which costs more than all the records written to it.
+        # Not worth shrinking. And malloc only learns to keep large blocks if they are freed whole: otherwise the next
+        # batch gets fresh pages from the system, each of which costs more than all the records written to it.
         Py_SET_SIZE(<PyVarObject*>body, self._used)
         self._data[self._used] = 0
         return 0
@@ -401,9 +402,9 @@ cdef int cut_to_size(RecordBatchBuilder self) except -1:
 
 
 def record_size_upper_bound(key, value, headers=()):
-    """The most bytes that this record can take in a batch, whatever its timestamp and place; without the batch header.
+    """The maximum bytes of this record in a batch, with any timestamp and position; without the batch header.
 
-    At most 34 bytes more per record, and 8 more per header, than ``append`` will say.
+At most 34 bytes more per record, and 8 more per header, than ``append`` will return.
     """
     if is_plain(key) and is_plain(value):
         return upper_bound(length_of(key), length_of(value), headers)
@@ -422,31 +423,32 @@ cdef Py_ssize_t upper_bound(Py_ssize_t key_length, Py_ssize_t value_length, obje
 
 
 def murmur2(data):
-    """The 32-bit murmur2 of ``data`` as Java's ``Utils.murmur2`` gives it: a signed number, -2**31 to 2**31 - 1."""
+    """The 32-bit murmur2 of ``data`` as Java's ``Utils.murmur2`` returns it: a signed number, -2**31 to 2**31 - 1."""
     return <int>hash_of(data)
 
 
 def partition_for_key(key, long long partitions):
-    """The partition, 0 to ``partitions`` - 1, that Kafka's default partitioner gives to this serialized key."""
+    """The partition, 0 to ``partitions`` - 1, that Kafka's default partitioner chooses for this serialized key."""
     return <long long>(hash_of(key) & 0x7FFFFFFF) % partitions
 
 
 def partitions_for_keys(ends, data, long long partitions):
-    """``partition_for_key`` for many keys in one buffer, as bytes that hold a number of 32 bits for each."""
+    """``partition_for_key`` for many keys in one buffer, as bytes with one 32-bit number per key."""
     if not 0 < partitions < 0x80000000:
         raise ValueError(f"partitions={partitions}: a number from 1 to 2**31 - 1 is expected")
-    cdef const unsigned char[::1] keys = memoryview(data).cast("B") if len(data) else None
-    cdef const unsigned char* first = NULL if keys is None else &keys[0]
-    cdef Py_ssize_t size = 0 if keys is None else keys.shape[0]
+    # Python's views: Cython's own add 50 KB of code to a module.
+    keys = memoryview(data).cast("B") if len(data) else None
+    cdef const unsigned char* first = NULL if keys is None else <const unsigned char*>PyMemoryView_GET_BUFFER(keys).buf
+    cdef Py_ssize_t size = 0 if keys is None else PyMemoryView_GET_BUFFER(keys).len
     whole = memoryview(ends)
     if whole.itemsize != 4 and whole.itemsize != 8:
         raise ValueError(f"ends are numbers of {whole.itemsize} bytes; 4 or 8 are expected")
     cdef bint is_wide = whole.itemsize == 8
     if len(whole) < 2:
         return b""
-    cdef const unsigned char[::1] bounds = whole.cast("B")
-    cdef const int32_t* narrow = <const int32_t*>&bounds[0]
-    cdef const int64_t* wide = <const int64_t*>&bounds[0]
+    bounds = whole.cast("B")
+    cdef const int32_t* narrow = <const int32_t*>PyMemoryView_GET_BUFFER(bounds).buf
+    cdef const int64_t* wide = <const int64_t*>PyMemoryView_GET_BUFFER(bounds).buf
     cdef Py_ssize_t rows = len(whole) - 1
     found = PyBytes_FromStringAndSize(NULL, rows * sizeof(int32_t))
     cdef int32_t* chosen = <int32_t*>PyBytes_AS_STRING(<PyObject*>found)

@@ -1,6 +1,6 @@
-"""The record encoder in plain Python: the small part of the record format that a native twin takes over.
+"""The record encoder in plain Python: the small part of the record format that has a native twin.
 
-What it does is right by definition: a twin has the same names, gives the same bytes and raises the same errors.
+This is the reference: the twin has the same names, returns the same bytes and raises the same errors.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ BATCH_OVERHEAD: Final = 61
 _MAX_TIMESTAMP: Final = (1 << 63) - 1
 _MAX_FIELD: Final = (1 << 31) - 1  # lengths are int32 in Kafka
 
-#: The most that a record takes next to its key, value and headers: length 5, attributes 1, timestamp delta 10, offset
+#: The maximum overhead of a record besides key, value and headers: length 5, attributes 1, timestamp delta 10, offset
 #: delta 5, and 5 each for the lengths of key and value and for the number of headers.
 _MAX_RECORD_OVERHEAD: Final = 36
 _MAX_HEADER_OVERHEAD: Final = 10  # two lengths
 
 _NULL: Final = b"\x01"  # the length -1, zigzag encoded
-_ATTRIBUTES: Final = b"\x00"  # no bit of a record's attributes is in use
+_ATTRIBUTES: Final = b"\x00"  # a record's attributes are unused
 _NO_HEADERS: Final = b"\x00"
 
 
 class _Varints(dict[int, bytes]):
-    """Zigzag varints by value, each behind the same bytes; kept are nearly all that a stream of records needs."""
+    """Zigzag varints by value, each after the same prefix; caches nearly all that a stream of records needs."""
 
     __slots__ = ("_before",)
 
@@ -42,7 +42,7 @@ class _Varints(dict[int, bytes]):
 
     def __missing__(self, value: int) -> bytes:
         encoded = self._before + _encode_varint(value)
-        if -8192 <= value < 16384:  # as many as the records of 100 bytes in a batch of a megabyte, too
+        if -8192 <= value < 16384:  # enough for the 100-byte records of a 1 MB batch, too
             self[value] = encoded
         return encoded
 
@@ -60,17 +60,18 @@ def _encode_varint(value: int) -> bytes:
 
 
 _VARINTS: Final = _Varints()
-_NO_KEY: Final = _Varints(_NULL)  # the length of the value, behind that of a missing key
+_NO_KEY: Final = _Varints(_NULL)  # the length of the value, after that of a missing key
 _join: Final = b"".join
 
 
 class RecordBatchBuilder:
-    """The records of one batch while it is open: encoded one after the other, as they go over the wire uncompressed.
+    """The records of an open batch, encoded in the uncompressed wire format.
 
-    A record is there entirely or, when ``append`` raised, not at all. The builder copies what it is given. It knows no
-    limit but those of the format: how large a batch may become is the caller's business.
+    A record is complete or, if ``append`` raised, absent. The builder copies its input. It only has the limits of the
+    format; the caller limits the size of a batch.
 
-    ``expected_size``, in bytes with the batch header, is what the batch will hardly outgrow: a hint that may save memory.
+    ``expected_size``, in bytes with the batch header, is the size that the batch will rarely exceed: a hint that may save
+    memory.
     """
 
     __slots__ = (
@@ -86,7 +87,7 @@ class RecordBatchBuilder:
 
     #: The number of records.
     count: int
-    #: Bytes of the batch as it would be sent uncompressed: header and records.
+    #: The uncompressed size of the batch in bytes: header and records.
     size: int
     #: The timestamp of the first record, -1 before there is one.
     base_timestamp: int
@@ -99,20 +100,20 @@ class RecordBatchBuilder:
         self.base_timestamp = -1
         self.max_timestamp = -1
         self._body = bytearray()
-        #: Where records go; None once the batch is closed.
+        #: The buffer for records; None once the batch is closed.
         self._open: bytearray | None = self._body
-        #: How a record with this timestamp begins, behind its length: most have that of the one before.
+        #: The start of a record with this timestamp, after its length: most have the previous record's timestamp.
         self._timestamp: int | None = None
         self._head = b""
 
     def append(self, timestamp_ms: int, key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int:
-        """Put one record at the end; returns the bytes that it takes there.
+        """Append one record; returns its size in bytes.
 
         ``timestamp_ms`` is in milliseconds since 1970, 0 to 2**63 - 1; timestamps may go back within a batch. Header
         names may be empty and may repeat; their order is kept.
 
-        Raises ``InvalidRecord`` for a timestamp out of range or a header name that UTF-8 cannot hold,
-        ``RecordTooLarge`` where the batch would outgrow 2 GiB, ``ProducerStateError`` when the batch is closed.
+        Raises ``InvalidRecord`` for a timestamp out of range or a header name that is invalid in UTF-8,
+        ``RecordTooLarge`` if the batch would exceed 2 GiB, ``ProducerStateError`` if the batch is closed.
         """
         body = self._open
         if body is None:
@@ -122,14 +123,14 @@ class RecordBatchBuilder:
         count = self.count
         varints = _VARINTS
 
-        # As one expression: every further step costs as much as half of it.
+        # One expression, because every further statement costs half as much again.
         if headers or type(value) is not bytes:
             record = self._head + varints[count] + _encode_fields(key, value, headers)
         elif key is None:
             record = _join((self._head, varints[count], _NO_KEY[len(value)], value, _NO_HEADERS))
         else:
             if type(key) is not bytes:
-                key = memoryview(key).tobytes()  # not bytes(key): that makes n zero bytes of the number n
+                key = memoryview(key).tobytes()  # not bytes(key), which turns the number n into n zero bytes
             record = _join(
                 (self._head, varints[count], varints[len(key)], key, varints[len(value)], value, _NO_HEADERS)
             )
@@ -140,7 +141,7 @@ class RecordBatchBuilder:
         size = self.size + length
         if size > _MAX_FIELD:
             raise _too_large(length)
-        next_count = count + 1  # now, while nothing has changed: even a number takes memory
+        next_count = count + 1  # now, before anything has changed: even a number may fail to allocate
         body += prefix
         try:
             body += record
@@ -156,26 +157,26 @@ class RecordBatchBuilder:
         return length
 
     def _begin_at(self, timestamp_ms: int) -> None:
-        """Make ready for records with this timestamp."""
+        """Prepare for records with this timestamp."""
         if not 0 <= timestamp_ms <= _MAX_TIMESTAMP:
             raise _invalid_timestamp(timestamp_ms)
         head = _ATTRIBUTES + _VARINTS[timestamp_ms - self.base_timestamp if self.count else 0]
         self._timestamp, self._head = timestamp_ms, head
 
     def close(self) -> bytearray:
-        """Take no more records; returns the encoded ones, uncompressed, not to be changed. May be called again."""
+        """Close the batch; returns the encoded records, uncompressed; do not modify them. May be called again."""
         self._open = None
         return self._body
 
     def read_records(self) -> list[Record]:
-        """The records again, as values, with offsets from 0; open or closed."""
+        """Decode the records, with offsets from 0; open or closed."""
         return parse_records(self._body, self.count, base_timestamp=self.base_timestamp)
 
 
 def record_size_upper_bound(key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int:
-    """The most bytes that this record can take in a batch, whatever its timestamp and place; without the batch header.
+    """The maximum bytes of this record in a batch, with any timestamp and position; without the batch header.
 
-    At most 34 bytes more per record, and 8 more per header, than ``append`` will say.
+    At most 34 bytes more per record, and 8 more per header, than ``append`` will return.
     """
     size = _MAX_RECORD_OVERHEAD
     if key is not None:
@@ -188,7 +189,7 @@ def record_size_upper_bound(key: BytesLike | None, value: BytesLike | None, head
 def _headers_upper_bound(headers: Headers) -> int:
     size = 0
     for name, content in headers:
-        # A lone surrogate counts like any character here: `append` is the one to refuse it.
+        # A lone surrogate counts like any character here: `append` refuses it.
         size += _MAX_HEADER_OVERHEAD + (len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass")))
         if content is not None:
             size += len(content) if type(content) is bytes else memoryview(content).nbytes
@@ -223,7 +224,7 @@ def _encode_headers(headers: Headers) -> bytes:
             encoded = name.encode()
         except UnicodeEncodeError as error:
             raise InvalidRecord(
-                f"The header name {name!r} holds a lone surrogate (position {error.start}), which UTF-8 cannot encode; "
+                f"The header name {name!r} contains a lone surrogate (position {error.start}), which UTF-8 cannot encode; "
                 "header names are Unicode text."
             ) from error
         parts.append(varints[len(encoded)])
@@ -239,17 +240,17 @@ def _encode_headers(headers: Headers) -> bytes:
 
 
 def _closed() -> ProducerStateError:
-    return ProducerStateError("The record batch is closed; a closed batch takes no further record.")
+    return ProducerStateError("The record batch is closed; it does not accept further records.")
 
 
 def _invalid_timestamp(timestamp_ms: int) -> InvalidRecord:
     return InvalidRecord(
-        f"The timestamp {timestamp_ms} is not one of Kafka's: milliseconds since 1970 from 0 to {_MAX_TIMESTAMP}."
+        f"invalid timestamp {timestamp_ms}: must be 0 to {_MAX_TIMESTAMP}, in milliseconds since 1970."
     )
 
 
 def _too_large(size: int) -> RecordTooLarge:
     return RecordTooLarge(
-        f"The record takes {size} bytes, and with it the batch would outgrow {_MAX_FIELD} bytes, the largest that the "
-        "record batch format can hold."
+        f"The record takes {size} bytes, and the batch would exceed {_MAX_FIELD} bytes, the limit of the record batch "
+        "format."
     )

@@ -1,7 +1,7 @@
-"""Record batch v2: an open batch takes records, a closed one is compressed once and stamped for each way it is sent.
+"""Record batch v2: an open batch accepts records, a closed one is compressed once and stamped each time it is sent.
 
-The producer's id, epoch and sequence stand in the header, outside what is compressed. So a batch is compressed once,
-and a new epoch (KIP-360) or a retry after one costs a new header and a checksum, never a second compression.
+The producer's id, epoch and sequence are in the header, which is not compressed. So a batch is compressed once, and a new
+epoch (KIP-360) or a retry after one costs a new header and a checksum, never a second compression.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def encode_batch(
     *,
     compressed: bytes | None = None,
 ) -> EncodedBatch:
-    """Close the builder and make its records ready to send, compressed with ``codec``.
+    """Close the builder and prepare its records for sending, compressed with ``codec``.
 
-    Needs no event loop and touches nothing but the builder, so a large batch may be compressed in a worker thread.
-    ``level`` is as for ``compress``. ``compressed`` is what somebody else has compressed with this codec already.
+    Needs no event loop and only uses the builder, so a large batch may be compressed in a worker thread. ``level`` is as
+    for ``compress``. ``compressed`` are the records if they are already compressed with this codec.
 
-    Raises ``ValueError`` for a batch without records (a broker refuses it), ``ConfigError`` where the codec's library
-    is missing, ``RecordTooLarge`` where compression made more than 2 GiB of it.
+    Raises ``ValueError`` for a batch without records (a broker refuses it), ``ConfigError`` if the codec's library is
+    missing, ``RecordTooLarge`` if the compressed size exceeds 2 GiB.
     """
     if not builder.count:
         raise ValueError("A record batch without records cannot be sent.")
@@ -55,6 +55,6 @@ def encode_batch(
     if batch.size > _MAX_BATCH:
         raise RecordTooLarge(
             f"The batch of {batch.count} records takes {batch.size} bytes with {codec.name.lower()}, more than the "
-            f"{_MAX_BATCH} that the record batch format can hold."
+            f"record batch format's limit of {_MAX_BATCH}."
         )
     return batch

@@ -1,8 +1,8 @@
-"""The C functions within the packages lz4 and zstandard, for native code that compresses without the GIL.
+"""The C functions of the packages lz4 and zstandard, for native code that compresses without the GIL.
 
-The packages bring their libraries along inside their extension modules, or link to the system's; either way the functions
-can be found there by name. Both libraries promise that what is used here stays as it is: ``lz4frame.h`` and the stable part
-of ``zstd.h``.
+The packages contain their libraries in their extension modules, or link to the system's; either way the functions can be
+found there by name. Both libraries guarantee a stable API for the functions used here: ``lz4frame.h`` and the stable part of
+``zstd.h``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ logger = logging.getLogger("aioproducer")
 
 
 class _Library(NamedTuple):
-    modules: tuple[str, ...]  # where it may be
+    modules: tuple[str, ...]  # where to look for it
     functions: tuple[str, ...]
-    version: str  # a function, too: it answers one of these
+    version: str  # a function that returns one of these
     versions: range
 
 
@@ -45,9 +45,9 @@ _LIBRARIES: Final = {
 
 
 def find_c_functions(codec: Codec) -> dict[str, int] | None:
-    """The addresses of the functions that compress with this codec, by name; they stay valid as long as the process lives.
+    """The addresses of the functions that compress with this codec, by name; valid for the life of the process.
 
-    None where the codec has none, where its package is not installed, or was built so that they cannot be found.
+    None if the codec has none, if its package is not installed, or was built so that they cannot be found.
     """
     library = _LIBRARIES.get(codec)
     if library is None:
@@ -55,8 +55,8 @@ def find_c_functions(codec: Codec) -> dict[str, int] | None:
     for module in library.modules:
         try:
             found = _functions_in(module, library)
-        except Exception as error:  # whatever is strange about them here: there is another way
-            logger.debug("%s: its C functions cannot be used (%r)", module, error)
+        except Exception as error:  # any failure: there is a fallback
+            logger.debug("%s: could not use its C functions (%r)", module, error)
             continue
         if found is not None:
             return found
@@ -64,7 +64,7 @@ def find_c_functions(codec: Codec) -> dict[str, int] | None:
 
 
 def _functions_in(module: str, library: _Library) -> dict[str, int] | None:
-    from ctypes import CDLL, c_uint, c_void_p, cast  # a Python may have been built without
+    from ctypes import CDLL, c_uint, c_void_p, cast  # some builds of Python lack it
 
     spec = find_spec(module)
     if spec is None or spec.origin is None:

@@ -1,6 +1,6 @@
-"""Says which column of a table is what of a record, checked against the table's schema before anything is read.
+"""Maps columns of a table to parts of a record, checked against the table's schema before anything is read.
 
-Also holds what may be wrong with a row, in words, so that the native encoder and its twin cannot differ there.
+Also creates the errors for rows, so that the native encoder and its twin cannot differ there.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from aioproducer.errors import InvalidRecord, RecordTooLarge
 
 __all__ = ["Binding", "ColumnNames", "Field", "HeaderColumns", "HeaderPart", "bind", "type_name"]
 
-#: What ``headers=`` accepts: for each header the column that it is read from, or the bytes that it is in every record; or
-#: the name of a column that holds whole lists of headers; or several of these.
+#: The argument ``headers=``: for each header its column, or the bytes that are the same in every record; or the name of a
+#: column with lists of headers; or several of these.
 HeaderColumns: TypeAlias = "str | Mapping[str, str | bytes] | Sequence[str | Mapping[str, str | bytes]]"
 
 NO_COLUMN: Final = -1
 
 
 class Field(NamedTuple):
-    """A column's name and type; ``format`` is as the Arrow C data interface writes it.
+    """A column's name and type; ``format`` is the format string of the Arrow C data interface.
 
-    Where there is a ``dictionary``, ``format`` is the type of the indexes into it.
+    With a ``dictionary``, ``format`` is the type of the indexes into it.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """Which columns the caller wants to be what; ``partition`` may be one number for all records."""
+    """The caller's columns for the parts of a record; ``partition`` may be one number for all records."""
 
     key: str | None = None
     value: str | None = None
@@ -46,7 +46,7 @@ class ColumnNames:
 
     @property
     def used(self) -> set[str]:
-        """The columns that are something other than the value."""
+        """The columns that are not the value."""
         named = {name for name in (self.key, self.timestamp, self.partition) if isinstance(name, str)}
         for part in header_sources(self.headers):
             named.update([part] if isinstance(part, str) else [of for of in part.values() if isinstance(of, str)])
@@ -54,7 +54,7 @@ class ColumnNames:
 
 
 class HeaderPart(NamedTuple):
-    """Headers to write: the one called ``name`` from a column or a constant; without a name, a column of lists."""
+    """Headers to write: one called ``name`` from a column or a constant; without a name, a column of lists."""
 
     name: bytes | None
     column: int = NO_COLUMN
@@ -62,7 +62,7 @@ class HeaderPart(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """The columns by number, -1 where there is none.
+    """The columns by number, -1 if there is none.
 
     A timestamp in milliseconds is the column's number times ``timestamp_factor``, or divided by ``timestamp_divisor``.
     """
@@ -78,15 +78,13 @@ class Binding(NamedTuple):
 
 
 def bind(fields: Sequence[Field], names: ColumnNames, value: int | None = None) -> Binding:
-    """Find the columns and check their types; ``value`` is the number of the value's column where no name tells it.
+    """Find the columns and check their types; ``value`` is the number of the value's column if it has no name.
 
-    Raises `InvalidRecord` for a column that is missing, occurs twice or cannot be what it is to be.
+    Raises `InvalidRecord` for a column that is missing, occurs twice or has an unsuitable type.
     """
     if value is None:
         if names.value is None:
-            raise InvalidRecord(
-                "value= is missing: name the column that holds the values, or let value_format='json' make them."
-            )
+            raise InvalidRecord("value= is missing: name the column with the values, or use value_format='json'.")
         value = find(fields, names.value, "value")
         _check_bytes(fields[value], "value")
     key = NO_COLUMN if names.key is None else find(fields, names.key, "key")
@@ -110,7 +108,7 @@ def bind(fields: Sequence[Field], names: ColumnNames, value: int | None = None) 
 
 
 def header_sources(headers: object) -> Sequence[str | Mapping[str, str | bytes]]:
-    """The parts of ``headers=``, as a sequence. Raises `InvalidRecord` for what is none, such as a generator."""
+    """The parts of ``headers=``, as a sequence. Raises `InvalidRecord` for anything else, such as a generator."""
     if headers is None:
         return ()
     if isinstance(headers, (str, Mapping)):
@@ -119,15 +117,15 @@ def header_sources(headers: object) -> Sequence[str | Mapping[str, str | bytes]]
     if all(isinstance(part, (str, Mapping)) for part in parts):
         return cast("Sequence[str | Mapping[str, str | bytes]]", parts)
     raise InvalidRecord(
-        f"headers={headers!r}: a mapping from the names of headers to columns or bytes is expected, the name of a column of "
+        f"invalid headers={headers!r}: must be a mapping from header names to columns or bytes, the name of a column of "
         "headers, or a list of these."
     )
 
 
 def find(fields: Sequence[Field], name: object, role: str) -> int:
-    """The number of the column with this name; ``role`` is what it is to be, for the error."""
+    """The number of the column with this name; ``role`` is its part of the record, for the error."""
     if not isinstance(name, str):
-        raise InvalidRecord(f"{role}={name!r}: the name of a column is expected here.")
+        raise InvalidRecord(f"invalid {role}={name!r}: must be the name of a column.")
     found = [index for index, field in enumerate(fields) if field.name == name]
     if len(found) == 1:
         return found[0]
@@ -214,7 +212,7 @@ _NAMES: Final[Mapping[str, str]] = {
 
 
 def type_name(field: Field) -> str:
-    """The type as Arrow's documentation calls it."""
+    """The type's name in Arrow's documentation."""
     if field.dictionary is not None:
         return f"dictionary of {type_name(field.dictionary)}"
     return _NAMES.get(field.format.partition(":")[0], f"of the Arrow format {field.format!r}")
@@ -233,7 +231,7 @@ def holds_bytes(field: Field) -> bool:
 def _check_bytes(field: Field, role: str) -> None:
     if not holds_bytes(field):
         raise InvalidRecord(
-            f"{role}={field.name!r}: this column is {type_name(field)}; a {role} is text or bytes (string or binary, "
+            f"{role}={field.name!r}: this column is {type_name(field)}; a {role} must be text or bytes (string or binary, "
             "large, view, fixed-size or dictionary-encoded). Cast the column to one of them."
         )
 
@@ -249,7 +247,7 @@ def _timestamp_unit(field: Field) -> tuple[int, int]:
 
 
 def _partition(fields: Sequence[Field], partition: str | int | None) -> tuple[int, int]:
-    """The number of the column and the number for all, of which one is -1."""
+    """The number of the column and the partition for all rows, one of which is -1."""
     if partition is None:
         return NO_COLUMN, -1
     if isinstance(partition, str):
@@ -260,8 +258,8 @@ def _partition(fields: Sequence[Field], partition: str | int | None) -> tuple[in
         return column, -1
     if type(partition) is not int or not 0 <= partition < 2**31:
         raise InvalidRecord(
-            f"partition={partition!r}: a partition is a whole number from 0, or the name of a column of them; None leaves "
-            "the choice to the partitioner."
+            f"invalid partition={partition!r}: must be an integer of at least 0, or the name of a column of them; None "
+            "leaves the choice to the partitioner."
         )
     return NO_COLUMN, partition
 
@@ -279,26 +277,26 @@ def _header_parts(fields: Sequence[Field], headers: HeaderColumns | None) -> Ite
 
 def _named_header(fields: Sequence[Field], name: object, content: object) -> HeaderPart:
     if not isinstance(name, str):
-        raise InvalidRecord(f"headers: the name of a header is text, not {name!r}.")
+        raise InvalidRecord(f"headers: the name of a header must be text, not {name!r}.")
     try:
         encoded = name.encode()
     except UnicodeEncodeError as error:
         raise InvalidRecord(
-            f"The header name {name!r} holds a lone surrogate (position {error.start}), which UTF-8 cannot encode; "
+            f"The header name {name!r} contains a lone surrogate (position {error.start}), which UTF-8 cannot encode; "
             "header names are Unicode text."
         ) from error
     if isinstance(content, bytes):
         return HeaderPart(encoded, constant=content)
     if not isinstance(content, str):
         raise InvalidRecord(
-            f"headers[{name!r}]={content!r}: the name of a column is expected here, or bytes that are the same in every "
+            f"invalid headers[{name!r}]={content!r}: must be the name of a column, or bytes that are the same in every "
             "record."
         )
     column = find(fields, content, f"headers[{name!r}]")
     if not holds_bytes(fields[column]):
         raise InvalidRecord(
-            f"headers[{name!r}]={content!r}: this column is {type_name(fields[column])}; headers are text or bytes. Cast "
-            "the column."
+            f"headers[{name!r}]={content!r}: this column is {type_name(fields[column])}; headers must be text or bytes. "
+            "Cast the column."
         )
     return HeaderPart(encoded, column)
 
@@ -309,15 +307,15 @@ def _check_list(field: Field) -> None:
     if len(pair) == 2 and holds_bytes(pair[1]) and (pair[0].dictionary or pair[0]).format in _TEXT:
         return
     raise InvalidRecord(
-        f"headers={field.name!r}: this column is {type_name(field)}; a column of headers is a map from string to binary, or "
-        "a list of structs of two fields, name (string) and value (binary). For a column with the value of one header, "
-        f"write headers={{'name': {field.name!r}}}."
+        f"headers={field.name!r}: this column is {type_name(field)}; a column of headers must be a map from string to "
+        "binary, or a list of structs of two fields, name (string) and value (binary). For a column with one header's "
+        f"value, write headers={{'name': {field.name!r}}}."
     )
 
 
 def no_table(kind: str) -> InvalidRecord:
-    """What came through the Arrow interface has no columns."""
-    return InvalidRecord(f"A table with columns is expected; this is one column, of type {kind}.")
+    """The data from the Arrow interface has no columns."""
+    return InvalidRecord(f"invalid table: must have columns, but this is a single column of type {kind}.")
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -332,34 +330,34 @@ def too_large(row: int, size: int, largest: int, option: str) -> RecordTooLarge:
 
 
 def null_row(row: int) -> InvalidRecord:
-    """The row as a whole is null, as an array of structs can say."""
-    return InvalidRecord(f"Row {row} of the table is null as a whole; leave such rows out.")
+    """The whole row is null, which is possible in an array of structs."""
+    return InvalidRecord(f"Row {row} of the table is null; leave such rows out.")
 
 
 def invalid_timestamp(row: int, column: str, value: int) -> InvalidRecord:
-    """The timestamp is before 1970, or after the end of time."""
+    """The timestamp is before 1970, or too large."""
     return InvalidRecord(
-        f"Row {row} of the table: the timestamp {value} (column {column!r}, in its own unit) is not one of Kafka's, "
-        "milliseconds since 1970 from 0 to 2**63 - 1."
+        f"Row {row} of the table: invalid timestamp {value} (column {column!r}, in its own unit): must be 0 to 2**63 - 1 "
+        "milliseconds since 1970."
     )
 
 
 def invalid_partition(row: int, column: str, value: int) -> InvalidRecord:
-    """The partition is no number of one."""
+    """The partition is out of range."""
     return InvalidRecord(
-        f"Row {row} of the table: the partition {value} (column {column!r}) is not a whole number from 0 to 2**31 - 1."
+        f"Row {row} of the table: invalid partition {value} (column {column!r}): must be 0 to 2**31 - 1."
     )
 
 
 def null_header(row: int, column: str) -> InvalidRecord:
-    """A list of headers holds a null, or a header without a name."""
+    """A list of headers contains a null, or a header without a name."""
     return InvalidRecord(
-        f"Row {row} of the table: a header in column {column!r} is null or has no name; only its value may be null."
+        f"Row {row} of the table: a header in column {column!r} is null or has no name; only values may be null."
     )
 
 
 def unreadable(row: int, column: str) -> InvalidRecord:
-    """The offsets, indexes or views of a column point to nowhere."""
+    """The offsets, indexes or views of a column are out of range."""
     return InvalidRecord(
-        f"Row {row} of the table: column {column!r} points outside of its own data; whatever made the table made it wrong."
+        f"Row {row} of the table: column {column!r} points outside of its own data; the table's library created it wrong."
     )

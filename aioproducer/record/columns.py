@@ -1,12 +1,12 @@
-"""Makes record batches of tables: anything with the Arrow PyCapsule interface, read chunk by chunk.
+"""Encodes tables as record batches: anything with the Arrow PyCapsule interface, read chunk by chunk.
 
 ::
 
-    source = open_table(table)                          what are its columns?
+    source = open_table(table)                          read the schema
     encoder = ColumnEncoder(source.fields, bind(source.fields, ColumnNames(value="payload")), ...)
     encoder.load(source.read())
-    size, _ = encoder.check(limit)                      is every row of this slice fit to be sent, and how large may it be?
-    encoder.encode(size + BATCH_OVERHEAD, ...)          into one open batch for each partition
+    size, _ = encoder.check(limit)                      check that each row can be sent, and get the maximum size
+    encoder.encode(size + BATCH_OVERHEAD, ...)          into one open batch per partition
     encoder.take_full()
 """
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class TableSource(Protocol):
-    """A table that was opened: its columns, and then its chunks."""
+    """An open table: its columns, and then its chunks."""
 
     @property
     def fields(self) -> tuple[Field, ...]: ...
@@ -50,20 +50,20 @@ class TableSource(Protocol):
 
 
 def open_table(table: object) -> TableSource:
-    """Begin to read a table; takes the time that whoever made it takes to hand it out.
+    """Begin to read a table; takes as long as the table's library takes to export it.
 
-    Raises `InvalidRecord` for what has no Arrow PyCapsule interface or no columns. Whatever the table's own code raises
-    comes out as it is.
+    Raises `InvalidRecord` for an object without the Arrow PyCapsule interface or without columns. Exceptions of the
+    table's own code are passed on unchanged.
     """
     check_table(table)
     return ArrowSource(table)
 
 
 def check_table(table: object) -> None:
-    """Raises `InvalidRecord` for what has no Arrow PyCapsule interface."""
+    """Raises `InvalidRecord` for an object without the Arrow PyCapsule interface."""
     if isinstance(table, type) or not (hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__")):
         collect = " It has a collect() method: send what that returns." if hasattr(table, "collect") else ""
         raise InvalidRecord(
-            "A table with the Arrow PyCapsule interface is expected (pyarrow, polars, duckdb, pandas 2.2 or later, "
-            f"nanoarrow ...), not {type(table).__module__}.{type(table).__qualname__}.{collect}"
+            "The table must have the Arrow PyCapsule interface (pyarrow, polars, duckdb, pandas 2.2 or later, nanoarrow "
+            f"...); {type(table).__module__}.{type(table).__qualname__} does not.{collect}"
         )

@@ -1,7 +1,7 @@
-"""The five codecs of record batches, as brokers and the other clients read and write them.
+"""The five codecs of record batches, compatible with brokers and other clients.
 
-Kafka wants framings of its own: snappy in the blocks of the xerial library, lz4 as a frame of independent blocks
-(KIP-57), gzip and zstd as one plain stream. A codec's library is imported when the codec is first used.
+Kafka has its own framings: snappy in the blocks of the xerial library, lz4 as a frame of independent blocks (KIP-57), gzip
+and zstd as one plain stream. A codec's library is imported on first use.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Codec(IntEnum):
 
 
 class LevelRange(NamedTuple):
-    """The compression levels that a codec knows (KIP-390): both ends of a range, and the default.
+    """The compression levels of a codec (KIP-390): both ends of a range, and the default.
 
-    The default is a level even where it is not in the range: gzip's -1 leaves the choice to zlib.
+    The default is valid even if it is not in the range: gzip's -1 leaves the choice to zlib.
     """
 
     minimum: int
@@ -53,12 +53,12 @@ LEVELS: Final[dict[Codec, LevelRange]] = {
 
 
 def compress(codec: Codec, data: BytesLike, level: int | None = None) -> bytes:
-    """``data`` compressed so that every Kafka broker and client can read it; with ``Codec.NONE`` as it is.
+    """Compress ``data`` in the format of Kafka's brokers and clients; with ``Codec.NONE`` return it unchanged.
 
-    ``level`` is one of ``LEVELS[codec]``, None for the codec's default; the other codecs know no levels and ignore it.
-    The same input gives the same bytes. Safe to call from several threads; the libraries release the GIL.
+    ``level`` is one of ``LEVELS[codec]``, None for the codec's default; codecs without levels ignore it.
+    The same input gives the same bytes. Thread-safe; the libraries release the GIL.
 
-    Raises ``ConfigError`` where the codec's library is not installed or the level does not exist.
+    Raises ``ConfigError`` if the codec's library is not installed or the level does not exist.
     """
     if level is not None and codec in LEVELS:
         _check_level(codec, level)
@@ -66,10 +66,10 @@ def compress(codec: Codec, data: BytesLike, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: BytesLike, *, max_size: int) -> bytes:
-    """What was compressed, never more than ``max_size`` bytes of it.
+    """Decompress ``data``, up to ``max_size`` bytes.
 
-    Raises ``CorruptRecord`` where the data is not what the codec writes, is cut off, goes on after its end, or would
-    become larger than ``max_size``; ``ConfigError`` where the codec's library is not installed.
+    Raises ``CorruptRecord`` if the data is invalid, truncated, followed by other bytes, or would become larger than
+    ``max_size``; ``ConfigError`` if the codec's library is not installed.
     """
     plain = _DECOMPRESS[codec](data, max_size)
     if len(plain) > max_size:
@@ -78,19 +78,19 @@ def decompress(codec: Codec, data: BytesLike, *, max_size: int) -> bytes:
 
 
 def require(codec: Codec) -> None:
-    """Make sure that the codec can be used here, and have its library imported: the first time takes some 10 ms.
+    """Make sure that the codec can be used, and import its library: the first time takes some 10 ms.
 
-    Raises ``ConfigError`` that says what to install where its library is missing.
+    Raises ``ConfigError`` with installation advice if the library is missing.
     """
     if codec in _LIBRARIES:
         _library(codec)
 
 
 def c_level(codec: Codec, level: int | None) -> int:
-    """The level by which the C library of the codec knows what is ``level`` here; for lz4 and zstd.
+    """The C library's level for ``level``; for lz4 and zstd.
 
-    Java's 9 of lz4, the default, is the fast compressor (Lz4BlockOutputStream), all others are those of HC: these begin
-    with 3 in the library, and what is above 12 is the same as 12.
+    For lz4, Java's default 9 is the fast compressor (Lz4BlockOutputStream), all others are HC levels, which start at 3 in
+    the library; levels above 12 are the same as 12.
     """
     default = LEVELS[codec].default
     if codec is Codec.LZ4:
@@ -102,8 +102,8 @@ def _check_level(codec: Codec, level: int) -> None:
     lowest, highest, default = LEVELS[codec]
     if level != default and not lowest <= level <= highest:
         raise ConfigError(
-            f"{codec.name.lower()} has no compression level {level}; it knows {lowest} to {highest}, and {default} is "
-            "the default."
+            f"invalid compression level {level} for {codec.name.lower()}: must be {lowest} to {highest}; the default is "
+            f"{default}."
         )
 
 
@@ -125,15 +125,13 @@ def _library(codec: Codec) -> Any:
         return import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"{codec.name.lower()} compression needs the package {module.partition('.')[0]}, which cannot be imported "
-            f"here ({error}); install it with: pip install '{install}'"
+            f"{codec.name.lower()} compression needs the package {module.partition('.')[0]}, which could not be imported "
+            f"({error}); install it with: pip install '{install}'"
         ) from error
 
 
 def _bomb(codec: Codec, size: int, max_size: int) -> CorruptRecord:
-    return CorruptRecord(
-        f"{size} bytes of {codec.name.lower()} become more than the {max_size} bytes that are allowed here."
-    )
+    return CorruptRecord(f"{size} bytes of {codec.name.lower()} decompress to more than the allowed {max_size} bytes.")
 
 
 def _not(codec: Codec, size: int, why: object) -> CorruptRecord:
@@ -159,9 +157,9 @@ def _compress_gzip(data: BytesLike, level: int | None) -> bytes:
 
 def _decompress_gzip(data: BytesLike, max_size: int) -> bytes:
     parts: list[bytes] = []
-    room = max_size + 1  # one more than allowed shows that there is more
+    room = max_size + 1  # one more than allowed detects excess data
     rest: BytesLike = data
-    while rest and room > 0:  # a stream may have several members, and Java reads all of them
+    while rest and room > 0:  # a stream may have several members, all of which Java reads
         stream = zlib.decompressobj(_GZIP_WBITS)
         try:
             part = stream.decompress(rest, room)
@@ -170,7 +168,7 @@ def _decompress_gzip(data: BytesLike, max_size: int) -> bytes:
         parts.append(part)
         room -= len(part)
         if not stream.eof and room > 0:
-            raise _not(Codec.GZIP, len(data), "it is cut off")
+            raise _not(Codec.GZIP, len(data), "it is truncated")
         rest = stream.unused_data
     if not parts:
         raise _not(Codec.GZIP, len(data), "it is empty")
@@ -197,16 +195,14 @@ def _compress_snappy(data: BytesLike, _: int | None) -> bytes:
 
 def _decompress_snappy(data: BytesLike, max_size: int) -> bytes:
     view = memoryview(data)
-    # librdkafka writes one bare block, and Java's library reads that as well.
+    # librdkafka writes one bare block, which Java's library can read, too.
     blocks = _xerial_blocks(view) if view[:8].tobytes() == _XERIAL_HEADER[:8] else [view]
     snappy = _library(Codec.SNAPPY).snappy
     parts: list[bytes] = []
     room = max_size
     for block in blocks:
         try:
-            room -= int(
-                snappy.decompress_raw_len(block)
-            )  # said by the block itself: look before memory is taken for it
+            room -= int(snappy.decompress_raw_len(block))  # announced by the block: check it before allocating memory
             if room < 0:
                 raise _bomb(Codec.SNAPPY, len(data), max_size)
             parts.append(bytes(snappy.decompress_raw(block)))
@@ -219,15 +215,17 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
     blocks: list[memoryview] = []
     position = len(_XERIAL_HEADER)
     if len(view) < position:
-        raise _not(Codec.SNAPPY, len(view), "its header is cut off")
+        raise _not(Codec.SNAPPY, len(view), "its header is truncated")
     while position < len(view):
         if position + 4 > len(view):
-            raise _not(Codec.SNAPPY, len(view), f"the length of the block at {position} is cut off")
+            raise _not(Codec.SNAPPY, len(view), f"the length of the block at {position} is truncated")
         (length,) = _BLOCK_LENGTH.unpack_from(view, position)
         position += 4
         if not 0 < length <= len(view) - position:
             raise _not(
-                Codec.SNAPPY, len(view), f"a block claims {length} bytes where {len(view) - position} bytes remain"
+                Codec.SNAPPY,
+                len(view),
+                f"a block has an announced length of {length} bytes, but {len(view) - position} bytes remain",
             )
         blocks.append(view[position : position + length])
         position += length
@@ -257,7 +255,7 @@ def _decompress_lz4(data: BytesLike, max_size: int) -> bytes:
     except RuntimeError as error:
         raise _not(Codec.LZ4, len(data), error) from error
     if len(plain) <= max_size and not stream.eof:
-        raise _not(Codec.LZ4, len(data), "it is cut off")
+        raise _not(Codec.LZ4, len(data), "it is truncated")
     if stream.eof and stream.unused_data:
         raise _not(Codec.LZ4, len(data), f"{len(stream.unused_data)} bytes follow its end")
     return plain
@@ -265,11 +263,11 @@ def _decompress_lz4(data: BytesLike, max_size: int) -> bytes:
 
 # --- zstd ---
 
-_ZSTD_MAX_WINDOW: Final = 1 << 27  # what level 22 writes; a larger one only makes the reader take memory
+_ZSTD_MAX_WINDOW: Final = 1 << 27  # the window of level 22; a larger one would only make the reader allocate memory
 
 
 class _ZstdContexts(threading.local):
-    """Compressors by level, for each thread its own: making one takes as long as compressing a small batch."""
+    """Compressors by level, per thread: creating one takes as long as compressing a small batch."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
@@ -290,7 +288,7 @@ def _compress_zstd(data: BytesLike, level: int | None) -> bytes:
 def _decompress_zstd(data: BytesLike, max_size: int) -> bytes:
     zstd = _library(Codec.ZSTD)
     try:
-        # The library trusts a size in the frame over `max_output_size`, and takes memory for it at once.
+        # The library prefers a size in the frame to `max_output_size`, and allocates memory for it at once.
         if zstd.frame_content_size(data) > max_size:
             raise _bomb(Codec.ZSTD, len(data), max_size)
         decompressor = zstd.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)

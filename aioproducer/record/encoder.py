@@ -1,4 +1,4 @@
-"""The record encoder that is in use: the native one where it was built, or else its twin in Python."""
+"""Selects the record encoder: the native one if it was built, else its twin in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes one JSON object of each row's columns, as the values of records."""
+"""Encodes each row's columns as one JSON object, the value of a record."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from .columns import ArrowSource, TableSource, check_table
 
 __all__ = ["JsonTable", "JsonValues", "fields_of"]
 
-#: How many values are made at a time: two or three milliseconds' work.
+#: Values encoded at a time: two or three milliseconds of work.
 _CELLS: Final = 8192
 
 _JSON: Final = Field("", "Z")
 
-#: What pandas calls the index of a table that was filtered or sorted, where nobody gave it a name: no data.
+#: pandas' name for the unnamed index of a filtered or sorted table, which is not data.
 _PANDAS_INDEX: Final = re.compile(r"__index_level_\d+__")
 
-#: What JSON has no form for, by the beginning of Arrow's format.
+#: Types that JSON cannot represent, by the prefix of Arrow's format.
 _NO_JSON: Final = ("z", "Z", "vz", "w:", "tD", "ti", "+u")
 
 
 class JsonTable:
-    """A table that was opened, with one more column at the end: the values in JSON.
+    """An open table with one more column at the end: the values in JSON.
 
-    Columns become the members of an object, in order; a null becomes null, as does a float that is no number; a decimal
-    becomes text, and so do dates and times (RFC 3339, to the microsecond).
+    Columns become the members of an object, in order; nulls become null, as do NaN and infinite floats; decimals, dates and
+    times become text (RFC 3339, to the microsecond).
     """
 
     def __init__(self, table: object, names: ColumnNames, columns: Iterable[str] | None) -> None:
-        """``columns`` None: all that ``names`` does not use, but for an index of pandas' that has no name."""
+        """``columns`` None: all that ``names`` does not use, except an unnamed pandas index."""
         check_table(table)
-        _dumps()  # says what is missing before the table is opened
+        _dumps()  # reports missing libraries before the table is opened
         self._source: TableSource = PyArrowSource(table)
         try:
             self._values = JsonValues(self._source.fields, names, columns)
@@ -55,17 +55,17 @@ class JsonTable:
         return len(self.fields) - 1
 
     def read(self) -> Any:
-        """The next chunk of the table as it is; `parts` adds the values."""
+        """The next chunk of the table, unchanged; `parts` adds the values."""
         return self._source.read()
 
     def close(self) -> None:
-        """Give the table back."""
+        """Release the table."""
         self._source.close()
 
     def parts(self, chunk: Any, first_row: int) -> Iterator[Any]:
-        """The chunk in small parts, with the values; each takes some milliseconds to make.
+        """The chunk in small parts, with the values; each takes some milliseconds to create.
 
-        Raises `InvalidRecord` for a row that JSON cannot hold; ``first_row`` is the chunk's first in the table.
+        Raises `InvalidRecord` for a row that JSON cannot represent; ``first_row`` is the chunk's first row in the table.
         """
         step = self._values.step
         for at in range(0, chunk.num_rows, step):
@@ -74,20 +74,20 @@ class JsonTable:
 
 
 class JsonValues:
-    """Encodes the rows of pyarrow's record batches as JSON objects of some columns."""
+    """Encodes the rows of pyarrow record batches as JSON objects of some columns."""
 
     def __init__(self, fields: Sequence[Field], names: ColumnNames, columns: Iterable[str] | None) -> None:
-        """Of columns of these ``fields``; ``names`` and ``columns`` as `JsonTable` has them.
+        """``fields`` are the batches' columns; ``names`` and ``columns`` are as for `JsonTable`.
 
-        Raises `InvalidRecord` for columns that JSON has no form for, and `ConfigError` where a library is missing.
+        Raises `InvalidRecord` for columns that JSON cannot represent, and `ConfigError` if a library is missing.
         """
         self._dumps = _dumps()
         self._columns = _chosen(fields, names, columns)
-        #: How many rows to encode at a time, so that others can run after some milliseconds.
+        #: Rows to encode at a time, so that other tasks can run after some milliseconds.
         self.step: Final = max(1, _CELLS // max(1, len(self._columns)))
 
     def of(self, part: Any, first_row: int) -> list[bytes]:
-        """The value of each row. Raises `InvalidRecord` for one that JSON cannot hold; ``first_row`` is for its number."""
+        """The value of each row. Raises `InvalidRecord` for one that JSON cannot represent, counted from ``first_row``."""
         names = [column.name for column in self._columns]
         lists = self._lists(part, first_row)
         dumps = self._dumps
@@ -102,10 +102,10 @@ class JsonValues:
         return found
 
     def _lists(self, part: Any, first_row: int) -> list[list[Any]]:
-        """The columns as Python's values."""
+        """The columns as Python values."""
         try:
             return [_list_of(part.column(column.number)) for column in self._columns]
-        except Exception:  # pyarrow raises of all kinds, and does not say where
+        except Exception:  # pyarrow raises various types, and does not say where
             for at in range(part.num_rows):
                 for column in self._columns:
                     _check_cell(part.column(column.number).slice(at, 1), first_row + at, column.name)
@@ -113,7 +113,7 @@ class JsonValues:
 
 
 def fields_of(batch: Any) -> tuple[Field, ...]:
-    """The columns of one of pyarrow's record batches."""
+    """The columns of a pyarrow record batch."""
     return tuple(field_of(field) for field in batch.schema)
 
 
@@ -132,7 +132,7 @@ def _chosen(fields: Sequence[Field], names: ColumnNames, columns: Iterable[str] 
         ]
         if len({column.name for column in chosen}) < len(chosen):
             raise InvalidRecord(
-                "Some columns of the table have the same name, which a JSON object cannot hold; rename them."
+                "Some columns of the table have the same name, which is not possible in a JSON object; rename them."
             )
     else:
         found = [_Column(name, find(fields, name, "value")) for name in columns]
@@ -142,14 +142,14 @@ def _chosen(fields: Sequence[Field], names: ColumnNames, columns: Iterable[str] 
         if refused is not None:
             raise InvalidRecord(
                 f"value_format='json': column {column.name!r} is {type_name(fields[column.number])}"
-                f"{'' if refused is fields[column.number] else ' with ' + type_name(refused)}, which JSON has no form for. "
-                "Cast it, or leave it out: value=[...] names the columns to write."
+                f"{'' if refused is fields[column.number] else ' with ' + type_name(refused)}, which JSON cannot represent. "
+                "Cast it, or leave it out: value=[...] selects the columns to write."
             )
     return chosen
 
 
 def _without_json(field: Field) -> Field | None:
-    """What in this column JSON has no form for, if anything."""
+    """The part of this column that JSON cannot represent, if any."""
     if field.dictionary is not None:
         return _without_json(field.dictionary)
     if field.format.startswith(_NO_JSON):
@@ -163,10 +163,10 @@ def _check_cell(cell: Any, row: int, column: str) -> None:
     try:
         _list_of(cell)
     except Exception as error:  # see above
-        reason = error.args[0] if isinstance(error, KeyError) else error  # which would be quoted
+        reason = error.args[0] if isinstance(error, KeyError) else error  # str(KeyError) would add quotes
         raise InvalidRecord(
             f"Row {row} of the table cannot be written as JSON: column {column!r} ({cell.type}): "
-            f"{str(reason).rstrip('.')}. Mend it, or leave the column out: value=[...] names the columns to write."
+            f"{str(reason).rstrip('.')}. Fix it, or leave the column out: value=[...] selects the columns to write."
         ) from error
 
 
@@ -180,7 +180,7 @@ def _list_of(array: Any) -> list[Any]:
 
 
 def _to_microseconds(kind: Any) -> Any:
-    """The type with microseconds for nanoseconds, of which Python's own times know nothing."""
+    """The type with microseconds in place of nanoseconds, which Python's own times do not support."""
     pyarrow = import_module("pyarrow")
     types = pyarrow.types
     if types.is_timestamp(kind):
@@ -199,7 +199,7 @@ def _to_microseconds(kind: Any) -> Any:
         )
     is_large = types.is_large_list(kind)
     if not (is_large or types.is_list(kind) or types.is_fixed_size_list(kind)):
-        return kind  # a view of lists among others: pyarrow 26 loses items where it casts one
+        return kind  # list views, among others: pyarrow 26 loses items when it casts one
     items = kind.value_field.with_type(_to_microseconds(kind.value_type))
     if types.is_fixed_size_list(kind):
         return pyarrow.list_(items, kind.list_size)
@@ -229,9 +229,9 @@ def _dumps() -> Callable[[Any], bytes]:
 
 
 def _unusual(value: Any) -> object:
-    """What orjson leaves to its caller."""
+    """Converts types that orjson does not support."""
     if isinstance(value, Decimal):
-        return format(value, "f")  # as it stands in the table, without an exponent
-    if isinstance(value, datetime):  # pandas' own kind, of nanoseconds within a view of lists
+        return format(value, "f")  # as in the table, without an exponent
+    if isinstance(value, datetime):  # pandas' own type, for nanoseconds within a list view
         return datetime.fromisoformat(value.isoformat(timespec="microseconds"))
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"JSON cannot represent {type(value).__name__}")

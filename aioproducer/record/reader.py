@@ -1,8 +1,7 @@
-"""Reads record batches back, strictly: for the test brokers, the audit, and the producer's own split of a batch.
+"""A strict reader of record batches: for the test brokers, the audit, and the producer's own split of a batch.
 
-What is not exactly a batch of the format's version 2 is refused with ``CorruptRecord``. Not covered by the checksum,
-and so not protected against a flipped bit, are only the base offset and the partition leader epoch: brokers write them
-after the fact.
+Anything but a valid batch of format version 2 raises ``CorruptRecord``. Only the base offset and the partition leader epoch
+are not covered by the checksum, and so not protected against a flipped bit: brokers set them later.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_MAX_SIZE", "Record", "RecordBatch", "parse_records", "read_batches"]
 
-#: How large the records of one batch may become by decompression, in bytes, where the caller does not say.
+#: The default limit for the decompressed records of one batch, in bytes.
 DEFAULT_MAX_SIZE: Final = 64 * 1024 * 1024
 
 
 class Record(NamedTuple):
-    """One record as it stands in a log; ``timestamp_ms`` is in milliseconds since 1970."""
+    """One record of a log; ``timestamp_ms`` is in milliseconds since 1970."""
 
     offset: int
     timestamp_ms: int
@@ -55,7 +54,7 @@ class RecordBatch:
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    #: Bytes of the batch where it was read: header and, compressed or not, the records.
+    #: The size of the batch as read: header and, compressed or not, the records.
     size: int
     records: list[Record] = field(repr=False)
 
@@ -81,21 +80,21 @@ _CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
-_UNUSED: Final = ~0x7F  # 0x40 says that the base timestamp is a delete horizon (KIP-534); compaction sets it
+_UNUSED: Final = ~0x7F  # 0x40: the base timestamp is a delete horizon (KIP-534), set by compaction
 
 
 def read_batches(
     data: BytesLike, *, max_size: int = DEFAULT_MAX_SIZE, partial_tail: bool = False, compacted: bool = False
 ) -> Iterator[RecordBatch]:
-    """The batches that stand one after the other in ``data``, each checked entirely before it is handed out.
+    """The consecutive batches in ``data``, each fully checked before it is returned.
 
-    ``max_size`` bounds the records of one batch after decompression, in bytes. A Fetch answer may end within a batch:
-    with ``partial_tail`` such an end is passed over. ``compacted``: the log cleaner may have taken records out of a batch,
-    all of them even (it keeps the batch itself for its producer's sequence).
+    ``max_size`` limits the records of one batch after decompression, in bytes. A Fetch response may end within a batch:
+    with ``partial_tail`` such an end is ignored. ``compacted``: the log cleaner may have removed records from a batch, even
+    all of them (it keeps the batch itself for its producer's sequence).
 
-    Raises ``CorruptRecord`` where a batch is cut off, is not version 2 of the format, fails its checksum, has fields
-    that contradict each other or its records, or would become larger than ``max_size``; ``ConfigError`` where the
-    library for its codec is not installed.
+    Raises ``CorruptRecord`` if a batch is truncated, is not version 2 of the format, fails its checksum, has fields that
+    contradict each other or its records, or would become larger than ``max_size``; ``ConfigError`` if the library for
+    its codec is not installed.
     """
     view = memoryview(data)
     position = 0
@@ -104,27 +103,26 @@ def read_batches(
         if size is None:
             if partial_tail:
                 return
-            raise CorruptRecord(
-                f"The record batch at byte {position} is cut off: only {len(view) - position} bytes of it are there."
-            )
+            raise CorruptRecord(f"The record batch at byte {position} is truncated to {len(view) - position} bytes.")
         yield _read_batch(view[position : position + size], max_size, compacted=compacted)
         position += size
 
 
 def _batch_size(view: memoryview, position: int) -> int | None:
-    """How many bytes the batch at ``position`` has, or None where they are not all there."""
+    """The size of the batch at ``position`` in bytes, or None if it is truncated."""
     if len(view) - position < _LENGTH_END:
         return None
     size = _LENGTH_END + int.from_bytes(view[position + 8 : position + _LENGTH_END], "big", signed=True)
     if size < _HEADER.size:
         raise CorruptRecord(
-            f"The record batch at byte {position} claims {size} bytes, less than its header of {_HEADER.size}."
+            f"The record batch at byte {position} has an announced size of {size} bytes, less than its header of "
+            f"{_HEADER.size}."
         )
     return size if size <= len(view) - position else None
 
 
 class _BatchHeader(NamedTuple):
-    """The fields in front of the records, in their order."""
+    """The fields before the records, in order."""
 
     base_offset: int
     length: int
@@ -157,8 +155,8 @@ def _read_batch(view: memoryview, max_size: int, *, compacted: bool) -> RecordBa
     latest = max((record.timestamp_ms for record in records), default=header.max_timestamp)
     if latest != header.max_timestamp:
         raise CorruptRecord(
-            f"The record batch at offset {header.base_offset} claims {header.max_timestamp} as its latest timestamp, but "
-            f"its records have {latest}."
+            f"The record batch at offset {header.base_offset} has the latest timestamp {header.max_timestamp} in its "
+            f"header, but {latest} in its records."
         )
     return RecordBatch(
         base_offset=header.base_offset,
@@ -180,30 +178,28 @@ def _read_batch(view: memoryview, max_size: int, *, compacted: bool) -> RecordBa
 
 
 def _read_header(view: memoryview, *, compacted: bool) -> _BatchHeader:
-    """The header of a batch, checked, with the checksum over what follows."""
+    """The checked header of a batch; also verifies the checksum."""
     header = _BatchHeader(*_HEADER.unpack_from(view))
     base_offset, attributes, count = header.base_offset, header.attributes, header.record_count
     if header.magic != 2:
-        raise CorruptRecord(
-            f"The record batch has format version (magic) {header.magic}; only version 2 can be read here."
-        )
+        raise CorruptRecord(f"The record batch has format version (magic) {header.magic}; only version 2 is supported.")
     if base_offset < 0:
-        raise CorruptRecord(f"The record batch has the base offset {base_offset}; offsets are not negative.")
+        raise CorruptRecord(f"The record batch has the negative base offset {base_offset}.")
     actual = crc32c(view[_CRC_END:])
     if actual != header.crc:
         raise CorruptRecord(
-            f"The record batch at offset {base_offset} carries the checksum {header.crc:#010x}, but its bytes have "
-            f"{actual:#010x}."
+            f"The record batch at offset {base_offset} has the checksum {header.crc:#010x} in its header, but its bytes "
+            f"have {actual:#010x}."
         )
     if attributes & _UNUSED or attributes & _CODEC_MASK > Codec.ZSTD:
         raise CorruptRecord(
-            f"The record batch at offset {base_offset} has the attributes {attributes:#06x}, of which some bits "
-            "mean nothing."
+            f"The record batch at offset {base_offset} has the attributes {attributes:#06x}, with undefined bits."
         )
     last_delta = header.last_offset_delta
     if not (0 <= count <= last_delta + 1) if compacted else (count < 1 or last_delta != count - 1):
         raise CorruptRecord(
-            f"The record batch at offset {base_offset} claims {count} records up to offset delta {last_delta}."
+            f"The record batch at offset {base_offset} has an announced count of {count} records, but offset delta "
+            f"{last_delta}."
         )
     return header
 
@@ -217,16 +213,16 @@ def parse_records(
     log_append_time: int | None = None,
     last_delta: int | None = None,
 ) -> list[Record]:
-    """The ``count`` records of a batch from their encoding, uncompressed.
+    """Decode the ``count`` uncompressed records of a batch.
 
-    ``log_append_time`` is the broker's time where it stamped the records, and replaces their own. ``last_delta`` is for a
-    batch of a compacted log: offset deltas then rise up to it at most, with gaps.
+    ``log_append_time`` is the broker's time if it stamped the records, and replaces their own. ``last_delta`` is for a
+    batch of a compacted log: offset deltas then increase up to it, with gaps.
 
-    Raises ``CorruptRecord`` where ``body`` is not exactly so many records with the offset deltas 0, 1, 2, ...
+    Raises ``CorruptRecord`` if ``body`` is not exactly that many records with the offset deltas 0, 1, 2, ...
     """
     data = body if type(body) is bytes else bytes(body)
     if count * _MIN_RECORD > len(data):
-        raise CorruptRecord(f"{len(data)} bytes cannot hold the {count} records that their batch claims.")
+        raise CorruptRecord(f"{len(data)} bytes cannot hold the announced {count} records of the batch.")
     records: list[Record] = []
     position = 0
     lowest = 0
@@ -235,17 +231,17 @@ def parse_records(
             length, start = _varint(data, position)
             end = start + length
             if length < _MIN_RECORD - 1 or end > len(data):
-                raise _MalformedError(f"it claims {length} bytes, and {len(data) - start} remain")
+                raise _MalformedError(f"it has an announced length of {length} bytes, but {len(data) - start} remain")
             highest = lowest if last_delta is None else last_delta
             timestamp, delta, key, value, headers = _parse_record(data, start, end, lowest, highest)
         except (IndexError, _MalformedError, UnicodeDecodeError) as error:
-            why = "it is cut off" if isinstance(error, IndexError) else error
+            why = "it is truncated" if isinstance(error, IndexError) else error
             raise CorruptRecord(
                 f"Record {index} of {count} in a batch, at byte {position}, is corrupt: {why}."
             ) from error
         timestamp += base_timestamp
         if not -1 <= timestamp <= _MAX_INT64:
-            raise CorruptRecord(f"Record {index} of {count} in a batch has the impossible timestamp {timestamp}.")
+            raise CorruptRecord(f"Record {index} of {count} in a batch has the invalid timestamp {timestamp}.")
         if log_append_time is not None:
             timestamp = log_append_time
         records.append(Record(base_offset + delta, timestamp, key, value, headers))
@@ -256,7 +252,7 @@ def parse_records(
 
 
 class _MalformedError(Exception):
-    """Why a record cannot be read; told to the caller as CorruptRecord, with the record's place."""
+    """Why a record cannot be read; raised to the caller as CorruptRecord, with the record's position."""
 
 
 def _parse_record(
@@ -274,7 +270,7 @@ def _parse_record(
     headers: tuple[Header, ...] = ()
     if count:
         if not 0 < count <= (end - position) // _MIN_HEADER:
-            raise _MalformedError(f"it claims {count} headers in {end - position} bytes")
+            raise _MalformedError(f"it has an announced count of {count} headers in {end - position} bytes")
         headers, position = _parse_headers(data, position, end, count)
     if position != end:
         raise _MalformedError(
@@ -296,7 +292,7 @@ def _parse_headers(data: bytes, position: int, end: int, count: int) -> tuple[tu
 
 def _nullable_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     length = data[position]
-    if length < 0x80 and not length & 1:  # most are small and not null: spare them the call
+    if length < 0x80 and not length & 1:  # most are small and not null: avoid a call
         length >>= 1
         position += 1
     else:
@@ -307,12 +303,12 @@ def _nullable_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None,
         return None, position
     stop = position + length
     if stop > end:
-        raise _MalformedError(f"a field claims {length} bytes where {end - position} remain")
+        raise _MalformedError(f"a field has an announced length of {length} bytes, but {end - position} remain")
     return data[position:stop], stop
 
 
 def _varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
-    """The zigzag varint at ``position`` and where it ends; of 32 bits (5 bytes) or of 64 (10 bytes)."""
+    """The zigzag varint at ``position`` and its end; with 32 bits (5 bytes) or 64 (10 bytes)."""
     byte = data[position]
     position += 1
     zigzag = byte & 0x7F

@@ -7,8 +7,8 @@
     spark.dataSource.register(AioProducerSource)
     df.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", ...).option("topic", ...).save()
 
-What it promises, and how to use it well, is in README.md beside this file. The names are imported when they are first used,
-as they need pyspark.
+README.md beside this file describes the guarantees and how to use it. The names are imported on first use, as they need
+pyspark.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def __getattr__(name: str) -> object:
         if (error.name or "").partition(".")[0] != "pyspark":
             raise
         raise ImportError(
-            f"aioproducer.spark.{name} needs PySpark 4.0 or later. On a cluster it is there already: run this with the "
-            "cluster's Python. On one machine: pip install 'aioproducer[spark-local]' (and Java 17 or later)."
+            f"aioproducer.spark.{name} needs PySpark 4.0 or later. A cluster has it: run this with the cluster's "
+            "Python. On a single machine: pip install 'aioproducer[spark-local]' (and Java 17 or later)."
         ) from error
     globals()[name] = found
     return found

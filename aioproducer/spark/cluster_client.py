@@ -1,4 +1,4 @@
-"""Asks brokers what is not the business of a producer: configurations, topics, records that were written before."""
+"""Sends brokers the requests that a producer does not need: configurations, topics, fetches of earlier records."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from aioproducer.core.backoff import retry_backoff
 from aioproducer.errors import AuthenticationError, BrokerError, KafkaError, KafkaTimeoutError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient, whole
 from aioproducer.protocol.message import Request, Response
+from aioproducer.runtime.log import ClientLog
 
 __all__ = ["ClusterClient"]
 
@@ -39,13 +40,15 @@ class ClusterClient:
     async def __aenter__(self) -> Self:
         client_id = self._config.client_id or "aioproducer-spark"
         loop = asyncio.get_running_loop()
-        self.begin_anew()
-        self._client = NetworkClient(self._config, client_id=client_id, random=self._random, on_ready=lambda: None)
+        self.restart_time()
+        self._client = NetworkClient(
+            self._config, client_id=client_id, log=ClientLog(client_id), random=self._random, on_ready=lambda: None
+        )
         self._running = loop.create_task(self._client.run())
         return self
 
-    def begin_anew(self) -> None:
-        """Give the requests from now on the whole time again."""
+    def restart_time(self) -> None:
+        """Restart the time limit for the requests from now on."""
         self._deadline = asyncio.get_running_loop().time() + self._config.max_block_ms / 1000
 
     async def __aexit__(
@@ -61,10 +64,10 @@ class ClusterClient:
         *,
         node_id: int | None = None,
     ) -> _R:
-        """The response of a broker; None: of whichever has time for it.
+        """Send a request and return the response; ``broker`` None: any broker.
 
-        ``check`` raises a `BrokerError` for what the response says; as long as that is retriable the same is asked again.
-        Raises why there was no response in time, or what ``check`` did. Cancellation: nothing is left open.
+        ``check`` raises a `BrokerError` for an error in the response; the request is retried while that is retriable. Raises
+        the reason if there is no response in time, or what ``check`` raised. Cancellation: nothing is left open.
         """
 
         async def once(seconds: float) -> _R:
@@ -77,7 +80,7 @@ class ClusterClient:
     async def ask_leader(
         self, topic: str, partition: int, request: Request[_R], highest: int, check: Callable[[_R], object]
     ) -> _R:
-        """As `ask`, of the leader of a partition, in the version ``highest`` at most."""
+        """As `ask`, to the leader of a partition, in version ``highest`` at most."""
 
         async def once(seconds: float) -> _R:
             known = await self._client.wait_topic(topic, partition, asyncio.get_running_loop().time() + seconds)
@@ -92,7 +95,7 @@ class ClusterClient:
                 )
                 check(response)
             except KafkaError:
-                self._client.request_update(topic)  # somebody else may lead it
+                self._client.request_update(topic)  # the leader may have changed
                 raise
             return response
 
@@ -111,11 +114,11 @@ class ClusterClient:
                 pause = self._backoff.delay(attempts, self._random.random())
                 if isinstance(error, KafkaTimeoutError) or loop.time() + pause >= self._deadline:
                     raise
-                logger.debug("%s failed, and is sent again: %s", what, error)
+                logger.debug("%s failed and is retried: %s", what, error)
             await asyncio.sleep(pause)
             attempts += 1
 
     @property
     def is_late(self) -> bool:
-        """Whether the time for all requests is over."""
+        """Whether the time limit for all requests has passed."""
         return asyncio.get_running_loop().time() >= self._deadline

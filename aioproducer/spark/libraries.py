@@ -1,4 +1,4 @@
-"""Libraries that only some functions need, asked for on the driver, before a job starts."""
+"""Checks on the driver, before a job starts, for libraries that only some functions need."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["need", "need_pandas"]
 
 
 def need(library: str, purpose: str, extra: str) -> None:
-    """Raise `ConfigError` where the library is not installed; ``purpose`` is the beginning of the sentence that says so."""
+    """Raise `ConfigError` if the library is not installed; ``purpose`` begins its message."""
     if find_spec(library) is None:
         raise ConfigError(
             f"{purpose} needs {library}, which is not installed here: pip install 'aioproducer[{extra}]' for the Python of "
@@ -19,5 +19,5 @@ def need(library: str, purpose: str, extra: str) -> None:
 
 
 def need_pandas(purpose: str) -> None:
-    """Raise `ConfigError` where pandas is missing, without which PySpark refuses mapInArrow, although it uses none there."""
+    """Raise `ConfigError` if pandas is missing: PySpark refuses mapInArrow without it, although it does not use it there."""
     need("pandas", purpose, "spark")

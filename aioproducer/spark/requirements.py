@@ -1,4 +1,4 @@
-"""Says what is missing where the package was copied to a cluster without the libraries that it needs."""
+"""Reports missing libraries if the package was copied to a cluster without its dependencies."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final
 
 __all__ = ["REQUIRED", "check_requirements"]
 
-#: The modules of the package's dependencies; of some there is native code, which Python cannot import from a zip.
+#: The modules of the package's dependencies; some have native code, which Python cannot import from a zip.
 REQUIRED: Final = ("anyio", "crc32c", "lz4", "typing_extensions", "zstandard")
 
 
 def check_requirements() -> None:
-    """Raise ImportError with the way on where one of them is not there, as with ``--py-files``."""
+    """Raise ImportError with advice if one of them is missing, for example with ``--py-files``."""
     missing = [name for name in REQUIRED if find_spec(name) is None]
     if missing:
         raise ImportError(
-            f"aioproducer is here, in {Path(__file__).parent.parent.parent}, but not {', '.join(missing)}, which it needs: "
-            "--py-files and addPyFile ship no libraries. Ship a whole environment, packed by venv-pack, with --archives; "
-            "README.md of aioproducer.spark, 'On a cluster', says how.",
+            f"aioproducer is installed in {Path(__file__).parent.parent.parent}, but not {', '.join(missing)}, which it "
+            "needs: --py-files and addPyFile do not ship libraries. Ship a whole environment, packed by venv-pack, with "
+            "--archives; see 'On a cluster' in README.md of aioproducer.spark.",
             name=missing[0],
         )

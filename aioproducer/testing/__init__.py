@@ -1,7 +1,7 @@
 """Test doubles for programs that produce to Kafka, and for this package itself.
 
-``FakeBroker`` is a strict, scriptable Kafka cluster inside the test process; the names that are listed here are imported
-when they are first used, so that importing this package costs nothing.
+``FakeBroker`` is a strict, scriptable Kafka cluster inside the test process. The names listed here are imported on first
+use, so that importing this package costs nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A small blocking admin client for tests: topics made and removed, metadata, offsets, and raw record batches read back."""
+"""A small blocking admin client for tests: creates and deletes topics, and reads metadata, offsets and raw record "
+"batches."""
 
 from __future__ import annotations
 
@@ -39,14 +40,14 @@ _TIMEOUT: Final = 10.0
 _RETRY_PAUSE: Final = 0.05
 _BROKER_TIMEOUT_MS: Final = 5000
 _FETCH_SIZE: Final = 16 * 1024 * 1024
-#: From version 13 on topics go by their ids, which we would have to look up; no broker lacks version 12.
+#: From version 13 on topics are named by id, which would have to be looked up; every broker supports version 12.
 _FETCH_BY_NAME: Final = 12
-#: Likewise for DeleteTopics.
+#: The same for DeleteTopics.
 _DELETE_BY_NAME: Final = 5
-#: What ListOffsets takes for a timestamp.
+#: Special timestamps of ListOffsets.
 _LATEST, _EARLIEST = -1, -2
 
-#: Of a record batch: its base offset and the size of what follows; further in, its last offset delta.
+#: Fields of a record batch: base offset and size of the rest; further in, the last offset delta.
 _BATCH_START: Final = struct.Struct(">qi")
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _LAST_OFFSET_DELTA_AT: Final = 23
@@ -55,34 +56,34 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class Admin:
-    """Asks any of the brokers, each time over a new connection: there is nothing to close.
+    """Asks any broker, over a new connection each time: there is nothing to close.
 
-    Everything raises BrokerError for what a broker refuses, and BrokerConnectionError when none can be reached.
+    All methods raise BrokerError if a broker refuses a request, and BrokerConnectionError if no broker can be reached.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._addresses = [_address(server) for server in bootstrap_servers.split(",") if server]
 
     def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
-        """What one broker knows of these topics, or of all; it makes no topic."""
+        """One broker's metadata of these topics, or of all; does not create topics."""
         wanted = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
         return self._ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
 
     def broker_ids(self) -> set[int]:
-        """The brokers that are alive in the eyes of the controller, as far as the broker asked knows."""
+        """The brokers that are alive according to the controller, as far as the asked broker knows."""
         return {broker.node_id for broker in self.metadata([]).brokers}
 
     def topics(self) -> set[str]:
-        """The names of all topics, internal ones too."""
+        """The names of all topics, including internal ones."""
         return {topic.name for topic in self.metadata().topics if topic.name is not None}
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """The leader of each partition that has one; empty for a topic that is not there."""
+        """The leader of each partition that has one; empty if the topic does not exist."""
         partitions = itertools.chain.from_iterable(found.partitions for found in self.metadata([topic]).topics)
         return {partition.partition_index: partition.leader_id for partition in partitions if partition.leader_id >= 0}
 
     def leaderless(self, broker_id: int) -> list[tuple[str, int]]:
-        """The partitions without a leader that this broker could lead, being in sync."""
+        """The partitions without a leader for which this broker is in sync and could become leader."""
         return [
             (topic.name or "", partition.partition_index)
             for topic in self.metadata().topics
@@ -91,7 +92,7 @@ class Admin:
         ]
 
     def finalized_feature(self, name: str) -> int:
-        """The level of a feature such as ``transaction.version`` in this cluster, 0 where it has none."""
+        """The level of a feature such as ``transaction.version`` in this cluster, 0 if it has none."""
         request = ApiVersionsRequest(client_software_name="aioproducer-testing", client_software_version="1")
         features = self._ask(request).finalized_features
         return next((feature.max_version_level for feature in features if feature.name == name), 0)
@@ -105,7 +106,7 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Create the topic, or only ask whether it could be. Brokers learn of it, and of its leaders, a little later."""
+        """Create the topic, or only validate the request. Brokers learn of it, and of its leaders, a little later."""
         configs = [CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
         topic = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=replication_factor, configs=configs
@@ -121,12 +122,12 @@ class Admin:
             _check(result.error_code, result.error_message)
 
     def list_offsets(self, topic: str) -> dict[int, tuple[int, int]]:
-        """For each partition its first offset, and the one that the next record will get."""
+        """The first offset and the end offset of each partition."""
         deadline = time.monotonic() + _TIMEOUT
         while True:
             try:
                 return self._list_offsets(topic)
-            except BrokerError as error:  # a leader that has just been elected says so for a moment
+            except BrokerError as error:  # a newly elected leader returns this for a moment
                 if not error.retriable or time.monotonic() > deadline:
                     raise
             time.sleep(_RETRY_PAUSE)
@@ -141,7 +142,7 @@ class Admin:
         return dict(sorted(found.items()))
 
     def fetch_all(self, topic: str) -> dict[int, list[bytes]]:
-        """For each partition its record batches as they are in the log, up to the end that it has now."""
+        """The raw record batches of each partition, up to its current end."""
         offsets = self.list_offsets(topic)
         found: dict[int, list[bytes]] = {}
         for address, partitions in self._by_leader(topic).items():
@@ -170,7 +171,7 @@ class Admin:
                     return broker.ask(request, highest)
             except BrokerConnectionError as error:
                 errors.append(str(error))
-        raise BrokerConnectionError(f"No broker could be asked. {' '.join(errors)}".rstrip())
+        raise BrokerConnectionError(f"Could not reach any broker. {' '.join(errors)}".rstrip())
 
 
 def _address(server: str) -> tuple[str, int]:
@@ -209,7 +210,7 @@ def _fetch(
 
 
 def _whole_batches(data: bytes) -> Generator[bytes, None, None]:
-    """The record batches of a Fetch answer, without the last one where the broker cut it off."""
+    """The record batches of a Fetch response, without a truncated last one."""
     position = 0
     while position + _BATCH_START.size <= len(data):
         _, length = _BATCH_START.unpack_from(data, position)

@@ -1,4 +1,4 @@
-"""A connection to a broker on a blocking socket, one request at a time: all that a test's admin client needs."""
+"""A connection to a broker on a blocking socket, one request at a time, for the tests' admin client."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class BlockingConnection:
-    """Connects when entered, and learns which versions the broker speaks.
+    """Connects when entered, and reads the broker's supported versions.
 
     Raises BrokerConnectionError when the broker cannot be reached, closes the connection or takes longer than
-    ``timeout`` seconds for an answer.
+    ``timeout`` seconds to respond.
     """
 
     def __init__(self, host: str, port: int, timeout: float) -> None:
@@ -41,7 +41,7 @@ class BlockingConnection:
         try:
             self._socket = socket.create_connection(self._address, self._timeout)
         except OSError as error:
-            raise BrokerConnectionError(f"Broker {self._name} cannot be connected to: {error}.") from error
+            raise BrokerConnectionError(f"Could not connect to broker {self._name}: {error}.") from error
         try:
             self._learn_versions()
         except BaseException:
@@ -55,9 +55,9 @@ class BlockingConnection:
         self._socket.close()
 
     def ask(self, request: Request[ResponseT], highest: int | None = None) -> ResponseT:
-        """The broker's answer to a request, in the highest version that both sides speak, up to ``highest``.
+        """Send a request and return the response, in the highest version that both sides support, up to ``highest``.
 
-        Raises UnsupportedVersion where there is none. What the answer says of errors is the caller's to read.
+        Raises UnsupportedVersion if there is none. The caller must check the response for errors.
         """
         return self._exchange(request, self._usable_version(request, highest))
 
@@ -67,13 +67,13 @@ class BlockingConnection:
         version = min(high if highest is None else highest, broker_high)
         if version < max(low, broker_low):
             raise UnsupportedVersion(
-                f"Broker {self._name} speaks the versions {broker_low} to {broker_high} of {type(request).__name__}, "
-                f"and {low} to {highest or high} are needed."
+                f"Broker {self._name} supports versions {broker_low} to {broker_high} of {type(request).__name__}, "
+                f"but {low} to {highest or high} are needed."
             )
         return version
 
     def _learn_versions(self) -> None:
-        answer = self._exchange(ApiVersionsRequest(), 0)  # which every broker speaks
+        answer = self._exchange(ApiVersionsRequest(), 0)  # which every broker supports
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def _exchange(self, request: Request[ResponseT], version: int) -> ResponseT:
@@ -87,7 +87,7 @@ class BlockingConnection:
             )
         correlation_id, body = decode_response_header(frame, type(request), version)
         if correlation_id != self._asked:
-            raise ProtocolError(f"Broker {self._name} answered request {correlation_id} instead of {self._asked}.")
+            raise ProtocolError(f"Broker {self._name} responded to request {correlation_id} instead of {self._asked}.")
         return type(request).response_type.decode(version, body)
 
     def _receive(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority of one's own, and what it signs. Needs the extra ``testing``."""
+"""Certificates for tests: an authority, and certificates that it signs. Needs the extra ``testing``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["CertificateAuthority", "Identity"]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A certificate with the chain above it, and its key, both as PEM text; the key in PKCS#8, as Java wants it."""
+    """A certificate with its chain, and its key, both as PEM text; the key in PKCS#8, as Java requires."""
 
     certificate: str
     key: str = field(repr=False)
 
     @property
     def pem(self) -> str:
-        """Key and certificate in one text, as ``ssl.keystore.location`` takes it."""
+        """Key and certificate in one text, for ``ssl.keystore.location``."""
         return self.key + self.certificate
 
     def write(self, path: Path) -> str:
@@ -32,7 +32,7 @@ class Identity:
 
 
 class CertificateAuthority:
-    """Signs certificates of hosts and of clients, which who trusts ``pem`` will trust.
+    """Signs certificates of hosts and clients, which are trusted by those that trust ``pem``.
 
     ::
 
@@ -61,7 +61,7 @@ class CertificateAuthority:
     def issue(
         self, *names: str, common_name: str | None = None, expired: bool = False, early: bool = False
     ) -> Identity:
-        """A certificate for these hosts, addresses or users that is valid now, was until yesterday, or is from tomorrow."""
+        """A certificate for these hosts, addresses or users: valid now, expired yesterday, or valid from tomorrow."""
         from cryptography.hazmat.primitives.serialization import (
             Encoding,
             NoEncryption,
@@ -84,7 +84,7 @@ class CertificateAuthority:
         )
 
     def revocations(self, *revoked: Identity) -> str:
-        """The list of these certificates as revoked, in PEM, for a context with ``ssl.VERIFY_CRL_CHECK_LEAF``."""
+        """The revocation list of these certificates, in PEM, for a context with ``ssl.VERIFY_CRL_CHECK_LEAF``."""
         from cryptography import x509
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
@@ -109,7 +109,7 @@ class CertificateAuthority:
     ) -> ssl.SSLContext:
         """The context of a server with these names (none: this machine's).
 
-        With a ``client_authority`` it lets in only clients with a certificate of that one.
+        With a ``client_authority`` it accepts only clients with a certificate from that authority.
         """
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.identify(context, *(names or ("localhost", "127.0.0.1")), expired=expired, early=early)
@@ -119,7 +119,7 @@ class CertificateAuthority:
         return context
 
     def identify(self, context: ssl.SSLContext, *names: str, expired: bool = False, early: bool = False) -> None:
-        """Give the context a new certificate for these names; connections from then on show it."""
+        """Give the context a new certificate for these names, used by new connections."""
         import tempfile
         from pathlib import Path
 

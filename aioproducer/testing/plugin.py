@@ -1,6 +1,7 @@
-"""The pytest plugin: real Kafka as a fixture, for this project's tests and for those of its users.
+"""The pytest plugin: a fake broker, and real Kafka, as fixtures for this project's tests and for those of its users.
 
 pytest loads it in every run of an environment that has aioproducer, so it imports nothing but pytest until a test asks.
+No fixture is a coroutine: they need no other plugin, and serve pytest-asyncio, anyio and plain tests alike.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import uuid
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
+    from aioproducer.testing.broker.fake_broker import FakeBroker
     from aioproducer.testing.broker.secured import SecuredBroker
     from aioproducer.testing.kafka import Kafka, KafkaCluster, KafkaUnavailable
 
@@ -56,6 +57,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="HOST:PORT,...",
         help="use this Kafka for the `kafka` fixture instead of running one (plaintext, no login)",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the marker ``kafka_broker``."""
+    config.addinivalue_line(
+        "markers",
+        "kafka_broker(topics={'orders': 3}, brokers=1, ...): "
+        "what the FakeBroker of the fixture `kafka_broker` is created with (aioproducer)",
+    )
+
+
+@pytest.fixture
+def kafka_broker(request: pytest.FixtureRequest) -> Generator[FakeBroker, None, None]:
+    """A `FakeBroker` that runs during the test, for it alone: ``Producer(kafka_broker.bootstrap_servers)``.
+
+    Topics are created with one partition when they are first used. The marker
+    ``@pytest.mark.kafka_broker(topics={"orders": 3})`` takes what `FakeBroker` takes; ``kafka_broker.create_topic`` works
+    as well. Markers of the test, its class and its module add up.
+    """
+    from aioproducer.testing.broker.fake_broker import FakeBroker
+
+    with FakeBroker(**_broker_options(request, FakeBroker)) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")
@@ -113,6 +137,8 @@ def secured_broker() -> Generator[SecuredBroker, None, None]:
 @pytest.fixture
 def kafka_topic(kafka: Kafka, request: pytest.FixtureRequest) -> Generator[TopicFactory, None, None]:
     """Makes topics with a name of their own, which is that of the test; they are deleted after it."""
+    import uuid
+
     test: str = request.node.name
     prefix = re.sub(r"[^a-zA-Z0-9._-]+", "-", test)[:60]
     with contextlib.ExitStack() as made:
@@ -124,6 +150,30 @@ def kafka_topic(kafka: Kafka, request: pytest.FixtureRequest) -> Generator[Topic
             return name
 
         yield topic
+
+
+def _broker_options(request: pytest.FixtureRequest, takes: type[FakeBroker]) -> dict[str, Any]:
+    """What the markers say, that of the module first, so that the nearest one counts; their topics are merged."""
+    import inspect
+
+    known = list(inspect.signature(takes).parameters)
+    options: dict[str, Any] = {}
+    topics: dict[str, Any] = {}
+    for marker in reversed(list(request.node.iter_markers("kafka_broker"))):
+        if marker.args:
+            pytest.fail(
+                '@pytest.mark.kafka_broker takes keyword arguments only, such as topics={"orders": 3}.', pytrace=False
+            )
+        for name in marker.kwargs:
+            if name not in known:
+                pytest.fail(
+                    f"@pytest.mark.kafka_broker has no argument {name!r}. It takes what FakeBroker takes: "
+                    f"{', '.join(known)}.",
+                    pytrace=False,
+                )
+        options.update(marker.kwargs)
+        topics.update(marker.kwargs.get("topics") or {})
+    return options | {"topics": topics}
 
 
 def _new_cluster(

@@ -1,6 +1,6 @@
-"""A client with no behaviour of its own: one blocking socket, requests out, answers in.
+"""A client without any logic: one blocking socket, requests out, responses in.
 
-For tests that want to see exactly what a broker answers to exactly these bytes.
+For tests that check a broker's exact response to exact bytes.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ class RawClient:
         self._socket = socket.create_connection(address, timeout)
 
     def ask(self, request: Request[ResponseT], version: int) -> ResponseT:
-        """Send a request and read its answer.
+        """Send a request and read its response.
 
-        Raises BrokerConnectionError if the broker closes the connection instead, and ProtocolError if what comes is not
-        the answer.
+        Raises BrokerConnectionError if the broker closes the connection instead, and ProtocolError if it sends something
+        else.
         """
         correlation_id = self.send(request, version)
         return self.read(type(request), version, correlation_id)
 
     def send(self, request: Request[ResponseT], version: int) -> int:
-        """Send a request; its correlation id is returned."""
+        """Send a request; returns its correlation id."""
         self._correlation_id += 1
         pieces = encode_request(self._correlation_id, self._client_id, request, version)
         self._socket.sendall(b"".join(pieces))
         return self._correlation_id
 
     def read(self, request: type[Request[ResponseT]], version: int, correlation_id: int) -> ResponseT:
-        """Read the answer to a request that was sent before."""
+        """Read the response to an earlier request."""
         frame = self.read_frame()
         found, body = decode_response_header(frame, request, version)
         if found != correlation_id:
-            raise ProtocolError(f"The answer has correlation id {found}, not {correlation_id}.")
+            raise ProtocolError(f"The response has correlation id {found}, not {correlation_id}.")
         return request.response_type.decode(version, body)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         self._socket.sendall(data)
 
     def read_frame(self) -> bytes:
@@ -69,7 +69,7 @@ class RawClient:
         return self._read_exactly(length)
 
     def read_bytes(self, most: int = 65536) -> bytes:
-        """What has arrived, b"" at the end of the connection."""
+        """Read the received bytes, b"" at the end of the connection."""
         return self._socket.recv(most)
 
     def is_closed_by_peer(self) -> bool:
@@ -81,13 +81,14 @@ class RawClient:
         except TimeoutError:
             return False
 
-    def is_silent(self, seconds: float) -> bool:
-        """Whether nothing at all comes for so long, and the connection stays open."""
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing has come that was not read, and the connection is open."""
         before = self._socket.gettimeout()
-        self._socket.settimeout(seconds)
+        self._socket.setblocking(False)
         try:
             self._socket.recv(1, socket.MSG_PEEK)
-        except TimeoutError:
+        except BlockingIOError:
             return True
         except ConnectionError:
             return False
@@ -104,9 +105,7 @@ class RawClient:
         while len(data) < size:
             piece = self._socket.recv(size - len(data))
             if not piece:
-                raise BrokerConnectionError(
-                    f"The broker closed the connection; {len(data)} of {size} bytes were there."
-                )
+                raise BrokerConnectionError(f"The broker closed the connection after {len(data)} of {size} bytes.")
             data += piece
         return bytes(data)
 

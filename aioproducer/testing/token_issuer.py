@@ -47,7 +47,7 @@ class TokenIssuer:
         keys.write_text(json.dumps({"keys": [key]}))
 
     def token(self, user: str = "alice", life_s: float = _LIFE_S, **claims: object) -> OAuthToken:
-        """A token for the user that is valid for ``life_s`` seconds; ``claims`` replace those that it has by default."""
+        """A token for the user that is valid for ``life_s`` seconds; ``claims`` override the default ones."""
         from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
         from cryptography.hazmat.primitives.hashes import SHA256
 

@@ -1,1 +1,1 @@
-"""Transactions as they wait: for coordinators, for answers, and for who ends them."""
+"""The asynchronous side of transactions: requests to coordinators, their responses, and the calls of users."""

@@ -1,8 +1,7 @@
-"""Counts the attempts at the work of a transaction, and says after each failure how to go on."""
+"""Counts the attempts at a transaction's work, and decides after each failure how to continue."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 
@@ -19,17 +18,16 @@ from aioproducer.errors import (
     TransactionAbortable,
     TransactionError,
 )
+from aioproducer.runtime.log import ClientLog
 
 __all__ = ["Attempts", "Next", "what_next"]
-
-logger = logging.getLogger("aioproducer")
 
 
 class Next(Enum):
     """What to do after a transaction that failed."""
 
     REDO = auto()
-    REOPEN = auto()  # and then do it again
+    REOPEN = auto()  # and then retry
     GIVE_UP = auto()
 
 
@@ -39,23 +37,23 @@ _NEXT: Mapping[type[KafkaError], Next] = {
     TransactionAbortable: Next.REDO,
     ReopenRequired: Next.REOPEN,
     TransactionError: Next.GIVE_UP,
-    DeliveryError: Next.REDO,  # the records are aborted, whatever became of them
+    DeliveryError: Next.REDO,  # the records are aborted, written or not
 }
 
 
 def what_next(error: KafkaError) -> Next:
     """What to do after this error of a transaction, or of a record in it.
 
-    A record that failed says why: where that ended more than its transaction, it counts. One that can never be sent as it
-    is would fail the next attempt, too.
+    The cause of a failed record counts if it ended more than the transaction. A record that can never be sent would fail
+    the next attempt, too.
     """
     if isinstance(error, SendManyError):
         error = error.error
     if any(isinstance(each, InvalidRecord) for each in _reasons(error)):
         return Next.GIVE_UP
     cause = error.__cause__ if isinstance(error, DeliveryError) else None
-    told = cause if isinstance(cause, TransactionError) else error
-    return next((way_on for kind, way_on in _NEXT.items() if isinstance(told, kind)), Next.GIVE_UP)
+    decisive = cause if isinstance(cause, TransactionError) else error
+    return next((step for kind, step in _NEXT.items() if isinstance(decisive, kind)), Next.GIVE_UP)
 
 
 def _reasons(error: BaseException | None) -> Iterator[BaseException]:
@@ -65,13 +63,14 @@ def _reasons(error: BaseException | None) -> Iterator[BaseException]:
 
 
 class Attempts:
-    """Counts how often the work of a transaction was tried, and says how to go on."""
+    """Counts the attempts at a transaction's work, and decides how to continue."""
 
-    def __init__(self, most: int, config: ProducerConfig, random: Callable[[], float]) -> None:
-        """Raises `ConfigError` unless ``most`` is a whole number from 1."""
+    def __init__(self, most: int, config: ProducerConfig, random: Callable[[], float], log: ClientLog) -> None:
+        """Raises `ConfigError` unless ``most`` is an integer >= 1."""
         if type(most) is not int or most < 1:
-            raise ConfigError(f"attempts={most!r}: that is a whole number from 1.")
+            raise ConfigError(f"Invalid attempts={most!r}: must be an integer >= 1.")
         self._most = most
+        self._log = log
         self._made = 0
         self._transactional_id = config.transactional_id
         self._backoff = retry_backoff(config)
@@ -82,7 +81,7 @@ class Attempts:
         self._made += 1
         if self._made >= self._most:
             return Next.GIVE_UP
-        logger.info("Attempt %d at a transaction of %r failed: %s", self._made, self._transactional_id, error)
+        self._log.info("Attempt %d at a transaction of %r failed: %s", self._made, self._transactional_id, error)
         return what_next(error)
 
     def pause(self) -> float:

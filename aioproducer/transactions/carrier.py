@@ -1,13 +1,12 @@
-"""The task that asks the coordinator of a producer's transactions, one question at a time.
+"""The task that sends requests to a producer's transaction coordinator, one at a time.
 
-It runs beside the Sender, so that partitions that need no answer keep flowing. What to ask, and what the answers mean, is
-the `TransactionManager`'s business.
+It runs beside the Sender, so that partitions that wait for no response keep sending. The `TransactionManager` decides what
+to request, and what the responses mean.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,31 +19,30 @@ from aioproducer.core.transactions.queries import markers_written
 from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
 from aioproducer.errors import AuthenticationError, KafkaError, KafkaTimeoutError, UnsupportedVersion
 from aioproducer.net.client import NetworkClient
+from aioproducer.runtime.log import ClientLog
 
 __all__ = ["RequestCarrier"]
 
-logger = logging.getLogger("aioproducer")
-
-#: How long the broker that is believed to be the coordinator is waited for, in seconds, before it is asked again who that
-#: is. Connecting goes on in the background, so one that is only slow is still reached.
+#: How long to wait for a connection to the known coordinator, in seconds, before it is looked up again. Connecting continues
+#: in the background, so a slow coordinator is still reached.
 _REACH_S = 1.0
 
-#: What comes before the markers of the last transaction of version 2 are written is not refused, as in version 1: the broker
-#: tries again by itself, after this time in seconds (``add.partitions.to.txn.retry.backoff.ms``). It is held back no longer.
+#: In version 2 a request that arrives before the last transaction's markers are written is not refused, as in version 1: the
+#: broker retries it itself, after this time in seconds (``add.partitions.to.txn.retry.backoff.ms``). So hold it no longer.
 _BROKERS_PAUSE_S = 0.020
 
 
 class RequestCarrier:
     """Carries the requests of one `TransactionManager`.
 
-    ``has_unsettled`` says whether any batch is still here or in flight; the end of a transaction waits for that.
+    ``has_unsettled`` returns whether any batch is still queued or in flight; the end of a transaction waits for that.
 
-    ``refused`` is called with the error when a broker refuses the credentials, and with who that was (None: all of them);
-    nothing is in flight then, and what was to be asked is asked again later, unless ``refused`` raises.
+    ``refused`` is called with the error when a broker refuses the credentials, and with the broker (None: all of them);
+    nothing is in flight then, and the request is retried later, unless ``refused`` raises.
 
-    After the end of a transaction of version 2 ``hold`` is called with some seconds: so long at most nothing may be added to
-    the next one. As soon as that one has something to add, the coordinator is asked until the markers of the last one are
-    written; then ``release`` is called.
+    After the end of a transaction of version 2 ``hold`` is called with a number of seconds: for this long at most, nothing
+    may be added to the next one. As soon as the next one has something to add, the coordinator is polled until the
+    markers of the last one are written; then ``release`` is called.
     """
 
     def __init__(
@@ -54,6 +52,7 @@ class RequestCarrier:
         backoff: ExponentialBackoff,
         timeout_s: float,
         *,
+        log: ClientLog,
         has_unsettled: Callable[[], bool],
         random: Callable[[], float],
         refused: Callable[[AuthenticationError, int | None], object],
@@ -64,28 +63,29 @@ class RequestCarrier:
         self._client = client
         self._backoff = backoff
         self._timeout_s = timeout_s
+        self._log = log
         self._has_unsettled = has_unsettled
         self._random = random
         self._refused = refused
         self._hold, self._release = hold, release
         self._markers = markers_written(manager.transactional_id)
-        #: Who ended the last transaction, and when; None where its markers are nobody's concern.
+        #: The coordinator that ended the last transaction, and when; None if its markers do not matter.
         self._ended: tuple[int | None, float] | None = None
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """There may be something to ask."""
+        """There may be something to request."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Ask until cancelled. Cancellation: an answer that is under way is awaited by nobody."""
+        """Send requests until cancelled. Cancellation: a pending response is ignored."""
         while True:
             self._woken.clear()
             await self.catch_up()
             await self._woken.wait()
 
     async def catch_up(self) -> None:
-        """Ask until there is nothing to ask now. Cancellation: as of `run`."""
+        """Send requests until there is nothing to request now. Cancellation: as in `run`."""
         while True:
             if self._manager.has_partitions:
                 await self._see_markers_written()
@@ -116,12 +116,18 @@ class RequestCarrier:
         except UnsupportedVersion as error:
             self._manager.unsendable(request, error)
             return RequestPause.NONE
-        except AuthenticationError as error:  # of an attempt to connect: nothing has left
+        except AuthenticationError as error:  # while connecting: nothing was sent
             pause = self._manager.lost(request, sent=False)
             self._refused(error, request.node_id)
             return pause
         except KafkaError as error:
-            logger.debug("%s for %s failed, and is tried again: %s", request.rpc.value, request.about, error)
+            self._log.debug(
+                "%s for %s failed and will be retried: %s",
+                request.rpc.value,
+                request.about,
+                error,
+                extra={"transactional_id": self._manager.transactional_id},
+            )
             return self._manager.lost(request, sent=not isinstance(error, KafkaTimeoutError))
         pause = self._manager.answered(request, *asked)
         if request.ends_v2 and pause is RequestPause.NONE:
@@ -137,7 +143,7 @@ class RequestCarrier:
         if left > 0:
             with suppress(KafkaError, TimeoutError):
                 async with asyncio.timeout(left):
-                    while not await self._are_markers_written(node_id):  # noqa: ASYNC110 - it is the broker that is asked
+                    while not await self._are_markers_written(node_id):  # noqa: ASYNC110 - this polls the broker
                         await asyncio.sleep((time.perf_counter() - ended_at) / 2)
         self._ended = None
         self._release()

@@ -1,12 +1,11 @@
-"""Begins and ends transactions that others write into: what the driver of several writers holds.
+"""Begins and ends transactions that other processes write into; the driver of several writers uses it.
 
-The rules are few, as nothing goes on here when a call has ended:
+There are few rules, because nothing continues after a call has ended:
 
-1. Coordinators decide. Whoever comes first commits or aborts; the others are told so, and what is repeated is answered as
-   the first time. So every call may be made again, by anybody who has the handle.
-2. Only of a commit that may have been sent and has no answer is anything remembered, and of offsets that nobody confirmed:
-   the one keeps a later refusal from passing for the fate of the transaction, the other keeps it from being committed
-   without them.
+1. Coordinators decide. The first call commits or aborts; later calls fail with that outcome, and a repeated call gets the
+   same response as the first time. So every call may be repeated, by any process that has the handle.
+2. The client remembers only commits that may have been sent without a response, and unconfirmed offsets: the first so that a
+   later refusal is not mistaken for the transaction's outcome, the second so that it is not committed without them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.manager import TransactionManager
 from aioproducer.core.transactions.offsets import committed_offsets
 from aioproducer.core.transactions.operation import Operation
-from aioproducer.core.transactions.queries import Fate, open_transaction, transaction_fate
+from aioproducer.core.transactions.queries import TransactionFate, open_transaction, transaction_fate
 from aioproducer.errors import (
     AuthenticationError,
     BrokerError,
@@ -47,6 +46,7 @@ from aioproducer.errors import (
     UnsupportedVersion,
 )
 from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.runtime.detached import detached
 from aioproducer.transactions.conversations import Attempt, Coordination
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, Written
 
@@ -59,7 +59,7 @@ _OF_ONE_TRANSACTION = frozenset({"transactional_id", "transaction_timeout_ms", "
 
 
 class TransactionCoordinatorClient:
-    """Begins transactions, hands them out, and ends them; the records are written elsewhere.
+    """Begins transactions, returns handles to them, and ends them; other processes write the records.
 
     ::
 
@@ -69,24 +69,25 @@ class TransactionCoordinatorClient:
             await coordinator.commit(handle, written=reports)
 
     Everything that several processes wrote with a handle becomes visible at once, or never. One client serves any number of
-    transactional ids and tasks at the same time over one pool of connections, and keeps no transaction open: whoever has a
-    handle can end its transaction with a client of their own. What is not ended within its ``transaction_timeout_ms`` is
-    aborted by the coordinator, and what was left behind by the next ``init`` with the same ``transactional_id``.
+    transactional ids and tasks at the same time over one pool of connections, and holds no transaction open: any process
+    that has a handle can end its transaction with its own client. The coordinator aborts a transaction that is not ended
+    within its ``transaction_timeout_ms``, and the next ``init`` with the same ``transactional_id`` aborts one that was left
+    open.
 
-    Options carry the names, the meaning and the defaults of `ProducerConfig`. Those of connections, security, timeouts and
-    pauses count; those of records mean nothing here, so that the options of the writers can be used.
+    Options have the names, the meaning and the defaults of `ProducerConfig`. Those for connections, security, timeouts and
+    pauses are used; those for records are ignored, so that the options of the writers can be passed.
 
-    Making one does no I/O; entering it waits for no broker. A ``timeout`` is a number of seconds from 0, and bounds the
-    whole call; None means ``max_block_ms``. When a call has ended nothing of it goes on: after a `KafkaTimeoutError` it
-    may simply be made again. Every call raises `KafkaTimeoutError`, `AuthenticationError` where the credentials are
-    refused, `ConfigError` for what it cannot have, and `ProducerStateError` (`NotStarted`, `ProducerClosed`,
-    `WrongEventLoop`, `ForkedProcess`, `ProducerDied`) where the client cannot be used.
+    Creating it does no I/O; entering it waits for no broker. A ``timeout`` is in seconds, at least 0, for the whole call;
+    None means ``max_block_ms``. When a call has ended, nothing of it continues: after a `KafkaTimeoutError` it may simply be
+    repeated. Every call raises `KafkaTimeoutError`, `AuthenticationError` if the credentials are refused, `ConfigError` for
+    invalid arguments, and `ProducerStateError` (`NotStarted`, `ProducerClosed`, `WrongEventLoop`, `ForkedProcess`,
+    `ProducerDied`) if the client cannot be used.
     """
 
     def __init__(
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
-        """Check the options; `ConfigError` says what is wrong with which.
+        """Check the options; `ConfigError` says which one is wrong, and why.
 
         ``bootstrap_servers`` is ``"host:port,host:port"``, a sequence of these, or a whole `ProducerConfig`, which
         ``options`` then change.
@@ -94,7 +95,7 @@ class TransactionCoordinatorClient:
         misplaced = sorted(_OF_ONE_TRANSACTION.intersection(options))
         if misplaced:
             raise ConfigError(
-                f"{', '.join(misplaced)}: a coordinator client serves any number of transactions. Give init() the "
+                f"{', '.join(misplaced)}: a coordinator client serves any number of transactions. Pass init() the "
                 "transactional_id and the transaction_timeout_ms of each."
             )
         if isinstance(bootstrap_servers, ProducerConfig):
@@ -119,11 +120,15 @@ class TransactionCoordinatorClient:
     async def start(self) -> Self:
         """Start the connections; what ``async with`` does on entering. Waits for no broker.
 
-        Raises `ProducerStateError` where it is started already. Cancellation: nothing is awaited here.
+        Raises `ProducerStateError` if it is started already. Cancellation: nothing is awaited here.
         """
         running = self._coordination
         if running is not None:
-            raise ProducerStateError("The coordinator client is started.") if running.is_usable else running.refusal()
+            raise (
+                ProducerStateError("The coordinator client is already started.")
+                if running.is_usable
+                else running.refusal()
+            )
         self._closed = False
         self._coordination = Coordination(self.config, self.client_id, self._random)
         self._coordination.start()
@@ -132,7 +137,7 @@ class TransactionCoordinatorClient:
     async def close(self) -> None:
         """End every waiting call and all connections. Open transactions stay open.
 
-        A commit that is waited for elsewhere raises `CommitUnknown` if it may have been sent, else `ProducerClosed`. Later
+        A waiting commit raises `CommitUnknown` if it may have been sent, else `ProducerClosed`. Later
         calls do nothing; the client may be started again. Cancellation: everything still ends.
         """
         running = self._coordination
@@ -142,7 +147,7 @@ class TransactionCoordinatorClient:
         if not is_here and (running.is_forked or not running.loop.is_closed()):
             raise running.refusal()
         self._coordination, self._closed = None, True
-        if is_here:  # else everything of it went with its loop
+        if is_here:  # otherwise everything ended with its loop
             await running.stop()
 
     async def __aenter__(self) -> Self:
@@ -164,14 +169,14 @@ class TransactionCoordinatorClient:
     async def init(
         self, transactional_id: str, *, transaction_timeout_ms: int = 60_000, timeout: float | None = None
     ) -> TransactionHandle:
-        """Begin a transaction: a handle with which others write into it, under an epoch that nobody had before.
+        """Begin a transaction: returns a handle with which other processes write into it, under a new epoch.
 
-        Whatever was open with this ``transactional_id`` is aborted, and every earlier handle and producer of it fenced. Its
-        coordinator aborts the new one if it is not ended within ``transaction_timeout_ms`` of the first write. Make one for
-        each transaction: in version 1 of the protocol a handle still opens a new transaction when its own has ended.
+        An open transaction with this ``transactional_id`` is aborted, and all its earlier handles and producers are fenced.
+        The coordinator aborts the new one if it is not ended within ``transaction_timeout_ms`` of the first write. Call it
+        for each transaction: in version 1 of the protocol a handle still opens a new transaction when its own has ended.
 
-        Raises `TransactionFatal` where the coordinator refuses, and says why; once that is put right it may be called again.
-        Cancellation: as when time runs out, earlier handles may be fenced or not.
+        Raises `TransactionFatal` if the coordinator refuses, with its reason; when that is fixed it may be called again.
+        Cancellation: as after a timeout, earlier handles may be fenced or not.
         """
         running, deadline = self._begin(timeout)
         name = checked_name("transactional_id", transactional_id)
@@ -197,11 +202,11 @@ class TransactionCoordinatorClient:
         """Commit a consumer's positions with the transaction: they count if it is committed (KIP-447).
 
         ``offsets`` are those of the *next* records to read. ``group`` is the consumer's group id or, better, its whole
-        metadata, with which a member that has lost its partitions is fenced. If it raises, the transaction cannot be
-        committed by this client before the same offsets were sent again and taken; it can be aborted.
+        metadata, which fences a member that has lost its partitions. If it raises, this client cannot commit the transaction
+        before the same offsets were sent again and accepted; it can abort it.
 
-        Raises `CommitFailed` where the group refuses them, `TransactionAbortable`, `ProducerFenced`, `ProducerIdExpired`,
-        `TransactionFatal`. Cancellation: as when time runs out, they may be part of the transaction or not.
+        Raises `CommitFailed` if the group refuses them, `TransactionAbortable`, `ProducerFenced`, `ProducerIdExpired`,
+        `TransactionFatal`. Cancellation: as after a timeout, they may be part of the transaction or not.
         """
         running, deadline = self._begin(timeout)
         positions, whole = checked_offsets(offsets), checked_group(group)
@@ -216,7 +221,7 @@ class TransactionCoordinatorClient:
         try:
             await self._carry_out(running, handle, deadline, send_offsets)
         except ReopenRequired:
-            self._unconfirmed.pop(handle, None)  # every later call hears the same from the coordinator
+            self._unconfirmed.pop(handle, None)  # the coordinator answers every later call in the same way
             raise
         self._confirm(handle, named)
 
@@ -229,16 +234,16 @@ class TransactionCoordinatorClient:
     ) -> None:
         """Commit: everything in the transaction becomes visible at once to readers with ``read_committed``.
 
-        Call it when all writers have closed. ``written`` is what each of them reports (`Producer.written`); two reports
-        with the same partition raise `SharedPartition` before anything is asked, and the transaction stays open to be
-        aborted. It returns as well where this very transaction was committed before, also by another process, as long as
-        no newer one was begun; and where nothing was ever written into it.
+        Call it when all writers have closed. ``written`` is the list of their reports (`Producer.written`); two reports with
+        the same partition raise `SharedPartition` before any request, and the transaction stays open, to be aborted. It also
+        returns if this transaction was committed before, even by another process, as long as no newer one was begun; and if
+        nothing was ever written into it.
 
-        Raises `CommitUnknown` where it was sent and nobody has told what became of it, also where time runs out then: call
-        it again, as soon as the coordinator answers it tells. After any other error it was not committed by this call:
-        `TransactionAbortable` where it was aborted before, as by its timeout; `ProducerFenced` where a newer ``init``, or
+        Raises `CommitUnknown` if it was sent and the outcome is not known, also after a timeout: call it again, and it
+        returns the outcome as soon as the coordinator answers. After any other error this call has not committed it:
+        `TransactionAbortable` if it was aborted before, for example by its timeout; `ProducerFenced` if a newer ``init``, or
         its timeout, ended it, unless it was committed before that; `ProducerIdExpired`; `TransactionFatal`;
-        `TransactionStateError` where offsets are not confirmed. Cancellation: it may be committed or not; call it again.
+        `TransactionStateError` if offsets are not confirmed. Cancellation: it may be committed or not; call it again.
         """
         running, deadline = self._begin(timeout)
         reports = _reports(written)
@@ -255,23 +260,23 @@ class TransactionCoordinatorClient:
     async def abort(self, handle: TransactionHandle, timeout: float | None = None) -> None:
         """Abort: nothing of the transaction becomes visible to readers with ``read_committed``.
 
-        It returns as well where it was aborted before, and where nothing was ever written into it. Writers that go on
-        writing are refused from then on; in version 1 of the protocol they open another transaction instead, which nobody
-        commits and the next ``init`` aborts.
+        It also returns if it was aborted before, and if nothing was ever written into it. Writers that continue are refused
+        from then on; in version 1 of the protocol they open another transaction instead, which is never committed, and which
+        the next ``init`` aborts.
 
-        Raises `TransactionStateError` where the transaction was committed, or the brokers are too old (before Kafka 3.0)
-        to tell that from one that nobody wrote into. Raises `ProducerFenced` where a newer ``init``, or its timeout, ended
-        it; `CommitUnknown` where that may have come after a commit without an answer; `ProducerIdExpired`;
-        `TransactionFatal`. Cancellation: as when time runs out, it may be aborted or not; call it again.
+        Raises `TransactionStateError` if the transaction was committed, or if the brokers are too old (before Kafka 3.0) to
+        distinguish that from an empty one. Raises `ProducerFenced` if a newer ``init``, or its timeout, ended it;
+        `CommitUnknown` if that may have happened after a commit without a response; `ProducerIdExpired`; `TransactionFatal`.
+        Cancellation: as after a timeout, it may be aborted or not; call it again.
         """
         running, deadline = self._begin(timeout)
-        fate: Fate | None = Fate.OPEN
-        while fate is Fate.OPEN:  # also where a writer opened it after it was found to be empty
+        fate: TransactionFate | None = TransactionFate.OPEN
+        while fate is TransactionFate.OPEN:  # also if a writer opened it after it was found empty
             manager = await self._carry_out(running, _handle(handle), deadline, TransactionManager.abort)
             if manager.abort_refused is None:
                 break
             fate = await self._fate(running, handle, deadline)
-            if fate is not Fate.OPEN and fate not in _NOTHING_TO_ABORT:
+            if fate is not TransactionFate.OPEN and fate not in _NOTHING_TO_ABORT:
                 raise _not_aborted(handle, fate, is_in_doubt=handle in self._in_doubt) from manager.abort_refused
         self._forget(handle)
 
@@ -283,14 +288,14 @@ class TransactionCoordinatorClient:
         require_stable: bool = True,
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Where a consumer group stands: the committed position in each partition, None where it has committed none.
+        """A consumer group's committed position in each partition, None if it has committed none.
 
-        With ``require_stable`` (KIP-447, brokers from Kafka 2.5 on) it waits for open transactions that have positions for
-        one of the partitions; without it, positions of these do not count yet.
+        With ``require_stable`` (KIP-447, brokers from Kafka 2.5 on) it waits for open transactions with positions for one of
+        the partitions; without it, such positions do not count yet.
 
-        Raises `KafkaTimeoutError` with UNSTABLE_OFFSET_COMMIT as its cause where such a transaction stays open,
-        `BrokerError` where the coordinator refuses, with the right that is missing, and `UnsupportedVersion` where the
-        broker cannot tell what is stable. Cancellation: nothing was changed.
+        Raises `KafkaTimeoutError` with UNSTABLE_OFFSET_COMMIT as its cause if such a transaction stays open,
+        `BrokerError` if the coordinator refuses, with the missing right, and `UnsupportedVersion` if the broker does
+        not support ``require_stable``. Cancellation: nothing was changed.
         """
         running, deadline = self._begin(timeout)
         name = checked_name("group_id", group_id)
@@ -299,31 +304,31 @@ class TransactionCoordinatorClient:
             return {}
         query = committed_offsets(name, wanted, require_stable=require_stable)
         try:
-            return await running.answer(query, deadline, f"committed() of group {name!r}")
+            return await running.ask(query, deadline, f"committed() of group {name!r}")
         except UnsupportedVersion as error:
             if not require_stable:
                 raise
             raise UnsupportedVersion(
-                f"{error} What is stable can be told by brokers from Kafka 2.5 on; with require_stable=False open "
+                f"{error} require_stable needs brokers from Kafka 2.5 on; with require_stable=False open "
                 "transactions are not waited for."
             ) from error
 
     async def has_open_transaction(self, transactional_id: str, *, timeout: float | None = None) -> bool:
-        """Whether a transaction of this id is going on: somebody writes in it, or it is being ended.
+        """Whether a transaction of this id is open: it has been written to, or it is being ended.
 
-        It says nothing of a transaction that was begun and that nobody has written into. Raises `UnsupportedVersion` where
-        the brokers are too old to tell (before Kafka 3.0), and `BrokerError` where the coordinator refuses, with the right
-        that is missing. Cancellation: nothing was changed.
+        A transaction that has not been written to does not count. Raises `UnsupportedVersion` if the brokers are too old
+        (before Kafka 3.0), and `BrokerError` if the coordinator refuses, with the missing right. Cancellation: nothing was
+        changed.
         """
         running, deadline = self._begin(timeout)
         name = checked_name("transactional_id", transactional_id)
-        return await running.answer(open_transaction(name), deadline, f"has_open_transaction() of {name!r}")
+        return await running.ask(open_transaction(name), deadline, f"has_open_transaction() of {name!r}")
 
     async def transaction_version(self, *, timeout: float | None = None) -> int:
         """The version of the transaction protocol that the brokers have agreed on, their feature ``transaction.version``.
 
-        From 2 on (KIP-890, Kafka 4.0) the end of a transaction gives the next epoch: whoever still writes with its handle
-        is refused. Below that such a writer opens another transaction. Cancellation: nothing was changed.
+        From 2 on (KIP-890, Kafka 4.0) the end of a transaction starts the next epoch: a writer that still uses its handle is
+        refused. Below 2 such a writer opens another transaction. Cancellation: nothing was changed.
         """
         running, deadline = self._begin(timeout)
 
@@ -332,7 +337,7 @@ class TransactionCoordinatorClient:
 
         return await running.within(deadline, "transaction_version()", read)
 
-    # -- how ----------------------------------------------------------------------------------------------------------
+    # -- implementation -----------------------------------------------------------------------------------------------
 
     def _begin(self, timeout: float | None) -> tuple[Coordination, float]:
         running = self._coordination
@@ -356,7 +361,7 @@ class TransactionCoordinatorClient:
         deadline: float,
         begin: Callable[[TransactionManager], Operation],
     ) -> TransactionManager:
-        """Do one thing to the transaction of a handle; returns who did it. Raises what became of it, or why it ended."""
+        """Run one operation on a handle's transaction; returns its manager. Raises the operation's error."""
 
         async def work(attempt: Attempt) -> TransactionManager:
             manager = running.attached(handle)
@@ -385,26 +390,30 @@ class TransactionCoordinatorClient:
     async def _explain_commit(
         self, running: Coordination, handle: TransactionHandle, error: TransactionError, deadline: float, *, wrote: bool
     ) -> None:
-        """Return if a commit that was refused has nothing left to do, else raise why it was refused."""
+        """Return if a refused commit has nothing left to do, else raise the reason of the refusal."""
         try:
             fate = await self._fate(running, handle, deadline)
         except (AuthenticationError, KafkaTimeoutError, ProducerStateError):
             raise error from error.__cause__
-        if fate is Fate.COMMITTED or (fate is Fate.EMPTY and not wrote):
+        if fate is TransactionFate.COMMITTED or (fate is TransactionFate.EMPTY and not wrote):
             return
         if fate not in _NOTHING_TO_ABORT:
             raise error
         self._in_doubt.discard(handle)
-        what = "was aborted before" if fate is Fate.ABORTED else "is empty, although its writers report that they wrote"
+        what = (
+            "was aborted before"
+            if fate is TransactionFate.ABORTED
+            else "is empty, although its writers report that they wrote"
+        )
         raise TransactionAbortable(
-            f"commit() of {_named(handle)} is not possible: it {what}. The same work may succeed in a new one."
+            f"commit() of {_named(handle)} failed: it {what}. The same work may succeed in a new one."
         ) from error.__cause__
 
-    async def _fate(self, running: Coordination, handle: TransactionHandle, deadline: float) -> Fate | None:
-        """What became of the transaction; None where the coordinator cannot tell."""
+    async def _fate(self, running: Coordination, handle: TransactionHandle, deadline: float) -> TransactionFate | None:
+        """The outcome of the transaction; None if the coordinator does not know it."""
         query = transaction_fate(handle, bumps_epoch=running.bumps_epoch)
         try:
-            return await running.answer(query, deadline, f"To ask what became of {_named(handle)}")
+            return await running.ask(query, deadline, f"The query for the outcome of {_named(handle)}")
         except (UnsupportedVersion, BrokerError):
             return None
 
@@ -420,7 +429,7 @@ class TransactionCoordinatorClient:
         if missing:
             names = ", ".join(f"{partition} of group {group!r}" for group, partition in missing)
             raise TransactionStateError(
-                f"commit() of {_named(handle)} is not possible: it is not known whether the offsets of {names} are part of "
+                f"commit() of {_named(handle)} was refused: it is not known whether the offsets of {names} are part of "
                 "it. Call send_offsets() again, or abort it."
             )
 
@@ -429,8 +438,8 @@ class TransactionCoordinatorClient:
         self._unconfirmed.pop(handle, None)
 
 
-#: Where an abort was refused, and is as good as done.
-_NOTHING_TO_ABORT = frozenset({Fate.EMPTY, Fate.ABORTED})
+#: Outcomes after which a refused abort has nothing left to do.
+_NOTHING_TO_ABORT = frozenset({TransactionFate.EMPTY, TransactionFate.ABORTED})
 
 
 def _named(handle: TransactionHandle) -> str:
@@ -443,7 +452,7 @@ def _named(handle: TransactionHandle) -> str:
 def _raise_error_of(operation: Operation) -> None:
     operation.acknowledge()
     if operation.error is not None:
-        raise operation.error
+        raise detached(operation.error)
 
 
 def _is_invalid_state(error: TransactionError) -> bool:
@@ -453,40 +462,40 @@ def _is_invalid_state(error: TransactionError) -> bool:
 
 def _unknown_yet(handle: TransactionHandle, cause: KafkaError) -> CommitUnknown:
     return CommitUnknown(
-        f"It is not known whether {_named(handle)} is committed: {cause} Call commit() or abort() again: as soon as its "
-        "coordinator answers, that tells."
+        f"It is not known whether {_named(handle)} is committed: {cause} Call commit() or abort() again, which return the "
+        "outcome as soon as the coordinator answers."
     )
 
 
-def _not_aborted(handle: TransactionHandle, fate: Fate | None, *, is_in_doubt: bool) -> KafkaError:
-    if fate is Fate.COMMITTED:
+def _not_aborted(handle: TransactionHandle, fate: TransactionFate | None, *, is_in_doubt: bool) -> KafkaError:
+    if fate is TransactionFate.COMMITTED:
         return TransactionStateError(f"abort() came too late: {_named(handle)} is committed.")
-    if fate is Fate.FORGOTTEN and is_in_doubt:
-        return CommitUnknown(f"Others came after {_named(handle)}: nobody can tell any more whether it was committed.")
-    if fate is Fate.FORGOTTEN:
-        return ProducerFenced(f"There is nothing to abort: others came after {_named(handle)}.")
+    if fate is TransactionFate.FORGOTTEN and is_in_doubt:
+        return CommitUnknown(
+            f"Newer transactions followed {_named(handle)}: it is no longer known whether it was committed."
+        )
+    if fate is TransactionFate.FORGOTTEN:
+        return ProducerFenced(f"There is nothing to abort: newer transactions followed {_named(handle)}.")
     return TransactionStateError(
-        f"There is nothing to abort: either nobody wrote into {_named(handle)}, or it was committed before. Its coordinator "
-        "does not tell which: that takes Kafka 3.0, and the right to DESCRIBE the transactional id."
+        f"There is nothing to abort: either {_named(handle)} was never written to, or it was committed before. To "
+        "distinguish these takes Kafka 3.0, and the right to DESCRIBE the transactional id."
     )
 
 
 def _handle(handle: TransactionHandle) -> TransactionHandle:
-    """The handle itself. Raises `ConfigError` for what is none."""
+    """The handle itself. Raises `ConfigError` if it is invalid."""
     if not isinstance(handle, TransactionHandle):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"handle={handle!r}: that is no TransactionHandle.")
+        raise ConfigError(f"Invalid handle={handle!r}: must be a TransactionHandle.")
     return handle
 
 
 def _reports(written: Iterable[Mapping[TopicPartition, Written]]) -> list[set[TopicPartition]]:
-    """The partitions that each writer has written. Raises `ConfigError` for what is no report."""
+    """The partitions that each writer has written. Raises `ConfigError` for an invalid report."""
     reports: list[object] = [None] if isinstance(written, Mapping) else list(written)
     partitions: list[set[TopicPartition]] = []
     for report in reports:
         if not isinstance(report, Mapping):
-            raise ConfigError(
-                f"written={written!r}: give a list with the mapping of each writer, as Producer.written is one."
-            )
+            raise ConfigError(f"Invalid written={written!r}: must be a list with each writer's Producer.written.")
         of_one = cast("Mapping[TopicPartition, Written]", report)
         partitions.append({checked_partition("written", partition) for partition in of_one})
     return partitions
@@ -500,5 +509,5 @@ def _refuse_shared(handle: TransactionHandle, reports: list[set[TopicPartition]]
             if first != number:
                 raise SharedPartition(
                     f"{partition} was written by two writers of {_named(handle)}, number {first} and {number} in `written`. "
-                    "What they were told counts for nothing: abort it, and give each partition to one writer."
+                    "Their acknowledgements are not reliable: abort it, and give each partition to one writer."
                 )

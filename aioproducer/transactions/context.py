@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 import anyio
 
@@ -17,26 +16,113 @@ if TYPE_CHECKING:
     from typing import Self
 
     from aioproducer.core.transactions.handle import TransactionHandle
-    from aioproducer.producer import Producer
+    from aioproducer.delivery import Delivery
+    from aioproducer.record.columns import HeaderColumns
+    from aioproducer.runtime.log import ClientLog
+    from aioproducer.types import HeadersInput, ProducerRecord, RecordMetadata, SendManyResult
 
-__all__ = ["NOT_BEGUN", "OVER", "SENDING", "Transaction", "refuse"]
+__all__ = ["NOT_BEGUN", "OVER", "SENDING", "Transaction", "TransactionalProducer", "refuse"]
 
-logger = logging.getLogger("aioproducer")
-
-#: The calls that are the producer's own as long as the transaction is open; coroutines but for ``enqueue_nowait``.
+#: The calls that are the producer's while the transaction is open; coroutines, except ``enqueue_nowait``.
 SENDING = ("send", "enqueue", "enqueue_nowait", "send_many", "send_table")
 
 NOT_BEGUN = "This transaction has not begun: enter it first, with `async with` (SyncProducer: `with`)."
-OVER = "This transaction is over, and takes nothing any more. What belongs into another one is to be sent by that one."
+OVER = "This transaction has ended and accepts nothing any more. Send through the next transaction's own methods."
 
 
 def refuse(why: str, *_: object, **__: object) -> NoReturn:
-    """Raise `TransactionStateError`, whatever is to be sent."""
+    """Raise `TransactionStateError` for any argument."""
     raise TransactionStateError(why)
 
 
 async def _refuse(why: str, *_: object, **__: object) -> NoReturn:
     refuse(why)
+
+
+class TransactionalProducer(Protocol):
+    """What a transaction uses of its producer: `Producer` is above this module, and its docstrings say what each does."""
+
+    log: ClientLog
+
+    async def send(
+        self,
+        topic: str | ProducerRecord,
+        value: object = None,
+        *,
+        key: object = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[Delivery], object] | None = None,
+        timeout: float | None = None,
+    ) -> RecordMetadata: ...
+
+    async def enqueue(
+        self,
+        topic: str | ProducerRecord,
+        value: object = None,
+        *,
+        key: object = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[Delivery], object] | None = None,
+        timeout: float | None = None,
+    ) -> Delivery: ...
+
+    def enqueue_nowait(
+        self,
+        topic: str | ProducerRecord,
+        value: object = None,
+        *,
+        key: object = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[Delivery], object] | None = None,
+    ) -> Delivery: ...
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[object] | AsyncIterable[object],
+        *,
+        key: Callable[[Any], object] | None = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        on_progress: Callable[[SendManyResult], object] | None = None,
+        timeout: float | None = None,
+    ) -> SendManyResult: ...
+
+    async def send_table(
+        self,
+        topic: str,
+        table: object,
+        *,
+        key: str | None = None,
+        value: str | Sequence[str] | None = None,
+        headers: HeaderColumns | None = None,
+        timestamp: str | None = None,
+        partition: str | int | None = None,
+        value_format: Literal["json"] | None = None,
+        on_progress: Callable[[SendManyResult], object] | None = None,
+        timeout: float | None = None,
+    ) -> SendManyResult: ...
+
+    async def flush(self, timeout: float | None = None) -> None: ...
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None: ...
+
+    def transaction_handle(self) -> TransactionHandle: ...
+
+    async def commit_transaction(self, timeout: float | None = None) -> None: ...
+
+    async def abort_transaction(self, timeout: float | None = None) -> None: ...
 
 
 class Transaction:
@@ -48,23 +134,23 @@ class Transaction:
             await txn.enqueue("orders", b"value")
             await txn.send_offsets({TopicPartition("in", 0): 42}, consumer_group)
 
-    Leaving it normally commits: when that has returned, everything in it is visible to readers with
-    ``isolation_level=read_committed``. Where it raises `TransactionAbortable`, the transaction was aborted, and nothing is
-    visible; `CommitUnknown` says that the outcome is not known. Leaving it by an exception aborts and re-raises.
+    Leaving it normally commits: afterwards everything in it is visible to readers with ``isolation_level=read_committed``.
+    If that raises `TransactionAbortable`, the transaction was aborted, and nothing is visible; `CommitUnknown` says that the
+    outcome is not known. Leaving it by an exception aborts and re-raises.
 
     ``send``, ``enqueue``, ``enqueue_nowait``, ``send_many``, ``send_table`` and ``flush`` are those of the producer. Before
-    it was entered and once it is over they raise `TransactionStateError`, but for ``flush``: what comes too late does not
-    slip into the producer's next transaction.
+    it is entered and after it has ended they raise `TransactionStateError`, except ``flush``: a late record does not end up
+    in the producer's next transaction.
 
-    Cancellation: within the block it aborts, like any exception, and that is waited for. While it commits, the commit
-    goes on in the background, and the next transaction waits for it; where it fails, entering that one raises its error.
+    Cancellation: within the block it aborts, like any exception, and waits for that. During the commit, the commit continues
+    in the background, and the next transaction waits for it; if it fails, entering that one raises its error.
     """
 
-    def __init__(self, producer: Producer, begin: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, producer: TransactionalProducer, begin: Callable[[], Awaitable[None]]) -> None:
         self._producer = producer
         self._begin = begin
         self._entered = False
-        self._refusal: str | None = None  # why nothing may be put in now
+        self._refusal: str | None = None  # why nothing may be added now
         self.send = producer.send
         self.enqueue = producer.enqueue
         self.enqueue_nowait = producer.enqueue_nowait
@@ -84,13 +170,15 @@ class Transaction:
         await self._producer.send_offsets_to_transaction(offsets, group, timeout)
 
     def handle(self) -> TransactionHandle:
-        """What another process needs to write into this transaction; see `Producer.transaction_handle`."""
+        """A handle with which another process can write into this transaction; see `Producer.transaction_handle`."""
         self._check_open()
         return self._producer.transaction_handle()
 
     async def __aenter__(self) -> Self:
         if self._entered:
-            raise TransactionStateError("This transaction was entered before; producer.transaction() makes a new one.")
+            raise TransactionStateError(
+                "This transaction was entered before; producer.transaction() returns a new one."
+            )
         self._entered = True
         await self._begin()
         self._open()
@@ -115,15 +203,15 @@ class Transaction:
             raise
 
     async def _abort(self) -> None:
-        """Abort, without hiding why."""
+        """Abort, without hiding the reason."""
         with anyio.CancelScope(shield=True):  # an anyio scope that was cancelled would interrupt every await in here
             try:
                 await self._producer.abort_transaction()
             except KafkaError as error:
-                logger.warning("The transaction could not be aborted: %s", error)
+                self._producer.log.warning("The transaction could not be aborted: %s", error)
 
     def _open(self) -> None:
-        """Copied rather than asked for by each call: being open costs nothing."""
+        """Copied rather than looked up by each call: an open transaction costs nothing."""
         self._refusal = None
         for name in SENDING:
             setattr(self, name, getattr(self._producer, name))

@@ -1,13 +1,12 @@
-"""What runs while a `TransactionCoordinatorClient` is open: its connections, and the conversations with coordinators.
+"""The running parts of an open `TransactionCoordinatorClient`: its connections, and its requests to coordinators.
 
-Every conversation runs in the task of the call that wants it, so that it ends with that call. Only the connections have a
-task of their own; if it ends without being asked to, every waiting and later call fails with the cause.
+Requests run in the task of the call that needs them, so that they end with that call. Only the connections have their own
+task; if that ends unexpectedly, every waiting and later call fails with the cause.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from math import inf
@@ -30,15 +29,14 @@ from aioproducer.errors import (
     ProducerClosed,
     UnsupportedVersion,
 )
-from aioproducer.lifetime import Lifetime, Refusals
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.error_codes import ErrorCode
+from aioproducer.runtime.lifetime import Lifetime, Refusals
+from aioproducer.runtime.log import ClientLog
 from aioproducer.transactions.carrier import RequestCarrier
 from aioproducer.types import TopicPartition
 
 __all__ = ["Attempt", "Coordination"]
-
-logger = logging.getLogger("aioproducer")
 
 _T = TypeVar("_T")
 
@@ -49,31 +47,33 @@ _TRANSACTION_VERSION_2 = 2
 
 
 class Attempt:
-    """How often a call was tried in vain, and the last error."""
+    """The number of a call's failed attempts, and the last error."""
 
     times = 0
     error: KafkaError | None = None
 
 
 class Coordination(Lifetime):
-    """One pool of connections, and all calls that wait on it. To be created in a running event loop."""
+    """One pool of connections, and all calls that wait on it. Must be created in a running event loop."""
 
     refusals = Refusals(
-        dead="An internal task of the coordinator client {what}; nothing more will be asked. Close it and create a new one.",
+        dead="An internal task of the coordinator client {what}; it sends no more requests. Close it and create a new one.",
         cancelled="The coordinator client's tasks were cancelled before it was closed; asyncio.run() does this when main() "
         "returns. Use `async with`, or await close() at the end.",
         forked="The coordinator client was started in process {there}, and this is its fork {here}: connections cannot be "
         "shared. Create one in each process, or start it after the fork.",
         closed="The coordinator client was closed during this call.",
-        elsewhere="The coordinator client was started in another event loop. Use it in that loop, or make one for each "
+        elsewhere="The coordinator client was started in another event loop. Use it in that loop, or create one for each "
         "loop.",
+        ended="The event loop in which the coordinator client was started is closed; each asyncio.run() has an event loop "
+        "of its own. Create a client in this one.",
     )
 
     def __init__(self, config: ProducerConfig, client_id: str, random: Random) -> None:
-        super().__init__()
+        super().__init__(ClientLog(client_id))
         self._config = config
         self._random = random
-        self._client = NetworkClient(config, client_id=client_id, random=random, on_ready=_nothing)
+        self._client = NetworkClient(config, client_id=client_id, log=self.log, random=random, on_ready=_nothing)
         self._backoff = retry_backoff(config)
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._coordinators: dict[CoordinatorKey, int] = {}
@@ -82,7 +82,7 @@ class Coordination(Lifetime):
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Let the connections live; waits for nothing."""
+        """Start the connections; waits for nothing."""
         self._run_in_task(self._run(), "aioproducer coordinator client")
 
     async def _run(self) -> None:
@@ -107,10 +107,10 @@ class Coordination(Lifetime):
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     async def within(self, deadline: float, what: str, work: Callable[[Attempt], Awaitable[_T]]) -> _T:
-        """What the work comes to, once a broker is connected.
+        """The result of the work, once a broker is connected.
 
-        Raises `KafkaTimeoutError`, which says ``what`` took too long and what the work had tried in vain, at the deadline
-        (the event loop's time), and `refusal` when this ends before. Cancellation: the work is cancelled.
+        Raises `KafkaTimeoutError` at the deadline (the event loop's time), which says that ``what`` took too long and
+        how its attempts failed, and `refusal` if this ends before. Cancellation: the work is cancelled.
         """
         attempt = Attempt()
         limit = asyncio.timeout_at(None if deadline == inf else deadline)
@@ -129,12 +129,12 @@ class Coordination(Lifetime):
             servers = ", ".join(self._config.bootstrap_servers)
             where = "" if self._client.connected_nodes() else f", and no broker of {servers} is connected"
             why = "." if last is None else f": {last}"
-            raise KafkaTimeoutError(f"{what} was not over in time{where}{why}") from last
+            raise KafkaTimeoutError(f"{what} timed out{where}{why}") from last
 
-    # -- conversations ------------------------------------------------------------------------------------------------
+    # -- requests to coordinators -------------------------------------------------------------------------------------
 
     def initializing_manager(self, transactional_id: str, timeout_ms: int) -> TransactionManager:
-        """One that asks for a producer id."""
+        """A manager that requests a producer id."""
         return TransactionManager(
             transactional_id,
             timeout_ms=timeout_ms,
@@ -144,9 +144,9 @@ class Coordination(Lifetime):
         )
 
     def attached(self, handle: TransactionHandle) -> TransactionManager:
-        """One that can end the transaction of the handle; to be made where a broker is connected.
+        """A manager that can end the handle's transaction; must be created while a broker is connected.
 
-        What brokers tell of the transaction version decides how the transaction ends.
+        The brokers' transaction version decides how the transaction ends.
         """
         return TransactionManager.attach(
             handle,
@@ -158,30 +158,30 @@ class Coordination(Lifetime):
 
     @property
     def bumps_epoch(self) -> bool:
-        """Whether the end of a transaction gives the next epoch: transaction version 2 (KIP-890)."""
+        """Whether the end of a transaction starts the next epoch: transaction version 2 (KIP-890)."""
         return self.transaction_version >= _TRANSACTION_VERSION_2
 
     @property
     def transaction_version(self) -> int:
-        """The ``transaction.version`` that the brokers have agreed on; the last one known while none is connected."""
+        """The ``transaction.version`` that the brokers have agreed on; the last known one while none is connected."""
         return self._read_transaction_version()
 
     def _read_transaction_version(self) -> int:
-        if self._client.connected_nodes():  # else nobody says anything: that is no other version
+        if self._client.connected_nodes():  # with no broker connected, the version has not changed
             self._transaction_version = self._client.finalized_feature("transaction.version")
         return self._transaction_version
 
     async def run_requests(self, manager: TransactionManager, attempt: Attempt) -> None:
-        """Ask for the manager until it has nothing to ask.
+        """Send the manager's requests until it has none.
 
-        Raises `AuthenticationError` where brokers refuse the credentials.
-        Cancellation: an answer under way is awaited by nobody.
+        Raises `AuthenticationError` if brokers refuse the credentials. Cancellation: a pending response is ignored.
         """
         carrier = RequestCarrier(
             manager,
             self._client,
             self._backoff,
             self._request_timeout_s,
+            log=self.log,
             has_unsettled=lambda: False,
             random=self._random.random,
             refused=_raise,
@@ -192,11 +192,11 @@ class Coordination(Lifetime):
             attempt.error = manager.refusal if manager.attempts else None
             self._forget_the_oldest()
 
-    async def answer(self, query: CoordinatorQuery[_T], deadline: float, what: str) -> _T:
-        """What the coordinator answers, in the end; raises as `within` does.
+    async def ask(self, query: CoordinatorQuery[_T], deadline: float, what: str) -> _T:
+        """The coordinator's final response, after retries; raises what `within` raises.
 
-        Raises `BrokerError` where it refuses for good, `UnsupportedVersion`, `AuthenticationError`. Cancellation: the
-        answer is awaited by nobody.
+        Raises `BrokerError` if it refuses for good, `UnsupportedVersion`, `AuthenticationError`. Cancellation: a pending
+        response is ignored.
         """
         return await self.within(deadline, what, partial(self._repeat, query))
 
@@ -209,7 +209,7 @@ class Coordination(Lifetime):
             except KafkaError as error:
                 if isinstance(error, BrokerError) and not error.retriable:
                     raise
-                logger.debug("A question about %s failed, and is asked again: %s", query.about, error)
+                self.log.debug("A request about %s failed and will be retried: %s", query.about, error)
                 if not isinstance(error, BrokerError) or is_of_another_broker(error):
                     self._coordinators.pop(query.about, None)
                 attempt.error = error
@@ -250,7 +250,7 @@ class Coordination(Lifetime):
 
 
 class _NoBatches:
-    """The listener of a `TransactionManager` that writes no records itself, and whose conversation is under way anyhow."""
+    """The listener of a `TransactionManager` that writes no records, and whose requests are being sent already."""
 
     def wake(self) -> None:
         pass

@@ -1,13 +1,12 @@
-"""What the parts of a producer see of its transactions: which records may go in, and what the decisions mean for them.
+"""Connects a producer's transactions to its other parts: which records may be added, and what the decisions mean for them.
 
-The `TransactionManager` decides. This carries its decisions to the accumulator, the sequences and the Sender, and tells it
-what became of the batches.
+The `TransactionManager` decides. This carries its decisions to the accumulator, the sequences and the Sender, and reports
+the outcomes of batches to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
@@ -27,20 +26,19 @@ from aioproducer.errors import (
     TransactionAbortable,
     TransactionStateError,
 )
+from aioproducer.runtime.log import ClientLog
 from aioproducer.types import TopicPartition
 
 __all__ = ["TransactionLink"]
 
-logger = logging.getLogger("aioproducer")
-
-#: Why nothing gets through to those who began to wait at a time, by the cluster or by one broker; None where it does.
+#: Why calls that began to wait at a time cannot proceed, because of the cluster or of one broker; None if they can.
 Refusal: TypeAlias = Callable[[float, int | None], AuthenticationError | None]
 
 _FAILED = frozenset({State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_ERROR})
 
 
 class _Call(NamedTuple):
-    """Somebody who waits for an operation."""
+    """A call that waits for an operation."""
 
     operation: Operation
     since: float  # the event loop's time
@@ -50,8 +48,8 @@ class _Call(NamedTuple):
 class TransactionLink:
     """The transactions of one running producer.
 
-    ``wake_sender`` has it look again, ``on_open`` is called where records may be put in from now on without asking for
-    each, ``on_shut`` where that ends.
+    ``wake_sender`` wakes it, ``on_open`` is called when records may be added without a check for each one, ``on_shut`` when
+    that ends.
     """
 
     # from `bind` on
@@ -65,17 +63,19 @@ class TransactionLink:
         self,
         loop: asyncio.AbstractEventLoop,
         *,
+        log: ClientLog,
         wake_sender: Callable[[], object],
         on_open: Callable[[], object],
         on_shut: Callable[[], object],
     ) -> None:
         self._loop = loop
+        self._log = log
         self._wake_sender = wake_sender
         self._on_open = on_open
         self._on_shut = on_shut
-        self._number = 0  # of the transaction that was begun last
-        self._calls: dict[_Call, None] = {}  # that end when credentials are refused
-        self._held: asyncio.TimerHandle | None = None  # as long as the markers of the last one are being written
+        self._number = 0  # of the latest transaction
+        self._calls: dict[_Call, None] = {}  # waiters that fail if credentials are refused
+        self._held: asyncio.TimerHandle | None = None  # while the markers of the last transaction are being written
 
     def bind(
         self,
@@ -86,7 +86,7 @@ class TransactionLink:
         wake_carrier: Callable[[], object],
         refusal: Refusal,
     ) -> None:
-        """Work for these from now on; ``wake_carrier`` is called whenever there may be something to ask."""
+        """Connect these parts; ``wake_carrier`` is called whenever there may be something to request."""
         self._refusal = refusal
         self.manager, self._accumulator, self._sequences = manager, accumulator, sequences
         self._wake_carrier = wake_carrier
@@ -94,89 +94,89 @@ class TransactionLink:
     # -- for the producer ---------------------------------------------------------------------------------------------
 
     def check_may_send(self) -> None:
-        """Raise unless a record may be put into the open transaction now."""
+        """Raise unless a record may be added to the open transaction now."""
         self.manager.check_may_send()
 
     def still_open(self) -> Callable[[], None]:
-        """A check for what has to wait: it raises unless a record may be put into the transaction that is open *now*."""
+        """A check for a record that has to wait: it raises unless the transaction that is open *now* still accepts it."""
         return partial(self._check_still_open, self._number)
 
     def _check_still_open(self, number: int) -> None:
         self.manager.check_may_send()
         if number != self._number:
             raise TransactionStateError(
-                "The transaction that this was meant for ended before it was put in. Wait for everything that sends before "
+                "The transaction ended before this record was added to it. Wait for all sends before "
                 "you commit or abort."
             )
 
     def begin(self) -> None:
-        """Open a transaction. Raises where the state does not allow it."""
+        """Open a transaction. Raises if the state does not allow it."""
         self.manager.begin()
         self._number += 1
         self._on_open()
 
     def commit(self) -> Operation:
-        """Commit when everything has arrived; nothing lingers until then. Raises where the state does not allow it."""
+        """Commit when everything is acknowledged; nothing lingers until then. Raises if the state does not allow it."""
         operation = self.manager.commit()
         self._on_shut()
         self._flush_while(operation)
         return operation
 
     def prepare(self) -> Operation:
-        """Take no more, and be prepared when everything has arrived (KIP-939). Raises where the state does not allow it."""
+        """Accept no more, and prepare when everything is acknowledged (KIP-939). Raises if the state does not allow it."""
         operation = self.manager.prepare()
         self._on_shut()
         self._flush_while(operation)
         return operation
 
     def abort(self) -> Operation:
-        """Abort; what has not left never will. Raises where the state does not allow it."""
-        return self.manager.abort()  # which drops what has not left
+        """Abort; unsent records are never sent. Raises if the state does not allow it."""
+        return self.manager.abort()  # this drops unsent records
 
     @property
     def takes_records(self) -> bool:
-        """Whether records may be put into a transaction now."""
+        """Whether records may be added to a transaction now."""
         return self.manager.state is State.IN_TRANSACTION
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a transaction that is to be ended here, and that nobody has ended, or has begun to end."""
+        """Whether there is a transaction to end here, which is not ended or being ended yet."""
         return self.manager.may_end and self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
     @property
     def fatal_error(self) -> KafkaError | None:
-        """What ended the transactions of this producer for good; None where nothing has."""
+        """The error that ended this producer's transactions for good; None if they continue."""
         return self.manager.last_error if self.manager.state is State.FATAL_ERROR else None
 
     async def end(self) -> None:
-        """Abort what is open, or wait for what ends it already, and abort what that leaves. Cancellation: that goes on.
+        """Abort the open transaction, or wait for its current end and abort what remains. Cancellation: that continues.
 
-        What nobody else would be told of is logged: a failure that no caller has seen, and an abort that nobody asked for.
+        Outcomes that no caller sees are logged: an unseen failure, and an abort that was not requested.
         """
-        while (offsets := self.manager.offsets_under_way) is not None and not self.manager.may_end:
-            await self._wait(offsets, inf)  # whoever ends the transaction would commit it without them
+        while (offsets := self.manager.pending_offsets) is not None and not self.manager.may_end:
+            await self._wait(offsets, inf)  # otherwise the transaction could be committed without them
         if self.manager.state is State.INITIALIZING:
-            return  # there is nothing that could be lost
-        pending, is_told = self.manager.pending, True
-        if pending is not None:  # its caller is gone; while nobody has seen its outcome nothing else may be done
+            return  # nothing could be lost
+        pending, is_seen = self.manager.pending, True
+        if pending is not None:  # its caller is gone; nothing else may be done before its outcome is seen
             await self._wait(pending, inf)
-            is_told = pending.is_acknowledged
-            if pending.error is not None and not is_told:
-                logger.warning("Nobody has waited to the end for %s(), which failed: %s", pending.name, pending.error)
+            is_seen = pending.is_acknowledged
+            if pending.error is not None and not is_seen:
+                self._log.warning("%s() failed, and its caller did not wait for it: %s", pending.name, pending.error)
             pending.acknowledge()
-        if pending is not None and not is_told and pending.name == PREPARE and self.manager.prepared is not None:
-            # Nobody can decide about what they were never told of, and its coordinator waits for that without end.
-            logger.warning(
-                "The transaction of transactional_id %r was prepared when nobody waited for that any more: it is aborted.",
+        if pending is not None and not is_seen and pending.name == PREPARE and self.manager.prepared is not None:
+            # Its caller never got the state to decide about, and the coordinator would wait for the decision forever.
+            self._log.warning(
+                "The transaction of transactional_id %r was prepared after its caller stopped waiting: it is aborted.",
                 self.manager.transactional_id,
             )
         elif not self.is_open:
             return
         elif pending is None:
-            logger.warning(
-                "The producer of transactional_id %r is closed while its transaction is open: nothing of it will count. It "
-                "is aborted now or, where that takes too long, by the coordinator after transaction_timeout_ms (of "
-                "two-phase commits: when a successor is initialized).",
+            self._log.warning(
+                "The producer of transactional_id %r is closed while its transaction is open: it will not be committed. It "
+                "is aborted now or, if that takes too long, by the coordinator after transaction_timeout_ms (with "
+                "two-phase commit: when a successor is initialized).",
                 self.manager.transactional_id,
             )
         with suppress(KafkaError):
@@ -184,10 +184,10 @@ class TransactionLink:
 
     @property
     def objection(self) -> KafkaError | None:
-        """Why the transaction must not be committed; None where nothing that was done here is against it."""
-        if self.manager.last_error is None and self.manager.offsets_under_way is not None:
+        """Why the transaction must not be committed; None if this producer has no objection."""
+        if self.manager.last_error is None and self.manager.pending_offsets is not None:
             return TransactionAbortable(
-                f"It is not known whether the offsets that were sent last are part of the transaction of transactional_id "
+                f"It is not known whether the last offsets that were sent are part of the transaction of transactional_id "
                 f"{self.manager.transactional_id!r}. Abort it; the same work may succeed in a new one."
             )
         return self.manager.last_error
@@ -198,23 +198,23 @@ class TransactionLink:
         was_over = self.fatal_error is not None
         self.manager.close(error)
         if not was_over and isinstance(self.manager.last_error, CommitUnknown):
-            logger.warning("%s", self.manager.last_error)
+            self._log.warning("%s", self.manager.last_error)
 
     async def outcome(self, operation: Operation, deadline: float) -> None:
         """Wait until an operation is over, and raise its error, which counts as seen then.
 
-        Raises `KafkaTimeoutError` at the deadline (the event loop's time), and where brokers refuse the credentials
-        `AuthenticationError`, or `CommitUnknown` if a commit may have been sent. Cancellation, running out of time and
-        refused credentials: it goes on, and the same call later waits for the same outcome. But a commit that was not sent
-        is taken back where credentials are refused.
+        Raises `KafkaTimeoutError` at the deadline (the event loop's time) and, if brokers refuse the credentials,
+        `AuthenticationError`, or `CommitUnknown` if a commit may have been sent. Cancellation, timeout and refused
+        credentials: it continues, and the same call later waits for the same outcome. But a commit that was not sent is
+        withdrawn if credentials are refused.
         """
-        await self._wait(operation, deadline, heeds_refusals=True)
+        await self._wait(operation, deadline, ends_if_refused=True)
         operation.acknowledge()
         if operation.error is not None:
-            error = type(operation.error)(*operation.error.args)  # each call raises its own
+            error = type(operation.error)(*operation.error.args)  # each call raises its own exception
             raise error from operation.error.__cause__
 
-    async def _wait(self, operation: Operation, deadline: float, *, heeds_refusals: bool = False) -> None:
+    async def _wait(self, operation: Operation, deadline: float, *, ends_if_refused: bool = False) -> None:
         done: asyncio.Future[KafkaError | None] = self._loop.create_future()
 
         def settle(error: KafkaError | None) -> None:
@@ -224,7 +224,7 @@ class TransactionLink:
         operation.when_done(lambda: settle(None))
         timer = None if deadline == inf else self._loop.call_at(deadline, lambda: settle(_late(operation)))
         call = _Call(operation, self._loop.time(), settle)
-        if heeds_refusals:
+        if ends_if_refused:
             self._calls[call] = None
         try:
             error = await done
@@ -235,10 +235,10 @@ class TransactionLink:
             if timer is not None:
                 timer.cancel()
 
-    def heed_refusals(self, node_id: int | None = None) -> None:
+    def fail_if_refused(self, node_id: int | None = None) -> None:
         """Fail the calls that wait while all brokers, or this one, refuse the credentials.
 
-        While a request is under way nobody knows yet whether it leaves: who carries it calls this after its failure.
+        While a request is pending it is unknown whether it is sent: the carrier calls this after its failure.
         """
         for call in list(self._calls):
             cause = None if self.manager.is_asking else self._refusal(call.since, node_id)
@@ -263,13 +263,13 @@ class TransactionLink:
     # -- for the accumulator, the sequences and the Sender --------------------------------------------------------------
 
     def claim(self, partition: TopicPartition) -> None:
-        """Take the partition of a record into the transaction. Raises where there is none that could take it."""
+        """Add a record's partition to the transaction. Raises if no transaction can take it."""
         self.manager.add_partition(partition)
         if self._held is not None:
             self._wake_carrier()
 
     def batch_failed(self, cause: KafkaError) -> None:
-        """A batch was given up: what it was part of cannot be committed."""
+        """A batch was given up: its transaction cannot be committed."""
         self.manager.batch_failed(cause)
 
     def batch_settled(self) -> None:
@@ -278,16 +278,16 @@ class TransactionLink:
             self.wake()
 
     def may_drain(self, partition: TopicPartition) -> bool:
-        """Whether new batches for this partition may leave."""
+        """Whether new batches for this partition may be sent."""
         return self._held is None and self.manager.may_drain(partition)
 
     def hold(self, seconds: float) -> None:
-        """Let no new batch leave, for so long at most."""
+        """Send no new batch for at most this time."""
         self._let_go()
         self._held = self._loop.call_later(seconds, self.release)
 
     def release(self) -> None:
-        """Let them leave again."""
+        """Allow new batches again."""
         self._let_go()
         self._accumulator.queues.unblock(self._loop.time())
         self._wake_sender()
@@ -298,21 +298,21 @@ class TransactionLink:
         self._held = None
 
     def drained(self, partition: TopicPartition) -> None:
-        """A new batch for this partition leaves."""
+        """A new batch for this partition is being sent."""
         self.manager.drained()
 
     def sequences_lost(self, partition: TopicPartition) -> None:
-        """What was numbered after a batch that was given up cannot follow."""
-        self.manager.sequences_lost(KafkaError(f"A batch of {partition} was given up, and others come after it."))
+        """Batches that were numbered after a failed batch cannot be sent."""
+        self.manager.sequences_lost(KafkaError(f"A batch of {partition} was given up, and later ones depend on it."))
 
     @property
     def is_shared(self) -> bool:
-        """Whether others may write into the open transaction, too."""
+        """Whether other writers may share the open transaction."""
         return self.manager.is_shared
 
     @property
     def is_failing(self) -> bool:
-        """Whether nothing of the open transaction will count."""
+        """Whether the open transaction will not be committed."""
         return self.manager.state in _FAILED
 
     @property
@@ -320,10 +320,10 @@ class TransactionLink:
         """The highest version of Produce that the transaction may use."""
         return self.manager.highest_produce_version
 
-    # -- what the manager tells -----------------------------------------------------------------------------------------
+    # -- callbacks of the manager ----------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """There may be something to ask the coordinator."""
+        """There may be something to request from the coordinator."""
         self._wake_carrier()
 
     def partitions_added(self, partitions: Collection[TopicPartition]) -> None:
@@ -334,13 +334,13 @@ class TransactionLink:
         self._wake_sender()
 
     def producer_id_changed(self, producer_id: int, epoch: int) -> None:
-        """All sequences begin at 0, under this id and epoch."""
+        """All sequences restart at 0, under this id and epoch."""
         self._sequences.set_producer_id(producer_id, epoch)
         self._accumulator.queues.unblock(self._loop.time())
         self._wake_sender()
 
     def drop_undrained(self, error: KafkaError) -> None:
-        """Batches that never left fail; those that did go on until their fate is known."""
+        """Unsent batches fail; sent ones continue until their outcome is known."""
         self._on_shut()
         self._accumulator.outcomes.fail_undrained(error, self._loop.time())
 
@@ -351,14 +351,12 @@ class TransactionLink:
 
 
 def _late(operation: Operation) -> KafkaTimeoutError:
-    return KafkaTimeoutError(
-        f"{operation.name}() was not over in time, and goes on. Call it again to wait for its outcome."
-    )
+    return KafkaTimeoutError(f"{operation.name}() timed out, and continues. Call it again to wait for its outcome.")
 
 
 def _not_sent(operation: Operation, cause: AuthenticationError) -> AuthenticationError:
-    what = "" if operation.name == INITIALIZE else " The transaction is not committed, and still open."
-    error = AuthenticationError(f"{operation.name}() failed, and may be called again.{what} {cause}")
+    what = "" if operation.name == INITIALIZE else " The transaction is not committed and is still open."
+    error = AuthenticationError(f"{operation.name}() failed and may be called again.{what} {cause}")
     error.__cause__ = cause
     return error
 
@@ -366,6 +364,6 @@ def _not_sent(operation: Operation, cause: AuthenticationError) -> Authenticatio
 def _goes_on(operation: Operation, cause: AuthenticationError, *, is_commit: bool) -> KafkaError:
     kind = CommitUnknown if is_commit else AuthenticationError
     what = "The transaction may be committed or not. " if is_commit else ""
-    error = kind(f"{what}{operation.name}() goes on; call it again to wait for its outcome. {cause}")
+    error = kind(f"{what}{operation.name}() continues; call it again to wait for its outcome. {cause}")
     error.__cause__ = cause
     return error

@@ -1,13 +1,12 @@
-"""Finds out whose batches are acknowledged to a writer that shares a transaction with others.
+"""Detects whose batch is acknowledged to a writer that shares a transaction with others.
 
-Most acknowledgements say it themselves (`core.shared_writes`). The others wait here until a broker has told who stamps the
-records of their topic.
+Most acknowledgements show it (`core.transactions.sharing`). The others wait here until a broker has reported the timestamp
+type of their topic.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -23,11 +22,10 @@ from aioproducer.protocol.messages import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from aioproducer.runtime.log import ClientLog
 from aioproducer.types import TimestampType
 
 __all__ = ["SharedAcknowledgements"]
-
-logger = logging.getLogger("aioproducer")
 
 _TOPIC = 2
 _KEY = "message.timestamp.type"
@@ -41,7 +39,7 @@ class _Suspect(NamedTuple):
 
 
 class SharedAcknowledgements:
-    """The acknowledgements of one writer. ``wake`` has the Sender look again."""
+    """The acknowledgements of one writer. ``wake`` wakes the Sender."""
 
     def __init__(
         self,
@@ -50,6 +48,7 @@ class SharedAcknowledgements:
         backoff: ExponentialBackoff,
         timeout_s: float,
         *,
+        log: ClientLog,
         random: Callable[[], float],
         wake: Callable[[], object],
     ) -> None:
@@ -58,18 +57,19 @@ class SharedAcknowledgements:
         self._client = client
         self._backoff = backoff
         self._timeout_s = timeout_s
+        self._log = log
         self._random = random
         self._wake = wake
         self._suspects: dict[str, list[_Suspect]] = {}
         self._asked: set[str] = set()
 
     def start_over(self) -> None:
-        """Others write into the transaction from now on; the topics may have changed since they did so before."""
+        """The transaction is shared from now on; the topics may have changed since the last shared one."""
         self.writes = SharedWrites()
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
-        """The broker has written the batch, or believes so; -1 where it tells no offset, or no time."""
-        whose = self.writes.judge(batch, base_offset, log_append_time_ms)
+        """The broker has written the batch, or assumes so; -1 if it returns no offset, or no timestamp."""
+        whose = self.writes.owner_of(batch, base_offset, log_append_time_ms)
         if whose is Ownership.UNCLEAR:
             suspect = _Suspect(batch, base_offset, log_append_time_ms)
             self._suspects.setdefault(batch.partition.topic, []).append(suspect)
@@ -78,12 +78,12 @@ class SharedAcknowledgements:
             self.writes.count(batch.partition, base_offset, batch.count)
             self._outcomes.complete(batch, base_offset, log_append_time_ms, now)
         else:
-            if base_offset >= 0:  # somebody else's batch has its sequence
+            if base_offset >= 0:  # another writer's batch has its sequence
                 batch.possibly_written = False
-            self._refuse(batch, "the broker took a batch for a repeat of theirs, and did not write it", now)
+            self._refuse(batch, "the broker mistook a batch for a duplicate of theirs, and did not write it", now)
 
     def unexpected(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """The broker does not expect the sequence of the batch, and no earlier one of ours is missing."""
+        """The broker does not expect the batch's sequence, and none of our earlier batches is missing."""
         self._refuse(batch, f"the broker had another sequence before it ({error})", now)
 
     def _refuse(self, batch: ProducerBatch, how: str, now: float) -> None:
@@ -95,14 +95,14 @@ class SharedAcknowledgements:
         return any(topic not in self._asked for topic in self._suspects)
 
     def to_ask(self) -> Iterator[str]:
-        """The topics about which `ask` is to be run, once each."""
+        """The topics for which `ask` must be run, each one once."""
         for topic in self._suspects:
             if topic not in self._asked:
                 self._asked.add(topic)
                 yield topic
 
     async def ask(self, topic: str) -> None:
-        """Find out who stamps the records of a topic, and settle what waits for it. Cancellation: it stays unsettled."""
+        """Get the timestamp type of a topic, and resolve the waiting batches. Cancellation: they keep waiting."""
         try:
             how = await self._learn(topic)
         finally:
@@ -117,7 +117,7 @@ class SharedAcknowledgements:
         self._wake()
 
     async def _learn(self, topic: str) -> str | None:
-        """Ask until there is an answer; returns why it cannot be known, or None where it is known now."""
+        """Retry until there is a response; returns why the type cannot be known, or None if it is known now."""
         attempts = 0
         while True:
             try:
@@ -125,12 +125,14 @@ class SharedAcknowledgements:
                     _question(topic), read=_timestamp_type, timeout_s=self._timeout_s
                 )
             except (AuthenticationError, UnsupportedVersion) as error:
-                return _cannot_tell(topic, error)
+                return _cannot_check(topic, error)
             except BrokerError as refused:
                 if not refused.retriable or refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    return _cannot_tell(topic, refused)
+                    return _cannot_check(topic, refused)
             except KafkaError as error:
-                logger.debug("DescribeConfigs of %r failed, and is tried again: %s", topic, error)
+                self._log.debug(
+                    "DescribeConfigs of %r failed and will be retried: %s", topic, error, extra={"topic": topic}
+                )
             else:
                 self.writes.learn({topic: kind})
                 return None
@@ -153,9 +155,9 @@ def _timestamp_type(response: DescribeConfigsResponse) -> TimestampType | Broker
     return broker_error(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def _cannot_tell(topic: str, error: KafkaError) -> str:
+def _cannot_check(topic: str, error: KafkaError) -> str:
     return (
-        "an acknowledgement looks like that of a repeat of theirs - unless the topic has "
-        f"message.timestamp.type=LogAppendTime, which could not be found out ({error}); a writer that shares a transaction "
-        f"needs the right to DESCRIBE_CONFIGS of topic {topic!r} then"
+        "an acknowledgement looks like that of a duplicate of theirs, unless the topic has "
+        f"message.timestamp.type=LogAppendTime, which could not be checked ({error}); a writer that shares a transaction "
+        f"needs the right to DESCRIBE_CONFIGS of topic {topic!r} for that"
     )

@@ -14,15 +14,15 @@ from benchmarks.job import Job
 from benchmarks.measure import Figures
 from benchmarks.unavailable import optional
 
-__all__ = ["WORKLOADS"]
+__all__ = ["TASKS_SETTINGS", "WORKLOADS"]
+
+#: By default it sends a thousand at a time, or what there is after a second: fewer tasks would wait for that.
+TASKS_SETTINGS: Final[Mapping[str, Any]] = {"batch_size": 100, "buffer_timeout": 0.01}
 
 
 @contextlib.asynccontextmanager
 async def _producer(job: Job) -> AsyncIterator[Any]:
-    settings: dict[str, Any] = {}
-    if job.case.workload is Workload.CONCURRENT:
-        # By default it sends a thousand at a time, or what there is after a second: fewer tasks would wait for that.
-        settings = {"batch_size": 100, "buffer_timeout": 0.01}
+    settings = TASKS_SETTINGS if job.case.workload is Workload.CONCURRENT else {}
     async with optional("confluent_kafka.aio").AIOProducer(options(job), **settings) as producer:
         yield producer
 

@@ -28,8 +28,8 @@ _INTRODUCTION: Final = """\
 Written by `python -m benchmarks.spark`; the figures as they were measured are in [`spark.json`](spark.json).
 
 All ways write the same DataFrame, which the JVM holds, from two tasks (`local[2]`), in one Spark session and in turn with
-each other, round by round, each into a topic of its own with 12 partitions; acks=all and idempotence everywhere. Where a
-case does not say "as they come", batches may grow to 1,000,000 bytes with a linger of 5 ms. A time is that of the whole
+each other, round by round, each into its own topic with 12 partitions; acks=all and idempotence everywhere. Unless a
+case says "default settings", batches may grow to 1,000,000 bytes with a linger of 5 ms. A time is that of the whole
 call, Spark's planning and commit included; what is not in it is the start of Spark and of its workers, because several
 jobs of each way go ahead. CPU is that of the JVM and of all Python workers together, without the broker. Figures are
 medians of the rounds; ratios are medians of each round's ratio. Micro-batches come from Parquet files, and theirs is the

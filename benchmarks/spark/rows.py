@@ -29,17 +29,17 @@ MICRO_BATCHES: Final = Case(
 
 #: Each time in a session that was just started, where the rows are made as they are written.
 COLD: Final = Case(
-    "cold", "the first job of a session: 1,000,000 rows of 100 B, no key, all as it comes", Workload.TABLE, _ROWS,
+    "cold", "the first job of a session: 1,000,000 rows of 100 B, no key, default settings", Workload.TABLE, _ROWS,
     defaults=True, brokers=frozenset({"kafka"}),
 )  # fmt: skip
 
-#: Without "as they come" all producers have batches of up to 1,000,000 bytes and a linger of 5 ms.
+#: Without "default settings", all producers have batches of up to 1,000,000 bytes and a linger of 5 ms.
 CASES: Final = {
     case.name: case
     for case in (
         Case("rows", "1,000,000 rows of 100 B, no key", Workload.TABLE, _ROWS),
         Case("keyed", "1,000,000 rows of 100 B, keyed over 12 partitions", Workload.TABLE, _ROWS, keyed=True),
-        Case("defaults", "1,000,000 rows of 100 B, no key, all as it comes", Workload.TABLE, _ROWS, defaults=True),
+        Case("defaults", "1,000,000 rows of 100 B, no key, default settings", Workload.TABLE, _ROWS, defaults=True),
         MICRO_BATCHES,
         COLD,
     )

@@ -1,4 +1,4 @@
-"""Spark on this machine, as it comes apart from its UI and its log, and the CPU that it takes."""
+"""Spark on this machine, with default settings apart from its UI and its log, and the CPU that it takes."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _PEERS: Final = (("confluent-arrow", "an Arrow writer", 2.0), ("confluent-foreac
 TARGETS: Final = (
     *(
         Target("mock", f"rows/s of {title} with confluent-kafka{settings}", goal, _faster_than(case, other))
-        for case, settings in (("rows", ""), ("defaults", ", all as it comes"))
+        for case, settings in (("rows", ""), ("defaults", ", default settings"))
         for other, title, goal in _PEERS
     ),
     Target("mock", "Spark's handing over of the rows, of our time", 50, _transfer_share, True, "%"),
@@ -51,7 +51,7 @@ TARGETS: Final = (
         Target("kafka", f"rows/s of Spark's own sink, {settings}", 1.3, _faster_than(case, other))
         for case, other, settings in (
             ("defaults", "spark-kafka", "batches of 256 KiB as ours"),
-            ("defaults", "spark-kafka-plain", "all as it comes"),
+            ("defaults", "spark-kafka-plain", "default settings"),
             ("rows", "spark-kafka", "batches of 1,000,000 bytes and a linger of 5 ms"),
             ("keyed", "spark-kafka", "the same, with keys"),
         )

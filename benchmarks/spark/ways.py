@@ -125,7 +125,7 @@ WAYS: Final = {
         Way(OURS, 'format("aioproducer")', _sink, cold=True),
         Way("spark-kafka", 'Spark\'s own format("kafka"), batches as large as ours', _spark_kafka, brokers=_KAFKA,
             cold=True),
-        Way("spark-kafka-plain", 'Spark\'s own format("kafka"), as it comes', _spark_kafka_plain, brokers=_KAFKA),
+        Way("spark-kafka-plain", 'Spark\'s own format("kafka"), default settings', _spark_kafka_plain, brokers=_KAFKA),
         Way("divided", "ours behind partition_for_kafka", _divided, defaults=False, brokers=_KAFKA),
         Way("exactly-once", "the same, exactly once", _exactly_once, defaults=False, brokers=_KAFKA,
             is_transactional=True),

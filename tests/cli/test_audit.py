@@ -21,6 +21,7 @@ from tests.spark.kafka_source import kafka_source_jars
 JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
+@pytest.mark.usefixtures("java_that_only_names_its_version")
 def test_a_topic_that_is_not_there_is_told_before_spark_is_started(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,7 +51,7 @@ async def test_the_verdict_is_told_by_exit_code_file_page_and_story(broker: Fake
     assert (bad.returncode, good.returncode, full.returncode) == (1, 0, 2), (bad, good, full)
     assert "VERDICT: CLEAN" in full.stdout
     assert full.stderr.endswith(
-        "aioproducer audit: --out /dev/full: it cannot be written: [Errno 28] No space left on device.\n"
+        "aioproducer audit: --out /dev/full: could not write the file: [Errno 28] No space left on device.\n"
     )
     assert "VERDICT: FAULTS - 100 records expected, 99 read: 1 lost." in bad.stdout
     assert json.loads(out.read_text())["faults"]["lost"] == 1
@@ -88,7 +89,7 @@ async def test_spark_s_own_source_reads_where_its_jar_is_and_else_it_is_told_how
     [
         (["--driver-memory", "1x"], ""),
         (["--master", "bogus"], "bogus"),
-        (["--master", "spark://127.0.0.1:1"], "No master has answered at spark://127.0.0.1:1."),
+        (["--master", "spark://127.0.0.1:1"], "No master answered at spark://127.0.0.1:1."),
         (["--conf", "spark.memory.fraction=a"], ""),
     ],
 )
@@ -113,7 +114,9 @@ def test_of_a_spark_that_dies_meanwhile_a_sentence_tells(broker: FakeBroker) -> 
     done = run_until_java_dies(command, broker, "Fetch")
 
     assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1].startswith("aioproducer audit: Spark's Java process has ended")
+    assert done.stderr.splitlines()[-1].startswith(
+        "aioproducer audit: Spark's Java process ended before its work was done"
+    )
     assert "Traceback" not in done.stderr
 
 

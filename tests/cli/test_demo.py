@@ -136,13 +136,13 @@ def test_keys_that_nobody_else_can_place_make_no_good_verdict(
     code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
 
     assert code == 1
-    assert "could not tell where the keys belong" in told["conclusion"]
+    assert "could not confirm the keys' partitions" in told["conclusion"]
 
 
 def test_a_partitioner_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--records", "10", "-X", "partitioner.ignore.keys=true"]) == 2
 
-    assert "leave the partitioner's options out" in capsys.readouterr().err
+    assert "leave out the partitioner's options" in capsys.readouterr().err
 
 
 def test_a_topic_that_exists_is_left_alone(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,7 +233,7 @@ def test_a_damaged_answer_makes_the_independent_consumer_say_no(
 
     assert code == 1
     assert told["acknowledged"] == 100
-    assert "The consumer cannot ask for the offsets" in told["conclusion"]
+    assert "The consumer could not read the offsets" in told["conclusion"]
 
 
 @pytest.mark.parametrize("rich", [True, False], ids=["with rich", "without rich"])

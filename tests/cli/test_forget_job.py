@@ -51,7 +51,7 @@ def test_yes_removes_it_and_the_job_is_written_again(
     broker: FakeBroker, job: Query, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command(broker, "--yes")) == 0
-    assert "is removed" in capsys.readouterr().out
+    assert "was removed" in capsys.readouterr().out
 
     assert not job.run(0)[0].skipped
     assert visible(broker) == sorted(rows_of(0, 0))

@@ -38,8 +38,8 @@ def test_a_topic_that_is_not_there_is_told_before_spark_is_started_and_is_not_ma
 
     told = capsys.readouterr()
     assert told.err.endswith(
-        f"aioproducer load: There is no topic 'nothing' at {broker.bootstrap_servers}. Create it, or name another one with "
-        "--topic.\n"
+        f"aioproducer load: There is no topic 'nothing' at {broker.bootstrap_servers}. Create it, or choose another one "
+        "with --topic.\n"
     )
     assert "starting Spark" not in told.out
 
@@ -54,7 +54,7 @@ def test_so_is_a_cluster_that_does_not_answer(
 
     told = capsys.readouterr()
     assert "no broker of 127.0.0.1:1 is connected" in told.err
-    assert told.err.endswith("Is --bootstrap-servers right, and does Kafka run there?\n")
+    assert told.err.endswith("Is --bootstrap-servers right, and is Kafka running there?\n")
     assert "starting Spark" not in told.out
 
 
@@ -68,7 +68,9 @@ def test_of_a_spark_that_dies_while_it_writes_it_is_said_that_rows_may_be_there(
     done = run_until_java_dies([*AIOPRODUCER, *load_of(broker, tmp_path)], broker, "Produce")
 
     assert done.returncode == 1, done.stderr
-    assert done.stderr.splitlines()[-1].startswith("aioproducer load: The load stopped: Spark's Java process has ended")
+    assert done.stderr.splitlines()[-1].startswith(
+        "aioproducer load: The load stopped: Spark's Java process ended before its work was done"
+    )
     assert "Some of the rows may be in the topic already" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 
@@ -87,8 +89,8 @@ def test_so_it_is_said_of_one_that_dies_in_a_transaction_and_that_the_same_comma
     )
 
     assert done.returncode == 1, done.stderr
-    assert done.stderr.count("has ended before its work was done") == 1, "it is not tried again, nor told of each try"
-    assert done.stderr.endswith("and nothing by halves. Run the same command again to go on.\n")
+    assert done.stderr.count("ended before its work was done") == 1, "it is not tried again, nor told of each try"
+    assert done.stderr.endswith("and no partial ones. Run the same command again to resume.\n")
     assert again.returncode == 0, again.stderr
     assert [record.value for record in broker.records("orders", committed=True)] == [b"one", b"two"]
 

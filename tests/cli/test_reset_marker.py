@@ -56,7 +56,7 @@ def test_it_shows_the_marker_and_changes_nothing(
     assert main(command(broker, "--show", "--json")) == 0
 
     sentence, _, told = capsys.readouterr().out.partition("\n")
-    assert "'aioproducer.spark.t' in partition 0 of topic 'orders') tells of batch 2 of query q1 (20 rows" in sentence
+    assert "'aioproducer.spark.t' in partition 0 of topic 'orders') records batch 2 of query q1 (20 rows" in sentence
     assert (json.loads(told)["is"]["query"], json.loads(told)["is"]["batch"]) == ("q1", 2)
     assert broker.count("InitProducerId") == 0
 
@@ -73,9 +73,9 @@ def test_yes_sets_it_back_and_says_what_that_means(
     assert main(command(broker, "--yes", "--batch", "0")) == 0
 
     told = capsys.readouterr().out
-    assert "write batches 1 to 2 once more" in told
-    assert "consumers get those twice" in told
-    assert told.endswith("batch 1 is the next one that is written.\n")
+    assert "writes batches 1 to 2 again" in told
+    assert "consumers get them twice" in told
+    assert told.endswith("the next batch to be written is 1.\n")
     assert marker_batch(query) == 0
 
 
@@ -100,7 +100,7 @@ def test_it_asks_at_a_terminal(broker: FakeBroker, query: Query, answer: bytes, 
         os.close(theirs)
 
     assert done.returncode == code, done.stderr
-    assert "Set it back? [y/N]" in done.stdout
+    assert "Reset it? [y/N]" in done.stdout
     assert ("Nothing was changed." in done.stdout) is (code == 1)
     assert marker_batch(query) == batch
 
@@ -142,7 +142,7 @@ def test_without_a_terminal_it_does_not_guess(broker: FakeBroker, query: Query, 
     )  # fmt: skip
 
     assert done.returncode == 2
-    assert "say --yes, or --show to look" in done.stderr
+    assert "add --yes, or --show to look" in done.stderr
     assert marker_batch(query) == 2
 
 
@@ -150,7 +150,7 @@ def test_without_a_terminal_it_does_not_guess(broker: FakeBroker, query: Query, 
     ("more", "complaint"),
     [
         (["--batch", "2"], "--batch takes 0 to 1."),
-        (["--batch", "-1"], "counted from 0"),
+        (["--batch", "-1"], "must be at least 0"),
         (["-X", "lingering.ms=5"], "linger"),
     ],
 )
@@ -168,7 +168,7 @@ def test_where_there_is_no_marker_it_names_the_other_places(
 ) -> None:
     assert main(command(broker, "--yes", topic="markers")) == 2
 
-    assert "Is it another topic (--marker-topic)" in capsys.readouterr().err
+    assert "Is it in another topic (--marker-topic)" in capsys.readouterr().err
 
 
 def test_an_open_transaction_is_left_alone_unless_it_is_to_be_aborted(
@@ -193,15 +193,15 @@ def test_a_running_query_is_refused_with_the_command_that_lets_it_go_on(
     broker: FakeBroker, query: Query, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command(broker, "--yes", "--batch", "0")) == 0
-    assert "checkpoint has to be rolled back so that it goes on at batch 1;" in capsys.readouterr().out
+    assert "Roll back the stream's checkpoint so that it continues at batch 1;" in capsys.readouterr().out
 
     with pytest.raises(CommitMarkerSetBack, match="reset-marker --batch 2"):
         query.run(3)
     assert main(command(broker, "--yes", "--batch", "2")) == 0
 
     told = capsys.readouterr().out
-    assert "for a query whose checkpoint goes on at batch 3" in told
-    assert "once more" not in told
+    assert "a query whose checkpoint continues at batch 3" in told
+    assert "writes batch" not in told
     query.run(3)
     assert visible(broker) == rows_of(0, 1, 2, 3)
 
@@ -216,7 +216,7 @@ def test_one_that_is_set_back_further_names_all_batches(
     told = json.loads(capsys.readouterr().out)
     assert [(told[each]["batch"], told[each]["set_back_from"]) for each in ("was", "is")] == [(1, 2), (0, 2)]
     assert main(command(broker, "--yes", "--batch", "1")) == 0
-    assert "write batch 2 once more" in capsys.readouterr().out
+    assert "writes batch 2 again" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("is_applied", [True, False])
@@ -230,7 +230,7 @@ def test_a_commit_without_an_answer_is_told_as_that(
     assert main(command(broker, "--yes", "--json", "--batch", "0")) == 1
 
     told = capsys.readouterr()
-    assert "may be set back or not" in told.err
+    assert "may or may not be reset" in told.err
     assert "Call commit()" not in told.err
     assert "--show" in (outcome := json.loads(told.out))["error"]
     assert "a query that was running is fenced" in outcome["error"]
@@ -255,7 +255,7 @@ def test_what_fails_on_the_way_leaves_the_marker_and_says_so(
 
     assert main(command(broker, "--yes")) == 1
 
-    assert f"The marker was left as it is: {error}" in (told := capsys.readouterr().err)
+    assert f"The marker is unchanged: {error}" in (told := capsys.readouterr().err)
     assert "Abort the transaction" not in told
     assert f"A query that was running {fenced}" in told
     broker.clear_faults()

@@ -30,35 +30,35 @@ def refused(verb: str, *arguments: str, capsys: pytest.CaptureFixture[str]) -> s
         ("audit", ["--run", "header:run"], "needs --sequence"),
         ("audit", ["--expected", "a.csv", "--records", "5"], "need --sequence"),
         ("audit", ["--first-sequence", "5"], "need --sequence"),
-        ("audit", ["--sequence", "value", "--first-sequence", "-5"], "whole numbers from 0"),
+        ("audit", ["--sequence", "value", "--first-sequence", "-5"], "must be at least 0"),
         (
             "audit",
             ["--partitioner", "none", "-X", "enable.ssl.certificate.verification=false"],
             "Nothing would be checked",
         ),
-        ("audit", ["--sequence", "seq"], "'seq' is not header:NAME, json:FIELD or value"),
-        ("audit", ["--expected", "rows"], "say so with --format parquet|csv|json|text"),
-        ("audit", ["--expected", "a.csv", "b.json"], "say so with --format"),
+        ("audit", ["--sequence", "seq"], "invalid 'seq': must be header:NAME, json:FIELD or value"),
+        ("audit", ["--expected", "rows"], "set it with --format parquet|csv|json|text"),
+        ("audit", ["--expected", "a.csv", "b.json"], "set it with --format"),
         ("audit", ["--source-option", "kafka.security.protocol=SSL"], "needs --reader spark"),
         ("audit", ["--reader", "spark", "--source-option", "minPartitions=9"], "'minPartitions'"),
         ("audit", ["--out", "/nonexistent/v.json"], "--out /nonexistent/v.json: there is no directory /nonexistent."),
         ("audit", ["--report", "nothing/here/r.html"], "--report nothing/here/r.html: there is no directory"),
-        ("audit", ["--out", "/"], "--out /: that is a directory"),
+        ("audit", ["--out", "/"], "--out /: this is a directory"),
         ("load", ["--exactly-once"], "needs --id NAME"),
-        ("load", ["--id", "flights"], "belong to --exactly-once"),
-        ("load", ["--checkpoint", "here"], "belong to --exactly-once"),
-        ("load", ["--again"], "belong to --exactly-once"),
+        ("load", ["--id", "flights"], "need --exactly-once"),
+        ("load", ["--checkpoint", "here"], "need --exactly-once"),
+        ("load", ["--again"], "need --exactly-once"),
         ("load", ["-X", "compression.type=brotli"], "zstd"),
-        ("load", ["--topic", "orders, returns"], "The option 'topic' names no topic"),
+        ("load", ["--topic", "orders, returns"], "The option 'topic': Invalid topic="),
         ("load", ["-X", "key.serializer=x"], "The option 'kafka.key.serializer' is not supported"),
         ("load", ["--exactly-once", "--id", "flights", "-X", "acks=1", "-X", "enable.idempotence=false"], "acks=all"),
-        ("load", ["rows.parquet"], "say so with --format"),
-        ("load", ["--avro-schema", "a.avsc"], "belong to --value-format avro"),
-        ("audit", ["--schema-registry", "http://a"], "belong to --value-format avro"),
+        ("load", ["rows.parquet"], "set it with --format"),
+        ("load", ["--avro-schema", "a.avsc"], "need --value-format avro"),
+        ("audit", ["--schema-registry", "http://a"], "need --value-format avro"),
         (
             "load",
             ["--value-format", "avro", "--avro-schema", "nothing.avsc"],
-            "--avro-schema nothing.avsc: the file cannot",
+            "--avro-schema nothing.avsc: could not read",
         ),
         ("load", ["--value-format", "avro", "--schema-registry", "a:8081"], "http://host:8081 or https://"),
     ],
@@ -90,6 +90,37 @@ def test_missing_packages_are_named_with_the_command_that_brings_them(
 
     assert missing in error.lower()
     assert f"pip install 'aioproducer[{extra}]'" in error
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "complaint"),
+    [
+        ("audit", ["--expected", "a.csv", "--sequence", "header:seq"], "choose one"),
+        ("audit", ["--out", "/"], "this is a directory"),
+        ("audit", ["--master", "sc://spark"], "asks for Spark Connect"),
+        ("load", ["--again"], "need --exactly-once"),
+        ("load", ["--master", "sc://spark"], "asks for Spark Connect"),
+    ],
+)
+def test_contradictory_arguments_are_reported_before_missing_packages(
+    verb: str,
+    arguments: list[str],
+    complaint: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+    assert complaint in refused(verb, *arguments, capsys=capsys)
+
+
+@pytest.mark.parametrize(("verb", "argument"), [("audit", "--sequence=seq"), ("load", "rows.parquet")])
+def test_wrong_arguments_are_reported_before_a_missing_java(
+    verb: str, argument: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
+
+    assert "Java" not in refused(verb, argument, capsys=capsys)
 
 
 @pytest.mark.parametrize("verb", COMMANDS)

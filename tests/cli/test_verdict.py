@@ -1,4 +1,4 @@
-"""The judge says yes to a faithful log, and no to each single thing that can be wrong with one."""
+"""compare() passes a faithful log, and reports each single fault."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from aiokafka.partitioner import murmur2  # type: ignore[import-untyped]
 
-from aioproducer.cli.verdict import Content, Fault, Place, ReadRecord, Verdict, judge
+from aioproducer.cli.verdict import Content, Fault, Place, ReadRecord, Verdict, compare
 
 PARTITIONS = 3
 
@@ -38,8 +38,8 @@ class Run:
             self.log.append(ReadRecord(partition, ends[partition], record))
             ends[partition] += 1
 
-    def judge(self, partition_of: Callable[[bytes], int] | None = partition_of) -> Verdict:
-        return judge(self.sent, self.acknowledged, self.log, partition_of)
+    def compare(self, partition_of: Callable[[bytes], int] | None = partition_of) -> Verdict:
+        return compare(self.sent, self.acknowledged, self.log, partition_of)
 
     def of_partition(self, partition: int) -> Sequence[int]:
         return [at for at, record in enumerate(self.log) if record.partition == partition]
@@ -49,7 +49,7 @@ class Run:
 
 
 def test_a_log_that_holds_what_was_acknowledged_is_good() -> None:
-    verdict = Run().judge()
+    verdict = Run().compare()
 
     assert verdict.is_good
     assert verdict.examples == []
@@ -61,14 +61,14 @@ def test_how_the_partitions_mix_while_reading_does_not_matter() -> None:
     run = Run()
     run.log.sort(key=lambda record: (-record.partition, record.offset))
 
-    assert run.judge().is_good
+    assert run.compare().is_good
 
 
 def test_an_offset_that_the_broker_did_not_tell_is_no_fault() -> None:
     run = Run()
     run.acknowledged[5] = run.acknowledged[5]._replace(offset=-1)
 
-    assert run.judge().is_good
+    assert run.compare().is_good
 
 
 def lose(run: Run) -> None:
@@ -161,11 +161,11 @@ def add_a_stranger(run: Run) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_the_judge_says_no_to(sabotage: Callable[[Run], None], expected: dict[Fault, int]) -> None:
+def test_compare_reports(sabotage: Callable[[Run], None], expected: dict[Fault, int]) -> None:
     run = Run()
     sabotage(run)
 
-    verdict = run.judge()
+    verdict = run.compare()
 
     assert not verdict.is_good
     assert dict(verdict.counts) == expected
@@ -177,7 +177,7 @@ def test_without_an_opinion_of_partitions_a_key_still_has_to_stay_in_one() -> No
     run = Run()
     put_a_key_where_it_does_not_belong(run)
 
-    verdict = run.judge(partition_of=None)
+    verdict = run.compare(partition_of=None)
 
     assert verdict.counts[Fault.MISPLACED] == 1
     assert "its key belongs to partition" in verdict.examples[0]
@@ -187,7 +187,7 @@ def test_a_producer_that_sends_all_keys_elsewhere_is_found_out_by_an_independent
     run = Run()
     keyed = sum(record.content.key is not None for record in run.log)
 
-    verdict = run.judge(lambda key: (partition_of(key) + 1) % PARTITIONS)
+    verdict = run.compare(lambda key: (partition_of(key) + 1) % PARTITIONS)
 
     assert verdict.counts[Fault.MISPLACED] == keyed
 
@@ -202,14 +202,14 @@ def test_a_shuffled_partition_is_reordered_at_every_record_that_a_later_one_over
         run.log[at] = run.log[at]._replace(content=moved)
     overtaken = sum(number < max(numbers[: place + 1]) for place, number in enumerate(numbers))
 
-    assert run.judge().counts[Fault.REORDERED] == overtaken
+    assert run.compare().counts[Fault.REORDERED] == overtaken
 
 
 def test_only_some_of_many_equal_faults_are_told_in_words() -> None:
     run = Run()
     run.log.clear()
 
-    verdict = run.judge()
+    verdict = run.compare()
 
     assert verdict.counts[Fault.LOST] == 100
     assert len(verdict.examples) == 3
@@ -217,14 +217,14 @@ def test_only_some_of_many_equal_faults_are_told_in_words() -> None:
 
 
 def test_an_empty_log_of_nothing_sent_is_good() -> None:
-    assert judge([], [], []).is_good
+    assert compare([], [], []).is_good
 
 
 def test_records_that_cannot_be_told_apart_are_refused() -> None:
-    with pytest.raises(ValueError, match="no two equal records"):
-        judge([content(1), content(1)], [Place(0, 0), Place(0, 1)], [])
+    with pytest.raises(ValueError, match="no two records may be equal"):
+        compare([content(1), content(1)], [Place(0, 0), Place(0, 1)], [])
 
 
 def test_a_record_without_a_place_is_refused() -> None:
-    with pytest.raises(ValueError, match="a place for each record"):
-        judge([content(1)], [], [])
+    with pytest.raises(ValueError, match="Each record needs a place"):
+        compare([content(1)], [], [])

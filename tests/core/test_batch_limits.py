@@ -95,3 +95,63 @@ def test_a_topic_is_forgotten() -> None:
     limits.forget("orders")
 
     assert limits.limit("orders") == 16_384
+
+
+def learned(refused: int, most: int = 1 << 20) -> BatchLimits:
+    """What is known after one refusal."""
+    limits = BatchLimits(most)
+    limits.refused("orders", refused)
+    return limits
+
+
+def accept_full(limits: BatchLimits, batches: int) -> int:
+    """Full batches are accepted; returns the limit afterwards."""
+    for _ in range(batches):
+        limits.accepted("orders", limits.limit("orders"))
+    return limits.limit("orders")
+
+
+@pytest.mark.parametrize(("refused", "before", "after"), [(8000, 4000, 4020), (10, 5, 6), (1, 1, 1)])
+def test_a_refusal_halves_the_size_and_each_full_batch_adds_half_a_percent(
+    refused: int, before: int, after: int
+) -> None:
+    limits = learned(refused)
+
+    assert limits.limit("orders") == before
+    assert accept_full(limits, 1) == after
+
+
+@pytest.mark.parametrize(("size", "after"), [(3599, 4000), (3600, 4020)])
+def test_a_batch_is_full_from_nine_tenths_of_the_limit_on(size: int, after: int) -> None:
+    limits = learned(8000)
+
+    limits.accepted("orders", size)
+
+    assert limits.limit("orders") == after
+
+
+def test_a_refused_size_is_tried_again_after_500_full_batches_and_then_twice_that_size_after_as_many() -> None:
+    limits = learned(8000)
+
+    assert 7900 < accept_full(limits, 499) < 8000
+    assert 8000 <= accept_full(limits, 1) < 16_000
+    assert 15_800 < accept_full(limits, 499) < 16_000
+    assert accept_full(limits, 1) >= 16_000
+
+
+def test_a_refusal_begins_the_count_of_full_batches_anew() -> None:
+    limits = learned(8000)
+    accept_full(limits, 499)
+
+    limits.refused("orders", 8000)
+
+    assert accept_full(limits, 499) < 8000
+    assert accept_full(limits, 1) >= 8000
+
+
+def test_what_a_large_record_taught_is_not_forgotten_with_the_next_batch() -> None:
+    limits = learned(20_000, most=16_384)
+
+    limits.accepted("orders", 100)
+
+    assert limits.limit("orders") == 10_000

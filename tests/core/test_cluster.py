@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from aioproducer.core.cluster import ClusterMetadata, Node
+from aioproducer.core.cluster import ClusterMetadata, Loss, Node
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (
     MetadataResponse,
@@ -278,3 +278,46 @@ def test_an_older_view_does_not_take_the_hinted_leader_away(cluster: ClusterMeta
 )
 def test_a_node_is_called_by_what_a_user_knows_of_it(node: Node, text: str) -> None:
     assert str(node) == text
+
+
+# -- partitions that are gone -----------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_a_recreated_topic_does_not_have_is_lost(cluster: ClusterMetadata) -> None:
+    assert cluster.lost("t", 2) is None
+    cluster.update(answer(topic(partition(0), topic_id=OTHER)), now=5.0)
+    cluster.update(answer(topic(partition(0, 2, 1), topic_id=OTHER)), now=6.0)
+
+    assert cluster.lost("t", 1) == cluster.lost("t", 2) == Loss(had=3, has=1, since=5.0)
+    assert cluster.lost("t", 0) is None
+    assert cluster.lost("t", 3) is None, "it never had that one"
+    assert cluster.take_new_losses() == {"t": Loss(3, 1, 5.0)}
+    assert cluster.take_new_losses() == {}
+
+    cluster.update(answer(topic(partition(0), partition(1), topic_id=OTHER)), now=7.0)
+    assert cluster.lost("t", 1) is None
+    assert cluster.lost("t", 2) == Loss(3, 2, 7.0)
+
+    cluster.update(answer(topic(*map(partition, range(3)), topic_id=OTHER)), now=8.0)
+    assert cluster.lost("t", 2) is None
+
+
+def test_a_topic_that_brokers_do_not_know_any_more_has_lost_all_partitions(cluster: ClusterMetadata) -> None:
+    unknown = answer(topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    cluster.update(unknown, now=5.0)
+    cluster.update(answer(topic(error=ErrorCode.LEADER_NOT_AVAILABLE)), now=6.0)
+    cluster.update(unknown, now=7.0)
+
+    assert cluster.lost("t", 0) == Loss(had=3, has=0, since=5.0)
+
+    cluster.update(answer(topic(partition(0), topic_id=OTHER)), now=8.0)
+    assert cluster.lost("t", 0) is None
+    assert cluster.lost("t", 1) == Loss(3, 1, 8.0)
+
+
+def test_another_error_of_a_topic_is_no_loss(cluster: ClusterMetadata) -> None:
+    cluster.update(answer(topic(error=ErrorCode.LEADER_NOT_AVAILABLE)), now=5.0)
+    cluster.update(answer(topic(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)), now=6.0)
+
+    assert cluster.lost("t", 0) is None
+    assert cluster.take_new_losses() == {}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.core.transactions.handle import TransactionHandle
-from aioproducer.core.transactions.queries import Fate, transaction_fate
+from aioproducer.core.transactions.queries import TransactionFate, transaction_fate
 from aioproducer.protocol.error_codes import ErrorCode
 from tests.core.described import answer
 
 HANDLE = TransactionHandle("load", 7, 5)
-EMPTY, OPEN, COMMITTED, ABORTED, FORGOTTEN = Fate
+EMPTY, OPEN, COMMITTED, ABORTED, FORGOTTEN = TransactionFate
 
 
 #: The state, and the fates in version 1 under the epoch of the handle, and in version 2 under that and the next one.
@@ -28,7 +28,9 @@ FATES = [
 
 
 @pytest.mark.parametrize(("state", "tv1", "tv2", "tv2_next"), FATES)
-def test_each_state_tells_a_fate(state: str, tv1: Fate, tv2: Fate, tv2_next: Fate) -> None:
+def test_each_state_tells_a_fate(
+    state: str, tv1: TransactionFate, tv2: TransactionFate, tv2_next: TransactionFate
+) -> None:
     version_1, version_2 = (transaction_fate(HANDLE, bumps_epoch=each) for each in (False, True))
 
     assert version_1.read(answer(state)) is tv1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer.core.transactions.commit_and_abort import CommitAndAbort
 from aioproducer.core.transactions.contents import TransactionContents
 from aioproducer.core.transactions.epochs import Epochs
 from aioproducer.core.transactions.in_flight import RequestInFlight
-from aioproducer.core.transactions.outcomes import TransactionOutcomes
 from aioproducer.core.transactions.state_machine import StateMachine
 from aioproducer.core.transactions.states import State
 from aioproducer.errors import TransactionFatal, TransactionStateError
@@ -18,7 +18,7 @@ def test_after_a_move_that_is_not_allowed_nothing_goes_on() -> None:
     listener = Bench()
     machine = StateMachine("payments-1", enable_2pc=False)
     epochs = Epochs(lambda: 1, listener.producer_id_changed)
-    outcomes = TransactionOutcomes("payments-1", machine, TransactionContents(), epochs, RequestInFlight(), listener)
+    outcomes = CommitAndAbort("payments-1", machine, TransactionContents(), epochs, RequestInFlight(), listener)
 
     with pytest.raises(TransactionStateError, match=r"A bug in aioproducer: .* from UNINITIALIZED to READY"):
         outcomes.ended()  # no transaction was begun

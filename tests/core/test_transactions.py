@@ -1294,7 +1294,7 @@ def test_a_cluster_that_takes_no_part_in_two_phase_commits_says_what_it_would_ne
 
 @pytest.mark.parametrize("text", ["", "7", "7:", ":4", "7:4:1", " 7:4", "-1:-1", "a:b", "7:4\n", "\u0667:4"])
 def test_a_text_that_names_no_prepared_transaction_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="names no prepared transaction"):
+    with pytest.raises(ConfigError, match="Invalid prepared transaction"):
         PreparedTransactionState.parse(text)
 
 

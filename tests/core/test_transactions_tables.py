@@ -156,9 +156,9 @@ def test_a_coordinator_that_could_not_finish_may_have_ended_the_transaction(rpc:
         (Action.COMMIT_FAILED, "let the consumer rejoin its group"),
         (Action.FENCED, "if no other process is meant to use this transactional_id"),
         (Action.EXPIRED, "open another producer (or initialize a TransactionCoordinatorClient again)."),
-        (Action.FATAL, "Doing it again changes nothing"),
-        (Action.INVALID_STATE, "Doing it again changes nothing"),
-        (Action.UNINITIALIZED, "once the cause is gone the same call succeeds"),
+        (Action.FATAL, "A retry cannot succeed"),
+        (Action.INVALID_STATE, "A retry cannot succeed"),
+        (Action.UNINITIALIZED, "once the cause is fixed the same call succeeds"),
     ],
 )
 def test_each_error_says_what_can_be_done_next(action: Action, way_out: str) -> None:

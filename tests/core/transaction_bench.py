@@ -7,6 +7,7 @@ from typing import Any
 
 from aioproducer.core.transactions.identities import CoordinatorType
 from aioproducer.core.transactions.manager import TransactionManager
+from aioproducer.core.transactions.pauses import RequestPause
 from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
 from aioproducer.core.transactions.states import State
 from aioproducer.errors import KafkaError, TransactionFatal
@@ -94,7 +95,8 @@ class Bench:
 
     def finish_well(self, request: CoordinatorRequest) -> None:
         response = self.approve(request)
-        self.manager.answered(request, request.read(response), self.version_of(request))
+        pause = self.manager.answered(request, request.read(response), self.version_of(request))
+        assert pause is RequestPause.NONE
 
     def version_of(self, request: CoordinatorRequest) -> int:
         if request.rpc is not Rpc.INIT_PRODUCER_ID:

@@ -89,7 +89,7 @@ def _run(code: str, line: int, names: dict[str, Any], runner: asyncio.Runner) ->
 def _run_by_pytest(code: str, path: Path) -> None:
     path.write_text(code, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", str(path)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=strict", str(path)],
         cwd=path.parent,
         capture_output=True,
         text=True,

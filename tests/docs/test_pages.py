@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -47,6 +48,27 @@ def test_code_is_narrow_enough_to_be_read_without_scrolling() -> None:
         for number, line in enumerate(block.code.splitlines())
         if len(line) > 88
     ]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_what_is_hidden_is_only_what_a_reader_has(page: Path) -> None:
+    """Example data and a running producer, but no step without which the visible code fails."""
+    found = list(blocks(page.read_text(encoding="utf-8")))
+    visible = [ast.parse(block.code) for block in found if not block.hidden and block.not_run is None]
+    used = {node.id for tree in visible for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    shown = {name for tree in visible for name in _imported(tree)}
+    for block in found:
+        if not block.hidden:
+            continue
+        hidden = ast.parse(block.code)
+        assert not (_imported(hidden) & used) - shown, f"line {block.line} hides an import"
+        calls = {node.attr for node in ast.walk(hidden) if isinstance(node, ast.Attribute)}
+        assert not calls & {"partitions_for", "init_transactions", "flush"}, f"line {block.line} hides a step"
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    return {alias.asname or alias.name for node in found for alias in node.names}
 
 
 def test_few_blocks_are_not_run_and_say_why() -> None:

@@ -16,7 +16,7 @@ import sys
 import time
 import tomllib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -29,13 +29,18 @@ _SURVIVORS: Final = Path(__file__).with_name("survivors.toml")
 
 _ACCUMULATOR: Final = ("tests/test_accumulator.py", "tests/test_buffer_pool.py")
 _SENDER: Final = ("tests/test_sender.py", "tests/traps/test_trap_04_splits.py")
-_TRANSACTIONS: Final = ("tests/core/test_transactions_tables.py", "tests/core/test_transactions.py")
+_TRANSACTIONS: Final = (
+    "tests/core/test_transactions_tables.py",
+    "tests/core/test_transactions.py",
+    "tests/core/test_transaction_refusals.py",
+)
 
 #: Which tests judge which modules: those that are about it, and are over soon. The longest beginning counts.
 TESTS: Final[Mapping[str, Sequence[str]]] = {
     "accumulator/": (*_ACCUMULATOR, *_SENDER, "tests/test_delivery.py"),
     "accumulator/buffer_pool.py": _ACCUMULATOR,
     "core/": ("tests/core", *_ACCUMULATOR),
+    "core/batch_limits.py": ("tests/core/test_batch_limits.py",),
     "core/backoff.py": ("tests/core/test_backoff.py",),
     "core/batches.py": ("tests/core/test_batches.py", *_ACCUMULATOR, *_SENDER),
     "core/cluster.py": ("tests/core/test_cluster.py", "tests/test_accumulator.py"),
@@ -53,9 +58,22 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
         "tests/core/test_open_transaction.py",
         "tests/core/test_transaction_fate.py",
     ),
+    "core/transactions/answers.py": (*_TRANSACTIONS, "tests/core/test_shared_writes.py"),
+    "core/transactions/sharing.py": ("tests/core/test_shared_writes.py",),
     "core/transactions/states.py": ("tests/core/test_transactions_tables.py",),
     "core/transactions/writer_shape.py": ("tests/core/test_writer_shape.py",),
     "core/produce_error_codes.py": ("tests/core/test_produce_error_codes.py",),
+    "engine/produce_answers.py": (
+        "tests/test_produce_answers.py",
+        "tests/test_old_timestamps.py",
+        "tests/test_restarted_broker.py",
+    ),
+    "engine/retries.py": (
+        "tests/test_produce_answers.py",
+        "tests/test_old_timestamps.py",
+        "tests/test_restarted_broker.py",
+    ),
+    "engine/sender.py": ("tests/test_sender_requests.py", "tests/test_sender.py"),
     "engine/": (
         *_SENDER,
         "tests/traps/test_trap_02_unknown_fate.py",
@@ -86,7 +104,7 @@ def _arguments() -> argparse.Namespace:
 def _default_modules() -> list[str]:
     folders = ("core", "core/transactions", "accumulator")
     found = [str(path) for folder in folders for path in sorted(Path(_PACKAGE, folder).glob("*.py"))]
-    return [*found, *(f"{_PACKAGE}engine/{name}.py" for name in ("sender", "produce_answers"))]
+    return [*found, *(f"{_PACKAGE}engine/{name}.py" for name in ("sender", "produce_answers", "retries"))]
 
 
 def _files(names: Sequence[str]) -> list[str]:
@@ -114,16 +132,21 @@ def known_survivors(path: Path) -> dict[MutantKey, str]:
 
 
 class _Progress:
-    """One line that grows: where one can see it."""
+    """Prints survivors as they are found - a run is long, and may be stopped -, and one line that grows."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, known: Collection[MutantKey]) -> None:
         self._total = total
+        self._known = known
         self._begun = time.monotonic()
         self.done = self.survived = 0
 
     def on_judgement(self, judgement: Judgement) -> None:
         self.done += 1
-        self.survived += judgement.killed_by is None
+        if judgement.killed_by is None:
+            self.survived += 1
+            if judgement.mutant.key not in self._known:
+                reached = f"{judgement.tests} test(s) reach it" if judgement.tests else "no test reaches it"
+                print(f"{judgement.mutant.key}\n    line {judgement.mutant.lines.start}; {reached}\n", flush=True)
         if sys.stderr.isatty() or self.done % 50 == 0:
             end = "\r" if sys.stderr.isatty() else "\n"
             print(f"{self.done} of {self._total}, {self.survived} survived", end=end, file=sys.stderr, flush=True)
@@ -145,7 +168,8 @@ def main() -> int:
         if arguments.sample is not None and arguments.sample < len(mutants):
             mutants = Random(arguments.seed).sample(mutants, arguments.sample)
         by_tests[tuple(arguments.tests or _tests_for(module))] += mutants
-    progress = _Progress(sum(map(len, by_tests.values())))
+    known = known_survivors(arguments.survivors)
+    progress = _Progress(sum(map(len, by_tests.values())), known)
     judgements: list[Judgement] = []
     try:
         for tests, mutants in by_tests.items():
@@ -153,7 +177,7 @@ def main() -> int:
     except TestsFail as error:
         print(error, file=sys.stderr)
         return 2
-    return _summary(judgements, everything, known_survivors(arguments.survivors), progress)
+    return _summary(judgements, everything, known, progress)
 
 
 def _summary(
@@ -164,9 +188,6 @@ def _summary(
 ) -> int:
     survivors = [each for each in judgements if each.killed_by is None]
     news = [each for each in survivors if each.mutant.key not in known]
-    for each in news:
-        reached = f"{each.tests} test(s) reach it" if each.tests else "no test reaches it"
-        print(f"{each.mutant.key}\n    line {each.mutant.lines.start}; {reached}\n")
     for each in judgements:
         if each.killed_by is not None and each.mutant.key in known:
             print(f"Killed by {each.killed_by} (strike it from the list):\n{each.mutant.key}\n")

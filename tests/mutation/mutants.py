@@ -311,7 +311,7 @@ def _is_unmutated(statement: ast.stmt) -> bool:
             return name in _UNMUTATED_FUNCTIONS
         case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom():
             return True
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="logger")))):
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="logger") | ast.Attribute(attr="_log")))):
             return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True

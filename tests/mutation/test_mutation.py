@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation.__main__ import TESTS, known_survivors
 from tests.mutation.mutants import mutants_of
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "aioproducer"
+SURVIVORS = known_survivors(Path(__file__).with_name("survivors.toml"))
 
 TINY = '''
 LIMITS = {"small": 1, "large": 100}
@@ -106,6 +109,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_tests_that_look_closely_kill_every_mutant(folder: Path) -> None:
     """Among them are mutants of a table, a default value and a property, and a loop that never ends."""
     done = run(folder, "--tests", "test_sharp.py", "--survivors", "listed.toml")
@@ -119,6 +123,7 @@ def test_tests_that_look_closely_kill_every_mutant(folder: Path) -> None:
     assert "what stood there once" in done.stdout
 
 
+@pytest.mark.slow
 def test_tests_that_look_at_nothing_let_mutants_live_and_the_listed_ones_are_not_reported(folder: Path) -> None:
     done = run(folder, "--tests", "test_blind.py", "--survivors", "listed.toml")
     assert "+ if size >= LIMITS[kind]:" in done.stdout, done.stdout + done.stderr
@@ -130,6 +135,7 @@ def test_tests_that_look_at_nothing_let_mutants_live_and_the_listed_ones_are_not
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_tests_that_fail_without_a_mutant_judge_none(folder: Path) -> None:
     (folder / "test_red.py").write_text("import tiny\n\n\ndef test_red():\n    assert tiny.countdown(1) == 5\n")
     done = run(folder, "--tests", "test_red.py", "--survivors", "listed.toml")
@@ -144,3 +150,24 @@ def test_each_mutant_differs_from_the_module_and_from_the_others(folder: Path) -
     codes = [mutant.compiled() for mutant in mutants]
     assert original not in codes
     assert len(set(codes)) == len(codes)
+
+
+@pytest.mark.parametrize("module", sorted({key.module for key in SURVIVORS}))
+def test_each_known_survivor_is_still_a_mutant_of_its_module(module: str) -> None:
+    """Or the next change of the same line would hide behind the reason of the last one."""
+    known = {key for key in SURVIVORS if key.module == module}
+    assert (PACKAGE / module).is_file()
+    stale = known - {mutant.key for mutant in mutants_of(PACKAGE / module, module)}
+    assert not stale, "strike from survivors.toml:\n" + "\n".join(map(str, stale))
+
+
+@pytest.mark.parametrize("start", TESTS)
+def test_what_the_table_of_tests_names_is_there(start: str) -> None:
+    assert (PACKAGE / start).exists()
+    assert [test for test in TESTS[start] if not (ROOT / test).exists()] == []
+
+
+def test_each_reason_is_given_once_for_each_mutant() -> None:
+    entries = Path(__file__).with_name("survivors.toml").read_text().count("[[survivor]]")
+    assert entries == len(SURVIVORS)
+    assert [key for key, reason in SURVIVORS.items() if not reason.endswith(".")] == []

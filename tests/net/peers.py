@@ -24,6 +24,7 @@ from aioproducer.protocol.messages import (
     MetadataResponse,
     MetadataResponseBroker,
 )
+from aioproducer.runtime.log import ClientLog
 from aioproducer.testing import FakeBroker
 
 Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -176,7 +177,9 @@ async def client_of(
     config = ProducerConfig(named, **{**QUICK, **options})
     loop = asyncio.get_running_loop()
     before, timers = asyncio.all_tasks(), live_timers(loop)
-    client = NetworkClient(config, client_id="test", random=FirstIsFirst(1), on_ready=on_ready, connect=connect)
+    client = NetworkClient(
+        config, client_id="test", log=ClientLog("test"), random=FirstIsFirst(1), on_ready=on_ready, connect=connect
+    )
     running = asyncio.create_task(client.run())
     try:
         yield client

@@ -25,6 +25,7 @@ from aioproducer.protocol.messages import (
     MetadataResponse,
     NodeEndpoint,
 )
+from aioproducer.runtime.log import ClientLog
 from aioproducer.testing import FakeBroker, RequestContext
 from tests.conftest import Clock, turns, until
 from tests.net.peers import (
@@ -144,7 +145,7 @@ async def test_a_request_to_an_unknown_node_times_out_and_asks_for_metadata(brok
         ):
             await client.request(INIT, read=whole, node_id=9, timeout_s=0.05)
 
-        assert broker.count("Metadata") > before
+        await until(lambda: broker.count("Metadata") > before)
 
 
 async def test_sending_to_a_broker_that_is_not_connected_is_told_soon() -> None:
@@ -224,7 +225,7 @@ async def test_on_ready_may_fail_without_harm(broker: FakeBroker) -> None:
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     config = ProducerConfig(broker.bootstrap_servers)
-    client = NetworkClient(config, client_id="test", random=Random(1), on_ready=fail)
+    client = NetworkClient(config, client_id="test", log=ClientLog("test"), random=Random(1), on_ready=fail)
     running = asyncio.create_task(client.run())
 
     await client.wait_ready(soon())
@@ -372,7 +373,7 @@ async def test_who_waits_for_a_topic_is_served_in_turn_and_never_overtaken(broke
         while not served:
             await asyncio.sleep(0)
             coming.append(asyncio.create_task(come(len(coming))))
-            client._news.tell()
+            client._changed.notify_all()
         await asyncio.gather(*coming)
 
         assert served == sorted(served)
@@ -690,7 +691,7 @@ async def test_age_alone_is_no_reason_to_look_for_the_cluster_anew(
             await until(lambda: client._updater._updated_at > answered_at)  # noqa: B023 - asked in this round only
 
         assert broker.count("Metadata") == 4, "the first one; one in vain, and its repetition; one more"
-        assert "looked for again" not in caplog.text
+        assert "Bootstrapping again" not in caplog.text
 
 
 async def test_a_bootstrap_order_is_by_chance(broker: FakeBroker) -> None:
@@ -698,7 +699,12 @@ async def test_a_bootstrap_order_is_by_chance(broker: FakeBroker) -> None:
 
     def order(seed: int) -> list[int]:
         client = NetworkClient(
-            ProducerConfig(servers), client_id="test", random=Random(seed), on_ready=lambda: None, connect=None
+            ProducerConfig(servers),
+            client_id="test",
+            log=ClientLog("test"),
+            random=Random(seed),
+            on_ready=lambda: None,
+            connect=None,
         )
         return [each.node.port for each in client._brokers._known.values()]
 
@@ -734,7 +740,9 @@ async def test_sockets_can_be_opened_in_another_way(broker: FakeBroker) -> None:
         return connection
 
     config = ProducerConfig(broker.bootstrap_servers)
-    client = NetworkClient(config, client_id="test", random=FirstIsFirst(1), on_ready=lambda: None, connect=connect)
+    client = NetworkClient(
+        config, client_id="test", log=ClientLog("test"), random=FirstIsFirst(1), on_ready=lambda: None, connect=connect
+    )
     running = asyncio.create_task(client.run())
     await client.wait_ready(soon())
     await client.close()

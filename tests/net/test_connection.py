@@ -353,7 +353,7 @@ async def test_requests_without_answers_that_never_leave_run_out_of_time() -> No
         )
         await until(lambda: wire.told)
 
-        assert "did not take ProduceRequest v9 within 0.02 s" in str(wire.told[0])
+        assert "did not accept ProduceRequest v9 within 0.02 s" in str(wire.told[0])
 
 
 async def test_requests_without_answers_that_did_not_leave_fail_with_the_connection() -> None:

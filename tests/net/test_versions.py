@@ -44,7 +44,7 @@ def test_where_there_is_none_the_error_tells_both_sides(low: int, high: int) -> 
 
 
 def test_a_request_that_the_broker_does_not_know_is_told() -> None:
-    with pytest.raises(UnsupportedVersion, match=r"k:9092.*does not know ProduceRequest"):
+    with pytest.raises(UnsupportedVersion, match=r"k:9092.*does not support ProduceRequest"):
         speaking(0, 9).best(ProduceRequest, "1 (k:9092)")
 
 

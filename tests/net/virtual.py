@@ -13,6 +13,7 @@ from aioproducer.net.addresses import Address
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
 from aioproducer.protocol import ApiKey, FrameReader, RequestHeader, decode_request_header
+from aioproducer.runtime.log import ClientLog
 from tests.net.peers import QUICK, FirstIsFirst, metadata_answer, versions_answer
 
 __all__ = ["Wire", "run_virtually", "turns_so_far", "virtual_client"]
@@ -125,7 +126,9 @@ async def virtual_client(wires: list[Wire], **options: Any) -> AsyncIterator[Net
         return wire.connection
 
     config = ProducerConfig("127.0.0.1:9092", **{**QUICK, **options})
-    client = NetworkClient(config, client_id="test", random=FirstIsFirst(1), on_ready=lambda: None, connect=connect)
+    client = NetworkClient(
+        config, client_id="test", log=ClientLog("test"), random=FirstIsFirst(1), on_ready=lambda: None, connect=connect
+    )
     running = asyncio.create_task(client.run())
     try:
         await client.wait_ready(asyncio.get_running_loop().time() + 10)

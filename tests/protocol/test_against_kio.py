@@ -37,7 +37,10 @@ MessagesOf: TypeAlias = Callable[[type[Message], int], SearchStrategy[Message]]
 UNKNOWN_TO_KIO = {("TxnOffsetCommit", 6), ("ApiVersions", 5)}
 
 #: Fields that kio names differently, beside those that it makes a time or a duration.
-RENAMED = {"generation_id": "generation_id_or_member_epoch", "enable2_pc": "enable_2pc"}
+RENAMED = {
+    ("TxnOffsetCommitRequest", "generation_id"): "generation_id_or_member_epoch",
+    ("InitProducerIdRequest", "enable2_pc"): "enable_2pc",
+}
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)
@@ -58,10 +61,10 @@ def kio_class(cls: type[Message], version: int) -> type[Any]:
     return found
 
 
-def our_name(field: KioField[Any]) -> str:
+def our_name(field: KioField[Any], theirs: type[Any]) -> str:
     if re.match("timedelta|datetime", field.metadata.get("kafka_type", "")):
         return f"{field.name}_ms"
-    return RENAMED.get(field.name, field.name)
+    return RENAMED.get((theirs.__name__, field.name), field.name)
 
 
 def as_kio(ours: Any, theirs: type[Any]) -> Any:
@@ -69,7 +72,7 @@ def as_kio(ours: Any, theirs: type[Any]) -> Any:
     hints = get_type_hints(theirs)
     return theirs(
         **{
-            field.name: value_as_kio(getattr(ours, our_name(field)), field, hints[field.name])
+            field.name: value_as_kio(getattr(ours, our_name(field, theirs)), field, hints[field.name])
             for field in fields(theirs)
         }
     )
@@ -110,7 +113,7 @@ def test_a_message_has_the_fields_that_kafka_declares(cls: type[Message], versio
     for ours, theirs in structs(cls, kio_class(cls, version)):
         hints = get_type_hints(theirs)
         declared = {field.name: field for field in fields_of(ours, version)}
-        expected = {our_name(field): field for field in fields(theirs)}
+        expected = {our_name(field, theirs): field for field in fields(theirs)}
 
         assert {name: field.tag for name, field in declared.items()} == {
             name: field.metadata.get("tag") for name, field in expected.items()
@@ -129,10 +132,10 @@ def test_a_field_has_the_default_that_kafka_declares(cls: type[Message], version
         hints = get_type_hints(theirs)
         declared = {field.name: field for field in fields_of(ours, version) if not field.is_required}
         for field in fields(theirs):
-            own = declared.get(our_name(field))
+            own = declared.get(our_name(field, theirs))
             if own is not None and field.default is not MISSING:
                 default = own.default if own.factory is None else own.factory()
-                assert value_as_kio(default, field, hints[field.name]) == field.default, our_name(field)
+                assert value_as_kio(default, field, hints[field.name]) == field.default, our_name(field, theirs)
 
 
 def structs(cls: type[Message], theirs: type[Any]) -> Iterator[tuple[Any, type[Any]]]:
@@ -146,7 +149,7 @@ def structs(cls: type[Message], theirs: type[Any]) -> Iterator[tuple[Any, type[A
         for field in fields(theirs):
             for part in parts(hints[field.name]):
                 if isinstance(part, type) and is_dataclass(part):
-                    type_ = types[our_name(field)]
+                    type_ = types[our_name(field, theirs)]
                     unseen.append((type_.element if isinstance(type_, ListOf) else type_, part))
                     yield unseen[-1]
 

@@ -37,8 +37,11 @@ def test_a_message_that_is_cut_off_anywhere_is_refused(cls: type[Message], versi
     data = filled(cls, version).encode(version)
 
     for size in range(len(data)):
-        with pytest.raises(ProtocolError, match=f"{size} bytes are not a {cls.__name__} .* of version {version}: "):
+        with pytest.raises(ProtocolError) as refused:
             cls.decode(version, data[:size])
+        told = str(refused.value)
+        assert told.startswith(f"{size} bytes are not a {cls.__name__} ")
+        assert f" of version {version}: " in told
 
 
 @every_message
@@ -108,9 +111,9 @@ def test_tagged_fields_that_are_not_known_are_stepped_over_in_every_struct() -> 
     ("tags", "reason"),
     [
         (b"\xff\xff\xff\xff\x0f", "4294967295 elements"),
-        (b"\x01\x09\x05abc", "5 bytes long, and 3 are left"),
-        (b"\x01\x09\xff\xff\xff\xff\x0f", "4294967295 bytes long"),
-        (b"\x01\x01\x09\0\0\0\0\0\0\0\1\0", "tag 1 does not have the 9 bytes"),
+        (b"\x01\x09\x05abc", "5 bytes, but 3 are left"),
+        (b"\x01\x09\xff\xff\xff\xff\x0f", "4294967295 bytes"),
+        (b"\x01\x01\x09\0\0\0\0\0\0\0\1\0", "tag 1 does not have its announced 9 bytes"),
         (b"\x01\x01\x07\0\0\0\0\0\0\0", "tag 1 does not have the 7 bytes|in the middle of a field"),
         (b"\x02\x03\x01\x01", "in the middle of a field|2 elements"),
         (b"\xff\xff\xff\xff\xff\x01", "more than five bytes"),
@@ -131,17 +134,17 @@ def test_a_tagged_field_is_read_once_its_size_is_right() -> None:
 @pytest.mark.parametrize(
     ("cls", "version", "data", "reason"),
     [
-        (ProduceResponse, 3, b"\x7f\xff\xff\xff" + b"\0" * 60, "2147483647 elements, and 60 bytes"),
-        (ProduceResponse, 9, b"\xff\xff\xff\xff\x07" + b"\0" * 60, "2147483646 elements, and 60 bytes"),
-        (SaslHandshakeResponse, 1, b"\0\0" + b"\0\0\0\x05" + b"\0\0", "5 elements, and 2 bytes"),
-        (ProduceResponse, 3, b"\xff\xff\xff\xfe", "responses says that it is -2 long"),
+        (ProduceResponse, 3, b"\x7f\xff\xff\xff" + b"\0" * 60, "2147483647 elements, but 60 bytes"),
+        (ProduceResponse, 9, b"\xff\xff\xff\xff\x07" + b"\0" * 60, "2147483646 elements, but 60 bytes"),
+        (SaslHandshakeResponse, 1, b"\0\0" + b"\0\0\0\x05" + b"\0\0", "5 elements, but 2 bytes"),
+        (ProduceResponse, 3, b"\xff\xff\xff\xfe", "responses has the invalid length -2"),
         (ProduceResponse, 3, b"\xff\xff\xff\xff", "responses is null"),
         (ProduceResponse, 9, b"\x00", "responses is null"),
-        (MetadataRequest, 1, b"\xff\xff\xff\xfe", "topics says that it is -2 long"),
+        (MetadataRequest, 1, b"\xff\xff\xff\xfe", "topics has the invalid length -2"),
         (MetadataRequest, 1, b"\0\0\0\1\xff\xff", "name is null"),
         (SaslHandshakeResponse, 1, b"\0\0" + b"\0\0\0\1" + b"\xff\xff" + b"\0\0", "an element of mechanisms is null"),
-        (SaslAuthenticateResponse, 0, b"\0\0" + b"\xff\xfe", "error_message says that it is -2 long"),
-        (SaslAuthenticateResponse, 0, b"\0\0\xff\xff" + b"\x7f\xff\xff\xff12", "2147483647 bytes long, and 2 are left"),
+        (SaslAuthenticateResponse, 0, b"\0\0" + b"\xff\xfe", "error_message has the invalid length -2"),
+        (SaslAuthenticateResponse, 0, b"\0\0\xff\xff" + b"\x7f\xff\xff\xff12", "2147483647 bytes, but 2 are left"),
         (SaslAuthenticateResponse, 0, b"\0\0\xff\xff" + b"\xff\xff\xff\xff", "auth_bytes is null"),
         (SaslAuthenticateResponse, 0, b"\0\0" + b"\0\1\xff" + b"\0\0\0\0", "not UTF-8"),
         (SaslAuthenticateResponse, 2, b"\0\0" + b"\x81\x80\x02" + b"x" * 0x8000 + b"\1\0", "a string has 32768 bytes"),

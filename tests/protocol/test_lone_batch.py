@@ -33,7 +33,11 @@ names = st.text(min_size=1, max_size=300).filter(lambda name: name.isprintable()
 offsets = st.integers(-1, 2**63 - 1)
 
 
-@pytest.fixture(scope="module", params=dict.fromkeys([_lone_batch.LoneBatch, LoneBatch]), ids=["pure", "in use"])
+#: One, if the one in use is Python's.
+TWINS = list(dict.fromkeys([_lone_batch.LoneBatch, LoneBatch]))
+
+
+@pytest.fixture(scope="module", params=TWINS, ids=["pure", "in use"][: len(TWINS)])
 def twin(request: pytest.FixtureRequest) -> Twin:
     """Each implementation in turn, where there are two."""
     implementation: Twin = request.param

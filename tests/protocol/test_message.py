@@ -186,9 +186,9 @@ def _encode_struct(struct: Struct, version: int) -> bytes:
 
 @pytest.mark.parametrize("version", [2, 14, -1])
 def test_a_version_that_is_not_declared_is_neither_written_nor_read(version: int) -> None:
-    with pytest.raises(UnsupportedVersion, match=f"3 to 13 here, not in {version}"):
+    with pytest.raises(UnsupportedVersion, match=f"3 to 13, not in {version}"):
         produce(b"").encode(version)
-    with pytest.raises(UnsupportedVersion, match=f"3 to 13 here, not in {version}"):
+    with pytest.raises(UnsupportedVersion, match=f"3 to 13, not in {version}"):
         ProduceResponse.decode(version, b"")
 
 

@@ -21,12 +21,14 @@ _Ts = TypeVarTuple("_Ts")
 class LosingProxy:
     """Forwards frame by frame; its address is what the broker advertises (``KafkaCluster(advertise=proxy.advertise)``).
 
-    ``seen`` counts the requests that came, by their API; ``lost`` those of which something was lost.
+    ``seen`` counts the requests that came, by their API; ``lost`` those of which something was lost. While ``is_mute`` is
+    set, every answer is lost, and connections stay open.
     """
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
         self.lost: Counter[str] = Counter()
+        self.is_mute = False
         self._lock = threading.Lock()
         self._plans: dict[ApiKey, What] = {}
         self._target = ("127.0.0.1", 0)
@@ -111,6 +113,8 @@ class LosingProxy:
                 frame = _read(broker)
                 if struct.unpack_from(">i", frame)[0] in doomed:
                     break
+                if self.is_mute:
+                    continue
                 client.sendall(struct.pack(">i", len(frame)) + frame)
         with suppress(OSError):
             client.shutdown(socket.SHUT_RDWR)

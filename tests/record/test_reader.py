@@ -114,7 +114,7 @@ def test_a_corrupt_batch_does_not_hide_the_good_ones_before_it() -> None:
 def test_a_batch_that_is_cut_off_is_refused_or_passed_over_as_the_caller_wants() -> None:
     batch = small_batch()
     for end in range(1, len(batch)):
-        with pytest.raises(CorruptRecord, match=r"cut off: only \d+ bytes"):
+        with pytest.raises(CorruptRecord, match=r"truncated to \d+ bytes"):
             list(read_batches(batch + batch[:end]))[1:]
         assert len(list(read_batches(batch + batch[:end], partial_tail=True))) == 1
 
@@ -157,20 +157,20 @@ def test_every_flip_of_every_byte_is_noticed_but_in_the_two_fields_that_brokers_
         ({"attributes": Codec.SNAPPY}, "not valid snappy"),
         ({"attributes": Codec.LZ4}, "not valid lz4"),
         ({"attributes": Codec.ZSTD}, "not valid zstd"),
-        ({"last_offset_delta": 2}, "2 records up to offset delta 2"),
-        ({"last_offset_delta": 0}, "2 records up to offset delta 0"),
+        ({"last_offset_delta": 2}, "announced count of 2 records, but offset delta 2"),
+        ({"last_offset_delta": 0}, "announced count of 2 records, but offset delta 0"),
         ({"count": 0, "last_offset_delta": -1}, "0 records"),
         ({"count": -1, "last_offset_delta": -2}, "-1 records"),
         ({"count": 1, "last_offset_delta": 0}, "bytes follow the last of 1 records"),
         ({"count": 3, "last_offset_delta": 2}, "Record 2 of 3"),
-        ({"count": 2**31 - 1, "last_offset_delta": 2**31 - 2}, "cannot hold the 2147483647 records"),
-        ({"max_timestamp": 1000}, "claims 1000 as its latest timestamp, but its records have 1001"),
-        ({"base_timestamp": 2**63 - 1}, "impossible timestamp"),
-        ({"base_timestamp": -5}, "impossible timestamp -5"),
-        ({"length": 48}, "claims 60 bytes, less than its header"),
-        ({"length": -1}, "claims 11 bytes"),
-        ({"length": -(2**31)}, "claims -"),
-        ({"length": 2**31 - 1}, "cut off"),
+        ({"count": 2**31 - 1, "last_offset_delta": 2**31 - 2}, "cannot hold the announced 2147483647 records"),
+        ({"max_timestamp": 1000}, "latest timestamp 1000 in its header, but 1001 in its records"),
+        ({"base_timestamp": 2**63 - 1}, "invalid timestamp"),
+        ({"base_timestamp": -5}, "invalid timestamp -5"),
+        ({"length": 48}, "announced size of 60 bytes, less than its header"),
+        ({"length": -1}, "announced size of 11 bytes"),
+        ({"length": -(2**31)}, "announced size of -"),
+        ({"length": 2**31 - 1}, "truncated"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused_with_the_reason(changes: dict[str, int], reason: str) -> None:
@@ -181,26 +181,26 @@ def test_fields_that_contradict_each_other_are_refused_with_the_reason(changes: 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("0e 00 00 00 01 02 76", "claims 7 bytes, and 6 remain"),
-        ("0a 00 00 00 01 02 76 00", "claims 5 bytes"),
-        ("01 00 00 00 01 02 76 00", "claims -1 bytes"),
+        ("0e 00 00 00 01 02 76", "announced length of 7 bytes, but 6 remain"),
+        ("0a 00 00 00 01 02 76 00", "announced length of 5 bytes"),
+        ("01 00 00 00 01 02 76 00", "announced length of -1 bytes"),
         ("0e 01 00 00 01 02 76 00", "attributes are 0x01"),
         ("0e 00 00 02 01 02 76 00", "offset delta is 1"),
         ("0e 00 00 00 03 02 76 00", "has the length -2"),
-        ("0e 00 00 00 01 04 76 00", "cut off"),
-        ("0e 00 00 00 01 7e 76 00", "claims 63 bytes where 2 remain"),
-        ("0e 00 00 00 01 02 76 02", "claims 1 headers in 0 bytes"),
-        ("0e 00 00 00 01 02 76 01", "claims -1 headers"),
+        ("0e 00 00 00 01 04 76 00", "truncated"),
+        ("0e 00 00 00 01 7e 76 00", "announced length of 63 bytes, but 2 remain"),
+        ("0e 00 00 00 01 02 76 02", "announced count of 1 headers in 0 bytes"),
+        ("0e 00 00 00 01 02 76 01", "announced count of -1 headers"),
         ("0e 00 00 00 01 00 00 00", "fields end 1 bytes before its end"),
         ("0e 00 00 00 01 02 76 00 00", "1 bytes follow"),
         ("12 00 00 00 01 02 76 02 01 00", "name of a header is null"),
         ("14 00 00 00 01 02 76 02 02 ff 01", "utf-8"),
-        ("0e 00 80 80 80 80 80 80 80", "cut off"),
+        ("0e 00 80 80 80 80 80 80 80", "truncated"),
         ("22 00 80 80 80 80 80 80 80 80 80 80 01 00 01 02 76 00", "more than 10 bytes"),
         ("20 00 80 80 80 80 80 80 80 80 80 02 00 01 02 76 00", "more than 64 bits"),
         ("16 00 00 00 80 80 80 80 80 00 76 00", "more than 5 bytes"),
         ("14 00 00 80 80 80 80 10 01 01 00", "more than 32 bits"),
-        ("", "cannot hold the 1 records"),
+        ("", "cannot hold the announced 1 records"),
     ],
 )
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
@@ -271,7 +271,7 @@ def test_a_batch_that_becomes_larger_than_allowed_is_refused(codec: Codec) -> No
     data = b"".join(encode_batch(builder, codec).pieces)
 
     assert len(list(read_batches(data, max_size=100_012))) == 1
-    with pytest.raises(CorruptRecord, match=r"more than the 100005 bytes"):
+    with pytest.raises(CorruptRecord, match=r"more than the allowed 100005 bytes"):
         list(read_batches(data, max_size=100_005))
 
 
@@ -287,7 +287,7 @@ def test_a_batch_that_the_cleaner_has_emptied_is_read_as_one_of_no_records() -> 
     batch = compacted(empty, base_offset=40, last_offset_delta=6)
 
     assert (batch.records, batch.base_offset, batch.last_offset, batch.producer_id) == ([], 40, 46, 9)
-    with pytest.raises(CorruptRecord, match="claims 0 records"):
+    with pytest.raises(CorruptRecord, match="announced count of 0 records"):
         read(empty)
 
 

@@ -260,7 +260,7 @@ def test_a_record_that_the_format_cannot_hold_is_refused_before_it_is_copied() -
     with (
         mmap.mmap(-1, 2**31 - 80) as never_touched,
         memoryview(never_touched) as value,
-        pytest.raises(RecordTooLarge, match="outgrow"),
+        pytest.raises(RecordTooLarge, match="would exceed"),
     ):
         builder.append(1, None, value)
 

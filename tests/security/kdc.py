@@ -22,7 +22,7 @@ def missing() -> str | None:
     """What of Kerberos is not installed."""
     absent = [program for program in _PROGRAMS if shutil.which(program, path=_PATH) is None]
     try:
-        import gssapi  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
+        import gssapi  # noqa: F401
     except ImportError:
         absent.append("the Python library gssapi")
     return ", ".join(absent) or None

@@ -30,6 +30,7 @@ from aioproducer.net.security.login import Login
 from aioproducer.net.security.msk_iam import MskSigner
 from aioproducer.net.security.sigv4 import Keys, signed_query
 from aioproducer.net.security.tokens import TokenSource
+from aioproducer.runtime.log import ClientLog
 from aioproducer.testing import FakeBroker, Logins
 from tests.conftest import QUICK
 
@@ -62,7 +63,7 @@ def with_user(provider: Any) -> Login:
         sasl_mechanism="SCRAM-SHA-256",
         sasl_credentials_provider=provider,
     )
-    return Login(given, Random(1))
+    return Login(given, Random(1), ClientLog("test"))
 
 
 def shown(error: BaseException, of: str = "aioproducer") -> str:
@@ -110,7 +111,7 @@ async def test_a_token_that_was_refused_is_not_shown_again() -> None:
 
 
 async def test_a_token_that_came_after_the_refused_one_is_kept() -> None:
-    source = TokenSource(config(lambda: OAuthToken("t", expires_at=time.time() + 3600)), Random(1))
+    source = TokenSource(config(lambda: OAuthToken("t", expires_at=time.time() + 3600)), Random(1), ClientLog("test"))
     old = await source.token()
     source.forget(old)
     new = await source.token()
@@ -121,7 +122,7 @@ async def test_a_token_that_came_after_the_refused_one_is_kept() -> None:
 
 @pytest.mark.parametrize("end", [math.nan, math.inf, -math.inf, True, "soon", 10**400])
 async def test_an_end_that_is_no_number_of_seconds(end: Any) -> None:
-    source = TokenSource(config(lambda: OAuthToken(SECRET, expires_at=end)), Random(1))
+    source = TokenSource(config(lambda: OAuthToken(SECRET, expires_at=end)), Random(1), ClientLog("test"))
     with pytest.raises(AuthenticationError, match="expires_at") as failed:
         await source.token()
     assert SECRET not in shown(failed.value)
@@ -131,14 +132,16 @@ async def test_an_end_that_is_no_number_of_seconds(end: Any) -> None:
         asked.append(1)
         return jwt(exp=end)
 
-    source = TokenSource(config(says_it_itself), Random(1))
+    source = TokenSource(config(says_it_itself), Random(1), ClientLog("test"))
     await source.token()
     await source.token()
     assert len(asked) == 2  # once for each login, as for a token that says nothing
 
 
 async def test_milliseconds_are_not_taken_for_seconds() -> None:
-    source = TokenSource(config(lambda: OAuthToken(SECRET, expires_at=time.time() * 1000)), Random(1))
+    source = TokenSource(
+        config(lambda: OAuthToken(SECRET, expires_at=time.time() * 1000)), Random(1), ClientLog("test")
+    )
     with pytest.raises(AuthenticationError, match="milliseconds"):
         await source.token()
 
@@ -151,7 +154,7 @@ async def test_a_token_that_has_ended_is_used_once(life: float) -> None:
         asked.append(1)
         return OAuthToken("t", expires_at=time.time() + life)
 
-    source = TokenSource(config(provider), Random(1))
+    source = TokenSource(config(provider), Random(1), ClientLog("test"))
     await source.token()
     assert len(asked) == 1
     await source.token()
@@ -168,7 +171,7 @@ async def test_a_provider_that_hangs_costs_half_the_setup_while_a_token_is_valid
             await asyncio.sleep(3600)
         return given
 
-    source = TokenSource(config(provider, socket_connection_setup_timeout_ms=100), Random(1))
+    source = TokenSource(config(provider, socket_connection_setup_timeout_ms=100), Random(1), ClientLog("test"))
     assert await source.token() is given
     source._renew_at = 0.0  # pyright: ignore[reportPrivateUsage] - what hours would do
     async with asyncio.timeout(5):
@@ -201,7 +204,7 @@ async def test_credentials_that_cannot_be_used_are_refused_and_not_shown(given: 
 @pytest.mark.parametrize("given", [f"{SECRET}\ud800", OAuthToken("t", extensions={"a": f"{SECRET}\ud800"}), 5])
 async def test_tokens_that_cannot_be_used_are_refused_and_not_shown(given: Any) -> None:
     with pytest.raises(AuthenticationError, match="sasl_oauth_token_provider") as failed:
-        await TokenSource(config(lambda: given), Random(1)).token()
+        await TokenSource(config(lambda: given), Random(1), ClientLog("test")).token()
     assert SECRET not in shown(failed.value)
 
 
@@ -231,7 +234,7 @@ async def test_what_a_callback_raises_is_named_and_not_shown(error: BaseExceptio
 
     call = coroutine if is_coroutine else sync
     name = "RuntimeError|StopIteration" if isinstance(error, StopIteration) else type(error).__name__
-    tokens, login = TokenSource(config(call), Random(1)), with_user(call)
+    tokens, login = TokenSource(config(call), Random(1), ClientLog("test")), with_user(call)
     for question in (tokens.token, lambda: login.prepare(Node(1, "h", 1))):
         with pytest.raises(KafkaError, match=name) as failed:
             await question()
@@ -251,7 +254,7 @@ async def test_our_own_cancellation_stays_one_whatever_the_callback_makes_of_it(
             raise ValueError from None
         return "t"
 
-    task = asyncio.create_task(TokenSource(config(stubborn), Random(1)).token())
+    task = asyncio.create_task(TokenSource(config(stubborn), Random(1), ClientLog("test")).token())
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

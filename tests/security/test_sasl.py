@@ -180,13 +180,13 @@ async def test_a_mechanism_that_is_not_offered() -> None:
 
 async def test_a_listener_without_logins() -> None:
     with FakeBroker(topics=TOPIC) as broker:
-        assert "does not want a login at this port" in await refusal(broker, **options("PLAIN"))
+        assert "does not expect a login at this port" in await refusal(broker, **options("PLAIN"))
 
 
 async def test_a_listener_that_wants_a_login_and_gets_none() -> None:
     with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
         async with Producer(broker.bootstrap_servers, max_block_ms=400, close_timeout_ms=0, **QUICK) as producer:
-            with pytest.raises(NotWrittenTimeout, match="does it want a login"):
+            with pytest.raises(NotWrittenTimeout, match="does it require a login"):
                 await producer.send("orders", b"value")
 
 
@@ -203,7 +203,7 @@ async def test_a_broker_that_stalls_in_the_login_costs_the_setup_time_and_no_mor
         given = options("PLAIN", max_block_ms=500, socket_connection_setup_timeout_ms=150)
         began = time.monotonic()
         async with Producer(broker.bootstrap_servers, close_timeout_ms=0, **given) as producer:
-            with pytest.raises(NotWrittenTimeout, match="the PLAIN login did not come to an end"):
+            with pytest.raises(NotWrittenTimeout, match="the PLAIN login did not complete"):
                 await producer.send("orders", b"value")
         assert time.monotonic() - began < 3
 
@@ -319,7 +319,7 @@ async def test_a_token_that_is_refused_is_told_with_the_status() -> None:
 async def test_a_token_cannot_smuggle_anything(token: str) -> None:
     with FakeBroker(topics=TOPIC, logins=Logins()) as broker:
         told = await refusal(broker, **options("OAUTHBEARER", sasl_oauth_token_provider=lambda: token))
-        assert "has characters that no token has" in told
+        assert "contains characters that are not allowed in tokens" in told
         assert broker.count("SaslAuthenticate") == 0
 
 
@@ -423,8 +423,8 @@ async def test_a_callback_that_fails_at_the_next_login_costs_nothing(
     [
         ("SASL_SSL", "SASL_PLAINTEXT", "listener with TLS (security_protocol SSL or SASL_SSL)"),
         ("SASL_PLAINTEXT", "SASL_SSL", "listener without TLS"),
-        ("SSL", "SASL_SSL", "does not want a login at this port"),
-        ("SASL_SSL", "SSL", "does it want a login"),
+        ("SSL", "SASL_SSL", "does not expect a login at this port"),
+        ("SASL_SSL", "SSL", "does it require a login"),
     ],
 )
 async def test_each_mix_up_of_protocols_has_its_sentence(

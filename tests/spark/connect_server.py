@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import aioproducer.spark
+import aioproducer
 from tests.spark.local_spark import start
 
 _SETTINGS = {
@@ -23,7 +23,7 @@ _SETTINGS = {
 def main() -> None:
     """Run the server. Nobody registers the data source: it is found where an installed aioproducer has it."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(aioproducer.spark.__file__).parent), *_python_path()])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(aioproducer.__file__).parent.parent), *_python_path()])
     jvm = start(**_SETTINGS).sparkContext._jvm
     service: Any = getattr(getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$"), "MODULE$")
     port = service.localPort()

@@ -222,7 +222,7 @@ async def test_order_by_a_column_is_as_fine_as_the_column_is(
 
 
 @pytest.mark.parametrize(
-    ("order", "complaint"), [("part", "'part' is of type double"), ("nothing", "There is no column 'nothing'")]
+    ("order", "complaint"), [("part", "'part' has type double"), ("nothing", "There is no column 'nothing'")]
 )
 async def test_an_order_that_whole_numbers_cannot_keep_is_refused(
     order: str, complaint: str, spark: SparkSession, tmp_path: Path

@@ -89,7 +89,7 @@ async def test_where_the_leader_does_not_know_of_the_range_s_end_yet_it_is_waite
 def test_a_range_s_end_that_never_comes_is_told_and_not_taken_for_missing_records(broker: FakeBroker) -> None:
     reader = RangeReader(config(broker), "orders", 3, with_gaps=True, patience=1.0)
 
-    with pytest.raises(AuditFailed, match=r"nothing of orders-0 for 1 s, and is not at offset 4 yet"):
+    with pytest.raises(AuditFailed, match=r"nothing from orders-0 for 1 s, before it reached offset 4"):
         rows_of(reader, [OffsetRange(0, 0, 4)])
 
 

@@ -56,7 +56,7 @@ def test_a_clean_page_is_whole_and_needs_nothing_from_elsewhere() -> None:
     assert "1,000 records expected, 1,000 read" in parsed.text
     assert not re.search(r"<script|<link|<img|@import|url\(|https?:", page)
     assert "prefers-color-scheme: dark" in page
-    assert "Not checked: missing, as nobody could be asked." in parsed.text
+    assert "Not checked: missing, because nobody could be asked." in parsed.text
 
 
 def test_faults_are_shown_with_their_places_and_what_the_records_say_is_text() -> None:
@@ -68,7 +68,7 @@ def test_faults_are_shown_with_their_places_and_what_the_records_say_is_text() -
 
     assert "FAULTS FOUND" in parsed.text
     assert "0:700" in parsed.text
-    assert "stands behind offset 650" in parsed.text
+    assert "comes after offset 650" in parsed.text
     assert 'class="fault"' in page
     assert "<script" not in page
 

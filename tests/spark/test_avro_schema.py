@@ -67,15 +67,15 @@ def test_structs_are_records_named_by_their_place() -> None:
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ([column("Stück", "long")], "The column 'Stück' has a name that Avro cannot have"),
+        ([column("Stück", "long")], "The column name 'Stück' is invalid in Avro"),
         ([column("a b", "long")], "Rename it"),
         ([column("1st", "long")], "'1st'"),
-        ([column("a", struct_of(column("x-y", "long")))], "The column 'a.x-y'"),
-        ([column("a", "interval day to second")], "'a' is of type interval day to second, for which there is none"),
-        ([column("a", array_of(struct_of(column("v", "variant"))))], "'a.v' is of type variant"),
-        ([column("a", {"type": "udt", "class": "x"})], "of type udt"),
-        ([column("a", map_of("long", key="integer"))], "a map whose keys are no strings"),
-        ([column("a", "long"), column("a", "string")], "The column 'a' is there more than once"),
+        ([column("a", struct_of(column("x-y", "long")))], "The column name 'a.x-y'"),
+        ([column("a", "interval day to second")], "'a' has type interval day to second, which Avro does not support"),
+        ([column("a", array_of(struct_of(column("v", "variant"))))], "'a.v' has type variant"),
+        ([column("a", {"type": "udt", "class": "x"})], "has type udt"),
+        ([column("a", map_of("long", key="integer"))], "a map with keys that are not strings"),
+        ([column("a", "long"), column("a", "string")], "The column 'a' exists more than once"),
     ],
 )
 def test_what_avro_has_not_is_refused_with_the_column(columns: list[dict[str, Any]], sentence: str) -> None:
@@ -127,20 +127,20 @@ def test_types_may_be_named_once_and_referred_to() -> None:
     ("schema", "sentence"),
     [
         (record(("a", "long")), "has no field for 'b', which the DataFrame has; it has 'a'"),
-        (record(("a", "long"), ("b", "string"), ("c", "string")), "has the fields 'c', for which there is no column"),
+        (record(("a", "long"), ("b", "string"), ("c", "string")), "has the fields 'c', which have no column"),
         (
             record(("a", "int"), ("b", "string")),
-            "'a' is of type long, which cannot be written as the Avro schema has it",
+            "'a' has type long, which cannot be written as the type in the Avro schema",
         ),
-        (record(("a", "long"), ("b", "bytes")), "'b' is of type string, which cannot be written"),
+        (record(("a", "long"), ("b", "bytes")), "'b' has type string, which cannot be written"),
         (record(("a", MICROS), ("b", "string")), "long timestamp-micros"),
         (record(("a", ["long", "string"]), ("b", "string")), "a union of several types for the column 'a'"),
-        (record(("a", record(("x", "long"), name="P")), ("b", "string")), "'a' is of type long"),
-        ("string", "is no record"),
-        (["null", record(("a", "long"), ("b", "string"))], "is no record"),
-        ({"type": "record", "name": "R", "fields": [1]}, "The Avro schema cannot be used: "),
-        (42, "The Avro schema cannot be used"),
-        (record(("a", "lnog"), ("b", "string")), "The Avro schema cannot be used: UnknownType: lnog"),
+        (record(("a", record(("x", "long"), name="P")), ("b", "string")), "'a' has type long"),
+        ("string", "is not a record"),
+        (["null", record(("a", "long"), ("b", "string"))], "is not a record"),
+        ({"type": "record", "name": "R", "fields": [1]}, "invalid Avro schema: "),
+        (42, "invalid Avro schema"),
+        (record(("a", "lnog"), ("b", "string")), "invalid Avro schema: UnknownType: lnog"),
     ],
 )
 def test_a_schema_that_does_not_take_them_is_refused(schema: Any, sentence: str) -> None:
@@ -165,7 +165,7 @@ def test_a_schema_that_does_not_take_them_is_refused(schema: Any, sentence: str)
     ],
 )
 def test_nothing_is_written_with_less_than_it_is(kind: Any, schema: Any) -> None:
-    with pytest.raises(ConfigError, match="cannot be written as the Avro schema has it"):
+    with pytest.raises(ConfigError, match="cannot be written as the type in the Avro schema"):
         AvroSchema.of([column("a", kind)], json.dumps(record(("a", schema))))
 
 

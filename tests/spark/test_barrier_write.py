@@ -43,7 +43,7 @@ def committed(broker: FakeBroker) -> Counter[bytes | None]:
 def test_a_client_of_spark_connect_is_refused_before_it_has_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as PySpark does where there is such a session
 
-    with pytest.raises(ConfigError, match=r"Spark Connect does not tell .* with format\('aioproducer'\)"):
+    with pytest.raises(ConfigError, match=r"Spark Connect does not report .* with format\('aioproducer'\)"):
         foreach_batch({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "orders", "transactional.id": "t"})
 
 
@@ -97,7 +97,7 @@ async def test_a_write_that_fails_for_good_leaves_no_transaction_open_and_says_w
     assert len(epochs) > 1, "it is tried again, and each try writes"
     assert (is_open, seen) == (False, Counter()), "readers would wait"
     assert "max_request_size" in str(failed.value)
-    assert "Nothing of them becomes visible." in str(failed.value)
+    assert "None of them become visible." in str(failed.value)
     assert "Traceback" not in str(failed.value)
     assert failed.value.__cause__ is not None
 

@@ -316,9 +316,5 @@ def test_the_likeliest_cause_is_named_first() -> None:
     computed_anew = earlier.mismatch("q1", Fingerprint(1, 5, 8))
     rolled_back = earlier.mismatch("q1", Fingerprint(2, 5, 8))
 
-    assert computed_anew.index("the query itself gives other values") < computed_anew.index(
-        "the checkpoint was rolled back"
-    )
-    assert rolled_back.index("the checkpoint was rolled back") < rolled_back.index(
-        "the query itself gives other values"
-    )
+    assert computed_anew.index("the query is not deterministic") < computed_anew.index("the checkpoint was rolled back")
+    assert rolled_back.index("the checkpoint was rolled back") < rolled_back.index("the query is not deterministic")

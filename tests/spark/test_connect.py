@@ -95,7 +95,7 @@ def test_keys_go_where_every_producer_puts_them(written: Written, topic: str) ->
 def test_a_helper_with_a_barrier_stage_is_refused_and_the_way_out_is_told(written: Written, helper: str) -> None:
     refusal = written.refusals[helper]
 
-    assert "ConfigError: Barrier stages need as many free slots as tasks, and Spark Connect does not tell" in refusal
+    assert "ConfigError: Barrier stages need as many free slots as tasks, and Spark Connect does not report" in refusal
     assert "partition_for_kafka(df, topic, servers) with format('aioproducer')" in refusal
     assert written.broker.records("refused") == []
 

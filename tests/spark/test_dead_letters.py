@@ -183,9 +183,9 @@ def test_exactly_once_they_share_the_fate_of_the_transaction(broker: FakeBroker,
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"on.record.error": "ignore"}, "there is 'fail' and 'dead-letter:<topic>'"),
-        ({"on.record.error": "dead-letter:"}, "there is 'fail' and 'dead-letter:<topic>'"),
-        ({"on.record.error": "dead-letter:orders"}, "Name another topic"),
+        ({"on.record.error": "ignore"}, "must be 'fail' or 'dead-letter:<topic>'"),
+        ({"on.record.error": "dead-letter:"}, "must be 'fail' or 'dead-letter:<topic>'"),
+        ({"on.record.error": "dead-letter:orders"}, "Choose another topic"),
         ({"kafka.buffer.memory": str(LIMIT)}, f"raise kafka.buffer.memory={LIMIT}"),
     ],
 )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import aioproducer.spark
+import aioproducer
 
-HOME = Path(aioproducer.spark.__file__).parent
+HOME = Path(aioproducer.__file__).parent.parent
 
 #: Makes PySpark say that it is this version.
 _VERSION = "import pyspark; pyspark.__version__ = {version!r}\n"

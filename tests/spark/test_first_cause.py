@@ -88,7 +88,7 @@ def test_it_is_some_lines_and_the_cause_is_the_last_sentence(told: Told, write: 
 
     assert len(lines) <= 8, told.why[write]
     assert "WriteFailed: The rows were not written: " in lines[-2]
-    assert lines[-2].endswith("Nothing of them becomes visible.")
+    assert lines[-2].endswith("None of them become visible.")
 
 
 def test_a_helper_says_it_in_one_line(told: Told) -> None:

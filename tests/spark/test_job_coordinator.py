@@ -103,7 +103,7 @@ def test_an_older_driver_is_fenced(broker: FakeBroker) -> None:
 
     newer.run(0)
 
-    with pytest.raises(WriteFailed, match=r"another query or job has begun with the same transactional\.id 't'"):
+    with pytest.raises(WriteFailed, match=r"another query or job started with the same transactional\.id 't'"):
         older.commit(summaries, 0)
     failure = older.task(theirs, 0, 2).failure
     assert failure is not None
@@ -169,7 +169,7 @@ def test_the_driver_aborts_when_a_task_has_failed(broker: FakeBroker) -> None:
     bad = replace(good, failure=TaskFailure("a row is too large"), written={})
 
     with pytest.raises(
-        WriteFailed, match=r"^The rows were not written: a row is too large\. Nothing of them becomes visible"
+        WriteFailed, match=r"^The rows were not written: a row is too large\. None of them become visible"
     ):
         query.commit([good, bad], 0)
 
@@ -255,7 +255,7 @@ def test_what_does_not_fit_together_is_not_committed(broker: FakeBroker) -> None
     transaction = query.begin()
     done = query.task(transaction, 0, 0)
 
-    with pytest.raises(TransactionAbortable, match="1 of 2 tasks have not reported"):
+    with pytest.raises(TransactionAbortable, match="1 of 2 tasks did not report"):
         query.commit([done, None], 0)
     with pytest.raises(TransactionAbortable, match="different transactions or batches"):
         query.commit([done, TaskSummary(transaction=transaction, query="q1", batch=1)], 0)
@@ -334,7 +334,7 @@ def test_a_new_checkpoint_writes_nothing_a_second_time_unless_that_is_asked_for(
     query_on(broker, "q2", **{"commit.marker.missing": "trust-checkpoint"}).run(0)
 
     assert visible(broker) == sorted(rows_of(0, 0))
-    assert "is of another query: batch 0 of query q1 (20 rows" in caplog.text
+    assert "belongs to another query: batch 0 of query q1 (20 rows" in caplog.text
     query_on(broker, "q2").run(1)
     assert visible(broker) == sorted(rows_of(0, 0, 1))
 

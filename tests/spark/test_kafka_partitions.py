@@ -251,10 +251,10 @@ def test_a_stream_of_rows_without_keys_is_written_exactly_once_without_a_shuffle
 @pytest.mark.parametrize(
     ("columns", "tasks", "sentence"),
     [
-        ("1 AS key", None, "The column 'key' is of type int; it must be string or binary"),
-        ("'1' AS partition", None, "The column 'partition' is of type string; it must be int"),
+        ("1 AS key", None, "The column 'key' has type int; it must be string or binary"),
+        ("'1' AS partition", None, "The column 'partition' has type string; it must be int"),
         ("'k' AS Key", None, "df.withColumnRenamed('Key', 'key')"),
-        ("'k' AS key", 0, "tasks=0: at least one"),
+        ("'k' AS key", 0, "invalid tasks=0: must be at least 1"),
     ],
 )
 def test_rows_that_cannot_be_placed_are_refused_before_kafka_is_asked(

@@ -70,9 +70,9 @@ def test_a_checkpoint_that_cannot_be_read_or_written_is_told(tmp_path: Path) -> 
     (tmp_path / "load.json").write_text("{")
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(LoadRefused, match="is not what this version's loads write"):
+    with pytest.raises(LoadRefused, match="was not written by a load of this version"):
         LoadState.open(tmp_path, {}, lambda: SCHEMA)
-    with pytest.raises(LoadRefused, match="cannot be used"):
+    with pytest.raises(LoadRefused, match="Could not use"):
         LoadState.open(tmp_path / "file" / "below", {}, lambda: SCHEMA)
 
 
@@ -167,14 +167,18 @@ def test_the_files_of_a_slice_that_was_given_up_are_new_again(tmp_path: Path) ->
 
 
 def test_two_loads_at_once_do_not_share_a_checkpoint(tmp_path: Path) -> None:
-    with LoadLog.open(tmp_path), pytest.raises(LoadRefused, match="Another load is running"), LoadLog.open(tmp_path):
+    with (
+        LoadLog.open(tmp_path),
+        pytest.raises(LoadRefused, match="Another load is using the checkpoint"),
+        LoadLog.open(tmp_path),
+    ):
         pass
 
 
 def test_slices_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     (tmp_path / "slices.jsonl").write_text('{"committed": 3}\n')
 
-    with pytest.raises(LoadRefused, match="is not what a load has written"), LoadLog.open(tmp_path):
+    with pytest.raises(LoadRefused, match="was not written by a load"), LoadLog.open(tmp_path):
         pass
 
 

@@ -31,7 +31,7 @@ def test_of_a_file_that_cannot_be_read_the_name_is_told() -> None:
 
 
 def test_a_mode_that_spark_does_not_know_is_refused_as_it_would_be_none() -> None:
-    with pytest.raises(FilesRefused, match=r"-R mode=FAIL_FAST: Spark knows FAILFAST"):
+    with pytest.raises(FilesRefused, match=r"-R mode=FAIL_FAST: must be FAILFAST"):
         SourceFiles.of(["a.json"], None, {"mode": "FAIL_FAST"})
 
     assert SourceFiles.of(["a.json"], None, {"Mode": "dropMalformed"}).options == {"Mode": "dropMalformed"}

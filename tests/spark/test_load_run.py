@@ -225,7 +225,7 @@ def test_a_slice_that_was_committed_and_whose_file_changed_since_is_refused(
     file, before = tmp_path / "files" / "b.csv", (tmp_path / "files" / "b.csv").read_text()
     file.write_text(before.replace("text 1500", "text 15OO"))  # of the same size
 
-    with pytest.raises(LoadRefused, match=r"Slice 0 of the load .*b\.csv.* its rows are others now"):
+    with pytest.raises(LoadRefused, match=r"Slice 0 of the load .*b\.csv.* its rows differ now"):
         run_load(spark, plan, nobody)
 
     assert len(topic_broker.records("loaded")) == ROWS
@@ -243,7 +243,7 @@ def test_a_slice_that_was_committed_is_not_given_up_for_a_row_that_is_bad_now(
     file, before = tmp_path / "files" / "b.csv", (tmp_path / "files" / "b.csv").read_text()
     file.write_text(before.replace("1500,,text 1500", "1500;;text 1500"))  # of the same size
 
-    with pytest.raises(LoadRefused, match=r"Slice 0 of the load .*b\.csv.* its rows are others now"):
+    with pytest.raises(LoadRefused, match=r"Slice 0 of the load .*b\.csv.* its rows differ now"):
         run_load(spark, plan, nobody)
 
     file.write_text(before)
@@ -266,7 +266,9 @@ def test_a_load_that_has_committed_elsewhere_is_not_begun_again_unless_that_is_s
     run_load(spark, plan, nobody)
     elsewhere = replace(plan, checkpoint=tmp_path / "elsewhere")
 
-    with pytest.raises(LoadRefused, match=r"--id 'load' has committed .* knows nothing of it.*--checkpoint.*--again"):
+    with pytest.raises(
+        LoadRefused, match=r"--id 'load' has already committed .* does not list them.*--checkpoint.*--again"
+    ):
         run_load(spark, elsewhere, nobody)
     assert len(topic_broker.records("loaded")) == ROWS
     again = run_load(spark, replace(elsewhere, is_again=True), nobody)
@@ -283,7 +285,7 @@ def test_a_checkpoint_that_was_rolled_back_is_refused(
     run_load(spark, plan, nobody)
     forget(tmp_path / "load", b'{"committed": 0}')
 
-    with pytest.raises(LoadRefused, match="knows nothing of it"):
+    with pytest.raises(LoadRefused, match="does not list them"):
         run_load(spark, plan, nobody)
 
     assert len(topic_broker.records("loaded")) == ROWS
@@ -298,7 +300,7 @@ def test_where_the_marker_is_gone_nobody_can_tell_of_a_slice_that_was_begun(
         moved = replace(plan, producer={"bootstrap.servers": without.bootstrap_servers})
         complete = run_load(spark, moved, nobody)
         forget(tmp_path / "load", b'{"committed": 2}')
-        with pytest.raises(LoadRefused, match=r"nobody can tell .*--again"):
+        with pytest.raises(LoadRefused, match=r"it is unknown .*--again"):
             run_load(spark, moved, nobody)
         run_load(spark, replace(moved, is_again=True), nobody)
 
@@ -317,7 +319,7 @@ def test_so_it_is_with_the_first_slice_when_it_was_begun_long_ago(
 
     with FakeBroker(topics={"loaded": 3}) as without:
         moved = replace(plan, producer={"bootstrap.servers": without.bootstrap_servers})
-        with pytest.raises(LoadRefused, match=r"nobody can tell .*--again"):
+        with pytest.raises(LoadRefused, match=r"it is unknown .*--again"):
             run_load(spark, moved, nobody)
         os.utime(tmp_path / "load" / "slices.jsonl")
         run_load(spark, moved, nobody)

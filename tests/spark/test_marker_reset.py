@@ -90,12 +90,13 @@ def test_a_query_that_was_idle_all_along_is_refused_and_the_rolled_back_one_lose
     set_back(broker, look(broker), 0)
 
     with pytest.raises(
-        CommitMarkerSetBack, match=r"goes on at batch 3, .* set back from batch 2, and batch 1 is the next"
+        CommitMarkerSetBack,
+        match=r"continues at batch 3, .* was reset from batch 2, and the next batch to be written is 1",
     ):
         query.run(3)
     assert look(broker) == CommitMarker("q1", 0, None, set_back_from=2)
     query.run(1)
-    with pytest.raises(CommitMarkerSetBack, match="batch 2 is the next"):
+    with pytest.raises(CommitMarkerSetBack, match="the next batch to be written is 2"):
         query.run(3)
 
     for batch in (1, 2, 3):
@@ -156,7 +157,7 @@ def test_a_new_checkpoint_begins_anew_after_it_as_well(broker: FakeBroker, query
 
     Query(broker.bootstrap_servers, "orders", "q2").run(0)
 
-    with pytest.raises(CommitMarkerMissing, match="is of another query: batch 0 of query q2"):
+    with pytest.raises(CommitMarkerMissing, match="belongs to another query: batch 0 of query q2"):
         query.run(3)
 
 
@@ -169,7 +170,7 @@ def test_it_can_be_set_to_where_the_checkpoint_is_and_to_where_it_was(broker: Fa
     assert set_back(broker, look(broker), 0) == CommitMarker("q1", 0, None, set_back_from=3)
     with pytest.raises(ResetRefused, match=r"--batch takes 0 to 3, other than 0\."):
         set_back(broker, look(broker), 4)
-    with pytest.raises(ResetRefused, match="has been set to that already"):
+    with pytest.raises(ResetRefused, match="is already there"):
         set_back(broker, look(broker), 0)
     assert set_back(broker, look(broker), 3) == CommitMarker("q1", 3, None)
 
@@ -229,9 +230,7 @@ def test_twice_is_refused_with_what_is_there(broker: FakeBroker, query: Query) -
     query.run(0)
     set_back(broker, look(broker))
 
-    with pytest.raises(
-        ResetRefused, match=r"to that already: it tells of no batch of query q1 \(set back from batch 0, "
-    ):
+    with pytest.raises(ResetRefused, match=r"already there: it records no batch of query q1 \(reset from batch 0, "):
         set_back(broker, look(broker))
 
 
@@ -321,7 +320,7 @@ def test_a_query_that_starts_meanwhile_wins(broker: FakeBroker, query: Query) ->
         async with Interrupted(broker.bootstrap_servers) as client:
             await MarkerReset(client, "t", "orders").reset(seen, None)
 
-    with pytest.raises(ResetFailed, match="has begun meanwhile"):
+    with pytest.raises(ResetFailed, match="has begun in the meantime"):
         asyncio.run(run())
 
     assert look(broker) == CommitMarker("q1", 1, 20)
@@ -330,7 +329,7 @@ def test_a_query_that_starts_meanwhile_wins(broker: FakeBroker, query: Query) ->
 def test_brokers_that_cannot_tell_of_open_transactions_are_told_apart(query: Query, broker: FakeBroker) -> None:
     broker.set_versions("2.8.2")
 
-    with pytest.raises(ResetRefused, match=r"Kafka 3\.0\. Stop the query, and say --abort"):
+    with pytest.raises(ResetRefused, match=r"Kafka 3\.0\. Stop the query, and use --abort"):
         with_marker(broker, MarkerReset.has_open_transaction)
 
 
@@ -361,8 +360,8 @@ def test_that_it_was_set_back_is_part_of_the_marker() -> None:
 
     assert CommitMarker.read(by_hand.position()) == by_hand != CommitMarker("q1", 4, None)
     assert CommitMarker.read(behind.position()) == behind
-    assert str(by_hand) == "batch 4 of query q1 (set back from batch 7, 2026-01-31 12:00:00 UTC)"
-    assert str(behind) == "batch 5 of query q1 (20 rows, set back from batch 7)"
+    assert str(by_hand) == "batch 4 of query q1 (reset from batch 7, 2026-01-31 12:00:00 UTC)"
+    assert str(behind) == "batch 5 of query q1 (20 rows, reset from batch 7)"
     assert str(CommitMarker("q1", -1, None)) == "no batch of query q1"
 
 

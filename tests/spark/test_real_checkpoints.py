@@ -172,7 +172,7 @@ def test_a_checkpoint_that_is_copied_to_a_second_query_is_refused_there(
     stream.write_days(3)
     with pytest.raises(Exception, match="CommitMarkerMismatch"):  # under the same name: it has other rows in batch 2
         stream.run(files_at_once=100)
-    with pytest.raises(Exception, match=r"CommitMarkerMissing: .* goes on at batch 2, .* is gone"):
+    with pytest.raises(Exception, match=r"CommitMarkerMissing: .* continues at batch 2, .* is gone"):
         stream.run({"transactional.id": f"{stream.topic}-second"})
     stream.assert_days(0, 1, 2)
 
@@ -260,7 +260,7 @@ def test_two_queries_with_one_transactional_id_do_not_write_over_each_other(stre
     stream.run()
     stream.checkpoint = tmp_path / "second"
 
-    with pytest.raises(Exception, match=r"If both queries are to run, give each its own transactional\.id"):
+    with pytest.raises(Exception, match=r"If both queries should run, give each its own transactional\.id"):
         stream.run()
 
     stream.assert_days(0, 1)
@@ -277,7 +277,7 @@ def test_a_marker_that_expired_stops_the_query(
     stream.write_days(2)
     time.sleep(75)
 
-    with pytest.raises(Exception, match=r"CommitMarkerMissing: .* goes on at batch 2, .* is gone"):
+    with pytest.raises(Exception, match=r"CommitMarkerMissing: .* continues at batch 2, .* is gone"):
         stream.run()
     stream.assert_days(0, 1)
     stream.run({"commit.marker.missing": "trust-checkpoint"})

@@ -175,7 +175,7 @@ def test_the_older_of_two_drivers_is_fenced(on: OnKafka) -> None:
 
     newer.run(0)
 
-    with pytest.raises(WriteFailed, match="another query or job has begun"):
+    with pytest.raises(WriteFailed, match="another query or job started"):
         older.commit(summaries, 0)
     late = older.task(theirs, 0, 2).failure
     assert late is not None

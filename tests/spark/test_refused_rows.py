@@ -90,7 +90,7 @@ def ahead(by_ms: int) -> Callable[[], Row]:
     ("versions", "config", "row", "sentence"),
     [
         ("4.3", {"max_message_bytes": 500}, lambda: Row(value=b"x" * 500), "more than max.message.bytes=500."),
-        ("4.3", {"compacted": True}, lambda: Row(key=None), "no key, and the topic's cleanup.policy is compact."),
+        ("4.3", {"compacted": True}, lambda: Row(key=None), "no key, but the topic's cleanup.policy is compact."),
         ("4.3", BEFORE, ahead(-HOUR - 1), "message.timestamp.before.max.ms=3600000 when it arrives."),
         ("4.3", AFTER, ahead(3 * HOUR), "message.timestamp.after.max.ms=7200000 ahead of the broker"),
         ("4.3", {}, ahead(2 * HOUR), "message.timestamp.after.max.ms=3600000 ahead of the broker"),
@@ -230,8 +230,8 @@ def test_seconds_that_are_no_time_are_dead_letters_and_say_what_they_were(
     assert (summary.rows, summary.dead_letters) == (2, 2)
     assert letter.timestamp_ms >= began
     told = (dict(letter.headers)["aioproducer.error"] or b"").decode()
-    assert ("is before 1970." if stamp == -0.5 else f"The timestamp {stamp} is no time of Kafka's") in told
-    assert told.endswith(f"The topic of dead letters does not take its timestamp either: {stamp}.")
+    assert ("is before 1970." if stamp == -0.5 else f"The timestamp {stamp} is not valid in Kafka") in told
+    assert told.endswith(f"The topic of dead letters does not accept its timestamp either: {stamp}.")
 
 
 @pytest.mark.parametrize("unit", ["us", "ms"])
@@ -264,7 +264,7 @@ def test_a_letter_keeps_its_timestamp_unless_the_topic_of_dead_letters_refuses_i
     assert kept.timestamp_ms == old
     assert stamped.timestamp_ms >= old + 2 * HOUR
     told = (dict(stamped.headers)["aioproducer.error"] or b"").decode()
-    assert told.endswith(f"The topic of dead letters does not take its timestamp either: {ancient}.")
+    assert told.endswith(f"The topic of dead letters does not accept its timestamp either: {ancient}.")
 
 
 def test_a_letter_tells_the_timestamp_that_is_too_far_for_a_date() -> None:
@@ -278,8 +278,8 @@ def test_a_letter_tells_the_timestamp_that_is_too_far_for_a_date() -> None:
         TaskRun(options, SinkColumns.of([("value", "string"), ("timestamp", "timestamp")], options)).run([batch])
 
         told = [(dict(each.headers)["aioproducer.error"] or b"").decode() for each in broker.records("letters")]
-    assert told[0].endswith(f"does not take its timestamp either: {far} us since 1970.")
-    assert told[1].endswith("does not take its timestamp either: 1969-12-31 23:59:59.999000+00:00.")
+    assert told[0].endswith(f"does not accept its timestamp either: {far} us since 1970.")
+    assert told[1].endswith("does not accept its timestamp either: 1969-12-31 23:59:59.999000+00:00.")
 
 
 def test_a_row_with_several_faults_is_told_all_of_them() -> None:
@@ -373,7 +373,7 @@ def test_where_the_rules_cannot_be_read_such_a_row_fails_the_task_as_ever(caplog
         with pytest.raises(SendManyError):
             run(broker, [table([Row(key=None)])] * 3)
 
-    assert [message.partition("could not be read")[0] for message in caplog.messages] == [
-        "What topic 'orders' demands of its records ",
-        "What topic 'letters' demands of its records ",
+    assert [message.partition(", so")[0] for message in caplog.messages] == [
+        "Could not read the configuration of topic 'orders'",
+        "Could not read the configuration of topic 'letters'",
     ]

@@ -35,7 +35,7 @@ def test_a_zip_without_its_libraries_says_to_ship_an_environment(archive: Path) 
     done = imported(archive, "-I", "-S")  # without site-packages
 
     [last] = done.stderr.splitlines()[-1:]
-    assert last.startswith(f"ImportError: aioproducer is here, in {archive}, but not anyio, crc32c, ")
+    assert last.startswith(f"ImportError: aioproducer is installed in {archive}, but not anyio, crc32c, ")
     assert "packed by venv-pack, with --archives" in last
 
 

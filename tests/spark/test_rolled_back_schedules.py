@@ -219,13 +219,13 @@ def test_so_it_is_in_hundreds_of_schedules() -> None:
 
 def test_the_schedules_find_rows_that_are_left_out_by_their_number_alone() -> None:
     """The negative control: with this option a number is enough, as it was before contents were compared."""
-    found = [fault for seed in range(6) for fault in play(seed, **{"commit.marker.mismatch": "skip"}).found]
+    found = (fault for seed in range(6) for fault in play(seed, **{"commit.marker.mismatch": "skip"}).found)
 
     assert any("lost" in fault for fault in found)
 
 
 def test_the_schedules_find_rows_that_a_new_checkpoint_writes_again() -> None:
     """The negative control: with this option a query that begins anew is believed."""
-    found = [fault for seed in range(6) for fault in play(seed, **{"commit.marker.missing": "trust-checkpoint"}).found]
+    found = (fault for seed in range(6) for fault in play(seed, **{"commit.marker.missing": "trust-checkpoint"}).found)
 
     assert any("2 times" in fault for fault in found)

@@ -48,6 +48,13 @@ def test_the_system_sizes_the_send_buffer_unless_something_says_otherwise() -> N
     assert SinkOptions.from_spark({**SERVERS, "kafka.send.buffer.bytes": "131072"}).config.send_buffer_bytes == 131_072
 
 
+def test_at_least_once_old_records_are_retried_unless_something_says_otherwise() -> None:
+    """An error would fail the task, and Spark would write all of its rows again."""
+    assert SinkOptions.from_spark(SERVERS).config.producer_id_expiration_ms == -1
+    given = SinkOptions.from_spark({**SERVERS, "kafka.producer.id.expiration.ms": "86400000"})
+    assert given.config.producer_id_expiration_ms == 86_400_000
+
+
 def test_what_spark_adds_is_no_option_of_the_sink() -> None:
     added = {"checkpointlocation": "/tmp/x", "queryname": "q", "path": "p"}
 
@@ -84,30 +91,30 @@ def test_options_travel_to_the_tasks() -> None:
     ("given", "sentence"),
     [
         ({}, "'kafka.bootstrap.servers' is missing"),
-        ({**SERVERS, "kafka.key.serializer": "x"}, "cast those with DataFrame operations"),
-        ({**SERVERS, "kafka.group.id": "g"}, "belongs to a consumer"),
+        ({**SERVERS, "kafka.key.serializer": "x"}, "cast the columns with DataFrame operations"),
+        ({**SERVERS, "kafka.group.id": "g"}, "is a consumer option"),
         ({**SERVERS, "kafka.interceptor.classes": "x"}, "no JVM"),
         ({**SERVERS, "kafka.linger.millis": "1"}, "Options of the sink are topic"),
         ({**SERVERS, "delivery.garantee": "exactly-once"}, "Did you mean 'delivery.guarantee'?"),
-        ({**SERVERS, "failondataloss": "false"}, "belongs to Spark's source for Kafka"),
-        ({**SERVERS, "startingOffsets": "earliest"}, "belongs to Spark's source for Kafka"),
+        ({**SERVERS, "failondataloss": "false"}, "is an option of Spark's Kafka source"),
+        ({**SERVERS, "startingOffsets": "earliest"}, "is an option of Spark's Kafka source"),
         ({**SERVERS, "delivery.guarantee": "exactly-onec"}, "Did you mean 'exactly-once'?"),
         ({**SERVERS, "report": "hdfs://nn/report"}, "not a URL"),
         ({**SERVERS, "report": ""}, "'report' is empty"),
-        ({**SERVERS, "max.in.flight.batches": "0"}, "a whole number from 1"),
+        ({**SERVERS, "max.in.flight.batches": "0"}, "must be an integer of at least 1"),
         ({**SERVERS, "topic": " "}, "'topic' is empty"),
-        ({**SERVERS, "topic": "orders, returns"}, "The option 'topic' names no topic: topic='orders, returns'"),
-        ({**SERVERS, "commit.marker.topic": "a/b"}, "The option 'commit.marker.topic' names no topic"),
-        ({**SERVERS, "on.record.error": "dead-letter:a b"}, "The option 'on.record.error' names no topic"),
-        ({**SERVERS, "rate.limit.records.per.second": "0.5"}, "a whole number from 1"),
+        ({**SERVERS, "topic": "orders, returns"}, "The option 'topic': Invalid topic='orders, returns'"),
+        ({**SERVERS, "commit.marker.topic": "a/b"}, "The option 'commit.marker.topic': Invalid topic='"),
+        ({**SERVERS, "on.record.error": "dead-letter:a b"}, "The option 'on.record.error': Invalid topic='"),
+        ({**SERVERS, "rate.limit.records.per.second": "0.5"}, "must be an integer of at least 1"),
         ({**SERVERS, "rate.limit.tasks": "2"}, "set rate.limit.records.per.second"),
-        ({**SERVERS, "rate.limit.tasks": "none"}, "a whole number from 1"),
-        ({**SERVERS, "transactional.id": "q"}, "'transactional.id' belongs to"),
-        ({**SERVERS, "job.id": "q"}, "'job.id' belongs to"),
+        ({**SERVERS, "rate.limit.tasks": "none"}, "must be an integer of at least 1"),
+        ({**SERVERS, "transactional.id": "q"}, "'transactional.id' needs"),
+        ({**SERVERS, "job.id": "q"}, "'job.id' needs"),
         ({**SERVERS, "delivery.guarantee": "exactly-once"}, "needs the option 'transactional.id'"),
-        ({**SERVERS, "avro.schema": "{}"}, "'avro.schema' belongs to .option('value.format', 'avro')"),
-        ({**SERVERS, "schema.registry.url": "http://a"}, "'schema.registry.url' belongs to"),
-        ({**AVRO, "schema.registry.basic.auth.user.info": "u:p"}, "schema.registry.url is not set"),
+        ({**SERVERS, "avro.schema": "{}"}, "'avro.schema' needs .option('value.format', 'avro')"),
+        ({**SERVERS, "schema.registry.url": "http://a"}, "'schema.registry.url' needs"),
+        ({**AVRO, "schema.registry.basic.auth.user.info": "u:p"}, "needs schema.registry.url, which is not set"),
         ({**AVRO, "schema.registry.url": "a:8081"}, "http://host:8081 or https://"),
         ({**SERVERS, "value.format": "avro", "schema.registry.url": "a:8081"}, "http://host:8081 or https://"),
         ({**EXACTLY_ONCE, "kafka.acks": "1", "kafka.enable.idempotence": "false"}, "needs acks=all"),
@@ -169,7 +176,7 @@ def test_rows_that_name_their_topics_need_a_topic_for_the_marker() -> None:
 )
 def test_an_option_that_is_given_twice_and_differently_is_refused(given: dict[str, str], told: list[str]) -> None:
     for items in (given.items(), reversed(given.items())):
-        with pytest.raises(ConfigError, match=r"given twice, and differently") as caught:
+        with pytest.raises(ConfigError, match=r"given twice with different values") as caught:
             SinkOptions.from_spark({**SERVERS, **dict(items)})
 
         assert [each for each in told if each not in str(caught.value)] == []
@@ -186,7 +193,7 @@ def test_an_option_that_is_given_twice_and_differently_is_refused(given: dict[st
     ],
 )
 def test_of_what_may_be_secret_only_the_keys_are_told(given: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"given twice, and differently") as caught:
+    with pytest.raises(ConfigError, match=r"given twice with different values") as caught:
         SinkOptions.from_spark({**SERVERS, **given})
 
     assert [each for each in given if repr(each) not in str(caught.value)] == []
@@ -203,12 +210,12 @@ def test_an_option_may_be_given_twice_with_the_same_value() -> None:
 
 @pytest.mark.parametrize("own", ["topic", "value.format", "job.id", "headers.x"])
 def test_what_is_not_kafkas_is_not_written_with_kafka_before_it(own: str) -> None:
-    with pytest.raises(ConfigError, match=rf"'kafka\.{own}' is not Kafka's.* as {own!r}"):
+    with pytest.raises(ConfigError, match=rf"'kafka\.{own}' belongs to the sink, not to Kafka.* as {own!r}"):
         SinkOptions.from_spark({**SERVERS, f"kafka.{own}": "json"})
 
 
 def test_a_guarantee_that_a_helper_does_not_give_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"=at-least-once: here rows are written exactly-once, always"):
+    with pytest.raises(ConfigError, match=r"=at-least-once: rows are always written exactly-once here"):
         foreach_batch({**SERVERS, "topic": "orders", "transactional.id": "q", "Delivery.Guarantee": "at-least-once"})
 
 
@@ -228,9 +235,9 @@ def test_what_the_sink_reads_itself_may_be_in_our_spelling_too(prefix: str) -> N
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"kafka.transactional_id": "q"}, "'transactional.id' belongs to"),
+        ({"kafka.transactional_id": "q"}, "'transactional.id' needs"),
         ({"kafka.key_serializer": "org.apache.kafka.common.serialization.StringSerializer"}, "is not supported"),
-        ({"group_id": "g"}, "belongs to a consumer"),
+        ({"group_id": "g"}, "is a consumer option"),
         ({"kafka.linger.ms": "1", "linger_ms": "2"}, "'kafka.linger.ms'='1' and 'linger_ms'='2'"),
         ({"kafka.value_format": "json"}, "without 'kafka.', as 'value.format'"),
         ({"headers_x": "1"}, "'headers_x' is not an option"),
@@ -256,7 +263,7 @@ def test_numbers_and_truths_are_read_as_spark_hands_them_over() -> None:
 
 @pytest.mark.parametrize("value", [["a:9092"], Secret("hush"), b"x"])
 def test_what_is_neither_text_nor_number_is_refused(value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"'kafka.client.id' is of type {type(value).__name__}; ") as caught:
+    with pytest.raises(ConfigError, match=rf"'kafka.client.id' has type {type(value).__name__}; ") as caught:
         SinkOptions.from_spark({**SERVERS, "kafka.client.id": value})
 
     assert "hush" not in str(caught.value)
@@ -306,5 +313,5 @@ def test_headers_and_logins_are_kept_to_the_blank() -> None:
 
 
 def test_a_header_that_differs_by_a_blank_is_given_differently() -> None:
-    with pytest.raises(ConfigError, match=r"given twice, and differently"):
+    with pytest.raises(ConfigError, match=r"given twice with different values"):
         SinkOptions.from_spark({**SERVERS, "headers.X": "1", "headers.x": "1 "})

@@ -145,7 +145,7 @@ def test_an_executor_that_dies_with_the_shuffled_rows_makes_the_query_run_the_ba
         is_done = query.ends()
     assert (is_done, on.visible()) == (False, rows(HELD_BATCH)), query.told()
     # One attempt meets the rows of the other; whichever fails first ends the transaction for the other.
-    causes = "an executor was lost, and Spark ran its tasks again|another attempt at one of its tasks has failed"
+    causes = "an executor was lost, and Spark ran its tasks again|another attempt of one of its tasks failed"
     assert re.search(causes, query.told())
     with on.query() as query:
         assert query.ends(), query.told()

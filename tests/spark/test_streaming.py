@@ -213,7 +213,7 @@ def test_a_query_that_idles_while_its_marker_is_set_back_fails_at_its_next_batch
         assert main(["spark", "reset-marker", *target, "--topic", "orders", "--batch", "0", "--yes"]) == 0
         write_file(files, 2, 30)
 
-        with pytest.raises(Exception, match="goes on at batch 2, but its commit marker was set back from batch 1"):
+        with pytest.raises(Exception, match="continues at batch 2, but its commit marker was reset from batch 1"):
             idle.processAllAvailable()
     finally:
         idle.stop()

@@ -135,9 +135,7 @@ def test_what_the_registry_refuses_for_one_topic_keeps_its_whole_batch_from_bein
     with Registry(compatible=False) as registry:
         registry.subjects["returns-value"] = [7]
 
-        with pytest.raises(
-            SchemaRegistryError, match="incompatible with the versions that subject 'returns-value' has"
-        ):
+        with pytest.raises(SchemaRegistryError, match="incompatible with the versions of subject 'returns-value'"):
             by_topic(broker, registry).run([batch(id=[1, 2], topic=["orders", "returns"], note=["a", "b"])])
 
     assert broker.records() == []
@@ -209,7 +207,7 @@ def test_a_number_that_is_no_time_is_refused_before_anything_of_its_batch_is_sen
     rows = batch(topic=["orders", "returns"], value=["a", "b"], timestamp=[1.0, stamp])
 
     with pytest.raises(
-        InvalidRecord, match=rf"^A row has {re.escape(told)} in the column 'timestamp', .* make it null"
+        InvalidRecord, match=rf"^A row has {re.escape(told)} in the column 'timestamp', .* set it to null"
     ):
         run(broker, [rows])
 

@@ -367,6 +367,55 @@ def test_a_forgotten_producer_may_go_on_anywhere(log: PartitionLog) -> None:
     assert not appended(log, idempotent(9)).duplicate
 
 
+DAY = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("timestamps", "is_forgotten"),
+    [
+        ([NOW], False),
+        ([NOW - DAY + 1], False),
+        ([NOW - DAY], True),
+        ([NOW, NOW - DAY], True),
+        ([NOW - DAY, NOW], False),
+    ],
+)
+def test_the_state_of_a_producer_is_as_old_as_the_timestamp_of_its_last_batch(
+    log: PartitionLog, timestamps: list[int], is_forgotten: bool
+) -> None:
+    batches = [batch(producer_id=7, epoch=0, sequence=at, timestamp=each) for at, each in enumerate(timestamps)]
+    for each in batches:
+        appended(log, each)
+
+    log.expire_producers(NOW, DAY)
+
+    assert appended(log, batches[-1]).duplicate is not is_forgotten
+
+
+def test_a_producer_in_a_transaction_is_not_forgotten_and_its_marker_makes_it_young_again(log: PartitionLog) -> None:
+    old = batch(producer_id=7, epoch=0, sequence=0, timestamp=NOW - 2 * DAY, transactional=True)
+    log.append(old, leader_epoch=0, now_ms=NOW, rules=LogRules(), verified=True)
+
+    log.expire_producers(NOW, DAY)
+    assert appended(log, old).duplicate
+
+    log.end_transaction(7, 0, committed=True, leader_epoch=0, coordinator_epoch=0, now_ms=NOW)
+    log.expire_producers(NOW + DAY - 1, DAY)
+    assert appended(log, old).duplicate
+    log.expire_producers(NOW + DAY, DAY)
+    assert log.producers == {}
+
+
+def test_a_producer_whose_broker_stamps_the_records_is_as_old_as_its_last_write() -> None:
+    log = PartitionLog("orders", 0, TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
+    old = batch(producer_id=7, epoch=0, sequence=0, timestamp=NOW - 2 * DAY)
+    appended(log, old)
+
+    log.expire_producers(NOW + DAY - 1, DAY)
+
+    assert appended(log, old).duplicate
+
+
 def test_a_disowned_producer_is_unknown_until_it_starts_again(log: PartitionLog) -> None:
     appended(log, idempotent(0))
 

@@ -23,7 +23,8 @@ from aioproducer.protocol.messages import (
     OffsetFetchRequestTopic,
 )
 from aioproducer.testing import FakeBroker, FakeCluster
-from aioproducer.testing.broker.group_offsets import OFFSETS_TOPIC, CommittedOffset, offsets_partition
+from aioproducer.testing.broker.consumer_group import CommittedOffset
+from aioproducer.testing.broker.group_offsets import OFFSETS_TOPIC, offsets_partition
 from aioproducer.testing.broker.log import BatchHeader, LogRules, PartitionLog
 from aioproducer.testing.broker.transaction_state import TransactionState
 from aioproducer.testing.raw_client import RawClient

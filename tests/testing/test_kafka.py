@@ -74,14 +74,14 @@ def fake_java(directory: Path, version: str) -> None:
 
 
 def test_without_java_kafka_is_unavailable_and_the_error_says_what_to_install(empty_path: Path) -> None:
-    with pytest.raises(KafkaUnavailable, match=r"no `java` on the PATH.*openjdk-17-jdk-headless"):
+    with pytest.raises(KafkaUnavailable, match=r"no `java` in PATH.*openjdk-17-jdk-headless"):
         KafkaJars.get()
 
 
 def test_a_java_that_is_too_old_is_named_with_its_version(empty_path: Path) -> None:
     fake_java(empty_path, "11.0.2")
 
-    with pytest.raises(KafkaUnavailable, match=r"needs Java 17 or newer, and .* is Java 11\.0\.2"):
+    with pytest.raises(KafkaUnavailable, match=r"needs Java 17 or newer, but .* is Java 11\.0\.2"):
         KafkaJars.get()
 
 
@@ -170,7 +170,7 @@ def test_a_test_that_needs_kafka_is_skipped_where_java_is_missing(
     result = plugin_only.runpytest_inprocess("-rs")
 
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines("*there is no `java` on the PATH*")
+    result.stdout.fnmatch_lines("*there is no `java` in PATH*")
 
 
 def test_a_test_that_needs_kafka_fails_in_ci_where_java_is_missing(
@@ -182,7 +182,7 @@ def test_a_test_that_needs_kafka_fails_in_ci_where_java_is_missing(
     result = plugin_only.runpytest_inprocess()
 
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines("*there is no `java` on the PATH*")
+    result.stdout.fnmatch_lines("*there is no `java` in PATH*")
 
 
 def test_a_kafka_that_runs_elsewhere_is_used_as_it_is(plugin_only: pytest.Pytester, empty_path: Path) -> None:

@@ -296,4 +296,4 @@ async def test_a_dead_loop_is_not_awaited_by_the_report_of_failures(caplog: pyte
             broker.fail("Produce", "INVALID_RECORD")
             await audit.producer.enqueue("orders", b"value")
             await audit.producer.flush(30)
-            await until(lambda: "nobody waited for" in caplog.text)
+            await until(lambda: "were not awaited" in caplog.text)

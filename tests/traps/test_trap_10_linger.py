@@ -12,7 +12,7 @@ from tests.traps.judge import audited
 
 def test_linger_ends_at_its_very_moment_and_not_one_moment_earlier() -> None:
     rig = Rig()
-    rig.one_on_its_way()
+    rig.one_in_flight()
     rig.put(now=10.0)
 
     assert rig.accumulator.queues.next_deadline() == 10.0 + LINGER
@@ -23,7 +23,7 @@ def test_linger_ends_at_its_very_moment_and_not_one_moment_earlier() -> None:
 def test_linger_is_not_put_off_by_a_steady_trickle() -> None:
     """The clock of a batch is that of its first record; one behind it every 0.5 s does not wind it up again."""
     rig = Rig(batch_size=100_000)
-    in_flight = [rig.one_on_its_way()]
+    in_flight = [rig.one_in_flight()]
     ages: list[float] = []
     for tick in range(1000):
         now = tick * 0.5
@@ -41,7 +41,7 @@ def test_linger_is_not_put_off_by_a_steady_trickle() -> None:
 def test_linger_of_rounding_errors_makes_no_progressless_loop() -> None:
     """Looking again at exactly the time that was told is enough, whatever the floats are."""
     rig = Rig(linger_s=0.1)
-    in_flight = [rig.one_on_its_way()]
+    in_flight = [rig.one_in_flight()]
     now = 0.1 + 0.2
     for _ in range(100):
         rig.put(now=now)
@@ -57,7 +57,7 @@ def test_linger_of_rounding_errors_makes_no_progressless_loop() -> None:
 
 def test_linger_is_no_rate_limit_when_batches_are_full() -> None:
     rig = Rig(batch_size=1000)
-    rig.one_on_its_way()
+    rig.one_in_flight()
     for _ in range(40):
         rig.put(now=1.0, size=400)
 
@@ -67,7 +67,7 @@ def test_linger_is_no_rate_limit_when_batches_are_full() -> None:
 
 def test_linger_ends_at_once_for_a_flush_and_for_those_who_wait_for_memory() -> None:
     rig = Rig()
-    rig.one_on_its_way()
+    rig.one_in_flight()
     rig.put(now=1.0)
     assert not rig.ready(1.0)
 
@@ -78,7 +78,7 @@ def test_linger_ends_at_once_for_a_flush_and_for_those_who_wait_for_memory() -> 
 
 def test_linger_of_a_record_behind_a_flush_is_short_as_long_as_the_flush_runs() -> None:
     rig = Rig()
-    rig.one_on_its_way()
+    rig.one_in_flight()
     flush = rig.accumulator.begin_flush(lambda: None, 1.0)
     rig.put(now=1.0)
     assert rig.ready(1.0)
@@ -111,7 +111,7 @@ def test_linger_costs_a_timer_for_each_partition_at_most() -> None:
 def test_linger_does_not_outlast_the_batch_before() -> None:
     """Nothing of the partition travels any more, so there is nothing to wait for."""
     rig = Rig()
-    before = rig.one_on_its_way()
+    before = rig.one_in_flight()
     rig.put(now=1.0)
     assert not rig.ready(1.0)
 
@@ -127,7 +127,7 @@ async def test_linger_leaves_a_steady_trickle_alone(broker: FakeBroker) -> None:
                 await producer.send("orders", b"value", partition=0)
 
 
-async def test_linger_is_the_longest_that_a_record_waits_behind_one_on_its_way(broker: FakeBroker) -> None:
+async def test_linger_is_the_longest_that_a_record_waits_behind_one_in_flight(broker: FakeBroker) -> None:
     clock = Clock()
     async with audited(broker, linger_ms=20_000) as audit:
         await audit.send()

@@ -1,1 +1,1 @@
-"""Logging in with SASL: what is said to the broker and what its answers mean, without a socket, a clock or randomness."""
+"""SASL logins: what to send to the broker and what its answers mean, without a socket, clock or randomness."""

@@ -1,4 +1,4 @@
-"""A login with a broker (KIP-43, KIP-152), as a table: what may happen in each state, and what is done about it.
+"""A login with a broker (KIP-43, KIP-152) as a table: the events that each state allows, and their actions.
 
 ::
 
@@ -8,10 +8,10 @@
                                           -> derive a key            DERIVING
                                           -> nothing more            DONE
     DERIVING  derived                     -> its next message        TOKEN
-    any       what the broker refuses, or the mechanism does not accept: AuthenticationError, FAILED
+    any       the broker refuses, or the mechanism does not accept: AuthenticationError, FAILED
 
-What is not in the table is a mistake of whoever drives it. The same conversation is held again on an open connection
-before the broker's patience ends (KIP-368); it differs in nothing.
+Any other event is a bug in the caller. The same conversation is repeated on an open connection before the broker's
+session expires (KIP-368), without any difference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from aioproducer.core.sasl.mechanism import Derive, Done, Mechanism, MechanismError, Say, Step
+from aioproducer.core.sasl.mechanism import Derive, Done, Mechanism, MechanismError, SendToken, Step
 from aioproducer.core.sasl.words import shown
 from aioproducer.errors import AuthenticationError
 from aioproducer.protocol.error_codes import ErrorCode
@@ -38,7 +38,7 @@ _MOST_ROUNDS: Final = 10  # the longest mechanism (GSSAPI) has four
 
 
 class State(Enum):
-    """Where a login is."""
+    """The state of a login."""
 
     BEGIN = "begin"
     HANDSHAKE = "handshake"
@@ -49,13 +49,13 @@ class State(Enum):
 
 
 class Ask(NamedTuple):
-    """Send this request, and give its answer to ``answered``."""
+    """Send this request, and pass its answer to ``answered``."""
 
     request: SaslHandshakeRequest | SaslAuthenticateRequest
 
 
 class Authenticated(NamedTuple):
-    """It is over. The broker wants to see us again within ``lifetime_ms``; 0: it does not."""
+    """The login succeeded. The broker demands another within ``lifetime_ms``; 0: never."""
 
     lifetime_ms: int
 
@@ -75,19 +75,19 @@ class Conversation:
 
     @property
     def blocks(self) -> bool:
-        """Whether ``answered`` may take long and belongs into a thread."""
+        """Whether ``answered`` may take long and should run in a thread."""
         return self._mechanism.blocks
 
     def begin(self) -> Action:
-        """What to do first."""
+        """Return the first request."""
         return self._happened(_Begin())
 
     def answered(self, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> Action:
-        """What to do about an answer."""
+        """Return what to do after an answer."""
         return self._happened(response)
 
     def derived(self, salted: bytes) -> Action:
-        """What to do with the salted password."""
+        """Return what to do with the salted password."""
         return self._happened(_Derived(salted))
 
     def _happened(self, event: object) -> Action:
@@ -97,7 +97,7 @@ class Conversation:
         try:
             return handle(self, event)
         except MechanismError as error:
-            # Without the cause, whose traceback has the mechanism's secrets in its frames.
+            # Without the cause: its traceback's frames hold the mechanism's secrets.
             sentence = str(error)
         self.state = State.FAILED
         raise AuthenticationError(f"{self._mechanism.name} login failed: broker {self._broker} {sentence}.")
@@ -112,7 +112,7 @@ class Conversation:
             raise MechanismError(f"does not offer it; it offers {offered} (sasl_mechanism)")
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             raise MechanismError(
-                "does not want a login at this port: set security_protocol to PLAINTEXT or SSL, or take another port"
+                "does not expect a login at this port: set security_protocol to PLAINTEXT or SSL, or use another port"
             )
         if response.error_code != ErrorCode.NONE:
             raise MechanismError(f"refused the handshake with error {response.error_code}")
@@ -125,7 +125,7 @@ class Conversation:
         self._lifetime_ms = response.session_lifetime_ms
         self._rounds += 1
         if self._rounds > _MOST_ROUNDS:
-            raise MechanismError("asks for more and more, and never says whether it is enough")
+            raise MechanismError("keeps asking for more tokens, and never completes the login")
         return self._follow(self._mechanism.challenged(response.auth_bytes))
 
     def _proved(self, event: _Derived) -> Action:
@@ -133,7 +133,7 @@ class Conversation:
 
     def _follow(self, step: Step) -> Action:
         match step:
-            case Say(token):
+            case SendToken(token):
                 self.state = State.TOKEN
                 return Ask(SaslAuthenticateRequest(auth_bytes=token))
             case Derive():
@@ -149,7 +149,7 @@ class _Begin(NamedTuple):
 
 
 class _Derived:
-    """Not shown by tracebacks."""
+    """The salted password, which tracebacks do not show."""
 
     __slots__ = ("salted",)
 

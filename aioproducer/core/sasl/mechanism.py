@@ -1,4 +1,4 @@
-"""What every mechanism is to the conversation: somebody who says what comes next."""
+"""The interface between a mechanism and the conversation: a mechanism decides what comes next."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Protocol, TypeAlias
 
 from aioproducer._config.secret import Secret
 
-__all__ = ["Derive", "Done", "Mechanism", "MechanismError", "Say", "Step", "Token"]
+__all__ = ["Derive", "Done", "Mechanism", "MechanismError", "SendToken", "Step", "Token"]
 
 
 class Token(bytes):
-    """Bytes that authenticate somebody: bytes for whoever sends them, and nothing for whoever prints them."""
+    """Bytes that authenticate a client; they can be sent, and their repr shows nothing."""
 
     __slots__ = ()
 
@@ -22,7 +22,7 @@ class Token(bytes):
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SendToken:
     """Send this to the broker and wait for its answer."""
 
     token: Token
@@ -30,7 +30,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Derive:
-    """Compute the salted password (PBKDF2), which takes long, and give it to ``Mechanism.derived``."""
+    """Compute the salted password (PBKDF2), which takes long, and pass it to ``Mechanism.derived``."""
 
     algorithm: str
     password: Secret
@@ -40,14 +40,14 @@ class Derive:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The broker has proved what it had to prove, and has said that it knows us."""
+    """The broker has proved itself if it had to, and has accepted the login."""
 
 
-Step: TypeAlias = Say | Derive | Done
+Step: TypeAlias = SendToken | Derive | Done
 
 
 class MechanismError(Exception):  # becomes an AuthenticationError that names the broker
-    """The broker's answer is none that this mechanism allows, or says no; the text is half a sentence about the broker."""
+    """The broker's answer is invalid or a refusal; the text completes a sentence about the broker."""
 
 
 class Mechanism(Protocol):
@@ -55,26 +55,26 @@ class Mechanism(Protocol):
 
     @property
     def name(self) -> str:
-        """As the broker knows it."""
+        """The broker's name for the mechanism."""
         ...
 
     @property
     def blocks(self) -> bool:
-        """Whether it may take long to say what comes next, as it asks somebody else; then it is asked in a thread."""
+        """Whether its methods may block, because they ask another service; they are then called in a thread."""
         ...
 
     def start(self) -> Step:
-        """What to say first."""
+        """Return the first message."""
         ...
 
     def challenged(self, token: bytes) -> Step:
-        """What to do about the broker's answer; raises `MechanismError` where it must not be accepted."""
+        """Return what to do after the broker's answer; raises `MechanismError` if it must not be accepted."""
         ...
 
     def derived(self, salted: bytes) -> Step:
-        """What to do now that the salted password is there."""
+        """Return what to do with the salted password."""
         ...
 
     def explain(self, message: str) -> str:
-        """What to tell of a refusal, from what the broker told of it."""
+        """Return the explanation of a refusal, from the broker's message."""
         ...

@@ -1,14 +1,14 @@
-"""AWS_MSK_IAM: a signed request to connect, made elsewhere, is all that is said."""
+"""AWS_MSK_IAM: sends one signed request to connect, which is created elsewhere."""
 
 from __future__ import annotations
 
-from aioproducer.core.sasl.mechanism import Done, MechanismError, Say, Step, Token
+from aioproducer.core.sasl.mechanism import Done, MechanismError, SendToken, Step, Token
 
 __all__ = ["MskIam"]
 
 
 class MskIam:
-    """Shows the signed request; the broker answers with a request id, for its logs."""
+    """Sends the signed request; the broker answers with a request id, for its logs."""
 
     name = "AWS_MSK_IAM"
     blocks = False
@@ -17,19 +17,19 @@ class MskIam:
         self._payload = payload
 
     def start(self) -> Step:
-        """The one message."""
-        return Say(self._payload)
+        """Return the only message."""
+        return SendToken(self._payload)
 
     def challenged(self, token: bytes) -> Step:
-        """A broker that accepts says so in a JSON object."""
+        """Raise unless the answer is a JSON object: a broker accepts with one."""
         if not token.lstrip().startswith(b"{"):
-            raise MechanismError("did not answer as a broker of MSK does")
+            raise MechanismError("did not answer like an MSK broker")
         return Done()
 
     def derived(self, salted: bytes) -> Step:
-        """Never asked for."""
+        """Never called: AWS_MSK_IAM derives no key."""
         raise AssertionError(salted)
 
     def explain(self, message: str) -> str:
-        """What the broker says."""
+        """Return the broker's message."""
         return message

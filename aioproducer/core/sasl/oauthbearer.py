@@ -1,4 +1,4 @@
-"""OAUTHBEARER: a token that somebody else has issued (RFC 7628, KIP-255; extensions: KIP-342)."""
+"""OAUTHBEARER: a token from a third party (RFC 7628, KIP-255; extensions: KIP-342)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from aioproducer._config.secret import Secret
-from aioproducer.core.sasl.mechanism import Done, MechanismError, Say, Step, Token
+from aioproducer.core.sasl.mechanism import Done, MechanismError, SendToken, Step, Token
 from aioproducer.core.sasl.words import shown
 
 __all__ = ["OAuthBearer"]
@@ -24,7 +24,7 @@ _VALUE: Final = re.compile(r"[\x21-\x7E \t\r\n]*")
 
 
 class OAuthBearer:
-    """Shows the token; where the broker does not like it, it says why, and then refuses."""
+    """Sends the token; a broker that rejects it first gives the reason, then refuses."""
 
     name = "OAUTHBEARER"
     blocks = False
@@ -35,38 +35,38 @@ class OAuthBearer:
         self._status: str | None = None
 
     def start(self) -> Step:
-        """The one message; raises `MechanismError` for what it cannot hold, or what would become something else in it."""
+        """Return the only message; raises `MechanismError` for a token or extension that it cannot hold unchanged."""
         if not _TOKEN.fullmatch(self._token.reveal()):
-            raise MechanismError("cannot be shown this token: it has characters that no token has")
+            raise MechanismError("cannot be sent this token: it contains characters that are not allowed in tokens")
         for key, value in self._extensions.items():
             # "auth" would be the token itself.
             if key == "auth" or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
                 raise MechanismError(
-                    f"cannot be told the extension {key!r}: letters, and printable characters, are allowed"
+                    f"cannot be sent the extension {key!r}: its name must be letters, its value printable characters"
                 )
         extensions = "".join(f"{key}={value}{_SEPARATOR}" for key, value in self._extensions.items())
         said = f"n,,{_SEPARATOR}auth=Bearer {self._token.reveal()}{_SEPARATOR}{extensions}{_SEPARATOR}"
-        return Say(Token(said.encode()))
+        return SendToken(Token(said.encode()))
 
     def challenged(self, token: bytes) -> Step:
-        """Nothing where all is well; else a JSON object that says what is not, to which there is one answer."""
+        """Handle the broker's answer: empty on success, else a JSON object with the error, which must be acknowledged."""
         if self._status is not None:
             raise MechanismError(f"does not accept the token: {self._status}")
         if not token:
             return Done()
         self._status = shown(_status(token), self._token.reveal())
-        return Say(Token(_SEPARATOR.encode()))
+        return SendToken(Token(_SEPARATOR.encode()))
 
     def derived(self, salted: bytes) -> Step:
-        """Never asked for."""
+        """Never called: OAUTHBEARER derives no key."""
         raise AssertionError(salted)
 
     def explain(self, message: str) -> str:
-        """What the broker says, and the status that it told before."""
+        """Return the broker's message and the status that it sent before."""
         said, token = self._status, self._token.reveal()
         if said is None or said != shown(_status(message.encode(errors="replace")), token):
             return shown(message, token) if said is None else f"{shown(message, token)} ({said})"
-        return f"{said}: {_CAUSES}" if said == _INVALID else said  # Kafka's brokers say the same twice
+        return f"{said}: {_CAUSES}" if said == _INVALID else said  # Kafka's brokers send the same text twice
 
 
 def _status(token: bytes) -> str:

@@ -1,15 +1,15 @@
-"""PLAIN: name and password as they are (RFC 4616)."""
+"""PLAIN: user name and password in clear text (RFC 4616)."""
 
 from __future__ import annotations
 
 from aioproducer._config.secret import Secret
-from aioproducer.core.sasl.mechanism import Done, MechanismError, Say, Step, Token
+from aioproducer.core.sasl.mechanism import Done, MechanismError, SendToken, Step, Token
 
 __all__ = ["Plain"]
 
 
 class Plain:
-    """Says who it is and what the password is, once."""
+    """Sends the user name and the password, once."""
 
     name = "PLAIN"
     blocks = False
@@ -19,26 +19,26 @@ class Plain:
         self._password = password
 
     def start(self) -> Step:
-        """The one message; raises `MechanismError` for what it cannot hold."""
+        """Return the only message; raises `MechanismError` for a name or password that it cannot hold."""
         if "\0" in self._username or "\0" in self._password.reveal():
-            raise MechanismError("cannot be told a user name or password with a NUL character in it")
+            raise MechanismError("cannot be sent a user name or password with a NUL character")
         try:
-            return Say(Token(f"\0{self._username}\0{self._password.reveal()}".encode()))
+            return SendToken(Token(f"\0{self._username}\0{self._password.reveal()}".encode()))
         except UnicodeEncodeError:
             pass  # the error holds what it could not encode
-        raise MechanismError("cannot be told a user name or password that is no text in UTF-8")
+        raise MechanismError("cannot be sent a user name or password that UTF-8 cannot encode")
 
     def challenged(self, token: bytes) -> Step:
-        """The broker has nothing to add."""
+        """Raise unless the broker's answer is empty."""
         if token:
-            raise MechanismError("answered with a challenge, which PLAIN has not")
+            raise MechanismError("answered with a challenge, which PLAIN does not have")
         return Done()
 
     def derived(self, salted: bytes) -> Step:
-        """Never asked for."""
+        """Never called: PLAIN derives no key."""
         raise AssertionError(salted)
 
     def explain(self, message: str) -> str:
-        """What the broker says, unless it says the password."""
+        """Return the broker's message, without the password."""
         password = self._password.reveal()
         return message.replace(password, "***") if password else message

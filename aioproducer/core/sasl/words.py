@@ -1,4 +1,4 @@
-"""Makes what a broker says fit to be shown: it comes from somebody who has not proved anything yet."""
+"""Makes a broker's text safe to show: the broker is not authenticated yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST: Final = 300
 
 
 def shown(text: str, *secrets: str) -> str:
-    """The text in one line of printable characters, not too long, and without the ``secrets`` that it may repeat."""
+    """Return the text as one line of printable characters, not too long, without the ``secrets`` that it may repeat."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, "***")

@@ -1,1 +1,1 @@
-"""What a transaction does next, decided without a loop, a clock or a socket."""
+"""Decides what a transaction does next, without an event loop, clock or socket."""

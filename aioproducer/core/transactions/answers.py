@@ -1,6 +1,6 @@
-"""What coordinators answer to the requests of a transaction, and which answers can be believed.
+"""Reads and checks the coordinators' responses to the requests of a transaction.
 
-Each function reads one kind of response. It raises `ProtocolError` for what no broker could mean.
+Each function reads one kind of response. It raises `ProtocolError` for an impossible one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class CoordinatorFound(NamedTuple):
-    """FindCoordinator: which broker it is."""
+    """FindCoordinator: the coordinator's broker."""
 
     code: int
     message: str | None
@@ -49,16 +49,16 @@ class CoordinatorFound(NamedTuple):
 
 
 class ProducerIdGiven(NamedTuple):
-    """InitProducerId: under what to write."""
+    """InitProducerId: the producer id and epoch to write under."""
 
     code: int
     producer: ProducerIdAndEpoch
-    #: Under what a prepared transaction was written that is still open (KIP-939).
+    #: The producer id and epoch of a prepared transaction that is still open (KIP-939).
     ongoing: ProducerIdAndEpoch | None
 
 
 class PartitionsAdded(NamedTuple):
-    """AddPartitionsToTxn: what became of each partition."""
+    """AddPartitionsToTxn: the result for each partition."""
 
     codes: Mapping[TopicPartition, int]
 
@@ -70,13 +70,13 @@ class OffsetsAdded(NamedTuple):
 
 
 class OffsetsTaken(NamedTuple):
-    """TxnOffsetCommit: what became of the offset of each partition."""
+    """TxnOffsetCommit: the result for each partition's offset."""
 
     codes: Mapping[TopicPartition, int]
 
 
 class TransactionEnded(NamedTuple):
-    """EndTxn: whether it was ended, and with version 2 under what the next one is written."""
+    """EndTxn: whether it was ended, and with version 2 the next producer id and epoch."""
 
     code: int
     following: ProducerIdAndEpoch
@@ -88,7 +88,7 @@ CoordinatorAnswer: TypeAlias = (
 
 
 def read_coordinator(about: CoordinatorKey, response: FindCoordinatorResponse) -> CoordinatorFound:
-    """What the response says of the key; it must say nothing of others."""
+    """The response's entry for the key; there must be no others."""
     if not response.coordinators:  # up to version 3
         found = CoordinatorFound(response.error_code, response.error_message, response.node_id)
     elif [each.key for each in response.coordinators] == [about.key]:
@@ -118,13 +118,13 @@ def read_producer_id(response: InitProducerIdResponse) -> ProducerIdGiven:
 
 def read_partitions_added(asked: frozenset[TopicPartition], response: AddPartitionsToTxnResponse) -> PartitionsAdded:
     """What the response says of each partition that was asked for, and of no other."""
-    told = [
+    results = [
         (TopicPartition(topic.name, each.partition_index), each.partition_error_code)
         for topic in response.results_by_topic_v3_and_below
         for each in topic.results_by_partition
     ]
-    _check_complete(asked, told)
-    return PartitionsAdded(dict(told))
+    _check_complete(asked, results)
+    return PartitionsAdded(dict(results))
 
 
 def read_offsets_added(response: AddOffsetsToTxnResponse) -> OffsetsAdded:
@@ -134,17 +134,17 @@ def read_offsets_added(response: AddOffsetsToTxnResponse) -> OffsetsAdded:
 
 def read_offsets_taken(asked: frozenset[TopicPartition], response: TxnOffsetCommitResponse) -> OffsetsTaken:
     """What the response says of each partition that was asked for, and of no other."""
-    told = [
+    results = [
         (TopicPartition(topic.name, each.partition_index), each.error_code)
         for topic in response.topics
         for each in topic.partitions
     ]
-    _check_complete(asked, told)
-    return OffsetsTaken(dict(told))
+    _check_complete(asked, results)
+    return OffsetsTaken(dict(results))
 
 
 def read_end(response: EndTxnResponse) -> TransactionEnded:
-    """Whether it was ended; a producer id comes with an epoch."""
+    """Whether it was ended; a producer id and an epoch come together."""
     if response.error_code == ErrorCode.NONE and (response.producer_id < 0) != (response.producer_epoch < 0):
         raise ProtocolError(
             f"EndTxn was answered with producer id {response.producer_id} and epoch {response.producer_epoch}."
@@ -152,10 +152,10 @@ def read_end(response: EndTxnResponse) -> TransactionEnded:
     return TransactionEnded(response.error_code, ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
 
 
-def _check_complete(asked: frozenset[TopicPartition], told: Sequence[tuple[TopicPartition, int]]) -> None:
-    partitions = [partition for partition, _ in told]
+def _check_complete(asked: frozenset[TopicPartition], results: Sequence[tuple[TopicPartition, int]]) -> None:
+    partitions = [partition for partition, _ in results]
     if sorted(partitions) != sorted(asked):
         raise ProtocolError(
-            f"{', '.join(map(str, sorted(asked)))} were asked for, and {', '.join(map(str, partitions)) or 'nothing'} "
+            f"{', '.join(map(str, sorted(asked)))} were requested, but {', '.join(map(str, partitions)) or 'nothing'} "
             "was answered."
         )

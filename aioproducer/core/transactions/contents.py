@@ -1,4 +1,4 @@
-"""What belongs to the open transaction: its partitions, its offsets, and how much of it the coordinator may know of."""
+"""The contents of the open transaction: its partitions, its offsets, and what the coordinator may know about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["OffsetCommit", "TransactionContents"]
 
 
 class OffsetCommit:
-    """Offsets of a group that are to become part of the transaction."""
+    """A group's offsets that will become part of the transaction."""
 
     __slots__ = ("added", "group", "offsets", "operation")
 
@@ -23,25 +23,25 @@ class OffsetCommit:
         self, group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata], operation: Operation
     ) -> None:
         self.group = group
-        self.offsets = dict(offsets)  # those that are not taken yet
+        self.offsets = dict(offsets)  # the offsets that are not accepted yet
         self.operation = operation
         self.added = False  # AddOffsetsToTxn was answered
 
     @property
     def coordinator(self) -> CoordinatorKey:
-        """Who takes them: the coordinator of the group."""
+        """The coordinator of the group, which accepts them."""
         return CoordinatorKey(CoordinatorType.GROUP, self.group.group_id)
 
 
 class TransactionContents:
-    """What is in one transaction after the other.
+    """The contents of one transaction after the other.
 
     A partition waits until the coordinator has answered AddPartitionsToTxn; with transaction version 2 it is there at once.
     """
 
     def __init__(self) -> None:
         self._asked: frozenset[TopicPartition] = frozenset()  # what the last AddPartitionsToTxn was about
-        self._committing = OffsetCommit(ConsumerGroupMetadata(""), {}, Operation(""))  # likewise of offsets
+        self._committing = OffsetCommit(ConsumerGroupMetadata(""), {}, Operation(""))  # the same for offsets
         self.reset()
 
     def reset(self) -> None:
@@ -52,18 +52,18 @@ class TransactionContents:
         self.is_started = False  # the coordinator knows that there is a transaction
         self.is_maybe_started = False  # it may know
         self.is_commit_in_doubt = False  # an attempt at the commit may have succeeded
-        self.is_preparing = False  # it is prepared when everything in it is there
-        self.is_shared = False  # others write into it by a handle
+        self.is_preparing = False  # it is prepared once everything in it is acknowledged
+        self.is_shared = False  # other writers share it through a handle
 
     def share(self) -> None:
-        """Others write into it from now on, and may have begun: so the coordinator may know of it at any time."""
+        """Other writers share it from now on, and may have begun: so the coordinator may know it at any time."""
         self.is_shared = self.is_started = True
 
     # -- partitions ---------------------------------------------------------------------------------------------------
 
     @property
     def has_partitions(self) -> bool:
-        """Whether records were put into it, or are about to be."""
+        """Whether records were added to it, or are about to be."""
         return bool(self._added or self._waiting)
 
     @property
@@ -77,19 +77,19 @@ class TransactionContents:
         return bool(self._waiting)
 
     def knows(self, partition: TopicPartition) -> bool:
-        """Whether it was added, or is going to be."""
+        """Whether the partition was added, or will be."""
         return partition in self._added or partition in self._waiting
 
     def is_added(self, partition: TopicPartition) -> bool:
-        """Whether batches for it may leave."""
+        """Whether the partition's batches may be sent."""
         return partition in self._added
 
     def add(self, partition: TopicPartition) -> None:
-        """Nobody need be asked: the partition is there when its first batch is (transaction version 2)."""
+        """No request is needed: the partition's first batch adds it (transaction version 2)."""
         self._added.add(partition)
 
     def let_wait(self, partition: TopicPartition) -> None:
-        """The coordinator has to be asked first."""
+        """The coordinator must add the partition first."""
         self._waiting.add(partition)
 
     def ask_for_partitions(self) -> frozenset[TopicPartition]:
@@ -98,58 +98,58 @@ class TransactionContents:
         return self._asked
 
     def partitions_added(self) -> frozenset[TopicPartition]:
-        """All that were asked for are there; returns them."""
+        """All requested partitions were added; returns them."""
         self.is_started = True
         self._added |= self._asked
         self._waiting -= self._asked
         return self._asked
 
     def partitions_refused(self) -> None:
-        """What was asked for need not be asked again."""
+        """The last request need not be repeated."""
         self._waiting -= self._asked
 
     # -- offsets --------------------------------------------------------------------------------------------------------
 
     @property
     def next_offsets(self) -> OffsetCommit | None:
-        """The first of the calls whose offsets are still to be taken."""
+        """The first of the calls whose offsets are not accepted yet."""
         return self._offsets[0] if self._offsets else None
 
     @property
     def asked_group(self) -> str:
-        """The group that was asked about last."""
+        """The group of the last request."""
         return self._committing.group.group_id
 
     def add_offsets(self, commit: OffsetCommit) -> None:
-        """They are taken after those that came before."""
+        """Queue offsets; they are sent after earlier ones."""
         self._offsets.append(commit)
 
     def ask_for_offsets(self) -> OffsetCommit:
-        """Those that the next request is about."""
+        """The offsets for the next request."""
         commit = self._committing = self._offsets[0]
         return commit
 
     def group_added(self) -> None:
-        """Offsets of the group that was asked for may follow."""
+        """AddOffsetsToTxn succeeded: the group's offsets may follow."""
         self.is_started = True
         self._committing.added = True
 
     def offsets_taken(self, codes: Mapping[TopicPartition, int]) -> None:
-        """The coordinator of the group has these offsets, but for those with an error."""
+        """The group's coordinator has these offsets, except those with an error."""
         for partition, code in codes.items():
             if code == ErrorCode.NONE:
                 self._committing.offsets.pop(partition, None)
 
     def offsets_complete(self) -> Operation:
-        """All offsets that were asked for are there; returns the call that they came with."""
-        if self._committing in self._offsets:  # else it was given up in the meantime
+        """All requested offsets were accepted; returns their call."""
+        if self._committing in self._offsets:  # otherwise it was given up
             self._offsets.remove(self._committing)
         return self._committing.operation
 
     # -- giving up --------------------------------------------------------------------------------------------------------
 
     def fail_offsets(self, error: KafkaError) -> None:
-        """No further offsets are taken; their calls fail with this."""
+        """No further offsets are accepted; their calls fail with this."""
         commits, self._offsets = self._offsets, deque()
         for commit in commits:
             commit.operation.finish(error)

@@ -1,4 +1,4 @@
-"""Under what transactions are written: the producer id, its epoch, and the version of the protocol (rules 4 and 5)."""
+"""The producer id, epoch and protocol version under which transactions are written (rules 4 and 5)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _HIGHEST_PRODUCE = 13
 class Epochs:
     """The producer id and epoch of one transaction after the other, and which of them needs the next epoch first.
 
-    ``on_change`` is called with every new producer id and epoch; ``transaction_version`` tells what the cluster has
-    finalized, and is asked between two transactions only.
+    ``on_change`` is called with every new producer id and epoch; ``transaction_version`` returns the version that the
+    cluster has finalized, and is called only between two transactions.
     """
 
     def __init__(self, transaction_version: Callable[[], int], on_change: Callable[[int, int], object]) -> None:
@@ -30,11 +30,13 @@ class Epochs:
         self._bump_required = False
         self._of_handle = False  # the transaction was not begun here
         self._can_bump = False  # the coordinator knows KIP-360
-        self._ended_in: ProducerIdAndEpoch | None = None  # under what the last transaction with partitions was ended
-        self._knows_version = True  # False where no broker was asked before the transaction began
+        self._ended_in: ProducerIdAndEpoch | None = (
+            None  # the producer id and epoch that ended the last transaction with partitions
+        )
+        self._knows_version = True  # False if no broker had reported it before the transaction began
 
     def join(self, producer: ProducerIdAndEpoch) -> None:
-        """Begin inside a transaction that was begun elsewhere; its version is still to be seen."""
+        """Begin inside a transaction that was begun elsewhere; its version is not known yet."""
         self.producer = producer
         self._of_handle = True
         self._knows_version = False
@@ -44,22 +46,23 @@ class Epochs:
     @property
     def identity(self) -> ProducerIdAndEpoch:
         """The producer id and epoch of the open transaction."""
-        assert self.producer is not None  # else the state were UNINITIALIZED or INITIALIZING
+        assert self.producer is not None  # otherwise the state would be UNINITIALIZED or INITIALIZING
         return self.producer
 
     @property
     def to_bump(self) -> ProducerIdAndEpoch | None:
-        """What InitProducerId is to give the next epoch of; None where it is to give an id."""
+        """The producer id whose next epoch InitProducerId should return; None if it should return a new id."""
         return self.producer if self._bump_required and self._can_bump else None
 
     @property
     def is_of_handle(self) -> bool:
-        """Whether the open transaction was begun elsewhere: its sequences, and who else holds the handle, are not known."""
+        """Whether the open transaction was begun elsewhere: its sequences and the other holders of its handle
+        are unknown."""
         return self._of_handle
 
     @property
     def is_bump_possible(self) -> bool:
-        """Whether another epoch can follow within this producer id, or, with a handle, is its owner's business."""
+        """Whether another epoch can follow within this producer id; with a handle, its owner handles that."""
         return self._can_bump or self._of_handle
 
     @property
@@ -68,14 +71,14 @@ class Epochs:
         return self.producer == self._ended_in
 
     def given(self, producer: ProducerIdAndEpoch, version: int) -> None:
-        """InitProducerId was answered with this, in this version."""
+        """InitProducerId returned this, in this version."""
         self._can_bump = version >= FIRST_VERSION_THAT_BUMPS
         self._bump_required = False
         self._read_version()
         self._change(producer)
 
     def ended(self, following: ProducerIdAndEpoch, *, has_counted: bool) -> None:
-        """EndTxn was answered with this; ``has_counted``: records may have been written."""
+        """EndTxn returned this; ``has_counted``: records may have been written."""
         if has_counted:
             self._ended_in = self.producer
         if following.producer_id >= 0 and following != self.producer:
@@ -88,7 +91,7 @@ class Epochs:
         self._on_change(producer.producer_id, producer.epoch)
 
     def forget(self) -> None:
-        """There is no producer id any more."""
+        """The producer id is no longer valid."""
         self.producer = None
         self._of_handle = self._bump_required = False
 
@@ -99,17 +102,17 @@ class Epochs:
         self._bump_required = True
 
     def require_bump_of_v1(self) -> None:
-        """The next one needs a new epoch, unless it gets one by itself, as with version 2."""
+        """The next one needs a new epoch, unless it gets one anyway, as with version 2."""
         if not self.is_v2:
             self._bump_required = True
 
     def prepare_for_abort(self) -> None:
-        """The transaction is going to be aborted after an error: what it sent may arrive late."""
+        """The transaction will be aborted after an error: its requests may arrive late."""
         if self._can_bump:
             self.require_bump_of_v1()
 
     def next_needs_bump(self) -> bool:
-        """Between two transactions: whether to ask for a new epoch now: one is due, or the version has changed."""
+        """Between two transactions: whether to request a new epoch now, because one is due or the version has changed."""
         was_v2 = self.is_v2
         self._read_version()
         if self.is_v2 and not was_v2:
@@ -124,7 +127,7 @@ class Epochs:
         return _HIGHEST_PRODUCE if self.is_v2 else _HIGHEST_PRODUCE_TV1
 
     def look_at_version(self) -> None:
-        """Read the version where that had to wait until a broker was there to say it."""
+        """Read the version, if that had to wait until a broker could report it."""
         if not self._knows_version:
             self._read_version()
 

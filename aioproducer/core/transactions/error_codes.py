@@ -1,7 +1,7 @@
 """Says what an error code means for each request of a transaction: one table per request (TransactionManager's handlers).
 
-What stands beside the tables is decided by the `TransactionManager`: whether the coordinator can bump an epoch, whether an
-earlier attempt at a commit may have succeeded, and what a handle shared with others changes.
+The `TransactionManager` decides what is not in the tables: whether the coordinator can bump an epoch, whether an earlier
+attempt at a commit may have succeeded, and what a shared handle changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Action", "action_for", "action_for_batch", "decisive_code", "may_be_
 
 
 class Action(IntEnum):
-    """What an answer asks for. Of several codes in one answer the highest action is done."""
+    """What to do after an answer. Of several codes in one answer the highest action is taken."""
 
     DONE = auto()
     RETRY = auto()
@@ -24,9 +24,9 @@ class Action(IntEnum):
     FIND_COORDINATOR = auto()  # and then repeat the request
     ABORTABLE = auto()
     COMMIT_FAILED = auto()  # abortable; the consumer group has moved on
-    BUMP_EPOCH = auto()  # abortable where the epoch can be bumped afterwards, else fatal
-    UNINITIALIZED = auto()  # as if it had never been asked: it may be allowed later
-    INVALID_STATE = auto()  # fatal, unless others can have ended the transaction
+    BUMP_EPOCH = auto()  # abortable if the epoch can be bumped afterwards, else fatal
+    UNINITIALIZED = auto()  # as if it had never been requested: it may be allowed later
+    INVALID_STATE = auto()  # fatal, unless another writer can have ended the transaction
     EXPIRED = auto()
     FATAL = auto()
     FENCED = auto()
@@ -43,7 +43,7 @@ _TRANSACTION_COORDINATOR: Mapping[int, Action] = {
     ErrorCode.TRANSACTION_ABORTABLE: Action.ABORTABLE,
 }
 
-#: Those that say it of an open transaction.
+#: The codes for an open transaction.
 _OPEN_TRANSACTION: Mapping[int, Action] = {
     **_TRANSACTION_COORDINATOR,
     ErrorCode.UNKNOWN_PRODUCER_ID: Action.BUMP_EPOCH,
@@ -62,7 +62,7 @@ _TABLES: Mapping[Rpc, Mapping[int, Action]] = {
         **_TRANSACTION_COORDINATOR,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.UNINITIALIZED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Action.UNINITIALIZED,
-        ErrorCode.UNSUPPORTED_VERSION: Action.UNINITIALIZED,  # of keep_prepared_txn; it may be done without
+        ErrorCode.UNSUPPORTED_VERSION: Action.UNINITIALIZED,  # of keep_prepared_txn; it may be repeated without that
         ErrorCode.TRANSACTION_ABORTABLE: Action.UNINITIALIZED,  # there is no transaction yet that could be aborted
     },
     Rpc.ADD_PARTITIONS_TO_TXN: {
@@ -89,16 +89,16 @@ _TABLES: Mapping[Rpc, Mapping[int, Action]] = {
     Rpc.COMMIT: _OPEN_TRANSACTION,
     Rpc.ABORT: {
         **_OPEN_TRANSACTION,
-        ErrorCode.TRANSACTION_ABORTABLE: Action.FATAL,  # it is what was asked for
+        ErrorCode.TRANSACTION_ABORTABLE: Action.FATAL,  # it is already done
     },
 }
 
-#: What is done about a code that is in no table and not retriable; FATAL where the request is not named here.
+#: The action for a code that is in no table and not retriable; FATAL if the request is not named here.
 _ANYTHING_ELSE: Mapping[Rpc, Action] = {Rpc.ADD_PARTITIONS_TO_TXN: Action.ABORTABLE}
 
 #: Errors of a coordinator that could not finish what it had begun (TransactionStateManager.appendTransactionToLog).
 _AMBIGUOUS = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
-#: Those of one that has not begun.
+#: Errors of a coordinator that has not begun.
 _NOT_TRIED = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 #: A batch of a transaction that failed fatally (TransactionManager.maybeTransitionToErrorState): any other is abortable.
@@ -112,14 +112,14 @@ _BATCH: Mapping[int, Action] = {
 
 
 def action_for(rpc: Rpc, code: int) -> Action:
-    """What an error code in the answer to a request asks for."""
+    """The action after an error code in the answer to a request."""
     action = _TABLES[rpc].get(code)
     if action is not None:
         return action
     try:
         if ErrorCode(code).retriable:
             return Action.RETRY
-    except ValueError:  # a code of a newer broker: nothing is known about it
+    except ValueError:  # a newer broker's code: nothing is known about it
         pass
     return _ANYTHING_ELSE.get(rpc, Action.FATAL)
 
@@ -127,21 +127,21 @@ def action_for(rpc: Rpc, code: int) -> Action:
 def may_be_done(rpc: Rpc, code: int) -> bool:
     """Whether the coordinator may have done what it answered with this error, or may do it yet.
 
-    It writes into its log first, and then waits for its followers or loses its leadership: that it tells with codes that
-    say the same when nothing was written. Of a code that is not in the table nothing is known at all.
+    It writes into its log first, and then waits for its followers or loses its leadership: for that it uses codes that can
+    also mean that nothing was written. Nothing is known about a code that is not in the table.
     """
     return code in _AMBIGUOUS or (code not in _TABLES[rpc] and code not in _NOT_TRIED)
 
 
 def action_for_batch(code: int) -> Action:
-    """What it means for the transaction that a batch of it was refused with this code, and will not be sent again."""
+    """The action after one of the transaction's batches was refused with this code, and will not be sent again."""
     return _BATCH.get(code, Action.ABORTABLE)
 
 
 def decisive_code(rpc: Rpc, codes: Iterable[int]) -> int:
-    """Of the codes that one answer has for its partitions, the one that decides.
+    """The decisive one of the codes that an answer has for its partitions.
 
-    OPERATION_NOT_ATTEMPTED only says that another partition was the reason, so it decides where it stands alone.
+    OPERATION_NOT_ATTEMPTED only says that another partition was the reason, so it decides only if there is no other code.
     """
     distinct = set(codes)
     reasons = distinct - {ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED}

@@ -1,4 +1,4 @@
-"""Makes the errors of a transaction: the class that says what to do next, and the sentence that does."""
+"""Creates the errors of a transaction: their class and their message both say what to do next."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ _WAYS_OUT: Mapping[type[TransactionError], str] = {
     ProducerIdExpired: (
         "This producer id cannot be used again: open another producer (or initialize a TransactionCoordinatorClient again)."
     ),
-    TransactionFatal: "Doing it again changes nothing.",
-    CommitUnknown: "Read with isolation_level=read_committed before the work is done again.",
+    TransactionFatal: "A retry cannot succeed.",
+    CommitUnknown: "Read with isolation_level=read_committed before retrying the work.",
 }
 
-#: Nothing is lost where nothing has begun.
-_ASK_AGAIN: Final = "Nothing has begun; once the cause is gone the same call succeeds."
+#: For requests before which nothing has begun, so nothing is lost.
+_ASK_AGAIN: Final = "Nothing has begun; once the cause is fixed the same call succeeds."
 
 
 def transaction_error(action: Action, what: str, cause: KafkaError) -> TransactionError:
-    """The error to raise after an action; ``what`` is the sentence that says what happened."""
+    """Return the error to raise after an action; ``what`` is a sentence about what happened."""
     class_ = _ERRORS[action]
     return _with_cause(class_, what, cause, _ASK_AGAIN if action is Action.UNINITIALIZED else _WAYS_OUT[class_])
 
 
 def commit_unknown(transactional_id: str, cause: KafkaError) -> TransactionError:
-    """The error for a commit whose outcome is not known."""
+    """Return the error for a commit whose outcome is unknown."""
     what = f"The transaction of transactional_id {transactional_id!r} may be committed or not: {cause}"
     return _with_cause(CommitUnknown, what, cause, _WAYS_OUT[CommitUnknown])
 
 
 def two_phase_needs(*, keep_prepared: bool) -> str:
-    """What a cluster needs for two-phase commits: the way out when they are refused."""
+    """Return the advice if a cluster refuses two-phase commits: what it needs for them."""
     needs = (
         "Two-phase commits (KIP-939) need brokers with InitProducerId 6 (Kafka 4.1 and later, with "
         "unstable.api.versions.enable=true) and transaction.two.phase.commit.enable=true"

@@ -1,4 +1,4 @@
-"""What another process needs in order to write into an open transaction."""
+"""The handle with which another process can write into an open transaction."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["TransactionHandle"]
 
 @dataclass(frozen=True, slots=True)
 class TransactionHandle:
-    """Names one open transaction; can be pickled and sent to wherever records for it are made.
+    """Identifies one open transaction; can be pickled and sent to the processes that write into it.
 
-    Each partition must be written by one holder only: brokers take equal sequences of two of them for repeats. It is worth
-    nothing once the transaction has ended.
+    Only one holder may write to each partition: brokers take equal sequences of two holders for duplicates. The handle
+    is worthless once the transaction has ended.
     """
 
     transactional_id: str

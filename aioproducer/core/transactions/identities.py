@@ -1,4 +1,4 @@
-"""What the requests of a transaction call things by: who coordinates what, and under what a producer writes."""
+"""The identities in the requests of a transaction: coordinators, and the producer id and epoch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["CoordinatorKey", "CoordinatorType", "ProducerIdAndEpoch"]
 
 
 class CoordinatorType(Enum):
-    """Of what a broker is the coordinator; the value is FindCoordinator's ``key_type``."""
+    """What a broker coordinates; the value is FindCoordinator's ``key_type``."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class CoordinatorKey(NamedTuple):
-    """The group or the transactional id that a broker is the coordinator of."""
+    """The group or the transactional id that a broker coordinates."""
 
     type: CoordinatorType
     key: str
@@ -26,7 +26,7 @@ class CoordinatorKey(NamedTuple):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Under what a producer writes."""
+    """The producer id and epoch under which a producer writes."""
 
     producer_id: int
     epoch: int

@@ -1,4 +1,4 @@
-"""The one request to a coordinator that may be under way, and how often it failed."""
+"""The one request to a coordinator that may be in flight, and how often it failed."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ class RequestInFlight:
     """At most one request at a time (rule 1 of `manager`)."""
 
     def __init__(self) -> None:
-        self.attempts = 0  # how often the present request failed
-        self.refusal: KafkaError | None = None  # why it was refused last, where it is asked again
+        self.attempts = 0  # how often the current request failed
+        self.refusal: KafkaError | None = None  # why it was refused last, if it is retried
         self._request: CoordinatorRequest | None = None
 
     @property
     def is_asking(self) -> bool:
-        """Whether a request is under way."""
+        """Whether a request is in flight."""
         return self._request is not None
 
     @property
     def is_commit(self) -> bool:
-        """Whether the request under way commits."""
+        """Whether the request in flight commits."""
         return self._request is not None and self._request.rpc is Rpc.COMMIT
 
     def put(self, request: CoordinatorRequest | None) -> None:
-        """It is under way from now on."""
+        """The request is in flight from now on."""
         self._request = request
 
     def take(self, request: CoordinatorRequest) -> bool:
@@ -38,7 +38,7 @@ class RequestInFlight:
         return True
 
     def give_up(self) -> None:
-        """What its answer will say changes nothing."""
+        """Its answer will be ignored."""
         self._request = None
 
     def failed(self, refusal: KafkaError | None = None) -> None:
@@ -48,5 +48,5 @@ class RequestInFlight:
             self.refusal = refusal
 
     def succeeded(self) -> None:
-        """Go on with another request, if there is one."""
+        """Continue with another request, if there is one."""
         self.attempts = 0

@@ -1,4 +1,4 @@
-"""Whom a `TransactionManager` notifies of its decisions."""
+"""The listener that a `TransactionManager` notifies of its decisions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TransactionListener"]
 
 
 class TransactionListener(Protocol):
-    """What follows from the decisions of a `TransactionManager`. All of it is called in the middle of a decision."""
+    """Carries out the decisions of a `TransactionManager`. All methods are called in the middle of a decision."""
 
     def wake(self) -> None:
         """There may be a next request now."""
@@ -23,11 +23,11 @@ class TransactionListener(Protocol):
         ...
 
     def producer_id_changed(self, producer_id: int, epoch: int) -> None:
-        """All sequences begin at 0, under this id and epoch."""
+        """All sequences restart at 0, under this id and epoch."""
         ...
 
     def drop_undrained(self, error: KafkaError) -> None:
-        """Batches that never left are to fail; those that did are to go on until their fate is known."""
+        """Unsent batches must fail; sent ones continue until their outcome is known."""
         ...
 
     def fail_all(self, error: KafkaError) -> None:

@@ -1,4 +1,4 @@
-"""Which request goes to a coordinator next, and what its answer changes (rule 1 of `manager`)."""
+"""The next request to a coordinator, and what its answer changes (rule 1 of `manager`)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from aioproducer.core.transactions.answers import (
     ProducerIdGiven,
     TransactionEnded,
 )
+from aioproducer.core.transactions.commit_and_abort import CommitAndAbort
 from aioproducer.core.transactions.contents import TransactionContents
 from aioproducer.core.transactions.epochs import Epochs
 from aioproducer.core.transactions.error_codes import Action, action_for, decisive_code, may_be_done
@@ -20,7 +21,6 @@ from aioproducer.core.transactions.failures import two_phase_needs
 from aioproducer.core.transactions.identities import CoordinatorKey, CoordinatorType
 from aioproducer.core.transactions.in_flight import RequestInFlight
 from aioproducer.core.transactions.listener import TransactionListener
-from aioproducer.core.transactions.outcomes import TransactionOutcomes
 from aioproducer.core.transactions.pauses import RequestPause
 from aioproducer.core.transactions.requests import (
     CoordinatorRequest,
@@ -38,9 +38,9 @@ from aioproducer.errors import BrokerError, UnsupportedVersion
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.types import TopicPartition
 
-__all__ = ["CoordinatorDialogue"]
+__all__ = ["NextRequest"]
 
-#: What a producer of two-phase commits asks for: the transaction stays open until it is decided elsewhere (KIP-939).
+#: The timeout for two-phase commits: the transaction stays open until the outer coordinator decides (KIP-939).
 _NO_TIMEOUT_MS = 2**31 - 1
 
 #: The states in which partitions and offsets are added and the transaction is ended.
@@ -48,19 +48,19 @@ _ASKING = frozenset({State.IN_TRANSACTION, State.COMMITTING, State.ABORTING})
 _OF_A_TRANSACTION = frozenset(
     {Rpc.ADD_PARTITIONS_TO_TXN, Rpc.ADD_OFFSETS_TO_TXN, Rpc.TXN_OFFSET_COMMIT, Rpc.COMMIT, Rpc.ABORT}
 )
-#: How a cluster says that it has no part in two-phase commits.
+#: The errors with which a cluster refuses two-phase commits.
 _NO_TWO_PHASE = frozenset({ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 
-#: Why there is nothing that a commit could be about, by whether others write into the transaction by a handle. With version
-#: 2 this is how a coordinator refuses an epoch that its own abort has just bumped (KAFKA-20785); whoever was fenced by that
-#: is told so when it aborts in turn.
+#: Why there is nothing to commit, by whether the transaction is shared through a handle. With version 2 a coordinator
+#: refuses an epoch that its own abort has just bumped like this (KAFKA-20785); a producer that was fenced by that gets
+#: the error when it aborts.
 _NOTHING_TO_COMMIT: Mapping[bool, str] = {
-    True: "either nothing was written into it, or somebody else with its handle aborted it",
-    False: "the coordinator has aborted it, as it was open for longer than transaction_timeout_ms, or as another producer "
+    True: "either nothing was written into it, or another holder of its handle aborted it",
+    False: "the coordinator has aborted it: it was open for longer than transaction_timeout_ms, or another producer "
     "with this transactional_id took over",
 }
 
-#: After which answers the same is asked again, and when.
+#: The answers after which the same request is repeated, and when.
 _PAUSES: Mapping[Action, RequestPause] = {
     Action.RETRY: RequestPause.BACKOFF,
     Action.RETRY_SOON: RequestPause.SHORT,
@@ -68,10 +68,10 @@ _PAUSES: Mapping[Action, RequestPause] = {
 }
 
 
-class CoordinatorDialogue:
-    """Asks one thing at a time, of the transaction coordinator and of those of groups, and takes the answers.
+class NextRequest:
+    """Sends the coordinators of the transaction and of groups one request at a time, and applies their answers.
 
-    ``coordinators`` is what is known of them. With ``keep_prepared`` (KIP-939) the next producer id is asked for without
+    ``coordinators`` are the known ones. With ``keep_prepared`` (KIP-939) the next producer id is requested without
     aborting a prepared transaction.
     """
 
@@ -82,7 +82,7 @@ class CoordinatorDialogue:
         contents: TransactionContents,
         epochs: Epochs,
         in_flight: RequestInFlight,
-        outcomes: TransactionOutcomes,
+        outcomes: CommitAndAbort,
         listener: TransactionListener,
         coordinators: dict[CoordinatorKey, int],
         *,
@@ -102,7 +102,7 @@ class CoordinatorDialogue:
         self._enable_2pc = enable_2pc
 
     def next_request(self, *, has_incomplete_batches: bool) -> CoordinatorRequest | None:
-        """The request to send now; None while one is in flight, or if there is nothing to ask."""
+        """Return the request to send now; None while one is in flight, or if there is nothing to ask."""
         if self._in_flight.is_asking:
             return None
         request = self._next(has_incomplete_batches)
@@ -110,13 +110,13 @@ class CoordinatorDialogue:
         return request
 
     def answered(self, request: CoordinatorRequest, answer: CoordinatorAnswer, version: int) -> RequestPause:
-        """What the request's ``read`` made of the response; the request was sent in this version."""
+        """Apply the result of the request's ``read``; the request was sent in this version."""
         if not self._in_flight.take(request):
             return RequestPause.NONE
         return self._take(request, answer, version)
 
     def lost(self, request: CoordinatorRequest, *, sent: bool) -> RequestPause:
-        """No answer came, or none that could be read; ``sent``: unless it certainly never left."""
+        """No readable answer came; ``sent`` is False only if the request was certainly not sent."""
         if not self._in_flight.take(request):
             return RequestPause.NONE
         if request.rpc is not Rpc.FIND_COORDINATOR:
@@ -129,13 +129,13 @@ class CoordinatorDialogue:
         return RequestPause.BACKOFF
 
     def unsendable(self, request: CoordinatorRequest, error: UnsupportedVersion) -> None:
-        """It can never be sent: the broker does not speak it."""
+        """The request can never be sent: the broker does not support it."""
         if not self._in_flight.take(request):
             return
         what = f"{request.rpc.value} for {request.about} cannot be sent: {error}"
         self._outcomes.do(Action.FATAL, self._explained(what, request), error)
 
-    # -- what to ask --------------------------------------------------------------------------------------------------
+    # -- the next request --------------------------------------------------------------------------------------------------
 
     def _next(self, has_incomplete_batches: bool) -> CoordinatorRequest | None:
         if self._machine.state is State.INITIALIZING:
@@ -273,7 +273,7 @@ class CoordinatorDialogue:
         message: str | None = None,
         partitions: Mapping[TopicPartition, int] | None = None,
     ) -> RequestPause:
-        """Do what the tables say of an error code."""
+        """Take the action that the tables give for an error code."""
         action = action_for(request.rpc, code)
         if may_be_done(request.rpc, code):
             self._note_doubt(request)
@@ -297,7 +297,7 @@ class CoordinatorDialogue:
         return RequestPause.NONE
 
     def _end_with(self, request: CoordinatorRequest, action: Action, what: str, error: BrokerError) -> None:
-        """A clear no: this need not be asked again. What stands beside the tables is decided here."""
+        """A final refusal: the request is not repeated. This decides what is not in the tables."""
         contents = self._contents
         may_be_gone = contents.is_shared or self._epochs.is_v2
         if self._ends_all_the_same(request, action):
@@ -321,7 +321,7 @@ class CoordinatorDialogue:
         return f"{what.rstrip('.')}. {two_phase_needs(keep_prepared=self.keep_prepared)}"
 
     def _ends_all_the_same(self, request: CoordinatorRequest, action: Action) -> bool:
-        """Whether an abort was refused because there is nothing to abort any more."""
+        """Whether an abort was refused because there is nothing left to abort."""
         if request.rpc is not Rpc.ABORT:
             return False
         if action is Action.BUMP_EPOCH:
@@ -329,7 +329,7 @@ class CoordinatorDialogue:
         return action is Action.INVALID_STATE and (self._contents.is_shared or not self._contents.is_started)
 
     def _note_doubt(self, request: CoordinatorRequest) -> None:
-        """The coordinator may have done it; that is not known."""
+        """Note that the coordinator may have done what was requested."""
         if request.rpc in (Rpc.ADD_PARTITIONS_TO_TXN, Rpc.ADD_OFFSETS_TO_TXN):
             self._contents.is_maybe_started = True
         elif request.rpc is Rpc.COMMIT:

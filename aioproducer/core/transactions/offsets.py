@@ -1,4 +1,4 @@
-"""Asks where a consumer group stands (OffsetFetch), and reads the answer in each version of it."""
+"""Requests a consumer group's committed positions (OffsetFetch), and reads the answer in each version."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from aioproducer.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["STABLE_SINCE", "Committed", "committed_offsets"]
 
-#: Where a group stands in each partition that was asked for; None where it has committed nothing.
+#: The group's committed position in each requested partition; None if it has committed none.
 Committed: TypeAlias = dict[TopicPartition, "OffsetAndMetadata | None"]
 
-#: The first version that tells offsets of open transactions from the others (KIP-447).
+#: The first version that distinguishes offsets of open transactions (KIP-447).
 STABLE_SINCE = 7
 
 _LOWEST = 1
@@ -35,9 +35,9 @@ _HIGHEST = 9  # from 10 on topics are named by ids, which are not known here
 def committed_offsets(
     group_id: str, partitions: Collection[TopicPartition], *, require_stable: bool
 ) -> CoordinatorQuery[Committed]:
-    """Where the group stands; with ``require_stable`` open transactions make it UNSTABLE_OFFSET_COMMIT, to be asked again.
+    """The group's positions; with ``require_stable`` an open transaction causes UNSTABLE_OFFSET_COMMIT, to be retried.
 
-    Without that it is where the group stood before them.
+    Without it, the positions before open transactions.
     """
     topics = _by_topic(partitions)
     message = OffsetFetchRequest(
@@ -83,7 +83,7 @@ def _read(group_id: str, asked: frozenset[TopicPartition], response: OffsetFetch
     if code != ErrorCode.NONE:
         return query_error(code, group_id)
     told = _flat(topics)
-    # What waiting cannot change comes first: there is no point in waiting for a group that may not be read.
+    # Errors that waiting cannot change come first: there is no point in waiting for a group that may not be read.
     refused = [query_error(each.error_code, _about(each.error_code, group_id, where)) for where, each in _failed(told)]
     if refused:
         return min(refused, key=lambda each: each.retriable)
@@ -108,7 +108,7 @@ def _failed(
 
 
 def _about(code: int, group_id: str, where: TopicPartition) -> str:
-    """Up to version 1 each partition says what is wrong with the group."""
+    """Up to version 1 each partition has the group's error."""
     return where.topic if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else group_id
 
 

@@ -1,4 +1,4 @@
-"""A call of the user's that ends when the coordinator has answered, whether anybody still waits for it or not."""
+"""A user's call that ends when the coordinator has answered, whether or not its caller still waits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["Operation"]
 
 
 class Operation:
-    """What became of one call: nothing yet, success, or an error; decided once.
+    """The outcome of one call: none yet, success, or an error; decided once.
 
-    Who started it calls `acknowledge` when it has seen the outcome. Until then a call by the same name gets the same
-    operation, and every other one is refused: so a commit whose caller ran out of time stays a commit
+    The caller calls `acknowledge` when it has seen the outcome. Until then a call of the same name gets the same
+    operation, and every other call is refused: so a commit whose caller timed out stays a commit
     (TransactionalRequestResult).
     """
 
@@ -27,7 +27,7 @@ class Operation:
         self._callbacks: list[Callable[[], object]] = []
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Have something called at the end; at once where that was reached."""
+        """Call the callback when the operation is done; at once if it is done already."""
         if self.is_done:
             callback()
         else:
@@ -38,7 +38,7 @@ class Operation:
         self.is_acknowledged = True
 
     def finish(self, error: KafkaError | None = None) -> None:
-        """The end; what comes later changes nothing."""
+        """Set the outcome; later calls change nothing."""
         if self.is_done:
             return
         self.is_done, self.error = True, error

@@ -1,4 +1,4 @@
-"""How long to wait before a coordinator is asked again."""
+"""How long to wait before sending a coordinator the next request."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from aioproducer.core.backoff import ExponentialBackoff
 
 __all__ = ["FIRST_PARTITIONS_BACKOFF", "RequestPause"]
 
-#: The pauses before the first partitions of a transaction are added again: the one before is about to be complete, which
+#: The pauses before adding the first partitions of a transaction is retried: the previous one is about to be complete, which
 #: takes some milliseconds. Java always waits for 20 ms (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS), which is most
-#: of the time of transactions that follow each other.
+#: of the time of consecutive transactions.
 FIRST_PARTITIONS_BACKOFF = ExponentialBackoff(0.002, 0.020)
 
 
@@ -18,5 +18,5 @@ class RequestPause(Enum):
     """How long to wait before the next request."""
 
     NONE = auto()
-    SHORT = auto()  # that of FIRST_PARTITIONS_BACKOFF, or the usual one where that is shorter
+    SHORT = auto()  # that of FIRST_PARTITIONS_BACKOFF, or the usual one if that is shorter
     BACKOFF = auto()  # the usual one, after `TransactionManager.attempts` failures

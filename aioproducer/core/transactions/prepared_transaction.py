@@ -1,4 +1,4 @@
-"""What an outer coordinator writes down of a transaction that is prepared, to have it committed later (KIP-939)."""
+"""The state of a prepared transaction, which an outer coordinator stores to have it committed later (KIP-939)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,5})")
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransactionState:
-    """Names one prepared transaction: a value that can be pickled, and written as text (Java's PreparedTxnState).
+    """Identifies one prepared transaction: a value that can be pickled, and converted to text (Java's PreparedTxnState).
 
     ``str(state)`` is ``"producer_id:epoch"``, and `parse` reads it again.
     """
@@ -24,10 +24,10 @@ class PreparedTransactionState:
 
     @classmethod
     def parse(cls, text: str) -> PreparedTransactionState:
-        """The state that was written as this text. Raises `ConfigError` for any other text."""
+        """The state in this text. Raises `ConfigError` for any other text."""
         found = _TEXT.fullmatch(text)
         if found is None:
-            raise ConfigError(f'{text!r} names no prepared transaction; what does is "producer_id:epoch".')
+            raise ConfigError(f'Invalid prepared transaction {text!r}: must be "producer_id:epoch".')
         return cls(int(found[1]), int(found[2]))
 
     def __str__(self) -> str:

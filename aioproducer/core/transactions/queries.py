@@ -1,4 +1,4 @@
-"""Questions to the coordinator of a group or a transactional id that change nothing, and so may be asked at any time."""
+"""Queries to the coordinator of a group or a transactional id, which change nothing and may be sent at any time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aioproducer.protocol.messages import (
 
 __all__ = [
     "CoordinatorQuery",
-    "Fate",
+    "TransactionFate",
     "described_transaction",
     "is_of_another_broker",
     "markers_written",
@@ -36,10 +36,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoordinatorQuery(Generic[T_co]):
-    """One question, ready to be sent to the coordinator in the versions ``lowest`` to ``highest``.
+    """One query, ready to be sent to the coordinator in the versions ``lowest`` to ``highest``.
 
-    ``read`` returns what the response says, or the `BrokerError` that is in it: if that is retriable, the same is to be
-    asked again. It raises `ProtocolError` for what no broker could mean.
+    ``read`` returns the result in the response, or its `BrokerError`: if that is retriable, repeat the query. It raises
+    `ProtocolError` for an impossible response.
     """
 
     about: CoordinatorKey
@@ -49,7 +49,7 @@ class CoordinatorQuery(Generic[T_co]):
     read: Callable[[Any], T_co | BrokerError]
 
 
-#: Who may not ask needs one of these rights; what they are about is put in.
+#: The right that is missing if a query is not allowed; the resource is inserted.
 _RIGHTS: Mapping[int, str] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "It needs DESCRIBE, which READ implies, on group {!r}.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "It needs DESCRIBE, which WRITE implies, on transactional id {!r}.",
@@ -60,24 +60,24 @@ _ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVA
 
 
 def query_error(code: int, about: str, message: str | None = None) -> BrokerError:
-    """The error for a code, with the right that is missing where it is one; ``about`` is what it is refused for."""
+    """The error for a code, with the missing right if there is one; ``about`` is the resource."""
     error = broker_error(code, message)
     right = _RIGHTS.get(code)
     return error if right is None else broker_error(code, f"{error.message} {right.format(about)}")
 
 
 def is_of_another_broker(error: BrokerError) -> bool:
-    """Whether the coordinator has to be looked for again."""
+    """Whether the coordinator must be looked up again."""
     return error.code in _ELSEWHERE
 
 
-# -- what is known of a transaction ------------------------------------------------------------------------------------
+# -- the state of a transaction ----------------------------------------------------------------------------------------
 
 
 def described_transaction(
-    transactional_id: str, tell: Callable[[DescribedTransaction | None], T]
+    transactional_id: str, read: Callable[[DescribedTransaction | None], T]
 ) -> CoordinatorQuery[T]:
-    """What ``tell`` makes of the description (KIP-664); it is given None if the coordinator does not know the id."""
+    """The result of ``tell(description)`` (KIP-664); it gets None if the coordinator does not know the id."""
     about = CoordinatorKey(CoordinatorType.TRANSACTION, transactional_id)
     message = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     return CoordinatorQuery(
@@ -85,22 +85,22 @@ def described_transaction(
         message,
         0,
         0,
-        partial(_read_described, transactional_id, tell),
+        partial(_read_described, transactional_id, read),
     )
 
 
 def _read_described(
-    transactional_id: str, tell: Callable[[DescribedTransaction | None], T], response: DescribeTransactionsResponse
+    transactional_id: str, read: Callable[[DescribedTransaction | None], T], response: DescribeTransactionsResponse
 ) -> T | BrokerError:
-    told = [each.transactional_id for each in response.transaction_states]
-    if told != [transactional_id]:
-        raise ProtocolError(f"DescribeTransactions for {transactional_id!r} was answered for {told}.")
+    ids = [each.transactional_id for each in response.transaction_states]
+    if ids != [transactional_id]:
+        raise ProtocolError(f"DescribeTransactions for {transactional_id!r} was answered for {ids}.")
     (found,) = response.transaction_states
     if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-        return tell(None)
+        return read(None)
     if found.error_code != ErrorCode.NONE:
         return query_error(found.error_code, transactional_id)
-    return tell(found)
+    return read(found)
 
 
 #: States in which nothing is open: nothing was written, or the transaction has ended.
@@ -108,7 +108,7 @@ _NOT_OPEN = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 
 def open_transaction(transactional_id: str) -> CoordinatorQuery[bool]:
-    """Whether somebody writes in a transaction of this id, or it is being ended; False where the id is unknown."""
+    """Whether a transaction of this id is open or being ended; False if the id is unknown."""
     return described_transaction(transactional_id, _is_open)
 
 
@@ -122,8 +122,8 @@ _BEING_WRITTEN = frozenset({"PrepareCommit", "PrepareAbort"})
 def markers_written(transactional_id: str) -> CoordinatorQuery[bool]:
     """Whether the coordinator has written the markers of the last transaction.
 
-    It answers EndTxn as soon as its decision is in its own log. Requests that come before the markers are in the logs of the
-    partitions get CONCURRENT_TRANSACTIONS. An answer that does not say so, as of a refusal, counts as yes.
+    It answers EndTxn as soon as its decision is in its own log. Requests before the markers are in the partitions' logs get
+    CONCURRENT_TRANSACTIONS. An answer without this information, such as a refusal, counts as yes.
     """
     return CoordinatorQuery(
         CoordinatorKey(CoordinatorType.TRANSACTION, transactional_id),
@@ -138,44 +138,44 @@ def _read_markers(response: DescribeTransactionsResponse) -> bool:
     return all(each.transaction_state not in _BEING_WRITTEN for each in response.transaction_states)
 
 
-class Fate(Enum):
-    """What the coordinator knows of the transaction of a handle."""
+class TransactionFate(Enum):
+    """The coordinator's knowledge of a handle's transaction."""
 
     EMPTY = auto()  # nothing was ever written into it
     OPEN = auto()
     COMMITTED = auto()
     ABORTED = auto()
-    FORGOTTEN = auto()  # others came after it
+    FORGOTTEN = auto()  # newer transactions followed
 
 
 #: By Kafka's name of the state, for the epoch of the handle.
-_FATES: Mapping[str, Fate] = {
-    "Empty": Fate.EMPTY,
-    "Ongoing": Fate.OPEN,
-    "PrepareCommit": Fate.COMMITTED,
-    "CompleteCommit": Fate.COMMITTED,
-    "PrepareAbort": Fate.ABORTED,
-    "PrepareEpochFence": Fate.ABORTED,
-    "CompleteAbort": Fate.ABORTED,
+_FATES: Mapping[str, TransactionFate] = {
+    "Empty": TransactionFate.EMPTY,
+    "Ongoing": TransactionFate.OPEN,
+    "PrepareCommit": TransactionFate.COMMITTED,
+    "CompleteCommit": TransactionFate.COMMITTED,
+    "PrepareAbort": TransactionFate.ABORTED,
+    "PrepareEpochFence": TransactionFate.ABORTED,
+    "CompleteAbort": TransactionFate.ABORTED,
 }
-_OVER = frozenset({Fate.COMMITTED, Fate.ABORTED})
+_OVER = frozenset({TransactionFate.COMMITTED, TransactionFate.ABORTED})
 
 
-def transaction_fate(handle: TransactionHandle, *, bumps_epoch: bool) -> CoordinatorQuery[Fate]:
-    """What became of the transaction of a handle; ``bumps_epoch``: its end gives the next epoch (transaction version 2).
+def transaction_fate(handle: TransactionHandle, *, bumps_epoch: bool) -> CoordinatorQuery[TransactionFate]:
+    """The outcome of a handle's transaction; ``bumps_epoch``: its end starts the next epoch (transaction version 2).
 
-    To be asked where the end was refused: INVALID_TXN_STATE does not tell a transaction that nobody wrote into from one that
-    is over, nor in which way it is over.
+    Query it after the end was refused: INVALID_TXN_STATE does not distinguish an empty transaction from one that has ended,
+    nor how it ended.
     """
     return described_transaction(handle.transactional_id, partial(_fate, handle, bumps_epoch=bumps_epoch))
 
 
-def _fate(handle: TransactionHandle, found: DescribedTransaction | None, *, bumps_epoch: bool) -> Fate:
+def _fate(handle: TransactionHandle, found: DescribedTransaction | None, *, bumps_epoch: bool) -> TransactionFate:
     if found is None or found.producer_id != handle.producer_id:
-        return Fate.FORGOTTEN
-    fate = _FATES.get(found.transaction_state, Fate.FORGOTTEN)
+        return TransactionFate.FORGOTTEN
+    fate = _FATES.get(found.transaction_state, TransactionFate.FORGOTTEN)
     if found.producer_epoch == handle.producer_epoch:
-        # Where the end gives the next epoch, what is over under this one was the transaction before.
-        return Fate.EMPTY if bumps_epoch and fate in _OVER else fate
+        # If the end starts the next epoch, an ended transaction under this epoch was the previous one.
+        return TransactionFate.EMPTY if bumps_epoch and fate in _OVER else fate
     is_next = bumps_epoch and found.producer_epoch == handle.producer_epoch + 1
-    return fate if is_next and fate in _OVER else Fate.FORGOTTEN
+    return fate if is_next and fate in _OVER else TransactionFate.FORGOTTEN

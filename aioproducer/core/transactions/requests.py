@@ -1,7 +1,7 @@
-"""The requests of a transaction: who gets them, in which versions, and who reads the answers.
+"""The requests of a transaction: their destination, their versions, and the readers of their answers.
 
-Transaction version 2 (KIP-890) is a matter of the cluster, not of a broker: a broker that speaks the newer versions takes
-them only where the cluster has finalized it. Therefore each request carries the versions that it may be sent in.
+Transaction version 2 (KIP-890) is a feature of the cluster, not of a broker: a broker that supports the newer versions
+accepts them only if the cluster has finalized it. Therefore each request has the versions in which it may be sent.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
     "offset_commit",
 ]
 
-#: From this version on InitProducerId gives the next epoch of an id that a producer has (KIP-360).
+#: From this version on InitProducerId returns the next epoch of a producer's id (KIP-360).
 FIRST_VERSION_THAT_BUMPS = 3
 
 _HIGHEST_INIT_PRODUCER_ID = 5
@@ -63,7 +63,7 @@ _HIGHEST_FIND_COORDINATOR = 5  # 6 is for share groups
 
 
 class Rpc(Enum):
-    """What is asked. EndTxn counts as two: what an error means depends on what was to become of the transaction."""
+    """The kind of a request. EndTxn counts as two: the meaning of an error depends on commit or abort."""
 
     FIND_COORDINATOR = "FindCoordinator"
     INIT_PRODUCER_ID = "InitProducerId"
@@ -78,9 +78,9 @@ class Rpc(Enum):
 class CoordinatorRequest:
     """One request, ready to be sent.
 
-    ``node_id`` is the broker that must get it, None where any can answer. It may be sent in the versions ``lowest`` to
-    ``highest``; where broker and client share none of these it is to be refused with `UnsupportedVersion`. ``read``
-    makes of the response what the broker says; it raises `ProtocolError` for what no broker could mean.
+    ``node_id`` is the broker that must get it, None if any can answer. It may be sent in the versions ``lowest`` to
+    ``highest``; if broker and client share none of these, it must be refused with `UnsupportedVersion`. ``read`` returns the
+    result in the response; it raises `ProtocolError` for an impossible one.
     """
 
     rpc: Rpc
@@ -97,11 +97,11 @@ class CoordinatorRequest:
         return self.rpc in (Rpc.COMMIT, Rpc.ABORT) and self.lowest == _END_TXN_TV2
 
 
-# -- making them ------------------------------------------------------------------------------------------------------
+# -- constructors -----------------------------------------------------------------------------------------------------
 
 
 def find_coordinator(about: CoordinatorKey) -> CoordinatorRequest:
-    """Asks any broker which one is the coordinator."""
+    """Requests the coordinator from any broker."""
     message = FindCoordinatorRequest(key=about.key, key_type=about.type.value, coordinator_keys=[about.key])
     lowest = 0 if about.type is CoordinatorType.GROUP else 1  # version 0 knows groups only
     read = partial(read_coordinator, about)
@@ -117,7 +117,7 @@ def init_producer_id(
     enable_2pc: bool,
     keep_prepared: bool,
 ) -> CoordinatorRequest:
-    """Asks for a producer id, or for the next epoch of the ``current`` one."""
+    """Requests a producer id, or the next epoch of the ``current`` one."""
     producer_id, epoch = current or (-1, -1)
     message = InitProducerIdRequest(
         transactional_id=about.key,
@@ -137,7 +137,7 @@ def init_producer_id(
 def add_partitions(
     about: CoordinatorKey, node_id: int, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
 ) -> CoordinatorRequest:
-    """Tells the transaction coordinator what the transaction will write to; not for transaction version 2."""
+    """Adds partitions to the transaction at its coordinator; not for transaction version 2."""
     asked = frozenset(partitions)
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(asked):
@@ -153,7 +153,7 @@ def add_partitions(
 
 
 def add_offsets(about: CoordinatorKey, node_id: int, producer: ProducerIdAndEpoch, group_id: str) -> CoordinatorRequest:
-    """Tells the transaction coordinator that offsets of a group will follow; not for transaction version 2."""
+    """Adds a group to the transaction at its coordinator; not for transaction version 2."""
     message = AddOffsetsToTxnRequest(
         transactional_id=about.key, producer_id=producer.producer_id, producer_epoch=producer.epoch, group_id=group_id
     )
@@ -171,7 +171,7 @@ def offset_commit(
     *,
     tv2: bool,
 ) -> CoordinatorRequest:
-    """Hands offsets to the coordinator of the group, inside the transaction."""
+    """Sends offsets to the group's coordinator, inside the transaction."""
     asked = frozenset(offsets)
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -193,7 +193,7 @@ def offset_commit(
         group_instance_id=group.group_instance_id,
         topics=[TxnOffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
     )
-    # A coordinator that is told nothing of the member cannot fence it: better not at all than without.
+    # Without the member's data a coordinator cannot fence it: better not to send the request at all.
     names_member = group.generation_id >= 0 or group.member_id != "" or group.group_instance_id is not None
     lowest = _OFFSET_COMMIT_TV2 if tv2 else _OFFSET_COMMIT_WITH_MEMBER if names_member else 0
     return CoordinatorRequest(

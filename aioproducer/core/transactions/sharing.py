@@ -1,15 +1,15 @@
-"""Judges the acknowledgements of a writer that shares its producer id and epoch with others: are they of its own batches?
+"""Checks whether acknowledgements are about a writer's own batches, if it shares its producer id and epoch with others.
 
-A broker that takes a batch for a repeat of somebody else's acknowledges it and writes nothing. On a topic with CreateTime
-such an acknowledgement betrays itself: it has a time, the latest timestamp of the batch that *is* in the log
-(UnifiedLog.append), where one for news has none. So
+A broker that mistakes a batch for a duplicate of another writer's acknowledges it and writes nothing. On a topic with
+CreateTime such an acknowledgement can be recognised: it has a time, the latest timestamp of the batch that *is* in the
+log (UnifiedLog.append); one for a new batch has none. So
 
 - a batch that was sent once, and is acknowledged with a time, is not in the log;
-- one that was sent again may be its own repeat, and then the time is that of its own latest record.
+- one that was sent again may be its own duplicate, and then the time is that of its own latest record.
 
-With LogAppendTime every acknowledgement has a time, so which kind a topic is of must be known: from an acknowledgement
-without a time, or from its configuration. What is left for such topics is the shape of the first batches
-(`writer_shape`), and the caller of commit, who compares what all writers report (`Written`).
+With LogAppendTime every acknowledgement has a time, so the topic's kind must be known: from an acknowledgement without
+a time, or from its configuration. Such topics are left with the shape of the first batches (`writer_shape`), and with
+the caller of commit, who compares the reports of all writers (`Written`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = ["Acknowledged", "Ownership", "SharedWrites", "shared_partition"]
 
 
 class Ownership(Enum):
-    """Whose batch an acknowledgement is about."""
+    """The owner of the acknowledged batch."""
 
     OWN = auto()
     FOREIGN = auto()
-    UNCLEAR = auto()  # as long as it is not known who stamps the topic's records
+    UNCLEAR = auto()  # while the topic's timestamp type is unknown
 
 
 class Acknowledged(Protocol):
-    """What this module needs to know of a batch."""
+    """The part of a batch that this module uses."""
 
     partition: TopicPartition
     attempts: int
@@ -43,19 +43,19 @@ class Acknowledged(Protocol):
 
     @property
     def latest_timestamp(self) -> int:
-        """That of its latest record, in milliseconds."""
+        """The timestamp of its latest record, in milliseconds."""
         ...
 
 
 class SharedWrites:
-    """What one writer got acknowledged, and what is known of the topics for that."""
+    """The acknowledged batches of one writer, and the timestamp types of their topics."""
 
     def __init__(self) -> None:
         self.written: dict[TopicPartition, Written] = {}
         self._stamps: dict[str, TimestampType] = {}
 
-    def judge(self, batch: Acknowledged, base_offset: int, log_append_time_ms: int) -> Ownership:
-        """Whose batch it is that the broker acknowledges with this offset and time, -1 where it tells none."""
+    def owner_of(self, batch: Acknowledged, base_offset: int, log_append_time_ms: int) -> Ownership:
+        """Return whose batch the broker acknowledges with this offset and time; -1 if it gives none."""
         topic = batch.partition.topic
         if base_offset < 0:  # it remembers only a later sequence, not the batch: so the batch is not ours
             return Ownership.FOREIGN
@@ -70,11 +70,11 @@ class SharedWrites:
         return Ownership.UNCLEAR if stamped_by is None else Ownership.FOREIGN
 
     def learn(self, configurations: Mapping[str, TimestampType]) -> None:
-        """Take in who stamps the records of some topics."""
+        """Learn the timestamp types of some topics."""
         self._stamps.update(configurations)
 
     def count(self, partition: TopicPartition, base_offset: int, records: int) -> None:
-        """A batch of its own is in the log."""
+        """Count one of its own batches that is in the log."""
         last = base_offset + records - 1
         so_far = self.written.get(partition)
         self.written[partition] = (
@@ -85,7 +85,7 @@ class SharedWrites:
 
 
 def shared_partition(partition: TopicPartition, how: str) -> SharedPartition:
-    """The error for a partition in which there is another writer, as ``how`` shows."""
+    """Return the error for a partition with another writer, as ``how`` shows."""
     return SharedPartition(
         f"Another writer of the same transaction wrote into {partition}: {how}. Abort the transaction; in the next one give "
         "each partition to one writer."

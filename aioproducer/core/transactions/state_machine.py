@@ -1,4 +1,4 @@
-"""The state of a transactional producer, the call that changes it, and what may be called now."""
+"""The state of a transactional producer, the call that is changing it, and the calls that it allows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["StateMachine"]
 
 _FAILED = frozenset({State.ABORTABLE_ERROR, State.FATAL_ERROR})
 
-#: What each state means to somebody who wanted something else.
+#: What each state means for a call that it does not allow.
 _STANDS: Mapping[State, str] = {
     State.UNINITIALIZED: "is not initialized; call init_transactions() first",
     State.INITIALIZING: "is being initialized; wait for init_transactions()",
@@ -27,20 +27,20 @@ _STANDS: Mapping[State, str] = {
 
 
 class StateMachine:
-    """Where one producer stands, and which calls that allows; a call that it forbids raises, and nothing changes.
+    """The state of one producer, and the calls that it allows; a forbidden call raises and changes nothing.
 
-    One call at a time changes the state. Until its caller has seen the outcome, the same call goes on with it, and every
+    One call at a time changes the state. Until its caller has seen the outcome, the same call continues it, and every
     other one is refused.
     """
 
     def __init__(self, transactional_id: str, *, enable_2pc: bool) -> None:
         self.state = State.UNINITIALIZED
         self.last_error: KafkaError | None = None  # why it is in an error state
-        self.may_end = True  # False where the transaction is somebody else's
+        self.may_end = True  # False if another process began the transaction
         self._transactional_id = transactional_id
         self._enable_2pc = enable_2pc
         self._operation: Operation | None = None  # the last one that changes the state
-        self._has_ended = False  # the transaction, as it should have; only the next epoch is missing
+        self._has_ended = False  # the transaction has ended as requested; only the next epoch is missing
 
     def join(self, *, may_end: bool) -> None:
         """Begin inside a transaction that was begun elsewhere."""
@@ -56,7 +56,7 @@ class StateMachine:
         return None if operation is None or operation.is_acknowledged else operation
 
     def resumed(self, name: str) -> Operation | None:
-        """The pending call, if it is one of this name: it goes on (rule 2 of `manager`)."""
+        """The pending call, if it has this name: it continues (rule 2 of `manager`)."""
         pending = self.pending
         return pending if pending is not None and pending.name == name else None
 
@@ -74,31 +74,31 @@ class StateMachine:
         return operation
 
     def finish(self, error: KafkaError | None = None) -> None:
-        """Report the outcome of what is pending. What comes after the end of a transaction does not concern its commit."""
+        """Report the outcome of the pending call. Errors after the end of a transaction do not concern its commit."""
         operation = self._operation
         if operation is not None:
             operation.finish(None if self._has_ended else error)
         self._has_ended = False
 
     def ended_without_epoch(self) -> None:
-        """The transaction ended as it should have, but its call is pending until there is a next epoch."""
+        """The transaction ended as requested, but its call is pending until there is a next epoch."""
         self._has_ended = True
 
-    # -- what may be called -------------------------------------------------------------------------------------------
+    # -- allowed calls -----------------------------------------------------------------------------------------------
 
     def check(self, name: str, needed: State | None = None) -> None:
-        """Raise unless this may be called now, in the ``needed`` state where one is given."""
+        """Raise unless this may be called now, in the ``needed`` state if one is given."""
         self._check_pending(name)
         self._check_error()
         if needed is not None and self.state is not needed:
             raise self._not_now(name)
 
     def check_may_end(self, name: str) -> None:
-        """Raise if the transaction is somebody else's."""
+        """Raise if another process began the transaction."""
         if not self.may_end:
             raise TransactionStateError(
-                f"{name}() is not possible: this producer only writes into the transaction of transactional_id "
-                f"{self._transactional_id!r}, by its handle. Whoever began it ends it."
+                f"{name}() is not allowed: this producer only writes into the transaction of transactional_id "
+                f"{self._transactional_id!r}, through its handle. The process that began it must end it."
             )
 
     def check_two_phase(self, call: str) -> None:
@@ -113,8 +113,8 @@ class StateMachine:
         pending = self.pending
         if pending is not None:
             raise TransactionStateError(
-                f"{name}() is not possible: the outcome of {pending.name}() for transactional_id "
-                f"{self._transactional_id!r} was not seen yet. Call {pending.name}() again; it goes on with the same."
+                f"{name}() is not allowed: the outcome of {pending.name}() for transactional_id "
+                f"{self._transactional_id!r} was not seen yet. Call {pending.name}() again, which continues it."
             )
 
     def _check_error(self) -> None:
@@ -126,20 +126,20 @@ class StateMachine:
 
     def _not_now(self, name: str) -> TransactionStateError:
         return TransactionStateError(
-            f"{name}() is not possible: the producer of transactional_id {self._transactional_id!r} "
+            f"{name}() is not allowed: the producer of transactional_id {self._transactional_id!r} "
             f"{_STANDS[self.state]}."
         )
 
-    # -- moves --------------------------------------------------------------------------------------------------------
+    # -- transitions --------------------------------------------------------------------------------------------------------
 
     def enter(self, target: State, name: str) -> None:
-        """A move that a call asks for; nothing changes where it is not allowed."""
+        """A transition by a call; nothing changes if it is not allowed."""
         if target not in TRANSITIONS[self.state]:
             raise self._not_now(name)
         self._set(target)
 
     def move(self, target: State, error: KafkaError | None = None) -> None:
-        """A move of our own, with the error where there is one. One that is not allowed raises `TransactionStateError`."""
+        """An internal transition, with its error if there is one. Raises `TransactionStateError` if it is not allowed."""
         if target not in TRANSITIONS[self.state]:
             raise TransactionStateError(
                 f"A bug in aioproducer: transactional_id {self._transactional_id!r} cannot go from {self.state.name} to "
@@ -148,7 +148,7 @@ class StateMachine:
         self._set(target, error)
 
     def take_back(self, target: State) -> None:
-        """Undo what a call has begun. Not in the table of moves, which says what calls may do: none of them can do this."""
+        """Undo the start of a call. This is not in the table of transitions by calls: no call can do it."""
         self._set(target)
 
     def _set(self, target: State, error: KafkaError | None = None) -> None:

@@ -9,13 +9,15 @@ __all__ = ["TRANSITIONS", "State"]
 
 
 class State(Enum):
-    """Where a transactional producer stands (TransactionManager.State)."""
+    """The state of a transactional producer (TransactionManager.State)."""
 
     UNINITIALIZED = auto()
     INITIALIZING = auto()  # InitProducerId is in flight, for the first time or for the next epoch
     READY = auto()
     IN_TRANSACTION = auto()
-    PREPARED_TRANSACTION = auto()  # only committing or aborting is left, and somebody else decides which (KIP-939)
+    PREPARED_TRANSACTION = (
+        auto()
+    )  # only committing or aborting is left, and an outer coordinator decides which (KIP-939)
     COMMITTING = auto()
     ABORTING = auto()
     ABORTABLE_ERROR = auto()
@@ -26,7 +28,7 @@ def _or_fatal(*states: State) -> frozenset[State]:
     return frozenset({*states, State.FATAL_ERROR})
 
 
-#: What may follow each state. Nothing follows FATAL_ERROR but itself.
+#: The states that may follow each state. FATAL_ERROR is final.
 TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.UNINITIALIZED: _or_fatal(State.INITIALIZING),
     State.INITIALIZING: _or_fatal(State.READY, State.PREPARED_TRANSACTION, State.ABORTABLE_ERROR),

@@ -1,11 +1,10 @@
-"""How a writer that shares its producer id with others cuts its first batches, so that brokers can tell them apart.
+"""How a writer that shares its producer id divides its first batches, so that brokers can distinguish the writers.
 
-A broker takes a batch for a repeat where the first and the last sequence are those of one of the five batches that it
-remembers (ProducerStateManager, `sequences`). Two writers of one transaction count from 0 each, so where both write into
-one partition, and cut their records alike, the second one's are acknowledged and never written. With these sizes, which
-follow from a number of the writer's own, the sequences differ within five batches, and the broker refuses them.
-
-Fewer records than that do not show who wrote them, so this is one guard of several; see `shared_writes`.
+A broker takes a batch for a duplicate if its first and last sequences are those of one of the five batches that it
+remembers (ProducerStateManager, `sequences`). Two writers of one transaction each count from 0. If both write to the
+same partition in batches of the same sizes, the second one's batches are acknowledged and never written. The sizes here
+depend on the writer's own number, so the sequences differ within five batches, and the broker refuses them. Fewer
+records do not show who wrote them, so this is only one of several guards; see `sharing`.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from aioproducer.core.sequences import MAX_IN_FLIGHT
 __all__ = ["WRITER_BITS", "FirstBatches", "shape_of"]
 
 _DIGIT_BITS = 6
-#: As many of a writer's number count. As many batches are cut as a broker remembers.
+#: The number of bits of a writer's number that count. As many batches are divided as a broker remembers.
 WRITER_BITS = MAX_IN_FLIGHT * _DIGIT_BITS
 
-#: No batch is smaller on purpose: short records are read quickly enough.
+#: Batches are not divided below this size: short records are read quickly enough.
 _SMALL: Final = 8192
 #: How many bytes of a topic's records go into small batches at most, if some partition never gets many.
 _MOST_SIZE: Final = 1 << 22
 
 
 def shape_of(writer: int) -> Sequence[int]:
-    """How many records the first batches of each partition have at most, for a writer with this number.
+    """Return the maximum number of records in the first batches of each partition, for a writer with this number.
 
     Those of two writers differ unless their numbers are equal modulo 2**WRITER_BITS.
     """
@@ -36,10 +35,10 @@ def shape_of(writer: int) -> Sequence[int]:
 
 
 class FirstBatches:
-    """Tells how small the batches that are encoded for a topic should be: until every partition can have its shape.
+    """Decides the size of the batches that are encoded for a topic, until every partition can have its shape.
 
-    Cutting a batch means to read its records one by one, so a large one of which a few records are cut off costs a hundred
-    times what they do.
+    Cutting a batch means reading its records one by one, so cutting a few records off a large batch costs a hundred
+    times as much as the few alone.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -56,8 +55,8 @@ class FirstBatches:
     def limit(self, row_size: int) -> int:
         """How many bytes are to go into a small batch, of records of that size on average.
 
-        The whole shape is cut out of the first one: a batch with fewer records than the next digit says would leave as it
-        is, and show nothing of it.
+        The whole shape is taken from the first batch: one with fewer records than the next digit would be sent undivided,
+        and not show the shape.
         """
         return max(_SMALL, self._needed * row_size * 9 // 8)
 

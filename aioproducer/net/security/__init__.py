@@ -1,1 +1,1 @@
-"""TLS and logging in: what stands between a socket and the first request, and the words for where it fails."""
+"""TLS and login: the steps between a socket and the first request, and the messages for their failures."""

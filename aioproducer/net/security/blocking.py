@@ -1,4 +1,4 @@
-"""Work that blocks, in threads of its own: neither the event loop nor the threads that the program uses wait for it."""
+"""Runs blocking work in separate threads, so that neither the event loop nor the program's threads wait for it."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _T = TypeVar("_T")
 
 
 class Blocking:
-    """One kind of work, of which only so much is done at a time.
+    """One kind of work, with a limit on how many run at a time.
 
-    What was given up still counts until its thread has ended: otherwise each attempt at somebody who does not answer
-    would leave one more thread behind. An `anyio.CapacityLimiter` forgets such threads.
+    Abandoned work counts until its thread has ended: otherwise each attempt to reach a silent peer would leave one more
+    thread behind. An `anyio.CapacityLimiter` forgets such threads.
     """
 
     def __init__(self, most: int) -> None:
         self._free = asyncio.Semaphore(most)
 
     async def run(self, function: Callable[..., _T], *args: Any) -> _T:
-        """What the function returns or raises. Cancellation: its thread goes on, and nobody waits for it."""
+        """Call the function and return its result. Cancellation: the thread continues; its result is discarded."""
         await self._free.acquire()
         return await in_thread(function, *args, _ended=self._free.release)
 
 
 async def in_thread(function: Callable[..., _T], *args: Any, _ended: Callable[[], object] | None = None) -> _T:
-    """Call the function in a new thread, which does not keep the interpreter from ending.
+    """Call the function in a new thread that does not keep the interpreter alive.
 
-    Raises what the function raises. Cancellation: the thread goes on, and nobody waits for it.
+    Raises what the function raises. Cancellation: the thread continues; its result is discarded.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[tuple[BaseException | None, Any]] = loop.create_future()
@@ -48,9 +48,9 @@ async def in_thread(function: Callable[..., _T], *args: Any, _ended: Callable[[]
     def work() -> None:
         try:
             outcome: tuple[BaseException | None, Any] = (None, context.run(function, *args))
-        except BaseException as error:  # told to whoever waits, whatever it is
+        except BaseException as error:  # every error goes to the waiter
             outcome = (error, None)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
             loop.call_soon_threadsafe(finish, outcome)
 
     try:
@@ -64,5 +64,5 @@ async def in_thread(function: Callable[..., _T], *args: Any, _ended: Callable[[]
         try:
             raise error
         finally:
-            del error  # no cycle of frame and exception
+            del error  # avoids a cycle of frame and exception
     return cast("_T", result)

@@ -1,4 +1,4 @@
-"""Asks the program's own callbacks for what to log in with, and keeps what they say away from whoever must not read it."""
+"""Calls the program's credential callbacks, and keeps their results out of errors and logs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _T = TypeVar("_T")
 
 
 async def ask(option: str, call: Callable[[], object], read: Callable[[Any], _T], threads: Blocking) -> _T:
-    """What the callback gives, as ``read`` understands it. What is no coroutine function is called in a thread.
+    """Call the callback and return ``read(result)``. Plain functions are called in a thread.
 
-    Raises `AuthenticationError` where it gives what cannot be used, `BrokerConnectionError` where it raises anything but a
-    `KafkaError`: that names the exception's type and no more, for its text, its cause and the frames of its traceback may
-    hold what nobody may see. Cancellation: that of the callback; a callback that is cancelled by itself has failed.
+    Raises `AuthenticationError` if the result cannot be used, and `BrokerConnectionError` if the callback raises
+    anything but a `KafkaError`. The message has only the exception's type: its text, its cause and the frames of its
+    traceback may hold secrets. Cancellation: cancels the callback; a callback that cancels itself has failed.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -28,7 +28,7 @@ async def ask(option: str, call: Callable[[], object], read: Callable[[Any], _T]
     failure: KafkaError
     try:
         return read(await _called(call, threads))
-    except ConfigError as error:  # nothing that waiting would cure
+    except ConfigError as error:  # waiting would not help
         failure = AuthenticationError(str(error))
     except KafkaError as error:
         failure = error.with_traceback(None)
@@ -36,7 +36,7 @@ async def ask(option: str, call: Callable[[], object], read: Callable[[Any], _T]
     except (Exception, asyncio.CancelledError) as error:  # the program's own code
         failure = BrokerConnectionError(f"{option} failed; it raised {type(error).__name__}.")
     if task.cancelling() > cancelled_before:
-        raise asyncio.CancelledError  # whatever the callback made of it
+        raise asyncio.CancelledError  # whatever the callback did with it
     raise failure
 
 
@@ -49,7 +49,7 @@ async def _called(call: Callable[[], object], threads: Blocking) -> object:
 
 
 def is_utf_8(text: str) -> bool:
-    """Whether it can be said to a broker: text with half a surrogate pair cannot."""
+    """Whether UTF-8 can encode the text: half a surrogate pair cannot be sent to a broker."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,10 +1,10 @@
-"""GSSAPI: a ticket of Kerberos from the ticket cache, which kinit or k5start keeps fresh (RFC 4752)."""
+"""GSSAPI: a Kerberos ticket from the ticket cache, which kinit or k5start keeps fresh (RFC 4752)."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from aioproducer.core.sasl.mechanism import Done, MechanismError, Say, Step, Token
+from aioproducer.core.sasl.mechanism import Done, MechanismError, SendToken, Step, Token
 from aioproducer.errors import ConfigError
 
 __all__ = ["Gssapi"]
@@ -14,14 +14,14 @@ _NO_LAYER: Final = 1
 
 
 class Gssapi:
-    """One login as whom the ticket cache says; it asks the key distribution centre, so each step may take a while."""
+    """One login as the ticket cache's user; it asks the key distribution centre, so each step may take a while."""
 
     name = "GSSAPI"
     blocks = True
 
     def __init__(self, service: str, host: str) -> None:
         try:
-            import gssapi  # type: ignore[import-untyped, unused-ignore]  # where it is not installed
+            import gssapi  # where it is not installed
         except ImportError as error:
             raise ConfigError(
                 "sasl_mechanism='GSSAPI' needs Kerberos: pip install 'aioproducer[gssapi]', and Kerberos's own libraries."
@@ -32,21 +32,21 @@ class Gssapi:
         self._is_agreed = False
 
     def start(self) -> Step:
-        """The first token; raises `MechanismError` where there is no ticket, or none for this broker."""
+        """Return the first token; raises `MechanismError` if there is no ticket, or none for this broker."""
         return self._checked(self._begin, b"")
 
     def challenged(self, token: bytes) -> Step:
-        """Tokens until both sides know each other; then what protection there shall be, which is none; then nothing."""
+        """Send tokens until both sides are authenticated, then choose no protection layer, then nothing."""
         if self._is_agreed:
             return Done()
         return self._checked(self._agree if self._context.complete else self._step, token)
 
     def derived(self, salted: bytes) -> Step:
-        """Never asked for."""
+        """Never called: GSSAPI derives no key."""
         raise AssertionError(salted)
 
     def explain(self, message: str) -> str:
-        """What the broker says."""
+        """Return the broker's message."""
         return message
 
     def _begin(self, token: bytes) -> Step:
@@ -54,17 +54,19 @@ class Gssapi:
         target = gssapi.Name(self._target, gssapi.NameType.hostbased_service)
         flags = gssapi.RequirementFlag.mutual_authentication | gssapi.RequirementFlag.integrity
         self._context = gssapi.SecurityContext(name=target, usage="initiate", flags=flags)
-        return Say(Token(self._context.step() or b""))
+        return SendToken(Token(self._context.step() or b""))
 
     def _step(self, token: bytes) -> Step:
-        return Say(Token(self._context.step(token) or b""))
+        return SendToken(Token(self._context.step(token) or b""))
 
     def _agree(self, token: bytes) -> Step:
         offered = self._context.unwrap(token).message
         if len(offered) != 4 or not offered[0] & _NO_LAYER:
-            raise MechanismError("wants a protection of its own inside GSSAPI, which Kafka has not; use SASL_SSL")
+            raise MechanismError(
+                "requires a protection layer inside GSSAPI, which Kafka does not support; use SASL_SSL"
+            )
         self._is_agreed = True
-        return Say(Token(self._context.wrap(bytes([_NO_LAYER, 0, 0, 0]), False).message))
+        return SendToken(Token(self._context.wrap(bytes([_NO_LAYER, 0, 0, 0]), False).message))
 
     def _checked(self, step: Any, token: bytes) -> Step:
         try:
@@ -73,4 +75,4 @@ class Gssapi:
             why = str(error)
         else:
             return answer
-        raise MechanismError(f"cannot be shown a ticket for {self._target}, or showed none: {why}")
+        raise MechanismError(f"could not be authenticated with a ticket for {self._target}: {why}")

@@ -1,9 +1,8 @@
-"""Logs in on a connection: carries out what a `Conversation` decides, with the credentials as they are now."""
+"""Logs in on a connection: carries out a `Conversation`'s decisions, with the current credentials."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Sequence
 from functools import partial
@@ -28,12 +27,11 @@ from aioproducer.net.security.tokens import TokenSource
 from aioproducer.net.versions import BrokerVersions
 from aioproducer.protocol.message import Request
 from aioproducer.protocol.messages import SaslHandshakeRequest
+from aioproducer.runtime.log import ClientLog
 
 __all__ = ["REVEALING", "Login"]
 
-logger = logging.getLogger("aioproducer")
-
-#: Mechanisms that show the other side something with which it could log in itself.
+#: Mechanisms that send something with which the other side could impersonate the client.
 REVEALING: Final = frozenset({"PLAIN", "OAUTHBEARER", "AWS_MSK_IAM"})
 
 _NONCE_BYTES: Final = 24
@@ -43,13 +41,13 @@ _HANDSHAKE_VERSION: Final = 1  # version 0 is followed by tokens without headers
 
 
 class Login:
-    """Logs in for one producer, which has one set of credentials at a time."""
+    """Logs in for one producer, with one set of credentials at a time."""
 
-    def __init__(self, config: ProducerConfig, random: Random) -> None:
+    def __init__(self, config: ProducerConfig, random: Random, log: ClientLog) -> None:
         self._config = config
         self._timeout_s = config.request_timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
-        self._tokens = TokenSource(config, random)
+        self._tokens = TokenSource(config, random, log)
         self._callbacks = Blocking(_CALLBACKS_AT_A_TIME)
         self._derivations = Blocking(1)
         self._kerberos = Blocking(1)
@@ -60,24 +58,24 @@ class Login:
         self._salted: dict[Derive, bytes] = {}  # all brokers of a cluster have the same salt for a user
 
     def refuse_in_the_clear(self, node: Node) -> None:
-        """Raise where what is to be said could be read by everybody on the way to this broker."""
+        """Raise if the login could be read on the way to this broker."""
         mechanism = self._config.sasl_mechanism
         if mechanism in REVEALING and not self._config.sasl_allow_plaintext_secrets:
             raise AuthenticationError(
-                f"{mechanism} login refused: the connection to broker {node} is not encrypted, and everybody on the way "
-                f"could read what is said. Use security_protocol='SASL_SSL', or SCRAM; or set "
+                f"{mechanism} login refused: the connection to broker {node} is not encrypted, and the credentials could "
+                f"be read on the way. Use security_protocol='SASL_SSL', or SCRAM; or set "
                 f"sasl_allow_plaintext_secrets=True."
             )
 
     async def prepare(self, node: Node) -> Conversation:
-        """A conversation with the credentials as they are now; asks whoever has them.
+        """Return a conversation with the current credentials; calls the provider if there is one.
 
-        Raises `AuthenticationError`, `BrokerConnectionError` where a callback fails. Cancellation: that of the callback.
+        Raises `AuthenticationError`, and `BrokerConnectionError` if a callback fails. Cancellation: cancels the callback.
         """
         token = await self._tokens.token() if self._config.sasl_mechanism == "OAUTHBEARER" else None
         try:
             conversation = Conversation(await self._mechanism(node, token), node)
-        except ConfigError as error:  # a library is missing, say: nothing that waiting would cure
+        except ConfigError as error:  # a library is missing, for example: waiting would not help
             sentence = str(error)
         else:
             if token is not None:
@@ -86,15 +84,15 @@ class Login:
         raise AuthenticationError(f"{self._config.sasl_mechanism} login failed: {sentence}")
 
     async def hold(self, conversation: Conversation, connection: Connection, versions: BrokerVersions) -> float:
-        """Hold the conversation; returns in how many seconds it must be held again, 0 for never.
+        """Hold the conversation; returns in how many seconds to log in again, 0 for never.
 
-        Raises `AuthenticationError` where the broker refuses or does not prove itself, `BrokerConnectionError`,
-        `ProtocolError`, `UnsupportedVersion`. Cancellation: the connection is of no use any more.
+        Raises `AuthenticationError` if the broker refuses or does not prove itself, `BrokerConnectionError`,
+        `ProtocolError`, `UnsupportedVersion`. Cancellation: the connection cannot be used any more.
         """
         try:
             return await self._hold(conversation, connection, versions)
         except AuthenticationError:
-            # What was refused is not shown again: the next attempt asks for something else.
+            # Refused credentials are not sent again: the next attempt asks for new ones.
             token = self._shown.get(conversation)
             if token is not None:
                 self._tokens.forget(token)
@@ -133,7 +131,7 @@ class Login:
             raise answer
         return answer
 
-    # -- what is said -------------------------------------------------------------------------------------------------
+    # -- credentials --------------------------------------------------------------------------------------------------
 
     async def _mechanism(self, node: Node, token: OAuthToken | None) -> Mechanism:
         name = self._config.sasl_mechanism
@@ -152,7 +150,7 @@ class Login:
             username, password = await self._credentials()
             nonce = secrets.token_urlsafe(_NONCE_BYTES)
             return Scram(name, username, password, nonce, self._config.sasl_scram_max_iterations)
-        raise ConfigError(f"sasl_mechanism={name!r} is not known.")  # the configuration refuses it before
+        raise ConfigError(f"sasl_mechanism={name!r} is not known.")  # the configuration refuses it earlier
 
     async def _credentials(self) -> tuple[str, Secret]:
         provider = self._config.sasl_credentials_provider
@@ -183,8 +181,8 @@ def _user_and_password(given: object) -> tuple[str, Secret]:
             password = Secret(given_password)
         case _:
             raise ConfigError(
-                f"sasl_credentials_provider must return a tuple of two str, user name and password; what it returned is of "
-                f"type {kind} and is none."
+                f"sasl_credentials_provider must return a tuple of two str, user name and password; it returned a value of "
+                f"type {kind}."
             )
     if not is_utf_8(username) or not is_utf_8(password.reveal()):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Makes the request that AWS_MSK_IAM shows, with credentials from wherever botocore finds them."""
+"""Creates the signed request of AWS_MSK_IAM, with the credentials that botocore finds."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _REGION_OF_HOST: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.ama
 
 
 class MskSigner:
-    """One session with AWS's chain of credentials, which keeps those that live for some time and renews them."""
+    """One session with AWS's credential chain, which caches temporary credentials and renews them."""
 
     def __init__(self) -> None:
         self._session: Any = None
 
     def payload(self, host: str) -> Token:
-        """What to show the broker of this name; asks the chain of AWS credentials, which may take a while.
+        """Return the payload for the broker of this name; asks AWS's credential chain, which may take a while.
 
-        Raises `ConfigError` without botocore, `AuthenticationError` without credentials or region, `BrokerConnectionError`
-        where they cannot be fetched now.
+        Raises `ConfigError` without botocore, `AuthenticationError` without credentials or region,
+        `BrokerConnectionError` if they cannot be fetched now.
         """
         named = _REGION_OF_HOST.search(host)
         keys, region = self._asked(named[1] if named else None)
@@ -54,9 +54,9 @@ class MskSigner:
             if self._session is None:
                 self._session = Session()
             return _keys(self._session), region or _region(self._session)
-        except Exception as error:  # whatever files, sockets and parsers raise; the text of it may hold secrets
+        except Exception as error:  # files, sockets and parsers may raise anything; the text may hold secrets
             kind = type(error).__name__
-        raise BrokerConnectionError(f"AWS gives no credentials now: {kind}.")
+        raise BrokerConnectionError(f"AWS credentials cannot be fetched now: {kind}.")
 
 
 def _keys(session: Any) -> Keys | None:
@@ -68,5 +68,5 @@ def _keys(session: Any) -> Keys | None:
 
 
 def _region(session: Any) -> str | None:
-    """AWS_REGION is what AWS's other libraries read, and what its containers and functions have set; botocore does not."""
+    """AWS's other libraries read AWS_REGION, and its containers and functions set it; botocore ignores it."""
     return os.environ.get("AWS_REGION") or session.get_config_variable("region")

@@ -1,6 +1,6 @@
-"""AWS's Signature Version 4 of a query, for the one request that a login to MSK shows.
+"""AWS's Signature Version 4 of a query, for the one request that a login to MSK sends.
 
-botocore could sign it as well, but tells its log at DEBUG what it signs, with the session's token in it.
+botocore could sign it as well, but logs at DEBUG what it signs, including the session's token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_BODY: Final = hashlib.sha256(b"").hexdigest()
 
 
 class Keys(NamedTuple):
-    """Credentials of AWS; those that live for some time have a token."""
+    """AWS credentials; temporary ones have a token."""
 
     access: str
     secret: Secret
@@ -29,7 +29,7 @@ class Keys(NamedTuple):
 
 
 def signed_query(keys: Keys, host: str, region: str, now: datetime) -> dict[str, str]:
-    """The parameters of ``GET https://host/?Action=kafka-cluster:Connect``, signed; ``now`` is in UTC."""
+    """Return the parameters of ``GET https://host/?Action=kafka-cluster:Connect``, signed; ``now`` is in UTC."""
     moment = now.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{moment[:8]}/{region}/{_SERVICE}/aws4_request"
     query = {

@@ -1,4 +1,4 @@
-"""Who it may be that answered, or hung up, where a broker should have told its versions."""
+"""Guesses what answered, or hung up, in place of a broker that should have answered ApiVersions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SSH: Final = b"SSH-"
 
 
 def guess_stranger(first_bytes: bytes, *, uses_tls: bool) -> str | None:
-    """What to say behind the broker's name, from the first bytes that came in answer to ApiVersions; None: no idea."""
+    """Return the sentence after the broker's name, from the first bytes of the answer to ApiVersions; None: unknown."""
     if not first_bytes:
         return (
             "closed the connection without an answer to ApiVersions, the first request: is this Kafka?"

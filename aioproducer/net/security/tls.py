@@ -1,12 +1,11 @@
-"""The SSL context of each new connection, from files that may have changed since the last one.
+"""Creates the SSL context of each new connection, from files that may have changed since the last one.
 
-What is promised: a certificate is always verified, and must be for the host that the broker advertises; TLS is 1.2 at
-least. No option changes that. Who needs something else passes an `ssl.SSLContext`, and sees in their own code what it does.
+A certificate is always verified and must be for the host that the broker advertises; TLS is at least 1.2. No option
+changes that. Users who need something else pass an `ssl.SSLContext`, and see in their own code what it does.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import ssl
@@ -19,10 +18,9 @@ import anyio.to_thread
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError
+from aioproducer.runtime.log import ClientLog
 
 __all__ = ["TlsContexts", "make_context"]
-
-logger = logging.getLogger("aioproducer")
 
 _CERTIFICATE: Final = re.compile(
     r"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----[A-Za-z0-9+/=\s]*-----END [A-Z0-9 ]*-----"
@@ -32,21 +30,21 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 
 
 class TlsContexts:
-    """Gives a context to each connection that is made."""
+    """Provides the SSL context of each new connection."""
 
-    def __init__(self, config: ProducerConfig) -> None:
+    def __init__(self, config: ProducerConfig, log: ClientLog) -> None:
         self._config = config
         context = config.ssl_context
         if context is not None and not (context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname):
-            logger.warning(
-                "The ssl_context does not verify who the brokers are: anybody may read the records and the login."
+            log.warning(
+                "The ssl_context does not verify the brokers: an attacker could read the records and the login."
             )
 
     async def fresh(self) -> ssl.SSLContext:
-        """A context with the certificates as they are now; the one that the user passed, where they passed one.
+        """Return a context with the current certificates, or the context that the user passed.
 
-        Raises `AuthenticationError` for files and keys that cannot be read. Cancellation: the files are read all the same,
-        in a thread, and nobody waits for it.
+        Raises `AuthenticationError` for files and keys that cannot be read. Cancellation: the thread still reads the
+        files; its result is discarded.
         """
         if self._config.ssl_context is not None:
             return self._config.ssl_context
@@ -54,9 +52,9 @@ class TlsContexts:
 
 
 def make_context(config: ProducerConfig) -> ssl.SSLContext:
-    """The context that the ``ssl_`` options describe; reads their files.
+    """Create the context that the ``ssl_`` options describe; reads their files.
 
-    Raises `AuthenticationError` that names the option to look at.
+    Raises `AuthenticationError`, which names the option at fault.
     """
     context = _trusting(config)
     context.minimum_version = _VERSIONS[config.ssl_min_version]
@@ -67,7 +65,7 @@ def make_context(config: ProducerConfig) -> ssl.SSLContext:
 
 
 def _trusting(config: ProducerConfig) -> ssl.SSLContext:
-    """A context that trusts the authorities that were named and nobody else; the system's where none were."""
+    """Create a context that trusts only the given authorities, or the system's if none are given."""
     text = config.ssl_truststore_certificates
     try:
         return ssl.create_default_context(
@@ -79,31 +77,33 @@ def _trusting(config: ProducerConfig) -> ssl.SSLContext:
 
 
 def _certificates(text: str) -> str:
-    """The certificates without what stands between them: bundles have names there, and Python takes ASCII only."""
+    """Return the certificates without the text between them: bundles have names there, and Python accepts only ASCII."""
     found = _CERTIFICATE.findall(text)
     if not found:
-        raise ValueError("no certificate is in it")
+        raise ValueError("it contains no certificate")
     return "\n".join(found)
 
 
 def _restrict(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
     try:
-        # Suites without authentication need no certificate, whatever is verified; those without encryption are no TLS.
+        # Suites without authentication would skip the certificate, and those without encryption are no protection.
         context.set_ciphers(":".join((*suites, "!aNULL", "!eNULL")))
     except ssl.SSLError as error:
-        raise _unreadable(f"ssl_cipher_suites={':'.join(suites)!r} names no cipher that OpenSSL has", error) from error
+        raise _unreadable(
+            f"ssl_cipher_suites={':'.join(suites)!r} names no cipher that OpenSSL supports", error
+        ) from error
 
 
 def _identify(context: ssl.SSLContext, config: ProducerConfig) -> None:
-    """Give the client's own certificate, where it has one (mutual TLS)."""
+    """Load the client's own certificate, if it has one (mutual TLS)."""
 
-    def tell_password() -> str:
+    def return_password() -> str:
         # Always given: without it OpenSSL would ask at the terminal, and wait.
         return "" if config.ssl_key_password is None else config.ssl_key_password.reveal()
 
     if config.ssl_certfile is not None:
         try:
-            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, tell_password)
+            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, return_password)
         except (OSError, ValueError) as error:
             files = " and ".join(
                 f"{name}={value!r}"
@@ -117,11 +117,11 @@ def _identify(context: ssl.SSLContext, config: ProducerConfig) -> None:
         refused: OSError | ValueError | None = None
         try:
             with _as_file(f"{config.ssl_keystore_key.reveal()}\n{config.ssl_keystore_certificate_chain}\n") as path:
-                context.load_cert_chain(path, password=tell_password)
+                context.load_cert_chain(path, password=return_password)
         except (OSError, ValueError) as error:
             refused = error
         if refused is not None:
-            # Raised here, with neither cause nor context: their tracebacks would hold the key in a local variable.
+            # Raised here, without cause or context: their tracebacks would hold the key in a local variable.
             raise _unreadable(
                 "ssl_keystore_key and ssl_keystore_certificate_chain cannot be used as key and certificate; is "
                 "ssl_key_password right?",
@@ -136,7 +136,7 @@ def _unreadable(what: str, error: Exception) -> AuthenticationError:
 
 @contextmanager
 def _as_file(text: str) -> Generator[str]:
-    """A path at which OpenSSL, which reads keys from files only, finds the text; in memory where the system can do that."""
+    """Yield a path with the text for OpenSSL, which reads keys only from files; in memory if the system can."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         memory = os.memfd_create("aioproducer")
         try:
@@ -145,7 +145,7 @@ def _as_file(text: str) -> Generator[str]:
         finally:
             os.close(memory)
         return
-    handle, path = tempfile.mkstemp(prefix="aioproducer-")  # readable for its owner only
+    handle, path = tempfile.mkstemp(prefix="aioproducer-")  # readable by its owner only
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""The sentence for a TLS handshake that failed: what the certificate lacks, or who it was that answered instead."""
+"""The message for a failed TLS handshake: what is wrong with the certificate, or what answered instead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IS_IT_PLAINTEXT: Final = (
     "or not Kafka?"
 )
 
-#: What the reasons of OpenSSL mean, for those that say something about the configuration of either side.
+#: The meaning of OpenSSL's reasons, for those that concern the configuration of either side.
 _REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "WRONG_VERSION_NUMBER": _IS_IT_PLAINTEXT,
@@ -31,31 +31,31 @@ _REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "UNKNOWN_PROTOCOL": _IS_IT_PLAINTEXT,
         "PACKET_LENGTH_TOO_LONG": _IS_IT_PLAINTEXT,
         "RECORD_LAYER_FAILURE": _IS_IT_PLAINTEXT,
-        "UNSUPPORTED_PROTOCOL": "speaks only versions of TLS that are older than ssl_min_version",
-        "TLSV1_ALERT_PROTOCOL_VERSION": "refused the versions of TLS that ssl_min_version leaves",
+        "UNSUPPORTED_PROTOCOL": "speaks only TLS versions older than ssl_min_version",
+        "TLSV1_ALERT_PROTOCOL_VERSION": "refused the TLS versions that ssl_min_version allows",
         "SSLV3_ALERT_HANDSHAKE_FAILURE": (
-            "found no way to agree on TLS; does it want a client certificate (ssl_certfile), or other ssl_cipher_suites?"
+            "could not agree on TLS; does it require a client certificate (ssl_certfile), or other ssl_cipher_suites?"
         ),
-        "TLSV13_ALERT_CERTIFICATE_REQUIRED": "wants a client certificate; give it one with ssl_certfile and ssl_keyfile",
+        "TLSV13_ALERT_CERTIFICATE_REQUIRED": "requires a client certificate; set ssl_certfile and ssl_keyfile",
         "TLSV1_ALERT_UNKNOWN_CA": "does not trust the authority that signed this client's certificate (ssl_certfile)",
         "SSLV3_ALERT_CERTIFICATE_EXPIRED": "says that this client's certificate (ssl_certfile) is expired",
         "SSLV3_ALERT_CERTIFICATE_REVOKED": "says that this client's certificate (ssl_certfile) was revoked",
         "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "does not accept this client's certificate (ssl_certfile), or wants one",
         "SSLV3_ALERT_BAD_CERTIFICATE": "does not accept this client's certificate (ssl_certfile), or wants one",
         "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "cannot use this kind of client certificate (ssl_certfile)",
-        "TLSV1_ALERT_ACCESS_DENIED": "does not let in whom this client's certificate (ssl_certfile) is for",
+        "TLSV1_ALERT_ACCESS_DENIED": "denies access to the subject of this client's certificate (ssl_certfile)",
     }
 )
 
 
 class HostRefused(AuthenticationError):
-    """One host and this client could not agree on TLS, which says nothing about the other hosts of the cluster."""
+    """TLS with one host failed; this says nothing about the other hosts of the cluster."""
 
 
 def explain_tls_failure(node: object, host: str, error: OSError) -> BrokerConnectionError:
-    """The error for a connection on which TLS was not agreed; ``host`` is the name that the certificate had to be for.
+    """Return the error for a failed TLS handshake; the certificate had to be for ``host``.
 
-    An `AuthenticationError` where trying again will not help.
+    It is an `AuthenticationError` if trying again cannot help.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return HostRefused(f"Broker {node} was not trusted (TLS): {_why_not_trusted(host, error)}.")
@@ -67,7 +67,7 @@ def explain_tls_failure(node: object, host: str, error: OSError) -> BrokerConnec
         kind = BrokerConnectionError if sentence is _IS_IT_PLAINTEXT else HostRefused
         return kind(f"Broker {node} {sentence}{end}")
     return BrokerConnectionError(
-        f"Broker {node} closed the connection when TLS was to be agreed: is this a listener without TLS "
+        f"Broker {node} closed the connection during the TLS handshake: is this a listener without TLS "
         f"(security_protocol PLAINTEXT or SASL_PLAINTEXT), or with older versions of TLS (ssl_min_version)?"
     )
 
@@ -76,12 +76,12 @@ def _why_not_trusted(host: str, error: ssl.SSLCertVerificationError) -> str:
     code = error.verify_code
     if code in _HOSTNAME_MISMATCH:
         return (
-            f"its certificate is not for {host!r}, the host under which it was asked for; is that what the broker "
-            f"advertises, and what its certificate names"
+            f"its certificate is not for {host!r}, the host to which this client connected; does the broker advertise that "
+            f"host, and does its certificate name it"
         )
     if code in _UNKNOWN_ISSUER:
         return (
-            f"no authority that is trusted here has signed its certificate ({error.verify_message}); give the authority's "
+            f"no trusted authority has signed its certificate ({error.verify_message}); pass the authority's "
             f"certificate as ssl_cafile"
         )
     if code == _EXPIRED:

@@ -1,10 +1,9 @@
-"""Where OAuth tokens come from: the program's own callback, asked again when most of a token's life is over."""
+"""Gets OAuth tokens from the program's callback, and renews them when most of their lifetime has passed."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
@@ -15,14 +14,13 @@ from aioproducer.config import OAuthToken, ProducerConfig, Secret
 from aioproducer.errors import BrokerConnectionError, ConfigError, KafkaError
 from aioproducer.net.security.blocking import Blocking
 from aioproducer.net.security.callbacks import ask, is_utf_8
+from aioproducer.runtime.log import ClientLog
 
 __all__ = ["LATEST", "TokenSource", "is_number"]
 
-logger = logging.getLogger("aioproducer")
-
 _MOST_OF_A_TOKEN: Final = 64 * 1024
 
-#: What is later, in seconds since 1970, is no time that anybody means.
+#: A later time, in seconds since 1970, must be a mistake.
 LATEST: Final = 1e11
 _MOST: Final = 1e300
 
@@ -31,22 +29,24 @@ _PAUSE_S: Final = 10.0  # between attempts to renew a token that is valid
 
 
 class TokenSource:
-    """Keeps the token that was given last, and asks for the next one in time; one question at a time."""
+    """Keeps the last token, and requests the next one in time; one call at a time."""
 
-    def __init__(self, config: ProducerConfig, random: Random) -> None:
+    def __init__(self, config: ProducerConfig, random: Random, log: ClientLog) -> None:
+        self._log = log
         self._config = config
         self._random = random
         self._asking = asyncio.Lock()
         self._threads = Blocking(1)
         self._patience_s = config.socket_connection_setup_timeout_ms / 1000 * _SHARE_OF_THE_SETUP
         self._token: OAuthToken | None = None
-        self._renew_at = 0.0  # seconds since 1970, as a token's end is
+        self._renew_at = 0.0  # seconds since 1970, like a token's end
 
     async def token(self) -> OAuthToken:
-        """A token that is valid for some time. One that is due for renewal will do as long as there is no better one.
+        """Return a valid token. One that is due for renewal is used until there is a newer one.
 
-        Where there is one, the callback has a part of the connection's time only, so that the rest is enough to log in.
-        Raises `AuthenticationError`, `BrokerConnectionError` where the callback fails. Cancellation: that of the callback.
+        In that case the callback gets only a part of the connection's time, so that the rest is enough to log in.
+        Raises `AuthenticationError`, and `BrokerConnectionError` if the callback fails. Cancellation: cancels the
+        callback.
         """
         failure: KafkaError
         try:
@@ -55,7 +55,7 @@ class TokenSource:
                     await self._renew()
                 return self._token or _none()
         except TimeoutError:
-            failure = BrokerConnectionError("sasl_oauth_token_provider did not answer in time.")
+            failure = BrokerConnectionError("sasl_oauth_token_provider did not return in time.")
         except KafkaError as error:
             failure = error
         old = self._valid()
@@ -63,11 +63,13 @@ class TokenSource:
             raise failure
         left = old.expires_at - time.time()
         self._renew_at = time.time() + min(_PAUSE_S, left / 2)
-        logger.warning("The token could not be renewed, and the one before is valid for %.0f s: %s", left, failure)
+        self._log.warning(
+            "The token could not be renewed; the previous one is valid for another %.0f s: %s", left, failure
+        )
         return old
 
     def forget(self, token: OAuthToken) -> None:
-        """A broker has refused this token: the next login asks for another one, unless that has happened already."""
+        """A broker refused this token: the next login requests a new one, unless that has happened already."""
         if self._token is token:
             self._token = None
 
@@ -82,7 +84,7 @@ class TokenSource:
         self._renew_at = self._when(self._token)
 
     def _when(self, token: OAuthToken) -> float:
-        """As in Java's ExpiringCredentialRefreshingLogin: after a part of its life, not too often and not too late."""
+        """As in Java's ExpiringCredentialRefreshingLogin: after a part of its lifetime, not too often and not too late."""
         if token.expires_at is None:
             return 0.0
         now = time.time()
@@ -98,7 +100,7 @@ class TokenSource:
 
 
 def _none() -> OAuthToken:
-    raise BrokerConnectionError("The token was refused while it was waited for.")
+    raise BrokerConnectionError("The token was refused before it was used.")
 
 
 def _read(given: object) -> OAuthToken:
@@ -120,13 +122,13 @@ def _read(given: object) -> OAuthToken:
         return OAuthToken(token.value, expires_at=_end_of(token.value), extensions=token.extensions)
     if is_number(end) and end > LATEST:
         raise ConfigError(
-            "sasl_oauth_token_provider returned a token whose expires_at lies thousands of years ahead: it is in seconds "
+            "sasl_oauth_token_provider returned a token that expires in thousands of years: expires_at is in seconds "
             "since 1970, and this looks like milliseconds."
         )
     if not is_number(end):
         raise ConfigError(
-            f"sasl_oauth_token_provider returned a token whose expires_at is of type {type(end).__name__} and no finite "
-            f"number; give seconds since 1970, or None."
+            f"sasl_oauth_token_provider returned a token whose expires_at, of type {type(end).__name__}, is not a finite "
+            f"number; return seconds since 1970, or None."
         )
     return token
 
@@ -136,14 +138,14 @@ def _texts(extensions: Mapping[Any, Any]) -> list[tuple[str, object]]:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether it is finite and no bool. An int that is too large for a float would stop whoever reckons with it."""
+    """Whether it is a finite number and not a bool. An int too large for a float would break the arithmetic."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST
 
 
 def _end_of(value: Secret) -> float | None:
-    """When a JWT says that it ends. Nobody relies on it but for renewing in time, so its signature does not matter here.
+    """Return when a JWT says that it expires. It only times the renewal, so the signature is not checked.
 
-    What is no time in seconds is taken for nothing said.
+    Anything that is not a time in seconds is ignored.
     """
     parts = value.reveal().split(".")
     if len(parts) != 3 or len(parts[1]) > _MOST_OF_A_TOKEN:

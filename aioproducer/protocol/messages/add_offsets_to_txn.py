@@ -18,7 +18,7 @@ class AddOffsetsToTxnResponse(Response):
 class AddOffsetsToTxnRequest(
     Request[AddOffsetsToTxnResponse], api_key=ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4), flexible=3
 ):
-    """Not used where the cluster has transaction.version 2: TxnOffsetCommit does it."""
+    """Not used if the cluster has transaction.version 2: TxnOffsetCommit does it."""
 
     transactional_id: String
     producer_id: Int64

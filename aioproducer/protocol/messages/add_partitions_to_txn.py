@@ -1,6 +1,6 @@
 """AddPartitionsToTxn (api key 24): tells the transaction coordinator which partitions a transaction writes to.
 
-Clients stop at version 3; from version 4 on brokers use it among themselves, for several transactions at once.
+Clients use versions up to 3; from version 4 on brokers use it among themselves, for several transactions at once.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class AddPartitionsToTxnTopicResult(Struct):
 
 
 class AddPartitionsToTxnResult(Struct):
-    """The answer for one transaction of several."""
+    """The result for one transaction of several."""
 
     transactional_id: String
     topic_results: Array[AddPartitionsToTxnTopicResult]
 
 
 class AddPartitionsToTxnResponse(Response):
-    """All partitions are added, or none: the others say OPERATION_NOT_ATTEMPTED."""
+    """All partitions are added, or none: the others have OPERATION_NOT_ATTEMPTED."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = since(4, default=0)

@@ -1,4 +1,4 @@
-"""ApiVersions (api key 18): the first request on every connection: which versions the broker speaks."""
+"""ApiVersions (api key 18): the first request on every connection, for the broker's supported versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class ApiVersion(Struct):
-    """The versions of one API that the broker takes, both inclusive."""
+    """The versions of one API that the broker supports, both inclusive."""
 
     api_key: Int16
     min_version: Int16
@@ -36,7 +36,7 @@ class ApiVersion(Struct):
 
 
 class SupportedFeatureKey(Struct):
-    """The versions of a feature that the broker has code for."""
+    """The versions of a feature that the broker supports."""
 
     name: String
     min_version: Int16
@@ -52,7 +52,7 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Response):
-    """The header of this answer is never flexible, and an UNSUPPORTED_VERSION comes in the form of version 0 (KIP-511)."""
+    """The header of this response is never flexible, and UNSUPPORTED_VERSION is sent in version 0 (KIP-511)."""
 
     error_code: Int16
     api_keys: Array[ApiVersion]
@@ -66,7 +66,7 @@ class ApiVersionsResponse(Response):
 class ApiVersionsRequest(Request[ApiVersionsResponse], api_key=ApiKey.API_VERSIONS, versions=(0, 5), flexible=3):
     """The name and version must look like ``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?``; else INVALID_REQUEST.
 
-    With a cluster id, a broker that is not this node of this cluster answers REBOOTSTRAP_REQUIRED (KIP-1242).
+    With a cluster id, a broker that is not this node of this cluster returns REBOOTSTRAP_REQUIRED (KIP-1242).
     """
 
     client_software_name: String = since(3, default="")

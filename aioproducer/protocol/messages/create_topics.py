@@ -1,4 +1,4 @@
-"""CreateTopics (api key 19): makes topics; a producer does not need it, its tests do."""
+"""CreateTopics (api key 19): creates topics; a producer does not need it, its tests do."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class CreatableReplicaAssignment(Struct):
 
 
 class CreatableTopicConfig(Struct):
-    """A configuration that the topic shall have."""
+    """A configuration for the new topic."""
 
     name: String
     value: NullableString
 
 
 class CreatableTopic(Struct):
-    """A topic to be made; -1 partitions or replicas take the broker's default (version 4), or that of the assignments."""
+    """A topic to create; -1 partitions or replicas use the broker's default (version 4), or that of the assignments."""
 
     name: String
     num_partitions: Int32 = -1
@@ -58,7 +58,7 @@ class CreatableTopic(Struct):
 
 
 class CreatableTopicConfigs(Struct):
-    """A configuration that the topic has got."""
+    """A configuration of the created topic."""
 
     name: String
     value: NullableString
@@ -68,7 +68,7 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """What became of one topic; ``configs`` is null where they may not be seen, ``topic_config_error_code`` says why."""
+    """The result for one topic; ``configs`` is null if access is denied, ``topic_config_error_code`` says why."""
 
     name: String
     topic_id: Uuid = since(7, default=ZERO_UUID)
@@ -81,14 +81,14 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Response):
-    """One answer for each topic of the request."""
+    """One result for each topic of the request."""
 
     throttle_time_ms: Int32 = 0
     topics: Array[CreatableTopicResult]
 
 
 class CreateTopicsRequest(Request[CreateTopicsResponse], api_key=ApiKey.CREATE_TOPICS, versions=(2, 7), flexible=5):
-    """With ``validate_only`` nothing is made. The broker waits up to ``timeout_ms`` for the topics to be there."""
+    """With ``validate_only`` nothing is created. The broker waits up to ``timeout_ms`` until the topics exist."""
 
     topics: Array[CreatableTopic]
     timeout_ms: Int32 = 60_000

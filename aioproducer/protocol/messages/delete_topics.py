@@ -23,14 +23,14 @@ __all__ = ["DeletableTopicResult", "DeleteTopicState", "DeleteTopicsRequest", "D
 
 
 class DeleteTopicState(Struct):
-    """A topic by its name, or by its id where the name is None."""
+    """A topic by its name, or by its id if the name is None."""
 
     name: NullableString = None
     topic_id: Uuid = ZERO_UUID
 
 
 class DeletableTopicResult(Struct):
-    """What became of one topic; the name is null where an unknown id was given."""
+    """The result for one topic; the name is null for an unknown id."""
 
     name: NullableString = always(nullable=6)
     topic_id: Uuid = since(6, default=ZERO_UUID)
@@ -39,7 +39,7 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Response):
-    """One answer for each topic of the request."""
+    """One result for each topic of the request."""
 
     throttle_time_ms: Int32 = 0
     responses: Array[DeletableTopicResult]

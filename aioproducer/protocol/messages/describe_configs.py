@@ -37,7 +37,7 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsSynonym(Struct):
-    """Where the value may come from, the one that counts first."""
+    """A possible source of the value, the effective one first."""
 
     name: String
     value: NullableString
@@ -58,7 +58,7 @@ class DescribeConfigsResourceResult(Struct):
 
 
 class DescribeConfigsResult(Struct):
-    """The configurations of one resource, or why they are not told."""
+    """The configurations of one resource, or the error."""
 
     error_code: Int16
     error_message: NullableString
@@ -77,7 +77,7 @@ class DescribeConfigsResponse(Response):
 class DescribeConfigsRequest(
     Request[DescribeConfigsResponse], api_key=ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), flexible=4
 ):
-    """Topics may be asked of any broker."""
+    """Any broker can describe topics."""
 
     resources: Array[DescribeConfigsResource]
     include_synonyms: Bool = False

@@ -34,7 +34,7 @@ class DescribedTransaction(Struct):
 
 
 class DescribeTransactionsResponse(Response):
-    """One answer for each transactional id of the request."""
+    """One result for each transactional id of the request."""
 
     throttle_time_ms: Int32 = 0
     transaction_states: Array[DescribedTransaction]

@@ -9,7 +9,7 @@ __all__ = ["EndTxnRequest", "EndTxnResponse"]
 
 
 class EndTxnResponse(Response):
-    """From version 5 on with the producer id and epoch of the next transaction (KIP-890), -1 where they stay."""
+    """From version 5 on with the producer id and epoch of the next transaction (KIP-890), -1 if they do not change."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16
@@ -18,7 +18,7 @@ class EndTxnResponse(Response):
 
 
 class EndTxnRequest(Request[EndTxnResponse], api_key=ApiKey.END_TXN, versions=(0, 5), flexible=3):
-    """Version 5 only where the cluster has transaction.version 2."""
+    """Version 5 only if the cluster has transaction.version 2."""
 
     transactional_id: String
     producer_id: Int64

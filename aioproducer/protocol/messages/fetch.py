@@ -47,7 +47,7 @@ class ReplicaState(Struct):
 
 
 class FetchPartition(Struct):
-    """From where, and how many bytes, to read one partition."""
+    """The offset from which to read one partition, and how many bytes."""
 
     partition: Int32
     current_leader_epoch: Int32 = since(9, default=-1)
@@ -74,7 +74,7 @@ class ForgottenTopic(Struct):
 
 
 class EpochEndOffset(Struct):
-    """Where the log of the leader parts from that of the one who fetches."""
+    """Where the log of the leader diverges from the fetcher's."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
@@ -88,14 +88,14 @@ class SnapshotId(Struct):
 
 
 class AbortedTransaction(Struct):
-    """From this offset on the records of this producer are to be dropped, up to its next control batch."""
+    """From this offset on, up to its next control batch, this producer's records must be dropped."""
 
     producer_id: Int64
     first_offset: Int64
 
 
 class PartitionData(Struct):
-    """The batches of one partition: whole ones, but the last may be cut off."""
+    """The batches of one partition: the last one may be truncated."""
 
     partition_index: Int32
     error_code: Int16
@@ -119,7 +119,7 @@ class FetchableTopicResponse(Struct):
 
 
 class FetchResponse(Response):
-    """One answer for each partition of the request, or of the fetch session."""
+    """One result for each partition of the request, or of the fetch session."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = since(7, default=0)
@@ -129,7 +129,7 @@ class FetchResponse(Response):
 
 
 class FetchRequest(Request[FetchResponse], api_key=ApiKey.FETCH, versions=(4, 16), flexible=12):
-    """Version 4 is the first to return record batch v2. ``isolation_level`` 0 reads everything, 1 what is committed."""
+    """Version 4 is the first to return record batch v2. ``isolation_level`` 0 reads everything, 1 only committed records."""
 
     cluster_id: NullableString = tagged(0, since=12, default=None)
     replica_id: Int32 = until(14, default=-1)

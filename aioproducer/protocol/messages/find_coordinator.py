@@ -1,4 +1,4 @@
-"""FindCoordinator (api key 10): which broker is in charge of a consumer group or a transactional id."""
+"""FindCoordinator (api key 10): finds the broker that manages a consumer group or a transactional id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Coordinator", "FindCoordinatorRequest", "FindCoordinatorResponse"]
 
 
 class Coordinator(Struct):
-    """The coordinator of one key, or the error that was met on the way to it."""
+    """The coordinator of one key, or the error."""
 
     key: String
     node_id: Int32

@@ -24,7 +24,7 @@ class InitProducerIdRequest(
 ):
     """From version 3 on with a producer id: asks for the next epoch of that id (KIP-360).
 
-    Version 6 is for two-phase commit (KIP-939); brokers up to 4.4 mark it unstable, and some offer it all the same.
+    Version 6 is for two-phase commit (KIP-939); brokers up to 4.4 mark it unstable, but some offer it anyway.
     """
 
     transactional_id: NullableString

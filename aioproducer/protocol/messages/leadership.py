@@ -1,4 +1,4 @@
-"""What a broker says of other brokers when it is not the leader (KIP-951); Produce and Fetch share it."""
+"""The current leader in a response of a broker that is not the leader (KIP-951); shared by Produce and Fetch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["LeaderIdAndEpoch", "NodeEndpoint"]
 
 
 class LeaderIdAndEpoch(Struct):
-    """The leader that the broker knows, -1 where it knows none."""
+    """The leader that the broker knows, -1 if it knows none."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
 class NodeEndpoint(Struct):
-    """Where a leader can be reached."""
+    """The address of a leader."""
 
     node_id: Int32
     host: String

@@ -31,7 +31,7 @@ class ListOffsetsTopic(Struct):
 
 
 class ListOffsetsPartitionResponse(Struct):
-    """The first record with such a timestamp or a later one, -1 where there is none."""
+    """The first record with this timestamp or a later one, -1 if there is none."""
 
     partition_index: Int32
     error_code: Int16
@@ -48,14 +48,14 @@ class ListOffsetsTopicResponse(Struct):
 
 
 class ListOffsetsResponse(Response):
-    """One answer for each partition of the request."""
+    """One result for each partition of the request."""
 
     throttle_time_ms: Int32 = since(2, default=0)
     topics: Array[ListOffsetsTopicResponse]
 
 
 class ListOffsetsRequest(Request[ListOffsetsResponse], api_key=ApiKey.LIST_OFFSETS, versions=(1, 11), flexible=6):
-    """``isolation_level`` 1 sees the end of what is committed instead of the end of the log."""
+    """``isolation_level`` 1 returns the last stable offset instead of the end of the log."""
 
     replica_id: Int32 = -1
     isolation_level: Int8 = since(2, default=0)

@@ -1,4 +1,5 @@
-"""ListTransactions (api key 66): the transactional ids that one coordinator knows (KIP-664); to be asked of every broker."""
+"""ListTransactions (api key 66): the transactional ids that one coordinator knows (KIP-664); must be sent to every "
+"broker."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class ListedTransaction(Struct):
 
 
 class ListTransactionsResponse(Response):
-    """Those that pass all filters; ``unknown_state_filters`` are names of states that the broker does not know."""
+    """The ids that pass all filters; ``unknown_state_filters`` are names of states that the broker does not know."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16
@@ -40,7 +41,7 @@ class ListTransactionsResponse(Response):
 class ListTransactionsRequest(
     Request[ListTransactionsResponse], api_key=ApiKey.LIST_TRANSACTIONS, versions=(0, 2), flexible=0
 ):
-    """Empty filters let everything pass. ``duration_filter`` is milliseconds, ``transactional_id_pattern`` an RE2 regex."""
+    """Empty filters match everything. ``duration_filter`` is milliseconds, ``transactional_id_pattern`` an RE2 regex."""
 
     state_filters: Array[String] = always(default=[])
     producer_id_filters: Array[Int64] = always(default=[])

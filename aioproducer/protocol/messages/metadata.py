@@ -30,19 +30,19 @@ __all__ = [
     "MetadataResponseTopic",
 ]
 
-#: In the place of the authorized operations (a bit set) when they were not asked for.
+#: The value of the authorized operations (a bit set) if they were not requested.
 NO_AUTHORIZED_OPERATIONS = -0x80000000
 
 
 class MetadataRequestTopic(Struct):
-    """A topic that is asked for. By id only from version 12 on: 10 and 11 have the field, and brokers refuse it."""
+    """A requested topic. By id only from version 12 on: 10 and 11 have the field, but brokers refuse it."""
 
     topic_id: Uuid = since(10, default=ZERO_UUID)
     name: NullableString = always(default=None, nullable=10)
 
 
 class MetadataResponseBroker(Struct):
-    """A broker, at the address of the listener that the request came in by."""
+    """A broker, with its address on the listener that received the request."""
 
     node_id: Int32
     host: String
@@ -63,7 +63,7 @@ class MetadataResponsePartition(Struct):
 
 
 class MetadataResponseTopic(Struct):
-    """A topic; the name is null where an id was asked for that the broker does not know."""
+    """A topic; the name is null if the broker does not know the requested id."""
 
     error_code: Int16
     name: NullableString = always(nullable=12)
@@ -86,12 +86,12 @@ class MetadataResponse(Response):
 
     @classmethod
     def _may_end_with(cls, version: int, rest: bytes) -> bool:
-        # librdkafka's mock cluster (2.16) ends its flexible answers with a second, empty section of tagged fields.
+        # librdkafka's mock cluster (2.16) ends its flexible responses with a second, empty section of tagged fields.
         return cls.is_flexible(version) and rest == b"\0"
 
 
 class MetadataRequest(Request[MetadataResponse], api_key=ApiKey.METADATA, versions=(1, 13), flexible=9):
-    """``topics`` None asks for all topics, an empty list for none."""
+    """``topics`` None requests all topics, an empty list none."""
 
     topics: NullableArray[MetadataRequestTopic]
     allow_auto_topic_creation: Bool = since(4, default=True)

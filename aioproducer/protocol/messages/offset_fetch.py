@@ -1,6 +1,6 @@
 """OffsetFetch (api key 9): the committed offsets of consumer groups; goes to the coordinator of the group.
 
-A producer asks it where a group that commits inside transactions stands.
+A producer uses it to find the offsets of a group that commits inside transactions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OffsetFetchRequestTopic(Struct):
 
 
 class OffsetFetchRequestGroup(Struct):
-    """One group of several; ``topics`` None asks for all that it has committed."""
+    """One group of several; ``topics`` None requests all committed offsets."""
 
     group_id: String
     member_id: NullableString = since(9, default=None)
@@ -53,7 +53,7 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchResponsePartition(Struct):
-    """``committed_offset`` is the next record to be read, -1 where nothing was committed, or with an error."""
+    """``committed_offset`` is the next record to be read, -1 if nothing was committed, or with an error."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -71,7 +71,7 @@ class OffsetFetchResponseTopic(Struct):
 
 
 class OffsetFetchResponseGroup(Struct):
-    """The answer for one group of several."""
+    """The result for one group of several."""
 
     group_id: String
     topics: Array[OffsetFetchResponseTopic]
@@ -79,7 +79,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 class OffsetFetchResponse(Response):
-    """One group up to version 7, one answer for each group from version 8 on."""
+    """One group up to version 7, one result for each group from version 8 on."""
 
     throttle_time_ms: Int32 = since(3, default=0)
     topics: Array[OffsetFetchResponseTopic] = until(7, default=[])
@@ -88,9 +88,9 @@ class OffsetFetchResponse(Response):
 
 
 class OffsetFetchRequest(Request[OffsetFetchResponse], api_key=ApiKey.OFFSET_FETCH, versions=(1, 10), flexible=6):
-    """``group_id`` and ``topics`` up to version 7, ``groups`` from version 8 on; ``topics`` None asks for all.
+    """``group_id`` and ``topics`` up to version 7, ``groups`` from version 8 on; ``topics`` None requests all.
 
-    With ``require_stable`` a partition that an open transaction has an offset for answers UNSTABLE_OFFSET_COMMIT (KIP-447).
+    With ``require_stable``, partitions with an offset in an open transaction return UNSTABLE_OFFSET_COMMIT (KIP-447).
     """
 
     group_id: String = until(7, default="")

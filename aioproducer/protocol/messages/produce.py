@@ -1,4 +1,4 @@
-"""Produce (api key 0): hands record batches to the leaders of their partitions."""
+"""Produce (api key 0): sends record batches to the leaders of their partitions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class BatchIndexAndErrorMessage(Struct):
 
 
 class PartitionProduceResponse(Struct):
-    """What became of the batches of one partition.
+    """The result for the batches of one partition.
 
     ``log_append_time_ms`` is -1 unless the topic has LogAppendTime. ``current_leader`` is filled in with
     NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH.
@@ -81,7 +81,7 @@ class TopicProduceResponse(Struct):
 
 
 class ProduceResponse(Response):
-    """One answer for each partition of the request. There is none at all with acks=0."""
+    """One result for each partition of the request. With acks=0 there is no response."""
 
     responses: Array[TopicProduceResponse]
     throttle_time_ms: Int32 = 0
@@ -91,7 +91,7 @@ class ProduceResponse(Response):
 class ProduceRequest(Request[ProduceResponse], api_key=ApiKey.PRODUCE, versions=(3, 13), flexible=9):
     """Version 3 is the first to carry record batch v2.
 
-    Inside a transaction version 12 and later also add the partition to it (KIP-890): not to be used where the cluster does
+    Inside a transaction version 12 and later also add the partition to it (KIP-890): must not be used if the cluster does
     not have transaction.version 2. Version 13 needs the ids of all topics.
     """
 

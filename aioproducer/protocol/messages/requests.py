@@ -1,4 +1,4 @@
-"""All requests by their api keys, for who must read whatever comes: test brokers."""
+"""All requests by their api keys, for test brokers, which must decode any request."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from aioproducer.protocol.messages.describe_transactions import DescribeTransact
 from aioproducer.protocol.messages.end_txn import EndTxnRequest
 from aioproducer.protocol.messages.fetch import FetchRequest
 from aioproducer.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aioproducer.protocol.messages.heartbeat import HeartbeatRequest
 from aioproducer.protocol.messages.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.messages.join_group import JoinGroupRequest
+from aioproducer.protocol.messages.leave_group import LeaveGroupRequest
 from aioproducer.protocol.messages.list_offsets import ListOffsetsRequest
 from aioproducer.protocol.messages.list_transactions import ListTransactionsRequest
 from aioproducer.protocol.messages.metadata import MetadataRequest
+from aioproducer.protocol.messages.offset_commit import OffsetCommitRequest
 from aioproducer.protocol.messages.offset_fetch import OffsetFetchRequest
 from aioproducer.protocol.messages.produce import ProduceRequest
 from aioproducer.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from aioproducer.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from aioproducer.protocol.messages.sync_group import SyncGroupRequest
 from aioproducer.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 __all__ = ["REQUESTS"]
@@ -38,8 +43,13 @@ REQUESTS: Mapping[int, type[Request[Any]]] = MappingProxyType(
             FetchRequest,
             ListOffsetsRequest,
             MetadataRequest,
+            OffsetCommitRequest,
             OffsetFetchRequest,
             FindCoordinatorRequest,
+            JoinGroupRequest,
+            HeartbeatRequest,
+            LeaveGroupRequest,
+            SyncGroupRequest,
             SaslHandshakeRequest,
             ApiVersionsRequest,
             CreateTopicsRequest,

@@ -20,6 +20,6 @@ class SaslAuthenticateResponse(Response):
 class SaslAuthenticateRequest(
     Request[SaslAuthenticateResponse], api_key=ApiKey.SASL_AUTHENTICATE, versions=(0, 2), flexible=2
 ):
-    """``auth_bytes`` may hold a password; it is never shown."""
+    """``auth_bytes`` may contain a password, and is never shown."""
 
     auth_bytes: Bytes

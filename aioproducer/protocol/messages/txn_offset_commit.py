@@ -47,7 +47,7 @@ class TxnOffsetCommitRequestTopic(Struct):
 
 
 class TxnOffsetCommitResponsePartition(Struct):
-    """Whether the offset of one partition was taken."""
+    """Whether the offset of one partition was accepted."""
 
     partition_index: Int32
     error_code: Int16
@@ -62,7 +62,7 @@ class TxnOffsetCommitResponseTopic(Struct):
 
 
 class TxnOffsetCommitResponse(Response):
-    """One answer for each partition of the request."""
+    """One result for each partition of the request."""
 
     throttle_time_ms: Int32 = 0
     topics: Array[TxnOffsetCommitResponseTopic]
@@ -73,7 +73,7 @@ class TxnOffsetCommitRequest(
 ):
     """From version 3 on the coordinator fences members of an older generation (KIP-447).
 
-    Version 5 and later add the group to the transaction too (KIP-890): not to be used where the cluster does not have
+    Version 5 and later add the group to the transaction too (KIP-890): must not be used if the cluster does not have
     transaction.version 2. Version 6 needs the ids of all topics.
     """
 

@@ -1,1 +1,1 @@
-"""`aioproducer audit`: whether a topic holds what it should, record by record."""
+"""`aioproducer audit`: checks whether a topic holds what it should, record by record."""

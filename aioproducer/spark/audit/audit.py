@@ -1,4 +1,4 @@
-"""The audit as a whole: reads the topic, compares it with what should be there on Spark, and looks up what is wrong."""
+"""The whole audit: reads the topic, compares it on Spark with what it should hold, and looks up the faults."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
+from aioproducer.spark.audit.bucket_check import Facts, check_bucket
 from aioproducer.spark.audit.facts import NUMBER, content_hash, expected_facts, expected_number, log_facts
 from aioproducer.spark.audit.findings import FINDING_COLUMNS, Finding, FindingKind, findings_batch
 from aioproducer.spark.audit.gaps import Gap
-from aioproducer.spark.audit.judge import Facts, judge_bucket
 from aioproducer.spark.audit.kafka_source import check_source_options, jar_trouble
 from aioproducer.spark.audit.left_out import explained
 from aioproducer.spark.audit.offsets import AuditFailed, OffsetRange, stable_ranges
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AuditPlan", "AuditReader", "run_audit"]
 
-#: Facts that one Python worker judges at a time, about 300 bytes of its memory each while it does.
+#: Facts that one Python worker checks at a time; each takes about 300 bytes of its memory.
 _BUCKET: Final = 400_000
 _TEXT: Final = 200
 _LOOKED_UP: Final = 40
@@ -39,7 +39,7 @@ _BYTES_PER_ROW: Final = 50
 
 
 def run_audit(spark: SparkSession, plan: AuditPlan, progress: Progress) -> AuditVerdict:
-    """The verdict. Raises AuditFailed where there can be none, and FilesRefused for files that do not fit."""
+    """Run the audit and return its verdict. Raises AuditFailed if it cannot run, and FilesRefused for unfit files."""
     clock = _Clock()
     check_source_options(plan.source_options)
     ranges = stable_ranges(plan.config, plan.topic, plan.patience)
@@ -51,10 +51,10 @@ def run_audit(spark: SparkSession, plan: AuditPlan, progress: Progress) -> Audit
     size = sum(each.size for each in ranges) * (2 if plan.sequence is not None else 1)
     buckets = max(2, -(-(size + (0 if expected is None else _rows(plan, expected))) // _BUCKET))
     clock.lap("planning")
-    findings = _judge(spark, plan, facts, buckets, progress)
+    findings = _check(spark, plan, facts, buckets, progress)
     if plan.can_explain:
         findings += _silent(plan, ranges, findings)
-    clock.lap("reading and judging")
+    clock.lap("reading and comparing")
     verdict = add_up(plan.topic, plan.expectation, ranges, findings)
     looked_up = _LookUp(plan, len(ranges), expected).all(verdict)
     clock.lap("looking up")
@@ -64,7 +64,7 @@ def run_audit(spark: SparkSession, plan: AuditPlan, progress: Progress) -> Audit
 
 
 def _silent(plan: AuditPlan, ranges: Sequence[OffsetRange], findings: Sequence[Finding]) -> Sequence[Finding]:
-    """Why partitions with offsets have given nothing at all: of those Spark's source tells no task which one it reads."""
+    """The gaps of partitions that have offsets but no records: with Spark's source no task knows that it reads them."""
     heard = {finding.partition for finding in findings}
     silent = [each for each in ranges if each.size and each.partition not in heard]
     return [
@@ -84,7 +84,7 @@ def _expected(spark: SparkSession, plan: AuditPlan) -> DataFrame | None:
 
 
 def _rows(plan: AuditPlan, expected: DataFrame) -> int:
-    """About how many rows: Parquet says it in its footers, local files of other formats by their size."""
+    """The approximate number of rows: from Parquet's footers, or from the size of local files of other formats."""
     files = expected.inputFiles()
     if plan.expected is not None and plan.expected.format is FileFormat.PARQUET:
         return expected.count()
@@ -94,30 +94,30 @@ def _rows(plan: AuditPlan, expected: DataFrame) -> int:
     return sum(path.stat().st_size for path in local) // _BYTES_PER_ROW
 
 
-def _judge(spark: SparkSession, plan: AuditPlan, facts: DataFrame, buckets: int, progress: Progress) -> list[Finding]:
+def _check(spark: SparkSession, plan: AuditPlan, facts: DataFrame, buckets: int, progress: Progress) -> list[Finding]:
     schema = ", ".join(f"`{name}` {kind}" for name, kind in FINDING_COLUMNS.items())
-    judge: Any = partial(_judge_bucket, by_order=plan.order != NO_ORDER, first=plan.first, records=plan.records)
+    check: Any = partial(_check_bucket, by_order=plan.order != NO_ORDER, first=plan.first, records=plan.records)
     bucketed: Any = facts.repartition(buckets, "bucket")
-    found: DataFrame = bucketed.mapInArrow(judge, schema)
+    found: DataFrame = bucketed.mapInArrow(check, schema)
     with reporting(spark, progress):
         try:
             rows: list[Any] = found.collect()
-        except Exception as error:  # Spark's, with a Java stack trace around what our own code has said
+        except Exception as error:  # Spark's, with a Java stack trace around our own error
             raise AuditFailed(jar_trouble(error, spark.version) or cause_of(error)) from error
     return [Finding(*row) for row in rows]
 
 
-def _judge_bucket(batches: Iterator[Any], *, by_order: bool, first: int, records: int | None) -> Iterator[Any]:
+def _check_bucket(batches: Iterator[Any], *, by_order: bool, first: int, records: int | None) -> Iterator[Any]:
     """Runs in a Spark worker: one partition of the facts is one bucket."""
     pa: Any = import_module("pyarrow")
     found = list(batches)
     if found:
         facts = Facts.of(pa.Table.from_batches(found))
-        yield findings_batch(judge_bucket(facts, by_order=by_order, first=first, records=records))
+        yield findings_batch(check_bucket(facts, by_order=by_order, first=first, records=records))
 
 
 class _LookUp:
-    """Finds what the samples of a verdict say, in the topic and in the files."""
+    """Looks up the records of a verdict's samples in the topic and in the files."""
 
     def __init__(self, plan: AuditPlan, partitions: int, expected: DataFrame | None) -> None:
         self._plan = plan
@@ -180,7 +180,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 class _Clock:
-    """How long each part took, in seconds."""
+    """The duration of each part, in seconds."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}

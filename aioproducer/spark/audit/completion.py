@@ -1,4 +1,4 @@
-"""Adds, in a Spark worker, what Spark's Kafka source does not say: the home of each key, and why offsets have no record."""
+"""Adds, in a Spark worker, what Spark's Kafka source lacks: each key's home partition, and why offsets have no record."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from aioproducer.spark.audit.offsets import AuditFailed, OffsetRange
 __all__ = ["Completion"]
 
 
-#: Facts have no nulls, so that their columns stay whole numbers.
+#: Facts have no nulls, so that their columns stay integers.
 _NO_RECORD: Final[Mapping[str, int]] = {"content": 0, "number": -1}
 
 
 class Completion:
-    """Takes the digests of one partition, in the order of their offsets, for `mapInArrow`; can be pickled.
+    """Completes the digests of one partition, given in offset order, for `mapInArrow`; can be pickled.
 
-    ``config`` (librdkafka's): how to ask about offsets without a record; None: nobody is asked. A partition without any
-    record has no rows here, so it is for the driver to ask about it.
+    ``config`` (librdkafka's): how to ask about offsets without a record; None: do not ask. A partition without any
+    record has no rows here, so the driver asks about it.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Completion:
         self._with_home = with_home
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The same batches of pyarrow with ``home``, and one with the offsets that they leave out."""
+        """The same pyarrow batches with ``home``, and one with the offsets that they skip."""
         reading: dict[int, LeftOut] = {}
         for batch in batches:
             if batch.num_rows:
@@ -49,8 +49,8 @@ class Completion:
         first, *others = batch["partition"].unique().to_pylist()
         if others:
             raise AuditFailed(
-                f"Spark's Kafka source read partitions {sorted([first, *others])} of topic {self._topic!r} in one task, and "
-                "the audit counts on one task for each. Let confluent-kafka read."
+                f"Spark's Kafka source read partitions {sorted([first, *others])} of topic {self._topic!r} in one task, but "
+                "the audit needs one task per partition. Use --reader confluent-kafka."
             )
         return int(first)
 
@@ -59,14 +59,14 @@ class Completion:
         columns = {name: batch[name] for name in DIGEST_COLUMNS}
         if self._with_home:
             columns["home"] = home_partitions(batch["key"], len(self._ranges))
-        # Spark's batches say of some columns that they are never null, and it takes none of another schema back
+        # Spark's batches mark some columns as never null, and Spark accepts no batch with another schema back
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=_schema())
 
     def _gap_rows(self, partition: int, left_out: LeftOut) -> Any:
         rows: Sequence[tuple[GapReason, Gap]] = ()
         if self._config is not None:
             rows = explained(self._config, self._topic, partition, left_out.gaps())
-        told = [
+        gap_rows = [
             {
                 **_NO_RECORD,
                 "kind": reason.value,
@@ -76,7 +76,7 @@ class Completion:
             }
             for reason, gap in rows
         ]
-        return import_module("pyarrow").RecordBatch.from_pylist(told, schema=_schema())
+        return import_module("pyarrow").RecordBatch.from_pylist(gap_rows, schema=_schema())
 
 
 def _schema() -> Any:

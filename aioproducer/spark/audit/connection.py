@@ -1,4 +1,4 @@
-"""What librdkafka's options mean for the other two clients of an audit: our own, and the one of Spark's Kafka source."""
+"""Translates librdkafka's options for the audit's other two clients: our own, and the one of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aioproducer.spark.audit.offsets import AuditFailed
 
 __all__ = ["connection_of", "java_security", "objection_to"]
 
-#: Of librdkafka's options, those that say how to reach the brokers; all others are about reading.
+#: librdkafka's connection options; all others are about reading.
 _OF_CONNECTIONS: Final = (
     "bootstrap.servers",
     "metadata.broker.list",
@@ -30,7 +30,7 @@ _LOGIN_MODULES: Final[Mapping[str, str]] = {
     "SCRAM-SHA-512": f"{_MODULES}.scram.ScramLoginModule",
 }
 
-#: Java's name for what librdkafka reads from a file or takes as text.
+#: Java's names for what librdkafka reads from a file or takes as text.
 _PEM: Final[Mapping[str, str]] = {
     "ssl.ca": "ssl.truststore.certificates",
     "ssl.certificate": "ssl.keystore.certificate.chain",
@@ -39,14 +39,14 @@ _PEM: Final[Mapping[str, str]] = {
 
 
 def connection_of(config: Mapping[str, str]) -> ProducerConfig:
-    """How our client reaches the brokers. Raises `ConfigError` for what librdkafka can and our client cannot."""
+    """Our client's connection options. Raises `ConfigError` for options that librdkafka supports and our client does not."""
     return ProducerConfig.from_properties(
         {name: value for name, value in config.items() if name.startswith(_OF_CONNECTIONS)}
     )
 
 
 def objection_to(config: Mapping[str, str]) -> str | None:
-    """Why our client cannot use these options; None where it can."""
+    """Why our client cannot use these options; None if it can."""
     try:
         connection_of(config)
     except ConfigError as error:
@@ -55,7 +55,7 @@ def objection_to(config: Mapping[str, str]) -> str | None:
 
 
 def java_security(config: Mapping[str, str]) -> Mapping[str, str]:
-    """The same TLS and login for a Java client. Raises AuditFailed where a file cannot be read."""
+    """The same TLS and login for a Java client. Raises AuditFailed if a file cannot be read."""
     mechanism = config.get("sasl.mechanism", config.get("sasl.mechanisms", ""))
     java = {name: config[name] for name in ("bootstrap.servers", "security.protocol") if name in config}
     if mechanism:
@@ -80,10 +80,10 @@ def _text_of(config: Mapping[str, str], name: str) -> str | None:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise AuditFailed(f"{name}.location={path!r} cannot be read: {error}.") from error
+        raise AuditFailed(f"could not read {name}.location={path!r}: {error}.") from error
 
 
 def _quoted(text: str) -> str:
-    """As a JAAS line has it."""
+    """The text quoted for a JAAS line."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""The facts of an audit as DataFrames: what is known of each record, in a width that does not depend on its value."""
+"""The facts of an audit as DataFrames: one fixed-width row per record, whatever the size of its value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aioproducer.spark.audit.judge import FACT_COLUMNS, SEQUENCE_BLOCK, Side
+from aioproducer.spark.audit.bucket_check import FACT_COLUMNS, SEQUENCE_BLOCK, Side
 from aioproducer.spark.audit.reader import COLUMNS, RECORD
 from aioproducer.spark.files.files import ORDER, FilesRefused
 
@@ -27,10 +27,10 @@ __all__ = [
     "log_facts",
 ]
 
-#: The column with an expected record's place in order.
+#: The column with an expected record's position in the order.
 NUMBER: Final = "_aioproducer_number"
 
-#: Columns of `digests`, as Spark spells their types: those of what is read, with ``content`` (a hash of key and value, or of
+#: Columns of `digests`, with Spark's type names: those of the records read, with ``content`` (a hash of key and value, or of
 #: the run) and ``number`` (the sequence number, or -1) in place of the value and the headers.
 DIGEST_COLUMNS: Final[Mapping[str, str]] = {
     **{name: COLUMNS[name] for name in ("kind", "partition", "offset", "count", "key", "home")},
@@ -38,19 +38,19 @@ DIGEST_COLUMNS: Final[Mapping[str, str]] = {
     "number": "bigint",
 }
 
-#: A row's place in order as one number: 16 bits of file, 14 of block, 33 of row; Spark makes no block smaller than this.
+#: A row's position in the order as one number: 16 bits of file, 14 of block, 33 of row; Spark's blocks are never smaller.
 _BLOCK_SIZE: Final = 4 << 20
 _BLOCK_BITS: Final = 14
 _ROW_BITS: Final = 33
 
 
 class WhereRefused(Exception):
-    """It was not said properly where something stands in a record."""
+    """The text does not name a place in a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where in a record something stands: a header, a field of a JSON value, or all of the value."""
+    """A place in a record: a header, a field of a JSON value, or the whole value."""
 
     place: str
     name: str = ""
@@ -60,16 +60,16 @@ class Where:
         """From ``header:NAME``, ``json:NAME`` or ``value``; raises WhereRefused."""
         found = re.fullmatch(r"(header|json):(.+)|(value)", text)
         if found is None:
-            raise WhereRefused(f"{text!r} is not header:NAME, json:FIELD or value.")
+            raise WhereRefused(f"invalid {text!r}: must be header:NAME, json:FIELD or value.")
         return cls(found[1] or found[3], found[2] or "")
 
     @property
     def is_header(self) -> bool:
-        """Whether headers have to be read for it."""
+        """Whether headers must be read for it."""
         return self.place == "header"
 
     def text_of(self, value: bytes | None, headers: Sequence[Mapping[str, Any]]) -> str | None:
-        """The same of one record at hand."""
+        """The text at this place of one record; None if it is missing."""
         if self.place == "header":
             found = next((each["value"] for each in headers if each["key"] == self.name), None)
             return None if found is None else bytes(found).decode(errors="replace")
@@ -79,7 +79,7 @@ class Where:
         return None if value is None else value.decode(errors="replace")
 
     def text(self) -> Column:
-        """It, as a string, of the columns ``value`` and ``headers``; null where it is not there."""
+        """A string column, computed from the columns ``value`` and ``headers``; null if the place is missing."""
         from pyspark.sql import functions as f
 
         if self.place == "header":
@@ -91,7 +91,7 @@ class Where:
 
 
 def _field(value: bytes | None, name: str) -> Any:
-    """The field of a JSON object; None where the value is none."""
+    """The field of a JSON object; None if the value is not an object."""
     try:
         fields: Any = json.loads(value or b"null")
     except ValueError:
@@ -100,14 +100,14 @@ def _field(value: bytes | None, name: str) -> Any:
 
 
 def content_hash() -> Column:
-    """A hash of ``key`` and ``value``, which knows null from empty."""
+    """A hash of ``key`` and ``value`` that distinguishes null from empty."""
     from pyspark.sql import functions as f
 
     return f.xxhash64(f.col("key").isNull(), "key", f.col("value").isNull(), "value")
 
 
 def digests(records: DataFrame, sequence: Where | None, run: Where | None) -> DataFrame:
-    """Of what was read (`aioproducer.spark.audit.reader.COLUMNS`) the `DIGEST_COLUMNS`: hashes and numbers for values."""
+    """The `DIGEST_COLUMNS` of the records read (`aioproducer.spark.audit.reader.COLUMNS`): hashes and numbers for values."""
     from pyspark.sql import functions as f
 
     run_text = f.coalesce(run.text(), f.lit("")) if run is not None else f.lit("")
@@ -163,7 +163,7 @@ def _side_of_kind() -> Column:
 
 
 def expected_facts(records: DataFrame) -> DataFrame:
-    """The facts of what should be there: ``key`` and ``value``, and `NUMBER`, the place of each in order."""
+    """The facts of the expected records: ``key`` and ``value``, and `NUMBER`, the position of each in the order."""
     from pyspark.sql import functions as f
 
     keyed = f.col("key").isNotNull()
@@ -182,9 +182,9 @@ def expected_facts(records: DataFrame) -> DataFrame:
 
 
 def expected_number(rows: DataFrame, column: str | None) -> DataFrame:
-    """The rows with `NUMBER`: the order of a column of their own, or that of the files (columns `ORDER`).
+    """The rows with `NUMBER`: the order of one of their columns, or of the files (columns `ORDER`).
 
-    Raises FilesRefused for a column that is not there, or whose order a whole number cannot keep.
+    Raises FilesRefused for a missing column, or one whose order an integer cannot keep.
     """
     from pyspark.sql import functions as f
 
@@ -196,7 +196,7 @@ def expected_number(rows: DataFrame, column: str | None) -> DataFrame:
     return rows.withColumn(NUMBER, number.bitwiseOR(row))
 
 
-#: Types whose values a whole number puts in the same order; of a fraction or of a time in seconds it would lose some.
+#: Types whose order an integer keeps; it would lose part of a fraction or of a time in seconds.
 _WHOLE: Final = frozenset({"tinyint", "smallint", "int", "bigint", "string"})
 
 
@@ -206,7 +206,7 @@ def _whole_number(rows: DataFrame, name: str) -> Column:
     kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     if name not in kinds:
         raise FilesRefused(
-            f"There is no column {name!r} for the order; the files have {', '.join(set(kinds) - {*ORDER})}. Name one with "
+            f"There is no column {name!r} to order by; the files have {', '.join(set(kinds) - {*ORDER})}. Choose one with "
             "--order."
         )
     column, kind = f.col(f"`{name.replace('`', '``')}`"), kinds[name]
@@ -216,14 +216,14 @@ def _whole_number(rows: DataFrame, name: str) -> Column:
         return f.unix_date(column).cast("bigint")
     if kind not in _WHOLE:
         raise FilesRefused(
-            f"The column {name!r} is of type {kind}, and rows are ordered by whole numbers, dates or timestamps. Name "
-            "another one with --order, or say what it is with --schema."
+            f"The column {name!r} has type {kind}, but rows can only be ordered by integers, dates or timestamps. Choose "
+            "another one with --order, or set its type with --schema."
         )
     return column.cast("bigint")
 
 
 def _rank(rows: DataFrame) -> Column:
-    """Of each row's file the place among the files."""
+    """The position of each row's file among the files."""
     from pyspark.sql import functions as f
 
     rank = f.lit(0)

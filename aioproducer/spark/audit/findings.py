@@ -1,4 +1,4 @@
-"""What the judging of one bucket of an audit finds, in rows that add up over buckets to the findings of the whole."""
+"""The findings of one bucket of an audit, as rows that are added up over all buckets."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ __all__ = ["FINDING_COLUMNS", "Finding", "FindingKind", "findings_batch"]
 
 
 class FindingKind(StrEnum):
-    """What a row of findings says. The first ones are faults; their order is that of the report."""
+    """The kind of a finding. The first ones are faults, in the order of the report."""
 
-    LOST = "lost"  # expected, and not there
-    DUPLICATED = "duplicated"  # there once more than expected
-    REORDERED = "reordered"  # behind a record of its key that was sent later
-    MISPLACED = "misplaced"  # not in the partition to which its key belongs
-    ALTERED = "altered"  # a key misses a record, and in its place has one that nobody expected
-    STRAY = "stray"  # nobody expected it, and nothing of its key is missing
-    MISSING = "missing"  # an offset at which the log has nothing
-    WITHHELD = "withheld"  # an offset whose committed record the consumer was not given
+    LOST = "lost"  # expected, but missing
+    DUPLICATED = "duplicated"  # present more often than expected
+    REORDERED = "reordered"  # after a record of its key that was sent later
+    MISPLACED = "misplaced"  # not in its key's partition
+    ALTERED = "altered"  # a key lacks a record, and has an unexpected one in its place
+    STRAY = "stray"  # unexpected, and no record of its key is missing
+    MISSING = "missing"  # an offset at which the log has no record
+    WITHHELD = "withheld"  # an offset whose committed record the consumer did not get
 
     CONTROL = "control"  # offsets of control records
     ABORTED = "aborted"  # offsets of aborted records
     UNEXPLAINED = "unexplained"  # offsets without a record, and no way to ask why
-    READ = "read"  # records read of a partition
+    READ = "read"  # records read from a partition
     EXPECTED = "expected"  # records expected
-    KEYS = "keys"  # different keys
-    BLOCK = "block"  # sequence numbers of a run: count, first and last of a block; count 0: of a run with strays only
-    HOLE = "hole"  # sequence numbers of a run that are missing between two of a block
+    KEYS = "keys"  # distinct keys
+    BLOCK = "block"  # sequence numbers of a run: count, first and last of a block; count 0: a run with strays only
+    HOLE = "hole"  # sequence numbers of a run that are missing within a block
 
     @property
     def is_fault(self) -> bool:
-        """Whether one of these makes the verdict bad."""
+        """Whether a finding of this kind makes the verdict bad."""
         return self in _FAULTS
 
 
@@ -43,11 +43,11 @@ _FAULTS: Final = frozenset(list(FindingKind)[:8])
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row; -1 where a column means nothing.
+    """One row; -1 in columns that do not apply.
 
     ``other`` is another offset of the same partition: of the first copy, or of the record that overtook. ``number`` is the
-    place in the expected order (below 0, too), or a sequence number, or that of a block; ``content`` the hash of an
-    expected record, or of a run. ``count`` is 1 but where a row stands for several.
+    position in the expected order (may be negative), or a sequence number, or that of a block; ``content`` the hash of an
+    expected record, or of a run. ``count`` is 1 unless a row stands for several.
     """
 
     kind: str
@@ -60,11 +60,11 @@ class Finding:
 
     @property
     def has_place(self) -> bool:
-        """Whether it tells of one fault where that is, and does not only count several."""
+        """Whether it describes one fault with its place, instead of counting several."""
         return (self.offset, self.number, self.content) != (-1, -1, -1)
 
 
-#: The columns of findings, as Spark spells their types.
+#: The columns of findings, with Spark's type names.
 FINDING_COLUMNS: Final[Mapping[str, str]] = {
     "kind": "string",
     "partition": "int",

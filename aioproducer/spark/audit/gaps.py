@@ -1,8 +1,8 @@
-"""Tells why a consumer was given no record for some offsets: control records, aborted transactions, or no good reason.
+"""Explains why a consumer got no record for some offsets: control records, aborted transactions, or a fault.
 
-A consumer of committed records passes over those two in silence, so it cannot tell them from records that are missing.
-Therefore the record batches around each gap are fetched once more, with our own protocol, and their headers are read.
-Limit: a record batch of more than 16 MiB, which our connections do not take.
+A read_committed consumer skips the first two silently, so it cannot tell them from missing records. Therefore the
+record batches around each gap are fetched again with our own protocol, and their headers are read.
+Limit: our connections do not accept a record batch of more than 16 MiB.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from aioproducer.spark.cluster_client import ClusterClient
 
 __all__ = ["Gap", "GapReason", "Span", "explain_gaps", "explain_with", "spans_of"]
 
-#: For each answer.
+#: For each response.
 _TIMEOUT_MS: Final = 15_000
 _FETCH_SIZE: Final = 4 * 1024 * 1024
 _FETCH_BY_NAME: Final = 12
 _READ_COMMITTED: Final = 1
 
-#: Of a record batch: base offset, length, three more, attributes, last offset delta, two timestamps, producer id, two more
-#: and the number of records.
+#: The header of a record batch: base offset, length, three others, attributes, last offset delta, two timestamps, producer
+#: id, two others and the number of records.
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _BEFORE_LENGTH_COUNTS: Final = 12
 _TRANSACTIONAL: Final = 0x10
@@ -45,23 +45,23 @@ _ABORT_MARKER: Final = struct.pack(">hh", 0, 0)
 
 
 class GapReason(StrEnum):
-    """Why offsets have no record for a consumer; the last two are faults."""
+    """Why a consumer gets no record at an offset; the last two are faults."""
 
     CONTROL = "control"  # the marker at the end of a transaction
-    ABORTED = "aborted"  # records of a transaction that was aborted
-    MISSING = "missing"  # nothing in the log: deleted, compacted away, or never there
-    WITHHELD = "withheld"  # a record that is committed, and that the consumer was not given
+    ABORTED = "aborted"  # records of an aborted transaction
+    MISSING = "missing"  # not in the log: deleted, compacted away, or never there
+    WITHHELD = "withheld"  # a committed record that the consumer did not get
 
 
 class Gap(NamedTuple):
-    """Offsets from ``begin`` to before ``end``."""
+    """Offsets from ``begin`` to ``end`` (exclusive)."""
 
     begin: int
     end: int
 
 
 class Span(NamedTuple):
-    """The offsets of one record batch, and what a committed reader sees in their place (WITHHELD: the records)."""
+    """The offsets of one record batch, and what a read_committed reader sees there (WITHHELD: the records)."""
 
     begin: int
     end: int
@@ -71,13 +71,13 @@ class Span(NamedTuple):
 def explain_gaps(
     config: Mapping[str, str], topic: str, partition: int, gaps: Sequence[Gap]
 ) -> Sequence[tuple[GapReason, Gap]]:
-    """The reason for each piece of the gaps, which are in order and do not overlap. ``config`` is librdkafka's.
+    """The reason for each part of the gaps, which are in order and do not overlap. ``config`` is librdkafka's.
 
-    Raises `KafkaError` where the brokers cannot be asked.
+    Raises `KafkaError` if the brokers cannot be asked.
     """
     if not gaps:
         return ()
-    with ThreadPoolExecutor(1) as thread:  # the caller's may run an event loop
+    with ThreadPoolExecutor(1) as thread:  # the caller's thread may be running an event loop
         return thread.submit(asyncio.run, _explain_gaps(config, topic, partition, gaps)).result()
 
 
@@ -95,7 +95,7 @@ async def _explain_gaps(
 
 
 def explain_with(spans: Sequence[Span], gap: Gap) -> Iterator[tuple[GapReason, Gap]]:
-    """The reason for each piece of the gap, as these spans, in order, tell it."""
+    """The reason for each part of the gap, from these spans, which are in order."""
     at = gap.begin
     for span in spans:
         if span.end <= at:
@@ -112,10 +112,10 @@ def explain_with(spans: Sequence[Span], gap: Gap) -> Iterator[tuple[GapReason, G
 
 
 def spans_of(data: bytes, aborted: Sequence[AbortedTransaction]) -> Iterator[Span]:
-    """The record batches of a Fetch answer and what they are; an end that was cut off is left out.
+    """The record batches of a Fetch response and their reasons; a truncated last batch is skipped.
 
-    ``aborted`` are the aborted transactions of the same answer. Each holds from its first offset on, until the marker by
-    which its producer's transaction ended.
+    ``aborted`` are the aborted transactions of the same response. Each lasts from its first offset to the marker that
+    ended its producer's transaction.
     """
     waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
     aborting: set[int] = set()
@@ -136,7 +136,7 @@ def spans_of(data: bytes, aborted: Sequence[AbortedTransaction]) -> Iterator[Spa
             yield Span(base, last + 1, GapReason.CONTROL)
         elif attributes & _TRANSACTIONAL and producer_id in aborting:
             yield Span(base, last + 1, GapReason.ABORTED)
-        else:  # where compaction took records out, the batch keeps its offsets
+        else:  # a batch keeps its offsets when compaction removes records
             yield Span(base, last + 1, GapReason.WITHHELD if count == last_delta + 1 else GapReason.MISSING)
         position = end
 
@@ -146,7 +146,7 @@ def _is_abort(batch: bytes) -> bool:
 
 
 async def _spans_of_gap(cluster: ClusterClient, topic: str, partition: int, gap: Gap) -> AsyncIterator[Span]:
-    """What stands in the log from the gap's first offset on, at least to its end or that of the log."""
+    """The log's content from the gap's first offset at least to the end of the gap or of the log."""
     at = gap.begin
     while at < gap.end:
         answer = await _fetch(cluster, topic, partition, at)
@@ -166,7 +166,7 @@ async def _fetch(cluster: ClusterClient, topic: str, partition: int, offset: int
         isolation_level=_READ_COMMITTED,
         topics=[FetchTopic(topic=topic, partitions=[wanted])],
     )
-    cluster.begin_anew()
+    cluster.restart_time()
     response = await cluster.ask_leader(topic, partition, request, _FETCH_BY_NAME, _only_answer)
     return _only_answer(response)
 

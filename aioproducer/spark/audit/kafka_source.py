@@ -1,4 +1,4 @@
-"""Reads a topic with Spark's own Kafka source, whose jar PySpark does not bring: one task for each partition, in order."""
+"""Reads a topic with Spark's own Kafka source, whose jar PySpark does not include: one task per partition, in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["check_source_options", "jar_trouble", "kafka_records"]
 
 _PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
-#: Options of the source that the audit sets itself, or that would divide a partition among several tasks.
+#: Options of the source that the audit sets itself, or that would split a partition among several tasks.
 _OURS: Final = frozenset(
     {
         "assign",
@@ -46,12 +46,12 @@ _NOT_WHOLE: Final = re.compile(
 
 
 def check_source_options(options: Mapping[str, str]) -> None:
-    """Raise AuditFailed for an option of the source that is the audit's own to set."""
+    """Raise AuditFailed for an option of the source that the audit sets itself."""
     for name in options:
         if name.lower() in _OURS:
             raise AuditFailed(
-                f"The option {name!r} of Spark's Kafka source cannot be chosen: the audit sets what is read, all of it "
-                "and committed records only, with one task for each partition. Leave it out."
+                f"The option {name!r} of Spark's Kafka source cannot be set: the audit reads the whole topic, committed "
+                "records only, with one task per partition. Leave it out."
             )
 
 
@@ -65,10 +65,10 @@ def kafka_records(
     patience: float = 60.0,
     with_headers: bool = True,
 ) -> DataFrame:
-    """The committed records of the ranges, which are all partitions of the topic, in `COLUMNS`, but without ``home``.
+    """The committed records of the ranges, which cover all partitions, in `COLUMNS` without ``home``.
 
-    ``config`` is librdkafka's, of which the source gets what says how to connect; ``options`` are its own, and win.
-    Nothing is said of offsets without a record. Raises AuditFailed where the source is not there.
+    ``config`` is librdkafka's; the source gets its connection options. ``options`` are the source's own, and override
+    them. Offsets without a record are not explained. Raises AuditFailed if the source is not installed.
     """
     from pyspark.sql import functions as f
 
@@ -85,11 +85,11 @@ def kafka_records(
     }
     try:
         read = spark.read.format("kafka").options(**given).load()
-    except Exception as error:  # of Java or of Python: it depends on how much of the source is there
-        told = jar_trouble(error, spark.version)
-        if told is None:
+    except Exception as error:  # from Java or Python, depending on which parts of the source are there
+        why = jar_trouble(error, spark.version)
+        if why is None:
             raise
-        raise AuditFailed(told) from error
+        raise AuditFailed(why) from error
     made = {
         "kind": f.lit(RECORD),
         "count": f.lit(1),
@@ -101,16 +101,16 @@ def kafka_records(
 
 
 def jar_trouble(error: BaseException, version: str) -> str | None:
-    """What to say where the source, or a part of it, is not there or does not fit the ``version`` of Spark."""
+    """The message if the source, or a part of it, is missing or does not fit the ``version`` of Spark."""
     text = str(error)
     broken = _NOT_WHOLE.search(text)
     if _NOT_THERE.search(text):
-        what = "Spark has no Kafka source here, as PySpark comes without its jar"
+        what = "Spark has no Kafka source here, because PySpark comes without its jar"
     elif broken is not None:
-        what = f"Spark's Kafka source does not fit this Spark, or a jar that it needs is missing ({broken[1]}: {broken[2]})"
+        what = f"Spark's Kafka source does not fit this Spark version, or needs another jar ({broken[1]}: {broken[2]})"
     else:
         return None
     return (
-        f"{what}. Start Spark with --conf spark.jars.packages={_PACKAGE}:{version} (which fetches it and what it needs), "
-        "or with --conf spark.jars=FILE,... of jars that you have, or let confluent-kafka read."
+        f"{what}. Start Spark with --conf spark.jars.packages={_PACKAGE}:{version} (downloads it and its dependencies), "
+        "or with --conf spark.jars=FILE,... for local jars, or use --reader confluent-kafka."
     )

@@ -1,4 +1,4 @@
-"""Finds the offsets that a reader of a range has left out, and makes rows of the reasons, few even where they are many."""
+"""Finds the offsets that a reader of a range skipped, and merges the reasons into few rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from aioproducer.spark.audit.offsets import AuditFailed, OffsetRange
 
 __all__ = ["LeftOut", "explained"]
 
-#: Reasons that are no faults are only counted, at the place of the first: a log may have a marker for each few records.
+#: Reasons that are not faults are only counted, at the first place: a log may have a marker every few records.
 _HARMLESS: Final = frozenset({GapReason.CONTROL, GapReason.ABORTED})
 
 
 class LeftOut:
-    """What is left out of a range, by the offsets that were read, in order."""
+    """The gaps of a range, computed from the offsets that were read, in order."""
 
     def __init__(self, wanted: OffsetRange) -> None:
         self._wanted = wanted
@@ -26,13 +26,13 @@ class LeftOut:
         self._gaps: list[Gap] = []
 
     def read(self, offsets: Any) -> None:
-        """These came next: an array of numpy with at least one."""
+        """Add the next offsets: a numpy array with at least one."""
         expected = np.concatenate(([self._at], offsets[:-1] + 1))
         self._gaps += (Gap(int(expected[row]), int(offsets[row])) for row in np.flatnonzero(offsets > expected))
         self._at = int(offsets[-1]) + 1
 
     def gaps(self) -> Sequence[Gap]:
-        """The gaps between them, and behind the last one."""
+        """The gaps between them, and after the last one."""
         behind = [Gap(self._at, self._wanted.end)] if self._at < self._wanted.end else []
         return [*self._gaps, *behind]
 
@@ -40,15 +40,15 @@ class LeftOut:
 def explained(
     config: Mapping[str, str], topic: str, partition: int, gaps: Sequence[Gap]
 ) -> Sequence[tuple[GapReason, Gap]]:
-    """Why the brokers have no record there; of a reason that is no fault one gap with the size of all.
+    """Why the brokers have no record there; for a reason that is not a fault, one gap with the total size.
 
-    ``config`` is librdkafka's. Raises AuditFailed where the brokers cannot be asked.
+    ``config`` is librdkafka's. Raises AuditFailed if the brokers cannot be asked.
     """
     try:
         return _merged(explain_gaps(config, topic, partition, gaps))
     except KafkaError as error:
         raise AuditFailed(
-            f"Why offsets of {topic}-{partition} have no record, the brokers could not be asked: {error}"
+            f"could not ask the brokers why offsets of {topic}-{partition} have no record: {error}"
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""The partition in which Kafka's default partitioner puts each key of an Arrow column: murmur2, a column at a time.
+"""Kafka's default partition for each key of an Arrow column: murmur2, a column at a time.
 
-Written anew from the definition, beside the producer's own murmur2 and on purpose not out of it: an audit that asked the
-producer where keys belong would agree with its mistakes.
+Written from the definition, deliberately without the producer's own murmur2: an audit that asked the producer where keys
+belong would agree with its mistakes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 
 def home_partitions(keys: Any, partitions: int) -> Any:
-    """For each key of a pyarrow array of type binary its partition, 0 to ``partitions`` - 1; null without a key."""
+    """The partition, 0 to ``partitions`` - 1, for each key of a binary pyarrow array; null for a null key."""
     pa: Any = import_module("pyarrow")
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
     data = keys.buffers()[2]
@@ -53,7 +53,7 @@ def _murmur2(data: _Bytes, starts: _Offsets, lengths: _Offsets) -> _Hashes:
 
 
 def _mix_rest(hashes: _Hashes, data: _Bytes, at: _Offsets, rest: _Offsets) -> None:
-    """The one to three bytes behind the last whole word."""
+    """The one to three bytes after the last whole word."""
     for byte in (2, 1, 0):
         rows = np.flatnonzero(rest > byte)
         hashes[rows] ^= _bytes_at(data, at[rows] + byte) << np.uint32(8 * byte)

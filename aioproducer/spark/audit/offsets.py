@@ -1,4 +1,4 @@
-"""What there is to read of a topic: its partitions and stable offsets, as an independent client learns them."""
+"""The readable ranges of a topic: its partitions and stable offsets, from an independent client."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _POLL: Final = 0.2
 
 
 class AuditFailed(Exception):
-    """The topic cannot be audited; the message says why, and what to do."""
+    """The topic cannot be audited; the message gives the reason and what to do."""
 
 
 class OffsetRange(NamedTuple):
-    """The offsets of one partition from ``begin`` to before ``end``."""
+    """The offsets of one partition from ``begin`` to ``end`` (exclusive)."""
 
     partition: int
     begin: int
@@ -29,22 +29,22 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets there are, with or without a record."""
+        """The number of offsets, with or without a record."""
         return self.end - self.begin
 
 
 def stable_ranges(config: Mapping[str, str], topic: str, patience: float) -> Sequence[OffsetRange]:
     """Each partition of the topic, from its first offset to its last stable one, in order.
 
-    ``config`` is librdkafka's. A transaction that is open hides what is behind it from every committed reader, so its end
-    is waited for, up to ``patience`` seconds. Raises AuditFailed where that is not enough, where the topic is not there or
-    nobody answers.
+    ``config`` is librdkafka's. An open transaction hides everything after it from read_committed readers, so this waits
+    for its end, up to ``patience`` seconds. Raises AuditFailed if that is not enough, if the topic does not exist or if
+    no broker answers.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     try:
-        admin = AdminClient({**config, "log_level": 2})  # not of each try to connect: the error says it
+        admin = AdminClient({**config, "log_level": 2})  # no log line per connection attempt: the error reports it
         partitions = _partitions(admin, topic)
         deadline = time.monotonic() + patience
         while True:
@@ -55,17 +55,17 @@ def stable_ranges(config: Mapping[str, str], topic: str, patience: float) -> Seq
             if time.monotonic() > deadline:
                 raise AuditFailed(
                     f"A transaction is open in partitions {unstable} of topic {topic!r} and has not ended within "
-                    f"{patience:g} s; what is behind its first record ({topic}-{unstable[0]}, offset "
-                    f"{stable[unstable[0]]}) cannot be judged yet. Audit again when its producer has ended it, or when "
-                    "transaction.timeout.ms has."
+                    f"{patience:g} s; records after its first one ({topic}-{unstable[0]}, offset "
+                    f"{stable[unstable[0]]}) cannot be checked yet. Audit again when its producer, or "
+                    "transaction.timeout.ms, has ended it."
                 )
             time.sleep(_POLL)
     except KafkaException as error:
-        raise AuditFailed(f"The offsets of topic {topic!r} cannot be asked for: {error.args[0].str()}.") from error
+        raise AuditFailed(f"could not read the offsets of topic {topic!r}: {error.args[0].str()}.") from error
 
 
 def split_ranges(ranges: Sequence[OffsetRange], most: int) -> Sequence[OffsetRange]:
-    """The same offsets in ranges of at most ``most``; empty ones are left out."""
+    """The same offsets in ranges of at most ``most`` each, without empty ones."""
     return [
         OffsetRange(partition, begin, min(begin + most, end))
         for partition, first, end in ranges
@@ -74,14 +74,14 @@ def split_ranges(ranges: Sequence[OffsetRange], most: int) -> Sequence[OffsetRan
 
 
 def _partitions(admin: AdminClient, topic: str) -> Sequence[int]:
-    found = admin.list_topics(timeout=_ASK_TIMEOUT).topics.get(topic)  # to ask for the one topic might create it
+    found = admin.list_topics(timeout=_ASK_TIMEOUT).topics.get(topic)  # asking for this one topic might create it
     if found is None or not found.partitions:
         why = f" ({found.error.str()})" if found is not None and found.error is not None else ""
         raise AuditFailed(f"There is no topic {topic!r} on this cluster{why}.")
     return sorted(found.partitions)
 
 
-#: The offset asked for, and whether of committed records only.
+#: The requested offset, and whether to count committed records only.
 _Which: Final = (("earliest", False), ("latest", True), ("latest", False))
 
 

@@ -1,4 +1,4 @@
-"""What is to be audited, by whom it is read, and with what it is compared."""
+"""The plan of an audit: the topic, the reader, and what to compare with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_ORDER: Final = "none"
 
 
 class AuditReader(StrEnum):
-    """Who reads the records; both are strangers to the producer."""
+    """The client that reads the records; both are independent of the producer."""
 
     CONFLUENT_KAFKA = "confluent-kafka"
     SPARK = "spark"
@@ -27,15 +27,15 @@ class AuditReader(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditPlan:
-    """What is to be audited, and with what it is compared: with files, or with the numbers that the records carry.
+    """What to audit, and what to compare it with: files, or the sequence numbers in the records.
 
-    ``config`` is librdkafka's. ``order`` is "file", "none" or a column of the files. ``records`` is how many sequence
-    numbers each run should have, from ``first`` on, and no others; None: as far as the highest one. ``source_options`` are
-    those of Spark's Kafka source, where that is the reader.
+    ``config`` is librdkafka's. ``order`` is "file", "none" or a column of the files. ``records`` is the number of
+    sequence numbers that each run should have, from ``first`` on; None: up to the highest one. ``source_options`` are
+    those of Spark's Kafka source, if that is the reader.
     """
 
     topic: str
-    config: Mapping[str, str] = field(repr=False)  # it may hold a password
+    config: Mapping[str, str] = field(repr=False)  # may contain a password
     expected: SourceFiles | None = None
     shape: RecordShape = field(default_factory=RecordShape)
     order: str = ORDER_OF_FILES
@@ -51,7 +51,7 @@ class AuditPlan:
 
     @property
     def needs_headers(self) -> bool:
-        """Whether headers have to be read."""
+        """Whether headers must be read."""
         return any(where is not None and where.is_header for where in (self.sequence, self.run))
 
     @property
@@ -61,29 +61,29 @@ class AuditPlan:
 
     @property
     def expectation(self) -> Expectation:
-        """What this can see, and what not."""
+        """The faults that this audit can and cannot detect."""
         unchecked: dict[str, str] = {}
         if not self.checks_partition:
-            unchecked["misplaced"] = "the partitioner is not Kafka's default one"
+            unchecked["misplaced"] = "the partitioner is not Kafka's default"
         if self.order == NO_ORDER:
-            unchecked["reordered"] = "order is not to count"
+            unchecked["reordered"] = "the order check is off"
         if self.sequence is not None:
-            unchecked["altered"] = "without the files, nobody knows what the records should be"
+            unchecked["altered"] = "the expected contents are not known without the files"
             if self.records is None:
-                unchecked["lost at the end"] = "it was not said how many numbers there should be"
+                unchecked["lost at the end"] = "the number of records was not given"
             if self.run is not None:
-                unchecked["whole runs lost"] = "a run is known by its records only"
+                unchecked["whole runs lost"] = "a run is only known from its records"
         elif self.expected is None:
-            reason = "neither files nor sequence numbers were given to compare with"
+            reason = "there are no files or sequence numbers to compare with"
             unchecked |= dict.fromkeys(("lost", "duplicated", "reordered", "altered", "stray"), reason)
         objection = objection_to(self.config)
         if objection is not None:
-            reason = f"the brokers cannot be asked about offsets without a record: {objection}"
+            reason = f"offsets without a record cannot be looked up: {objection}"
             unchecked |= {"missing": reason, "withheld": reason}
         mode = "expected" if self.expected is not None else "sequence" if self.sequence is not None else LOG_ALONE
         return Expectation(mode, unchecked, self.records, self.first)
 
     @property
     def checks_anything(self) -> bool:
-        """Whether there is a kind of fault that this can see."""
+        """Whether it can detect any kind of fault."""
         return not {kind.value for kind in FAULTS} <= self.expectation.unchecked.keys()

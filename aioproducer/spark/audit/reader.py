@@ -1,4 +1,4 @@
-"""Reads ranges of offsets of a topic into Arrow batches, in order, with a consumer that shares no code with the producer."""
+"""Reads ranges of offsets of a topic into Arrow batches, in order, with a consumer that shares no code with us."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "RECORD", "RangeReader", "consumer_config"]
 
-#: Columns of what is read, as Spark spells their types. A row of kind "record" is one; of any other kind it says that
-#: ``count`` offsets from ``offset`` on have no record, and why (`GapReason`, or "unexplained" where that was not asked).
+#: Columns of the rows read, with Spark's type names. A row of kind "record" is a record; any other kind says that ``count``
+#: offsets from ``offset`` on have no record, and why (`GapReason`, or "unexplained" if that was not looked up).
 COLUMNS: Final[Mapping[str, str]] = {
     "kind": "string",
     "partition": "int",
@@ -38,14 +38,14 @@ _POLL: Final = 0.1
 
 
 def consumer_config(config: Mapping[str, str]) -> dict[str, str | int | bool]:
-    """librdkafka's configuration for a consumer that takes what is committed, checks checksums and keeps no place."""
+    """librdkafka's configuration for a consumer that is read_committed, verifies checksums and commits no offsets."""
     return {
         "queued.max.messages.kbytes": 16384,
         "fetch.wait.max.ms": 50,
         **config,
         "group.id": "aioproducer-audit",
         "isolation.level": "read_committed",
-        "max.poll.interval.ms": 24 * 3600 * 1000,  # Spark decides when it takes the next batch
+        "max.poll.interval.ms": 24 * 3600 * 1000,  # Spark decides when to take the next batch
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
@@ -56,11 +56,12 @@ def consumer_config(config: Mapping[str, str]) -> dict[str, str | int | bool]:
 
 
 class RangeReader:
-    """Reads one range after the other; can be pickled.
+    """Reads ranges, one at a time; can be pickled.
 
-    ``partitions`` is the number of the topic's partitions, for the column ``home``: where Kafka's default partitioner puts
-    the record's key. ``with_gaps``: the range's last rows say which offsets have no record, and why; our own
-    client asks that, with what ``config`` (librdkafka's) says of connections. Without ``with_headers`` that column is null.
+    ``partitions`` is the topic's number of partitions, for the column ``home``: the partition that Kafka's default
+    partitioner chooses for the key. ``with_gaps``: the last rows of a range say which offsets have no record, and why; our
+    own client looks that up, with the connection options of ``config`` (librdkafka's). Without ``with_headers`` that
+    column is null.
     """
 
     def __init__(
@@ -81,10 +82,10 @@ class RangeReader:
         self._patience = patience
 
     def read(self, wanted: OffsetRange) -> Iterator[Any]:
-        """Batches of pyarrow with `COLUMNS`: the committed records of the range, in the order of their offsets.
+        """Pyarrow batches with `COLUMNS`: the committed records of the range, in offset order.
 
-        Raises AuditFailed where the consumer reports an error, such as a wrong checksum, or gets nothing for ``patience``
-        seconds.
+        Raises AuditFailed if the consumer reports an error, such as a wrong checksum, or gets nothing for ``patience``
+                seconds.
         """
         left_out = LeftOut(wanted)
         for messages in self._chunks(wanted):
@@ -99,7 +100,7 @@ class RangeReader:
         try:
             consumer = Consumer(consumer_config(self._config))
         except KafkaException as error:
-            raise AuditFailed(f"The consumer refuses its options: {error.args[0].str()}.") from error
+            raise AuditFailed(f"The consumer rejects its options: {error.args[0].str()}.") from error
         try:
             consumer.assign([TopicPartition(self._topic, wanted.partition, wanted.begin)])
             yield from self._consume(consumer, wanted)
@@ -115,12 +116,12 @@ class RangeReader:
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > self._patience:
                 raise AuditFailed(
-                    f"The consumer got nothing of {self._topic}-{wanted.partition} for {self._patience:g} s, and is not at "
-                    f"offset {wanted.end} yet."
+                    f"The consumer got nothing from {self._topic}-{wanted.partition} for {self._patience:g} s, before it "
+                    f"reached offset {wanted.end}."
                 )
             for message in (each for each in messages if each.error() is not None):
                 self._check(message)
-                # A new leader may know of fewer committed offsets for a while than the old one told.
+                # A new leader may for a while report fewer committed offsets than the old one did.
                 at_end = at_end or (message.offset() or 0) >= wanted.end
             messages = [message for message in messages if message.error() is None]
             if messages and (messages[-1].offset() or 0) >= wanted.end - 1:
@@ -134,9 +135,7 @@ class RangeReader:
 
         error = message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # pyright: ignore[reportPrivateUsage]
-            raise AuditFailed(
-                f"The consumer refuses what it reads of {self._topic}-{message.partition()}: {error.str()}."
-            )
+            raise AuditFailed(f"The consumer reports an error for {self._topic}-{message.partition()}: {error.str()}.")
 
     def _batch(self, partition: int, offsets: Any, messages: Sequence[Message]) -> Any:
         pa: Any = import_module("pyarrow")

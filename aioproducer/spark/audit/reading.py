@@ -20,7 +20,7 @@ __all__ = ["read_digests"]
 
 
 def read_digests(spark: SparkSession, plan: AuditPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """The `DIGEST_COLUMNS` of the ranges. Raises AuditFailed where the reader is not there."""
+    """The `DIGEST_COLUMNS` of the ranges. Raises AuditFailed if the reader is not installed."""
     return _READERS[plan.reader](spark, plan, ranges)
 
 
@@ -60,7 +60,7 @@ def _by_spark(spark: SparkSession, plan: AuditPlan, ranges: Sequence[OffsetRange
         config=plan.config if plan.can_explain else None,
         with_home=plan.checks_partition,
     )
-    read: Any = digests(records, plan.sequence, plan.run)  # values stay in the JVM, however large they are
+    read: Any = digests(records, plan.sequence, plan.run)  # values stay in the JVM, whatever their size
     schema = ", ".join(f"`{name}` {kind}" for name, kind in DIGEST_COLUMNS.items())
     completed: DataFrame = read.mapInArrow(complete, schema)
     return completed

@@ -1,4 +1,4 @@
-"""An audit's verdict as one HTML page that needs nothing else: no script, no font, no image from anywhere."""
+"""An audit's verdict as one self-contained HTML page: no scripts, fonts or images from elsewhere."""
 
 from __future__ import annotations
 
@@ -44,43 +44,43 @@ svg text.dim { fill: var(--dim); } .bar { fill: var(--bar); } .soft { fill: var(
 """
 
 
-def html_report(verdict: AuditVerdict, made_at: str) -> str:
-    """The page; ``made_at`` is the time that it names."""
+def html_report(verdict: AuditVerdict, created_at: str) -> str:
+    """The page; ``created_at`` is the time it shows."""
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>Audit of {escape(verdict.topic)}</title><style>{_STYLE}</style></head><body>",
-            *_head(verdict, made_at),
-            "<h2>What was looked for</h2>",
+            *_head(verdict, created_at),
+            "<h2>Faults by kind</h2>",
             _tiles(verdict),
-            "<h2>Records by partition, and where the faults are</h2>",
+            "<h2>Records and faults by partition</h2>",
             _partition_chart(verdict),
             _partition_table(verdict),
             *_samples(verdict.samples),
             *_runs(verdict),
-            "<h2>Where the time went</h2>",
+            "<h2>Time per step</h2>",
             _time_chart(verdict.seconds),
             "</body></html>\n",
         ]
     )
 
 
-def _head(verdict: AuditVerdict, made_at: str) -> Iterator[str]:
+def _head(verdict: AuditVerdict, created_at: str) -> Iterator[str]:
     tone, word = ("good", "CLEAN") if verdict.is_clean else ("bad", "FAULTS FOUND")
     yield f"<h1>Audit of topic {escape(verdict.topic)}</h1>"
     compared = _COMPARED[verdict.expectation.mode]
     read = f"read_committed, by {escape(_READERS.get(verdict.reader, verdict.reader))}"
-    yield f'<p class="dim">{escape(verdict.cluster)} &middot; {escape(made_at)} &middot; {read}, {compared}</p>'
+    yield f'<p class="dim">{escape(verdict.cluster)} &middot; {escape(created_at)} &middot; {read}, {compared}</p>'
     yield f'<div class="verdict {tone}"><b>{word}</b><p>{escape(str(verdict))}</p></div>'
 
 
 _READERS: Final[Mapping[str, str]] = {"spark": "Spark's Kafka source"}
 
 _COMPARED: Final[Mapping[str, str]] = {
-    "expected": "compared with the files that should be in it",
+    "expected": "compared with the expected files",
     "sequence": "compared with the sequence numbers in its records",
-    "log": "compared with nothing: only the log itself was looked at",
+    "log": "compared with nothing: only the log itself was checked",
 }
 
 
@@ -96,13 +96,13 @@ def _tiles(verdict: AuditVerdict) -> str:
         else:
             tiles.append(f'<div class="tile {"bad" if count else "good"}"><b>{count:,}</b>{kind.value}</div>')
     notes = "".join(
-        f'<p class="dim">Not checked: {escape(name)}, as {escape(why)}.</p>' for name, why in unchecked.items()
+        f'<p class="dim">Not checked: {escape(name)}, because {escape(why)}.</p>' for name, why in unchecked.items()
     )
     return f'<div class="tiles">{"".join(tiles)}</div>{notes}'
 
 
 def _partition_chart(verdict: AuditVerdict) -> str:
-    """A bar for the offsets of each partition, filled as far as records were read, with a stroke for each fault told."""
+    """A bar for the offsets of each partition, filled as far as records were read, with a stroke for each sample fault."""
     ranges = verdict.ranges
     longest = max((each.size for each in ranges), default=0) or 1
     scale = (_WIDTH - _LABEL - 90) / longest
@@ -115,7 +115,7 @@ def _partition_chart(verdict: AuditVerdict) -> str:
         parts.append(f'<rect class="bar" x="{_LABEL}" y="{y}" width="{read * scale:.1f}" height="{_BAR}"/>')
         parts.append(f'<text class="dim" x="{_LABEL + each.size * scale + 6:.1f}" y="{y + 14}">{read:,}</text>')
         parts += _strokes(verdict.samples, each, y, scale)
-    return _svg("Records read of each partition", max(len(ranges), 1) * _ROW, parts)
+    return _svg("Records read from each partition", max(len(ranges), 1) * _ROW, parts)
 
 
 def _strokes(samples: Sequence[Sample], of: OffsetRange, y: int, scale: float) -> Iterator[str]:
@@ -143,7 +143,7 @@ def _partition_table(verdict: AuditVerdict) -> str:
 def _samples(samples: Sequence[Sample]) -> Iterator[str]:
     if not samples:
         return
-    yield f"<h2>Faults, the first {len(samples)}</h2>"
+    yield f"<h2>The first {len(samples)} faults</h2>"
     rows: list[str] = []
     for sample in samples:
         place = f"{sample.partition}:{sample.offset}" if sample.offset >= 0 else ""

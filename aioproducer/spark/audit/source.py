@@ -1,4 +1,4 @@
-"""The data source ``aioproducer-audit``: a topic's committed records as a DataFrame, one task for each range of offsets."""
+"""The data source ``aioproducer-audit``: a topic's committed records as a DataFrame, one task per range of offsets."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _PATIENCE: Final = 60.0
 
 
 class AuditSource(DataSource):
-    """Reads with confluent-kafka, so that it is a witness independent of the producer: ``spark.dataSource.register`` it.
+    """Reads with confluent-kafka, independently of the producer: ``spark.dataSource.register`` it.
 
-    Options: ``topic``; ``kafka.<any option of librdkafka's consumer>``, of which ``kafka.bootstrap.servers`` is needed;
-    ``records.per.range`` (500,000); ``headers`` (true); ``gaps`` (false: whether rows of other kinds tell of offsets
-    without a record); ``ranges``: a JSON list of [partition, begin, end], where not all of the topic is to be read, and
-    ``partitions`` with it. The columns are `aioproducer.spark.audit.reader.COLUMNS`; within a Spark partition the rows are
-    in the order of their offsets.
+    Options: ``topic``; ``kafka.<any option of librdkafka's consumer>``, of which ``kafka.bootstrap.servers`` is required;
+    ``records.per.range`` (500,000); ``headers`` (true); ``gaps`` (false: whether rows of other kinds report offsets
+    without a record); ``ranges``: a JSON list of [partition, begin, end], to read only a part of the topic, with
+    ``partitions``. The columns are `aioproducer.spark.audit.reader.COLUMNS`; within a Spark partition the rows are in
+    offset order.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The name that ``format()`` takes."""
+        """The name for ``format()``."""
         return NAME
 
     def schema(self) -> str:
@@ -69,7 +69,7 @@ class _Reader(DataSourceReader):
         )
 
     def partitions(self) -> Sequence[InputPartition]:
-        # Of no partitions at all Spark makes one that is no _Range: an empty topic has an empty range.
+        # Without any partition Spark creates one that is not a _Range, so an empty topic has an empty range.
         return [_Range(wanted) for wanted in split_ranges(self._ranges, self._most) or self._ranges[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

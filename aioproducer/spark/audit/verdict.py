@@ -1,4 +1,4 @@
-"""What an audit found, added up from the findings of its buckets: the numbers, a few of the faults, and the verdict."""
+"""The result of an audit, added up from the findings of its buckets: the numbers, some of the faults, and the verdict."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from aioproducer.spark.audit.offsets import OffsetRange
 
 __all__ = ["LOG_ALONE", "AuditVerdict", "Expectation", "Run", "Sample", "add_up"]
 
-#: So many of the faults of each kind are told with their places.
+#: Faults of each kind that are reported with their places.
 SAMPLES_TOLD: Final = 20
 
 FAULTS: Final = tuple(kind for kind in FindingKind if kind.is_fault)
 
 
-#: The mode of an audit that has nothing to compare the log with.
+#: The mode of an audit with nothing to compare the log with.
 LOG_ALONE: Final = "log"
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What an audit could compare the log with; ``unchecked`` names kinds of faults that it could not see, or some of a kind
-    ("lost at the end"), and why.
+    """What an audit compared the log with; ``unchecked`` maps the kinds of faults that it could not detect, or some of a
+    kind ("lost at the end"), to the reason.
 
-    ``records``: how many sequence numbers each run should have, from ``first`` on, and no others; None where the highest
-    tells. A run of which nothing is there cannot be counted, but where there is none at all one is expected.
+    ``records``: how many sequence numbers each run should have, from ``first`` on; None: up to the highest. A run without
+    any record cannot be counted, but if there is no run at all, one is expected.
     """
 
     mode: str
@@ -39,7 +39,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One fault, with its place in the log where it has one (-1: none), and what stands there if it was looked up."""
+    """One fault, with its place in the log if it has one (-1: none), and the record there if it was looked up."""
 
     kind: FindingKind
     partition: int = -1
@@ -53,7 +53,7 @@ class Sample:
     expected_value: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Without what means nothing."""
+        """Without fields that do not apply."""
         shown = {
             "kind": self.kind.value,
             "partition": self.partition if self.partition >= 0 else None,
@@ -75,26 +75,26 @@ class Sample:
         )
 
 
-#: Samples of these always have a place in the expected order, and that may be -1 as well.
+#: Samples of these always have a position in the expected order, which may be -1.
 _OF_EXPECTED: Final = frozenset({FindingKind.LOST, FindingKind.REORDERED, FindingKind.ALTERED})
 
 _SENTENCES: Final[Mapping[FindingKind, str]] = {
     FindingKind.LOST: "{what}, number {number} in order ({count} in a row), is not in the topic: {value}",
-    FindingKind.DUPLICATED: "{what} at {place} is there once more; the first is at offset {other}.",
-    FindingKind.REORDERED: "{what} at {place} stands behind offset {other}, which was sent later.",
+    FindingKind.DUPLICATED: "{what} at {place} is a duplicate; the first is at offset {other}.",
+    FindingKind.REORDERED: "{what} at {place} comes after offset {other}, which was sent later.",
     FindingKind.MISPLACED: "{what} at {place} belongs to another partition by its key.",
     FindingKind.ALTERED: "{what} at {place} is not what was expected there (number {number} in order): {value}",
-    FindingKind.STRAY: "{what} at {place} was expected by nobody: {value}",
-    FindingKind.MISSING: "At {place} the log has nothing for {count} offset(s), and no marker or abort explains it.",
-    FindingKind.WITHHELD: "At {place} are {count} committed record(s) that the consumer was not given.",
+    FindingKind.STRAY: "{what} at {place} is unexpected: {value}",
+    FindingKind.MISSING: "At {place} the log has no record for {count} offset(s), and no marker or abort explains it.",
+    FindingKind.WITHHELD: "At {place} are {count} committed record(s) that the consumer did not get.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The sequence numbers of one run, strays left out: from, to, how many different ones, and how many should be there.
+    """The sequence numbers of one run, without strays: first, last, distinct count, and expected count.
 
-    ``place`` is the partition and offset of one of its records, -1 where there is none.
+    ``place`` is the partition and offset of one of its records, -1 if there is none.
     """
 
     first: int | None
@@ -117,7 +117,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """The whole. ``counts`` has every kind of finding that occurred; ``by_partition`` the same for each partition."""
+    """The result. ``counts`` has every kind of finding that occurred; ``by_partition`` the same for each partition."""
 
     topic: str
     expectation: Expectation
@@ -132,17 +132,17 @@ class AuditVerdict:
 
     @property
     def is_clean(self) -> bool:
-        """Whether no fault was found, of those that could be checked."""
+        """Whether no fault was found among the kinds that could be checked."""
         return not any(self.counts.get(kind, 0) for kind in FAULTS)
 
     @property
     def read(self) -> int:
-        """How many records were read."""
+        """The number of records read."""
         return self.counts.get(FindingKind.READ, 0)
 
     @property
     def expected(self) -> int | None:
-        """How many records should be there; None where there was nothing to compare with."""
+        """The number of expected records; None if there was nothing to compare with."""
         if self.expectation.mode == LOG_ALONE:
             return None
         return sum(run.expected for run in self.runs) or self.counts.get(FindingKind.EXPECTED, 0)
@@ -162,7 +162,7 @@ class AuditVerdict:
         return f"{counted}: {found}."
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, for the verdict file; a fault that could not be checked is null."""
+        """Everything, for the verdict file; a kind of fault that could not be checked is null."""
         unchecked = self.expectation.unchecked
         return {
             "verdict": "clean" if self.is_clean else "faults",
@@ -198,7 +198,7 @@ class AuditVerdict:
         }
 
 
-#: Findings that say something of all buckets or of runs, and of no partition.
+#: Findings about all buckets or about runs, not about a partition.
 _NOT_OF_A_PARTITION: Final = frozenset(
     {FindingKind.EXPECTED, FindingKind.KEYS, FindingKind.BLOCK, FindingKind.HOLE, FindingKind.LOST}
 )
@@ -207,7 +207,7 @@ _NOT_OF_A_PARTITION: Final = frozenset(
 def add_up(
     topic: str, expectation: Expectation, ranges: Sequence[OffsetRange], findings: Iterable[Finding]
 ) -> AuditVerdict:
-    """The verdict; ``seconds`` and what samples say in words are still to be filled in."""
+    """The verdict; ``seconds`` and the samples' records are filled in later."""
     counts: Counter[FindingKind] = Counter()
     by_partition: dict[int, Counter[FindingKind]] = defaultdict(Counter)
     samples: dict[FindingKind, list[Sample]] = defaultdict(list)
@@ -216,7 +216,7 @@ def add_up(
     for finding in findings:
         kind = FindingKind(finding.kind)
         if kind.value in expectation.unchecked:
-            continue  # the judge calls a record stray that nobody named, which is no fault where nobody was to name any
+            continue  # every record is stray if nothing was expected; that is not a fault
         if kind is FindingKind.BLOCK:
             runs[finding.content].append(finding)
         elif kind is FindingKind.HOLE:
@@ -229,9 +229,9 @@ def add_up(
                 samples[kind].append(_sample(kind, finding))
     if not runs and expectation.mode == "sequence" and expectation.records is not None:
         runs[-1] = []
-    told = [_run(blocks, expectation) for blocks in runs.values()]
+    totals = [_run(blocks, expectation) for blocks in runs.values()]
     lost = [hole for run, blocks in runs.items() for hole in _between(run, blocks, expectation)] + holes
-    counts[FindingKind.LOST] += sum(run.expected - run.found for run in told)
+    counts[FindingKind.LOST] += sum(run.expected - run.found for run in totals)
     samples[FindingKind.LOST] += [_sample(FindingKind.LOST, hole) for hole in lost]
     return AuditVerdict(
         topic=topic,
@@ -246,7 +246,7 @@ def add_up(
                 :SAMPLES_TOLD
             ]
         ],
-        runs=sorted(told, key=lambda run: run.place),
+        runs=sorted(totals, key=lambda run: run.place),
     )
 
 
@@ -269,14 +269,14 @@ def _run(blocks: Sequence[Finding], expectation: Expectation) -> Run:
 
 
 def _end(numbered: Sequence[Finding], expectation: Expectation) -> int:
-    """Before which number a run should end."""
+    """The number at which a run should end (exclusive)."""
     if expectation.records is not None:
         return expectation.first + expectation.records
     return max((block.other + 1 for block in numbered), default=expectation.first)
 
 
 def _between(run: int, blocks: Sequence[Finding], expectation: Expectation) -> Iterable[Finding]:
-    """What is missing before the first block, between two, and behind the last one."""
+    """The numbers missing before the first block, between blocks, and after the last one."""
     numbered = sorted((block for block in blocks if block.count), key=lambda block: block.number)
     ends = [expectation.first, *(block.other + 1 for block in numbered)]
     begins = [*(block.number for block in numbered), _end(numbered, expectation)]

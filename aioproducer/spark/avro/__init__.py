@@ -1,1 +1,1 @@
-"""Values in Avro: schemas of rows, their encoder, and the schema registry."""
+"""Avro values: schemas for rows, the encoder, and the schema registry."""

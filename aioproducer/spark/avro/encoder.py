@@ -1,4 +1,4 @@
-"""Encodes rows of Arrow batches as Avro, one binary value for each."""
+"""Encodes rows of Arrow batches as Avro, one binary value per row."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from aioproducer.spark.avro.schema import AvroSchema, load_fastavro
 
 __all__ = ["AvroEncoder", "id_prefix"]
 
-#: Python objects for so many rows at a time: other threads run between, and memory holds no more of them.
+#: Rows that are Python objects at a time: other threads can run in between, and memory stays bounded.
 _ROWS: Final = 1000
 
 #: Confluent's wire format: a zero byte and the schema's id, big-endian, before each value.
 _MAGIC: Final = b"\0"
 
-#: What becomes of a value that Arrow gave, before fastavro sees it.
+#: Converts a value from Arrow before fastavro gets it.
 _Convert: TypeAlias = Callable[[Any], Any]
 
 _FLOORED: Final = frozenset({"timestamp-millis", "local-timestamp-millis"})
 
 
 class AvroEncoder:
-    """Encodes with one schema; made in the task, where its rows are."""
+    """Encodes with one schema; created in the task."""
 
     def __init__(self, schema: AvroSchema) -> None:
         fastavro = load_fastavro()
@@ -43,7 +43,7 @@ class AvroEncoder:
         self._pa: Any = import_module("pyarrow")
 
     def with_value(self, batch: Any) -> Any:
-        """The batch with the column ``value`` in place of the columns that it is made of."""
+        """The batch with the column ``value`` in place of its source columns."""
         value = self.encode(batch.select(self._columns).to_struct_array())
         kept = [name for name in batch.schema.names if name not in self._columns]
         return self._pa.record_batch([*(batch.column(name) for name in kept), value], [*kept, "value"])
@@ -54,8 +54,8 @@ class AvroEncoder:
         null = misplaced_null(rows, self._resolved)
         if null is not None:
             raise InvalidRecord(
-                f"A row cannot be encoded with the Avro schema: {null} is null, which the schema does not allow there. Make "
-                "that type a union with null, or fill it, as coalesce() does."
+                f"A row cannot be encoded with the Avro schema: {null} is null, which the schema does not allow. Make its "
+                "type a union with null, or replace the null, for example with coalesce()."
             )
         plain = _with_numbers(pa, rows.type)
         numbers = rows if plain == rows.type else rows.cast(plain)
@@ -65,7 +65,7 @@ class AvroEncoder:
                 out.write(self._prefix)
                 try:
                     self._write(out, self._schema, row if self._convert is None else self._convert(row))
-                except Exception as error:  # foreign code: the encoder's, for a value that the schema cannot have
+                except Exception as error:  # foreign code: may raise anything for an unfit value
                     raise InvalidRecord(f"A row cannot be encoded with the Avro schema: {error}") from error
                 ends.append(out.tell())
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(out.getvalue())]
@@ -73,12 +73,12 @@ class AvroEncoder:
 
 
 def id_prefix(schema_id: int) -> bytes:
-    """What stands before each value whose schema a registry knows by this id."""
+    """The prefix of each value whose schema has this id in a registry."""
     return _MAGIC + schema_id.to_bytes(4, "big")
 
 
 def _with_numbers(pa: Any, kind: Any) -> Any:
-    """The type with numbers where it has times: these need no objects, no time zones, and have no years that are too far."""
+    """The type with numbers in place of times: numbers need no objects and time zones, and have no range of years."""
     types = pa.types
     if types.is_timestamp(kind):
         return pa.int64()
@@ -93,7 +93,7 @@ def _with_numbers(pa: Any, kind: Any) -> Any:
     return kind
 
 
-# -- converters: None where there is nothing to convert, as for nearly everything ------------------------------------------
+# -- converters: None if there is nothing to convert, as for nearly everything ---------------------------------------------
 
 
 def _converter(schema: Any) -> _Convert | None:
@@ -126,7 +126,7 @@ def _of_array(schema: Mapping[str, Any]) -> _Convert | None:
 
 
 def _of_map(schema: Mapping[str, Any]) -> _Convert:
-    """Arrow gives maps as lists of pairs."""
+    """Arrow returns maps as lists of pairs."""
     convert = _converter(schema["values"])
     if convert is None:
         return _unless_null(dict)

@@ -1,4 +1,4 @@
-"""Checks a given Avro schema against the columns that are to be written with it, before any task starts."""
+"""Checks a given Avro schema against the columns to be written with it, before any task starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aioproducer.spark.avro.spark_types import Decimal, SparkType, decimal_of, i
 
 __all__ = ["attributes", "branch", "check_fit", "is_union"]
 
-#: What a column of a type can be written as: names of Avro's types, with the logical type where there is one.
+#: The Avro types that a column of a type can be written as, with the logical type if there is one.
 _WRITTEN_AS: Final[Mapping[str, tuple[str, ...]]] = {
     "boolean": ("boolean",),
     "byte": ("int", "long", "float", "double"),
@@ -29,15 +29,15 @@ _WRITTEN_AS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def check_fit(columns: Sequence[Mapping[str, Any]], schema: Any) -> None:
-    """Raise `ConfigError` unless the schema, with its names resolved, is a record of just these columns."""
+    """Raise `ConfigError` unless the schema, with its names resolved, is a record of exactly these columns."""
     record = attributes(schema)
     if record.get("type") != "record":
-        raise ConfigError("The Avro schema that was given is no record; values that are made of columns are records.")
+        raise ConfigError("The given Avro schema is not a record; values that consist of columns are records.")
     _check_record(columns, record, "")
 
 
 def branch(schema: Any) -> Any:
-    """The schema itself, or what a union has beside null; the union where that is more than one."""
+    """The schema itself, or the branch of a union besides null; the union if there are several."""
     if not is_union(schema):
         return schema
     others = [each for each in schema if each != "null"]
@@ -45,12 +45,12 @@ def branch(schema: Any) -> Any:
 
 
 def is_union(schema: Any) -> bool:
-    """Whether it has several branches."""
+    """Whether it is a union."""
     return isinstance(schema, list)
 
 
 def attributes(schema: Any) -> Mapping[str, Any]:
-    """The schema where it has attributes; empty for a name and for a union."""
+    """The schema if it has attributes; empty for a name and for a union."""
     return cast("Mapping[str, Any]", schema) if isinstance(schema, dict) else {}
 
 
@@ -65,8 +65,8 @@ def _check_record(columns: Sequence[Mapping[str, Any]], schema: Mapping[str, Any
         )
     if others := [name for name in fields if name not in names]:
         raise ConfigError(
-            f"The Avro schema {of_what}has the fields {_listed(others)}, for which there is no column; there are "
-            f"{_listed(names)}. Add the columns, or take the fields away."
+            f"The Avro schema {of_what}has the fields {_listed(others)}, which have no column; the columns are "
+            f"{_listed(names)}. Add the columns, or remove the fields."
         )
     for column in columns:
         name = str(column["name"])
@@ -77,12 +77,12 @@ def _check_type(kind: SparkType, schema: Any, where: str) -> None:
     chosen = branch(schema)
     if is_union(chosen):
         raise ConfigError(
-            f"The Avro schema has a union of several types for the column {where!r}, and it cannot be told which one a row "
-            "is to have: let it be one type, or that and null."
+            f"The Avro schema has a union of several types for the column {where!r}, so the type of a row is ambiguous: "
+            "use one type, or one type and null."
         )
     if not _fits(kind, chosen):
         raise ConfigError(
-            f"The column {where!r} is of type {_spark_name(kind)}, which cannot be written as the Avro schema has it: "
+            f"The column {where!r} has type {_spark_name(kind)}, which cannot be written as the type in the Avro schema: "
             f"{_avro_name(chosen)}. Cast the column, or change the schema."
         )
     if isinstance(kind, str):
@@ -127,4 +127,4 @@ def _spark_name(kind: SparkType) -> str:
 
 
 def _listed(names: Any) -> str:
-    return ", ".join(map(repr, names)) or "none at all"
+    return ", ".join(map(repr, names)) or "none"

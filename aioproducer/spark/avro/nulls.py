@@ -1,4 +1,4 @@
-"""Finds nulls for which an Avro schema has no place: fastavro writes some of them as if they were values."""
+"""Finds nulls that an Avro schema does not allow: fastavro writes some of them as if they were values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["misplaced_null"]
 
 
 def misplaced_null(rows: Any, schema: Any) -> str | None:
-    """What is null in an array of structs though the schema, with its names resolved, has no place for that.
+    """A description of a null in an array of structs that the schema, with its names resolved, does not allow.
 
-    None where there is no such null; otherwise the words that a sentence about it can begin with.
+    None if there is no such null; otherwise the subject of a sentence about it.
     """
     return _in_fields(rows, attributes(schema), "")
 
@@ -28,13 +28,13 @@ def _in_fields(rows: Any, record: Any, where: str) -> str | None:
 
 
 def _in_column(column: Any, schema: Any, where: str, what: str) -> str | None:
-    """``where``: the path of names that leads to it, ``what``: the words for it."""
+    """``where``: the path of names that leads to it, ``what``: its description."""
     if column.null_count and not _takes_null(schema):
         return what
     chosen = attributes(branch(schema))
     match chosen.get("type"):
         case "record":
-            return _in_fields(column.drop_null(), chosen, where)  # what a null consists of is null as well
+            return _in_fields(column.drop_null(), chosen, where)  # the fields of a null are null as well
         case "array":
             return _in_column(column.flatten(), chosen["items"], where, f"an item of {what}")
         case "map":
@@ -52,7 +52,7 @@ def _is_null(schema: Any) -> bool:
 
 
 def _map_values(column: Any) -> Any:
-    """Those of an array of maps, without those of maps that are null or outside of a slice."""
+    """The values of an array of maps, without those of maps that are null or outside of the slice."""
     pa = import_module("pyarrow")
     pair = [pa.field("key", column.type.key_type, nullable=False), pa.field("value", column.type.item_type)]
     return column.cast(pa.list_(pa.struct(pair))).flatten().field(1)

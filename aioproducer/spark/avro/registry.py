@@ -1,4 +1,4 @@
-"""Asks a schema registry for the id of a schema, as Confluent's API has it, with nothing but the standard library."""
+"""Asks a schema registry with Confluent's API for the id of a schema, using only the standard library."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 _TOLD: Final = 500
 _NO_SUCH: Final = 404
 _ILL: Final = 500
-#: The registry's own codes: it has no such subject, version or schema. A page that is missing has none of them.
+#: The registry's own codes for an unknown subject, version or schema. A missing page has none of them.
 _NO_SUCH_SCHEMA: Final = (40401, 40402, 40403)
 
 
-#: The ids that this process was given, by the registry's URL, the subject and the schema.
+#: The ids that this process got, by the registry's URL, the subject and the schema.
 _KNOWN: Final[dict[tuple[str, str, str], int]] = {}
 
 
 class SchemaRegistryError(KafkaError):
-    """The registry gave no id for a schema; the message says why."""
+    """The registry returned no id for a schema; the message says why."""
 
 
 class _Away(SchemaRegistryError):
-    """The registry did not answer, or could not."""
+    """The registry is unreachable or unavailable."""
 
 
 def value_subject(topic: str) -> str:
@@ -48,14 +48,15 @@ def value_subject(topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SchemaRegistry:
-    """A registry at ``url``, without user and password, which ``user_info`` is ("user:password")."""
+    """A registry at ``url``, which has no login; ``user_info`` is the login ("user:password")."""
 
     url: str
     user_info: str | None = field(default=None, repr=False)
 
     @classmethod
     def at(cls, url: str, user_info: str | None = None) -> SchemaRegistry:
-        """Of a URL that may have user and password in it; raises `ConfigError`, which tells neither, for what is no such."""
+        """The registry at a URL that may contain user and password; raises `ConfigError`, without repeating them, if "
+        "invalid."""
         _check_url(url)
         try:
             parts = urlsplit(url)
@@ -64,21 +65,21 @@ class SchemaRegistry:
             host = port = None
             parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
-            raise ConfigError("The URL of the schema registry is none: http://host:8081 or https://... is expected.")
+            raise ConfigError("invalid URL of the schema registry: must be like http://host:8081 or https://...")
         name = f"[{host}]" if ":" in host else host
         plain = urlunsplit((parts.scheme, name if port is None else f"{name}:{port}", parts.path.rstrip("/"), "", ""))
         if user_info is None and parts.username is not None:
             user_info = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         if user_info is not None and ":" not in user_info:
-            raise ConfigError("The login of the schema registry is not of the form user:password.")
+            raise ConfigError("invalid login of the schema registry: must be user:password.")
         return cls(plain, user_info)
 
     def register(self, subject: str, schema: str) -> int:
-        """The id of the schema, which is registered under the subject if it is not yet.
+        """Register the schema under the subject if necessary, and return its id.
 
-        Asks each time: what was registered once may have been deleted since. Where there is no answer, what this process
-        was given before still holds, with a warning: a registry that is away for a minute is no reason for a stream to end.
-        Raises `SchemaRegistryError`, as where it is not compatible with the versions that are there.
+        Asks each time, since a registered schema may have been deleted. If the registry is unreachable, the id that this
+        process got before is used, with a warning: a short outage of the registry must not end a stream. Raises
+        `SchemaRegistryError`, for example if the schema is incompatible with the existing versions.
         """
         key = self.url, subject, schema
         try:
@@ -88,7 +89,7 @@ class SchemaRegistry:
                 raise
             found = _KNOWN[key]
             logger.warning(
-                "The schema registry at %s did not answer (%s). The schema of %r has the id %d that it gave before.",
+                "The schema registry at %s did not answer (%s). Using its earlier id for the schema of %r: %d.",
                 self.url,
                 error.__cause__,
                 subject,
@@ -97,14 +98,16 @@ class SchemaRegistry:
         return found
 
     def look_up(self, subject: str, schema: str) -> int:
-        """The id of a schema that is registered under the subject; raises `SchemaRegistryError` where it is not."""
+        """The id of a schema that is registered under the subject; raises `SchemaRegistryError` if it is not."""
         return self._id(f"/subjects/{quote(subject, safe='')}", subject, schema)
 
     def _id(self, path: str, subject: str, schema: str) -> int:
         answer = self._ask(path, subject, {"schema": schema})
         found: Any = answer.get("id")
         if not isinstance(found, int) or not 0 <= found < 1 << 31:
-            raise SchemaRegistryError(f"What answers at {self.url} is no schema registry: it gave no id of a schema.")
+            raise SchemaRegistryError(
+                f"The server at {self.url} is not a schema registry: its response has no schema id."
+            )
         return found
 
     def _ask(self, path: str, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,24 +124,26 @@ class SchemaRegistry:
                 raise kind(self._why(error, subject, *_said_by(error))) from error
         except (UnicodeError, InvalidURL) as error:
             raise SchemaRegistryError(
-                f"The schema registry at {self.url} cannot be reached: that is no address, or characters of it have to be "
-                f"escaped ({error})."
+                f"Could not connect to the schema registry at {self.url}: the address is invalid, or characters of it have "
+                f"to be escaped ({error})."
             ) from error
         except (URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            raise _Away(f"The schema registry at {self.url} cannot be reached: {reason}.") from error
+            raise _Away(f"Could not connect to the schema registry at {self.url}: {reason}.") from error
         try:
             found: Any = json.loads(content)
         except ValueError as error:
-            raise SchemaRegistryError(f"What answers at {self.url} is no schema registry: no JSON came.") from error
+            raise SchemaRegistryError(
+                f"The server at {self.url} is not a schema registry: it did not send JSON."
+            ) from error
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
     def _why(self, error: HTTPError, subject: str, code: object, said: str) -> str:
         if error.code == _NO_SUCH and code not in _NO_SUCH_SCHEMA:
-            return f"There is no schema registry at {self.url}: {said} Is that its address, with its path?"
-        sentence = _MEANINGS.get(error.code, "answered with HTTP status {code} for subject {subject!r}: {told}")
-        told = sentence.format(code=error.code, subject=subject, told=said)
-        return f"The schema registry at {self.url} {told}"
+            return f"There is no schema registry at {self.url}: {said} Check the address and its path."
+        sentence = _MEANINGS.get(error.code, "answered with HTTP status {code} for subject {subject!r}: {message}")
+        text = sentence.format(code=error.code, subject=subject, message=said)
+        return f"The schema registry at {self.url} {text}"
 
 
 _PARTS: Final = re.compile(r"[^/?#]*//(?P<authority>[^/?#]*)(?P<rest>.*)", re.DOTALL)
@@ -146,36 +151,34 @@ _NEXT_URL: Final = re.compile(r",\s*https?://")
 
 
 def _check_url(url: str) -> None:
-    """Raise `ConfigError` where a URL would be read otherwise than it is meant, without repeating any of it."""
+    """Raise `ConfigError` for a URL that would be misread, without repeating any of it."""
     found = _PARTS.match(url)
     authority, rest = ("", "") if found is None else found.group("authority", "rest")
     if _NEXT_URL.search(url) or "," in authority.rpartition("@")[2]:
-        raise ConfigError(
-            "The URL of the schema registry has to be one address (http://host:8081), not a list of several."
-        )
+        raise ConfigError("The URL of the schema registry must be one address (http://host:8081), not a list.")
     if "@" in rest:
         raise ConfigError(
-            "The URL of the schema registry has an '@' behind its first '/', '?' or '#', where no login can stand. In user "
-            "and password write %2F for '/', %3F for '?' and %23 for '#', or leave them out of the URL and set "
+            "The URL of the schema registry has an '@' after its first '/', '?' or '#', where a login is not allowed. In "
+            "user and password write %2F for '/', %3F for '?' and %23 for '#', or leave them out of the URL and set "
             "schema.registry.basic.auth.user.info=user:password."
         )
 
 
-#: What a status means, and the way out.
+#: The meaning of a status, and what to do.
 _MEANINGS: Final[Mapping[int, str]] = {
-    401: "refuses the login, or wants one: {told} Put user and password into its URL, or set "
+    401: "rejects the login, or requires one: {message} Put user and password into its URL, or set "
     "schema.registry.basic.auth.user.info=user:password.",
-    403: "allows nobody with this login to do that for subject {subject!r}: {told}",
-    _NO_SUCH: "has no such schema for subject {subject!r}: {told} Was it loaded with the same columns, topic and schema, "
-    "and is this the registry that knows it?",
-    409: "finds the schema incompatible with the versions that subject {subject!r} has: {told} Change the columns, or the "
+    403: "does not permit this login to do that for subject {subject!r}: {message}",
+    _NO_SUCH: "does not have this schema for subject {subject!r}: {message} Was the topic loaded with the same columns and "
+    "schema, and with this registry?",
+    409: "rejects the schema as incompatible with the versions of subject {subject!r}: {message} Change the columns, or the "
     "subject's compatibility.",
-    422: "finds the schema invalid: {told}",
+    422: "rejects the schema as invalid: {message}",
 }
 
 
 def _said_by(error: HTTPError) -> tuple[object, str]:
-    """The registry's own code (None: it gave none), and what it said, of its own or as HTTP does."""
+    """The registry's own error code (None: it sent none), and its message or the one of HTTP."""
     code: object = None
     said = str(error.reason)
     try:
@@ -187,7 +190,7 @@ def _said_by(error: HTTPError) -> tuple[object, str]:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A redirect is an answer like others: the login is not taken to where it leads."""
+    """Treats a redirect as an error, so that the login is not sent elsewhere."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str

@@ -1,6 +1,6 @@
-"""The Avro schema of values that are made of a DataFrame's columns: derived from these, or given and held against them.
+"""The Avro schema of values that consist of a DataFrame's columns: derived from them, or given and checked against them.
 
-DataFrames come as Spark tells them in JSON (``StructType.jsonValue()``), so that nothing here needs Spark.
+DataFrame schemas are passed as Spark's JSON (``StructType.jsonValue()``), so nothing here needs Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aioproducer.spark.avro.spark_types import SparkType, decimal_of, is_text
 
 __all__ = ["AvroSchema", "load_fastavro"]
 
-#: The record's name in what Spark's own to_avro() makes, so that readers of the one can read the other.
+#: The record name that Spark's own to_avro() uses, so that readers of one can read the other.
 _RECORD: Final = "topLevelRecord"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -39,7 +39,7 @@ _PRIMITIVES: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """The schema of the values, as JSON, and the columns that they are made of; ``schema_id`` where a registry has it."""
+    """The schema of the values, as JSON, and their columns; ``schema_id`` if a registry has it."""
 
     text: str
     columns: tuple[str, ...]
@@ -47,10 +47,10 @@ class AvroSchema:
 
     @classmethod
     def of(cls, columns: Sequence[Mapping[str, Any]], given: str | None = None) -> AvroSchema:
-        """The schema of these fields of a DataFrame, or the ``given`` one (JSON).
+        """The schema for these fields of a DataFrame, or the ``given`` one (JSON).
 
-        Raises `ConfigError` for names and types that Avro has not, for a schema that is none, and for one that does not fit
-        the columns.
+        Raises `ConfigError` for names and types that Avro does not support, for an invalid schema, and for one that does
+        not fit the columns.
         """
         schema = _record(columns, _RECORD, "", "") if given is None else _read(given)
         parsed = _parsed(schema)
@@ -60,14 +60,14 @@ class AvroSchema:
 
 
 def load_fastavro() -> Any:
-    """The module; raises `ConfigError` with what to install where it is missing."""
+    """The module; raises `ConfigError` with installation advice if it is missing."""
     try:
         import_module("fastavro.schema")
         return import_module("fastavro")
     except ImportError as error:
         raise ConfigError(
             "value.format=avro needs fastavro in the Python of the driver and of every executor: "
-            "pip install 'aioproducer[avro]', and point PYSPARK_PYTHON at the Python that has it."
+            "pip install 'aioproducer[avro]', and set PYSPARK_PYTHON to the Python that has it."
         ) from error
 
 
@@ -75,16 +75,16 @@ def _read(given: str) -> Any:
     try:
         return json.loads(given)
     except ValueError as error:
-        raise ConfigError(f"The Avro schema that was given is not JSON: {error}.") from error
+        raise ConfigError(f"The given Avro schema is not JSON: {error}.") from error
 
 
 def _parsed(schema: Any) -> Any:
-    """The schema with every name resolved, for reading only. Raises `ConfigError` for what is no schema."""
+    """The schema with every name resolved; read-only. Raises `ConfigError` if it is not a valid schema."""
     fastavro = load_fastavro()
     try:
         return fastavro.parse_schema(schema, expand=True)
-    except Exception as error:  # foreign code, and of what a schema may be made there is no end
-        raise ConfigError(f"The Avro schema cannot be used: {type(error).__name__}: {error}") from error
+    except Exception as error:  # foreign code; an invalid schema may fail in any way
+        raise ConfigError(f"invalid Avro schema: {type(error).__name__}: {error}") from error
 
 
 # -- deriving --------------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def _record(fields: Sequence[Mapping[str, Any]], name: str, namespace: str, wher
     names = [field["name"] for field in made]
     twice = next((each for each in names if names.count(each) > 1), None)
     if twice is not None:
-        raise ConfigError(f"The column {_path(where, twice)!r} is there more than once; rename or drop the others.")
+        raise ConfigError(f"The column {_path(where, twice)!r} exists more than once; rename or drop the others.")
     return {"type": "record", "name": name, **({"namespace": namespace} if namespace else {}), "fields": made}
 
 
@@ -106,8 +106,8 @@ def _field(field: Mapping[str, Any], namespace: str, where: str) -> dict[str, An
     path = _path(where, name)
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"The column {path!r} has a name that Avro cannot have: letters, digits and _ are possible, and no digit in "
-            "front. Rename it, or choose another value.format."
+            f"The column name {path!r} is invalid in Avro: names consist of letters, digits and _, and do not start with a "
+            "digit. Rename it, or choose another value.format."
         )
     kind = _type(field["type"], name, namespace, path)
     if not field["nullable"] or kind == "null":
@@ -127,7 +127,7 @@ def _type(kind: SparkType, name: str, namespace: str, where: str) -> Any:
         values = _type(kind["valueType"], name, namespace, where)
         return {"type": "map", "values": _nullable(values, kind["valueContainsNull"])}
     if kind["type"] == "map":
-        raise ConfigError(f"The column {where!r} is a map whose keys are no strings, which Avro has not: cast them.")
+        raise ConfigError(f"The column {where!r} is a map with keys that are not strings, as Avro requires: cast them.")
     raise _has_no_type(where, str(kind["type"]))
 
 
@@ -150,7 +150,7 @@ def _nullable(kind: Any, is_nullable: bool) -> Any:
 
 def _has_no_type(where: str, kind: str) -> ConfigError:
     return ConfigError(
-        f"The column {where!r} is of type {kind}, for which there is none in Avro. Cast it, as to string, or drop it."
+        f"The column {where!r} has type {kind}, which Avro does not support. Cast it, for example to string, or drop it."
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads types of columns as Spark's JSON has them: a name, or a mapping for what is made of others."""
+"""Reads column types from Spark's JSON: a name, or a mapping for nested types."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _TEXT: Final = re.compile(r"string.*|(var)?char\(\d+\)")
 
 
 class Decimal(NamedTuple):
-    """Digits in all, and those behind the point."""
+    """The total number of digits, and those after the decimal point."""
 
     precision: int
     scale: int
 
 
 def decimal_of(kind: SparkType) -> Decimal | None:
-    """What a decimal type is; None for any other."""
+    """The parameters of a decimal type; None for any other."""
     found = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
     return None if found is None else Decimal(int(found[1]), int(found[2]))
 
 
 def is_text(kind: SparkType) -> bool:
-    """Whether it is a type of strings, of whatever length and collation."""
+    """Whether it is a string type, of any length and collation."""
     return isinstance(kind, str) and _TEXT.fullmatch(kind) is not None

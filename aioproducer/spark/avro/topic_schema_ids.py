@@ -1,4 +1,4 @@
-"""Puts the id of the schema before Avro values whose rows name their topics, which only tasks come to know."""
+"""Prefixes Avro values with the schema's id if the rows name their topics, which only tasks can see."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["TopicSchemaIds"]
 
 
 class TopicSchemaIds:
-    """The ids of one schema, which is registered under each topic's own subject; made in the task, and blocks.
+    """The ids of one schema, which is registered under each topic's own subject; created in the task, and blocks.
 
-    The registry is asked once for each topic, when its first rows come: it may know the same schema by several ids.
+    Asks the registry once per topic, when its first rows come: the same schema may have several ids.
     """
 
     def __init__(self, registry: SchemaRegistry, schema: str) -> None:
@@ -24,9 +24,9 @@ class TopicSchemaIds:
         self._prefixes: dict[str, bytes] = {}
 
     def prefixed(self, tables: Iterable[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
-        """Each topic with its rows, the id before each value.
+        """Each topic with its rows, with the id before each value.
 
-        Raises `SchemaRegistryError`, before any of these tables is handed out.
+        Raises `SchemaRegistryError` before any of these tables is returned.
         """
         return [(topic, _with_prefix(table, self._prefix(topic))) for topic, table in tables]
 

@@ -1,1 +1,1 @@
-"""One transaction for all tasks of a batch: who begins and commits it, and what tells a batch that was committed before."""
+"""One transaction for all tasks of a batch: its coordinator, and how a batch that was already committed is detected."""

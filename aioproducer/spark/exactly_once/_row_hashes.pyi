@@ -1,4 +1,4 @@
-"""Row hashes in native code; the same numbers as in ``_row_hashes_pure``, which says more."""
+"""Row hashes in native code; the same numbers as in ``_row_hashes_pure``; see there."""
 
 from collections.abc import Sequence
 from typing import Any

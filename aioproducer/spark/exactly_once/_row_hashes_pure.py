@@ -1,4 +1,4 @@
-"""Row hashes in plain Python, with the library xxhash; what it does is right by definition."""
+"""Row hashes in plain Python, with the library xxhash; this is the reference implementation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sum_of_hashes(columns: Sequence[Any], rows: int, seed: int) -> int:
     """The sum of the hashes of all rows, modulo 2**64.
 
     ``columns`` are pyarrow arrays of ``rows`` rows each: binary, text, numbers or times of 64 bits, or lists of pairs of
-    text and bytes. ``seed`` is the hash with which each row begins. Raises `ConfigError` where xxhash is not installed.
+    text and bytes. ``seed`` is the initial hash of each row. Raises `ConfigError` if xxhash is not installed.
     """
     xxh64 = _xxhash()
     hashes: Iterable[int] = [seed] * rows
@@ -59,7 +59,7 @@ def _of_pairs(xxh64: Any, seed: int, pairs: Sequence[Any] | None) -> int:
 
 
 def _fields(pair: Any) -> Sequence[Any]:
-    """A map gives tuples, a list of structs dictionaries, or None for a struct that is null."""
+    """The items of a map are tuples, those of a list of structs dictionaries, or None for a null struct."""
     if isinstance(pair, dict):
         return list(cast("dict[str, Any]", pair).values())
     return pair or (None, None)

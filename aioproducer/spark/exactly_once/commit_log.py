@@ -1,11 +1,11 @@
 """Remembers in Kafka which batch jobs were committed, by ``job.id``: a record for each job, in a compacted topic.
 
-The record is written in the transaction of the job, so both are there or neither is. It has no expiry, unlike the offset of
-a consumer group: as long as the topic is compacted and nothing else, a job that was committed stays known.
+The record is written in the job's transaction, so both exist or neither does. Unlike the offset of a consumer group it does
+not expire: as long as the topic is only compacted, a committed job stays known.
 
-Each key is a ``transactional.id`` and a ``job.id``, so that any number of queries can share a topic. It is read whole at the
-beginning of a job: uncommitted records as well, because a reader of committed ones would wait for the open transactions of
-others. Of one's own no transaction is open then, since beginning one ends them.
+Each key is a ``transactional.id`` and a ``job.id``, so any number of queries can share a topic. A job reads the whole topic
+when it begins, including uncommitted records, because a read_committed reader would wait for other queries' open
+transactions. The job's own earlier transactions have ended by then, since beginning a new one ends them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = ["CommitLog"]
 
 _VERSION: Final = 1
 
-#: All records are in one partition: they are few, and what is read must not depend on how many partitions there are.
+#: All records are in one partition: they are few, and the result must not depend on the number of partitions.
 _PARTITION: Final = 0
 
 _TOPIC: Final = 2
@@ -63,25 +63,25 @@ _POLL_INTERVAL: Final = 0.05
 
 
 class CommitLog:
-    """The commit log in one topic; every call opens connections of its own."""
+    """The commit log in one topic; every call opens its own connections."""
 
     def __init__(self, config: ProducerConfig, topic: str) -> None:
         self._config = config
         self._topic = topic
 
     async def prepare(self) -> None:
-        """Create the topic if it is not there. Raises `ConfigError` if it cannot be created, or would forget jobs.
+        """Create the topic if it is missing. Raises `ConfigError` if it cannot be created, or would forget jobs.
 
-        Cancellation: it may be created or not.
+        Cancellation: the topic may or may not have been created.
         """
         async with ClusterClient(self._config) as cluster:
             await self._create_if_missing(cluster)
             await self._check_policy(cluster)
 
     async def find(self, transactional_id: str, job_id: str) -> EarlierCommit | None:
-        """The commit of this job, None if there is none; to be called when no transaction of this id is open.
+        """The commit of this job, None if there is none; call it only while no transaction of this id is open.
 
-        Raises `KafkaError` if the topic cannot be read to its end in time. Cancellation: nothing is left open.
+        Raises `KafkaError` if the end of the topic is not reached in time. Cancellation: nothing is left open.
         """
         records = DecidedRecords(_key(transactional_id, job_id))
         async with ClusterClient(self._config) as cluster:
@@ -90,7 +90,9 @@ class CommitLog:
                 try:
                     part = await self._fetch(cluster, at)
                 except KafkaError as error:
-                    if why and cluster.is_late:  # there was an answer before, and too little time for another one
+                    if (
+                        why and cluster.is_late
+                    ):  # an earlier read failed for this reason, and there is no time for another
                         raise KafkaTimeoutError(why) from error
                     raise
                 before = at
@@ -103,7 +105,7 @@ class CommitLog:
                 if at > before:
                     continue
                 what = "its transaction has not ended" if is_read else f"nothing can be read after offset {at}"
-                why = f"It is not known whether job.id {job_id!r} was committed: in topic {self._topic!r} {what}."
+                why = f"Unknown whether job.id {job_id!r} was committed: in topic {self._topic!r} {what}."
                 if cluster.is_late:
                     raise KafkaTimeoutError(why)
                 await asyncio.sleep(_POLL_INTERVAL)
@@ -111,9 +113,9 @@ class CommitLog:
     async def add(
         self, handle: TransactionHandle, job_id: str, contents: Fingerprint, at_ms: int
     ) -> Mapping[TopicPartition, Written]:
-        """Write the record of this job into its transaction; returns what was written, for the commit.
+        """Write the record of this job into its transaction; returns the written offsets, for the commit.
 
-        Raises why it was not. Cancellation: it is part of the transaction or not.
+        Raises the reason if that fails. Cancellation: the record may or may not be part of the transaction.
         """
         value = {
             "v": _VERSION,
@@ -125,13 +127,13 @@ class CommitLog:
         return await self._write(handle, job_id, json.dumps(value))
 
     async def forget(self, handle: TransactionHandle, job_id: str) -> Mapping[TopicPartition, Written]:
-        """As `add`, the record by which the job counts as never committed."""
+        """As `add`, with the record that makes the job count as never committed."""
         return await self._write(handle, job_id, None)
 
     async def _write(
         self, handle: TransactionHandle, job_id: str, value: str | None
     ) -> Mapping[TopicPartition, Written]:
-        # One small record: to compress it would cost a library that the driver may not have, for nothing.
+        # One small record, uncompressed: the driver may lack the compression library.
         async with Producer.attach(handle, self._config.replace(compression_type="none")) as writer:
             await writer.send(self._topic, value, key=_key(handle.transactional_id, job_id), partition=_PARTITION)
         return writer.written
@@ -139,7 +141,7 @@ class CommitLog:
     # -- the topic ----------------------------------------------------------------------------------------------------
 
     async def exists(self) -> bool:
-        """Whether the topic is there, as far as one broker knows; it is not created by this question.
+        """Whether the topic exists, as far as one broker knows; this does not create it.
 
         Raises `ConfigError` if it cannot be used. Cancellation: nothing is left open.
         """
@@ -152,7 +154,7 @@ class CommitLog:
         metadata = await cluster.ask(request)
         code = next((topic.error_code for topic in metadata.topics), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if code != ErrorCode.NONE and not (error := broker_error(code)).retriable:
-            raise ConfigError(f"The commit log, topic {self._topic!r}, cannot be used: {error}")
+            raise ConfigError(f"Cannot use topic {self._topic!r} as the commit log: {error}")
         return code, metadata.controller_id
 
     async def _create_if_missing(self, cluster: ClusterClient) -> None:
@@ -168,8 +170,8 @@ class CommitLog:
             await cluster.ask(CreateTopicsRequest(topics=[wanted]), _check_created, node_id=controller_id)
         except BrokerError as error:
             raise ConfigError(
-                f"Jobs with job.id are remembered in topic {self._topic!r}, which does not exist and could not be created: "
-                f"{error} Create it, with one partition and cleanup.policy=compact, or name another topic with "
+                f"Jobs with job.id are recorded in topic {self._topic!r}, which does not exist and could not be created: "
+                f"{error} Create it with one partition and cleanup.policy=compact, or choose another topic with "
                 "commit.log.topic."
             ) from error
 
@@ -179,18 +181,18 @@ class CommitLog:
         )
         response = await cluster.ask(DescribeConfigsRequest(resources=[resource]))
         for result in response.results:
-            if result.error_code != ErrorCode.NONE:  # DESCRIBE_CONFIGS is a right that nothing else here needs
+            if result.error_code != ErrorCode.NONE:  # nothing else here needs the DESCRIBE_CONFIGS permission
                 return
             found = {each.name: each.value or "" for each in result.configs}
             if forgets(found):
                 raise ConfigError(
                     f"The commit log, topic {self._topic!r}, has cleanup.policy={found['cleanup.policy']}: Kafka would "
-                    "forget jobs after a time, and they could be written twice. Set cleanup.policy=compact, or name "
-                    "another topic with commit.log.topic."
+                    "delete its records after a while, so jobs could be written twice. Set cleanup.policy=compact, or "
+                    "choose another topic with commit.log.topic."
                 )
 
     async def _start(self, cluster: ClusterClient) -> int:
-        """The first offset that is there: 0, unless somebody has deleted records."""
+        """The first offset of the log: 0, unless records were deleted."""
         wanted = ListOffsetsPartition(partition_index=_PARTITION, timestamp=_EARLIEST)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=self._topic, partitions=[wanted])])
         response = await cluster.ask_leader(self._topic, _PARTITION, request, request.versions[1], self._check_offsets)
@@ -216,12 +218,12 @@ class CommitLog:
 
     def _check_part(self, part: PartitionData | ListOffsetsPartitionResponse | None, what: str) -> None:
         if part is None:
-            raise KafkaError(f"The response to {what} says nothing of topic {self._topic!r}.")
+            raise KafkaError(f"The response to {what} does not contain topic {self._topic!r}.")
         self._check_code(part.error_code)
 
     def _check_code(self, code: int) -> None:
         if code != ErrorCode.NONE:
-            raise broker_error(code, f"topic {self._topic!r}, the commit log, cannot be read")
+            raise broker_error(code, f"could not read topic {self._topic!r}, the commit log")
 
 
 def _parts(response: FetchResponse) -> Iterator[PartitionData]:
@@ -243,7 +245,7 @@ def _key(transactional_id: str, job_id: str) -> bytes:
 
 
 def _commit_of(job_id: str, value: bytes | None) -> EarlierCommit | None:
-    """Raises `KafkaError` for a record that is none of a commit log."""
+    """Raises `KafkaError` for a record that does not belong in a commit log."""
     if value is None:
         return None
     try:
@@ -254,5 +256,6 @@ def _commit_of(job_id: str, value: bytes | None) -> EarlierCommit | None:
         return EarlierCommit(0, contents, int(found["t"]), job_id=job_id)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise KafkaError(
-            f"The commit log has a record for job.id {job_id!r} that this version of aioproducer did not write: {value!r}"
+            f"The commit log has an unknown record for job.id {job_id!r}, not written by this version of aioproducer: "
+            f"{value!r}"
         ) from error

@@ -1,4 +1,4 @@
-"""Says which configurations of a topic make Kafka forget records, so that it cannot be a commit log."""
+"""Detects topic configurations that make Kafka delete records, which a commit log must not have."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["CONFIGS", "forgets"]
 
 _POLICY: Final = "cleanup.policy"
 
-#: What limits how long, or how much, a topic keeps, and the value with which it keeps all.
+#: Configurations that limit the age or size of a topic, and the value that keeps everything.
 _RETENTION: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
 
-#: What `forgets` looks at.
+#: The configurations that `forgets` checks.
 CONFIGS: Final = (_POLICY, *_RETENTION)
 
 
 def forgets(configs: Mapping[str, str]) -> bool:
-    """Whether records go after a time, or above a size. A topic of which nothing is known keeps all."""
+    """Whether records are deleted by age or size. A topic without known configurations is taken to keep everything."""
     policies = {policy.strip() for policy in configs.get(_POLICY, "compact").split(",")}
     return "delete" in policies and any(configs.get(name) != value for name, value in _RETENTION.items())

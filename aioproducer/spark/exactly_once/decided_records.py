@@ -1,4 +1,4 @@
-"""Tells of the records with one key which is the last that was committed, as the log has them, read from its beginning."""
+"""Finds the last committed record of one key, in a log that is read from its beginning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMIT: Final = 1
 class DecidedRecords:
     """The last committed value of a key; None if there is none, or if it is a tombstone.
 
-    Records of a transaction count when its commit marker comes, in the order of the markers, which is that of the commits.
+    A transaction's records count from its commit marker on, so in the order of the commits.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -27,11 +27,11 @@ class DecidedRecords:
 
     @property
     def has_undecided(self) -> bool:
-        """Whether a record of this key is part of a transaction that has not ended yet."""
+        """Whether a record of this key belongs to a transaction that has not ended."""
         return bool(self._open)
 
     def add(self, batch: RecordBatch) -> None:
-        """Take the next batch of the log into account."""
+        """Process the next batch of the log."""
         for record in batch.records:
             if batch.is_control:
                 self._end(batch.producer_id, _CONTROL.unpack_from(record.key or b"\0\0\0\0")[1])

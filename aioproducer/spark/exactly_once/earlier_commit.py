@@ -1,4 +1,4 @@
-"""A commit of the batch that Spark runs again: what is known of it, and whether it is the same batch."""
+"""An earlier commit of a batch that Spark repeats: what is known of it, and whether it is the same batch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["EarlierCommit"]
 
 
 class EarlierCommit(NamedTuple):
-    """The batch with this number was committed; ``contents`` is None if nobody knows any more what it held.
+    """The batch with this number was committed; ``contents`` is None if no longer known.
 
-    ``at_ms`` is when, None if that is not known. ``last_batch`` is the last one that the query has committed. ``job_id``
-    is that of a job in the commit log, which has neither.
+    ``at_ms`` is the time of the commit, None if unknown. ``last_batch`` is the query's last committed batch. ``job_id`` is
+    set for a job in the commit log, which has no batches.
     """
 
     batch: int
@@ -24,27 +24,27 @@ class EarlierCommit(NamedTuple):
     job_id: str | None = None
 
     def is_of(self, found: Fingerprint) -> bool:
-        """Whether that commit was of these rows."""
+        """Whether that commit had these rows."""
         return self.contents == found
 
     def left_out(self, query: str, found: Fingerprint, *, is_same: bool) -> str:
-        """What to say of rows that are not written."""
+        """The message for rows that are skipped."""
         what = f"job.id {self.job_id!r}" if self.job_id is not None else f"Batch {self.batch} of query {query}"
         if is_same:
             return f"{what} was committed before{self._when}, with the same contents ({found}): nothing is written."
         return (
-            f"{what} was committed before{self._when} ({self._known}). Its contents differ now ({found}); nothing of them "
-            "is written, as commit.marker.mismatch=skip says."
+            f"{what} was committed before{self._when} ({self._known}). Its contents differ now ({found}); nothing is "
+            "written, because of commit.marker.mismatch=skip."
         )
 
     def mismatch(self, query: str, found: Fingerprint) -> str:
-        """Why the batch was refused: these rows are not those that were committed."""
+        """The error if these rows are not the committed ones."""
         if self.job_id is not None:
             return (
                 f"job.id {self.job_id!r} was committed before{self._when} with {self._known}; now the job has {found}. Each "
                 "job.id is written once. Nothing was written. If these are other rows, choose another job.id. If they "
-                "replace the earlier ones, remove that commit with `aioproducer spark forget-job`: the earlier rows stay in "
-                "the topic. To leave the job out, set .option('commit.marker.mismatch', 'skip')."
+                "replace the earlier ones, remove that commit with `aioproducer spark forget-job`; the earlier rows stay in "
+                "the topic. To skip the job, set .option('commit.marker.mismatch', 'skip')."
             )
         return (
             f"Batch {self.batch} of query {query} was committed before{self._when} with {self._known}; now it has {found}. "
@@ -53,10 +53,10 @@ class EarlierCommit(NamedTuple):
         )
 
     def unknown(self, query: str) -> str:
-        """Why the batch was refused: nobody can tell whether its rows are those that were committed."""
+        """The error if it is unknown whether the rows are the committed ones."""
         return (
-            f"Batch {self.batch} of query {query} was committed before, and its contents are no longer known: the commit "
-            f"marker, which is at batch {self.last_batch}, keeps those of the last batches only. {self._reason(None)} "
+            f"Batch {self.batch} of query {query} was committed before, but its contents are no longer known: the commit "
+            f"marker, which is at batch {self.last_batch}, only keeps those of the last batches. {self._reason(None)} "
             "Skipping it could lose rows, so the query has stopped. Nothing was written. "
             f"{self._ways_on}"
         )
@@ -67,13 +67,13 @@ class EarlierCommit(NamedTuple):
 
     @property
     def _known(self) -> str:
-        return "contents that are not known" if self.contents is None else str(self.contents)
+        return "unknown contents" if self.contents is None else str(self.contents)
 
     def _reason(self, found: Fingerprint | None) -> str:
         if self.batch < self.last_batch:
             return (
                 f"The checkpoint was rolled back: the query has committed batch {self.last_batch}, and a restart alone "
-                "repeats no batch before that one."
+                "does not repeat batches before that one."
             )
         same_shape = (
             found is not None
@@ -82,10 +82,10 @@ class EarlierCommit(NamedTuple):
         )
         causes = [
             "the checkpoint was rolled back",
-            "the source cannot be replayed exactly (its files or records changed, or it was stopped and is gone)",
-            "the query itself gives other values each time (rand(), uuid(), a UDF that asks for the time)",
+            "the source cannot be replayed exactly (its files or records changed, or it is gone)",
+            "the query is not deterministic (rand(), uuid(), a UDF that uses the current time)",
         ]
-        if same_shape:  # rows of the same number and length: it is far more likely that they were computed anew
+        if same_shape:  # same number of rows and bytes: most likely the values were computed again
             causes.reverse()
         return f"Either {causes[0]}, or {causes[1]}, or {causes[2]}."
 
@@ -93,7 +93,7 @@ class EarlierCommit(NamedTuple):
     def _ways_on(self) -> str:
         back = f" --batch {self.batch - 1}" if self.batch > 0 else ""
         return (
-            "Ways on: restore the newest checkpoint; or write this batch and those after it, which makes duplicates of rows "
-            f"that were committed before: aioproducer spark reset-marker{back}; or, if the committed rows are the right "
-            "ones, skip it: .option('commit.marker.mismatch', 'skip') for one run."
+            "What to do: restore the newest checkpoint; or write this batch and those after it, which duplicates rows "
+            f"that were committed before: aioproducer spark reset-marker{back}; or, if the committed rows are correct, "
+            "skip the batch: .option('commit.marker.mismatch', 'skip') for one run."
         )

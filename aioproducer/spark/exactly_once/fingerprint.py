@@ -1,8 +1,8 @@
-"""What identifies the contents of a batch: how many rows and bytes, and a digest of all rows.
+"""Identifies the contents of a batch: the number of rows and bytes, and a digest of all rows.
 
-It is the same whenever Spark runs the same rows again, in whatever order, tasks and Arrow batches. What a row is sent as
-belongs to it - topic, key, value, headers and timestamp -, and where it is sent does not: a partition may depend on how many
-there are, and on which rows without a key came before.
+It is the same whenever Spark repeats the same rows, in any order, tasks and Arrow batches. It covers topic, key, value,
+headers and timestamp of each row, but not the partition, which may depend on the number of partitions and on earlier
+rows without a key.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["Fingerprint"]
 
 _ALL_BITS: Final = (1 << 64) - 1
 
-#: The columns of a record that count, in the order in which they are hashed.
+#: The columns of a record that are hashed, in this order.
 _COLUMNS: Final = ("key", "value", "headers", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Of so many rows, with so many bytes of keys and values; ``digest`` is a sum of hashes (see `row_hashes`)."""
+    """The number of rows, the bytes of their keys and values, and ``digest``, a sum of hashes (see `row_hashes`)."""
 
     rows: int = 0
     size: int = 0
@@ -32,7 +32,7 @@ class Fingerprint:
 
     @classmethod
     def of_table(cls, topic: str, table: Any) -> Self:
-        """Of the rows of an Arrow table that go to this topic, with the columns of records under their names."""
+        """The fingerprint of an Arrow table whose rows go to this topic, with a record's columns under their names."""
         names = table.schema.names
         columns = [table.column(name) for name in _COLUMNS if name in names]
         seed = sum_of_hashes([_array([topic])], 1, 0)
@@ -41,7 +41,7 @@ class Fingerprint:
 
     @classmethod
     def together(cls, parts: Iterable[Fingerprint]) -> Self:
-        """Of the rows of all parts."""
+        """The fingerprint of all parts together."""
         rows = size = digest = 0
         for part in parts:
             rows, size, digest = rows + part.rows, size + part.size, digest + part.digest

@@ -1,14 +1,14 @@
-"""Begins and ends the transaction that all tasks of a micro-batch, or of a batch job, share; runs on Spark's driver.
+"""Begins and ends the transaction shared by all tasks of a micro-batch or batch job; runs on Spark's driver.
 
-1. Before the tasks start: a new epoch, which aborts what an earlier run has left open and fences who still writes into it;
-   then - in this order, as no transaction of this id is pending any more - what was committed before is read: the marker of
-   the last batch, or the job's record in the commit log.
+1. Before the tasks start: a new epoch aborts what an earlier run left open and fences its writers. Then, with no
+transaction of this id pending any more, the earlier commit is read: the marker of the last batch, or the job's record in
+the commit log.
 2. When all tasks have succeeded: the marker of this batch, or the job's record, joins the transaction, and one EndTxn makes
-   all visible. That is the one moment of commit; what dies before it leaves nothing, what dies after it is recognised.
-3. When one has failed: the transaction is aborted. It can never hold what was committed.
+everything visible. That is the only commit point: a crash before it leaves nothing, one after it is recognised.
+3. When a task has failed: the transaction is aborted. It can never contain committed data.
 
-A batch that was committed before is left out only if its contents are those that were committed. The tasks, which see its
-rows anyway, say what they are.
+A batch that was committed before is skipped only if its contents are the committed ones. The tasks, which read its rows
+anyway, compute them.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ __all__ = ["JobCoordinator"]
 
 logger = logging.getLogger("aioproducer.spark")
 
-#: The transaction.version from which on no writer outlives the end of its transaction.
+#: The transaction.version since which no writer outlives the end of its transaction.
 _SHUTS_OUT: Final = 2
 
 
 class JobCoordinator:
-    """What the driver does for a job that is written exactly once; every call opens connections of its own.
+    """The driver's part of a job that is written exactly once; every call opens its own connections.
 
-    So the call that ends a transaction may be made by another process than the one that began it, as Spark does.
-    ``is_stream``: its batches have numbers, and a marker remembers the last ones.
+    So another process than the one that began a transaction may end it, as Spark does. ``is_stream``: batches have
+    numbers, and a marker records the last ones.
     """
 
     def __init__(self, options: SinkOptions, *, is_stream: bool) -> None:
-        """Raises `ConfigError` if no topic for the marker is named."""
+        """Raises `ConfigError` if there is no topic for the marker."""
         self._options = options
         self._group = marker_group(options.transactional_id)
         is_numbered = is_stream or options.is_load_slice
@@ -65,17 +65,17 @@ class JobCoordinator:
         self._log = CommitLog(options.config, options.commit_log_topic) if is_in_log else None
 
     async def prepare(self) -> None:
-        """See that commits can be remembered; to be called on the driver, before the first `begin` of a job.
+        """Make sure that commits can be recorded; called on the driver, before the first `begin` of a job.
 
-        Raises `ConfigError` if the topic of the commit log is missing or unfit, and what else keeps Kafka from answering.
+        Raises `ConfigError` if the commit log's topic is missing or unfit, and connection errors.
         """
         if self._log is not None:
             await self._log.prepare()
 
     async def begin(self) -> JobTransaction:
-        """Begin the transaction, and abort what an earlier run has left. Raises what `TransactionCoordinatorClient` does.
+        """Begin the transaction, and abort what an earlier run left open. Raises what `TransactionCoordinatorClient` does.
 
-        Cancellation: earlier transactions may be fenced or not.
+        Cancellation: earlier transactions may or may not be fenced.
         """
         options = self._options
         marker = job = None
@@ -90,13 +90,13 @@ class JobCoordinator:
         return JobTransaction(handle, marker, options.missing_marker, options.mismatch, job, began_at)
 
     async def commit(self, summaries: Sequence[TaskSummary | None], query: str, batch: int) -> None:
-        """Commit what all tasks have written, and with it that it was; does nothing if the batch was committed before.
+        """Commit what all tasks have written, together with the marker; does nothing if the batch was committed before.
 
-        Raises `WriteFailed` if a task has failed or the transaction took longer than ``transaction.timeout.ms``,
-        `CommitMarkerError` if the marker does not let the batch be written or left out, `TransactionAbortable` if the
-        tasks do not fit together, and `SharedPartition` if two wrote into the same partition. Nothing becomes visible
-        then. Raises what else `TransactionCoordinatorClient.commit` does; the caller aborts then. Cancellation: it may be
-        committed or not; the marker tells.
+        Raises `WriteFailed` if a task failed or the transaction took longer than ``transaction.timeout.ms``,
+        `CommitMarkerError` if the marker allows neither writing nor skipping the batch, `TransactionAbortable` if the
+        tasks' reports do not match, and `SharedPartition` if two tasks wrote the same partition. Nothing becomes visible
+        then. Raises what `TransactionCoordinatorClient.commit` raises otherwise; the caller then aborts. Cancellation: it
+        may or may not be committed; the marker shows which.
         """
         done = await self._checked(summaries, query, batch)
         transaction, contents = done[0].transaction, Fingerprint.together(each.contents for each in done)
@@ -118,9 +118,9 @@ class JobCoordinator:
             raise
 
     async def abort(self, handles: Sequence[TransactionHandle]) -> None:
-        """Abort the transactions, as far as they are open; what cannot be aborted now is by the next `begin`.
+        """Abort those transactions that are open; the next `begin` aborts what cannot be aborted now.
 
-        Cancellation: they may be aborted or not.
+        Cancellation: they may or may not be aborted.
         """
         if not handles:
             return
@@ -128,24 +128,25 @@ class JobCoordinator:
             for handle in handles:
                 try:
                     await client.abort(handle)
-                except (ReopenRequired, TransactionStateError) as error:  # it has ended, or nobody wrote into it
+                except (ReopenRequired, TransactionStateError) as error:  # it has ended, or nothing was written into it
                     logger.debug("There was no transaction to abort: %s", error)
                 except KafkaError as error:
                     logger.warning("The transaction was not aborted by this call: %s", error)
 
     async def stop_others(self, handle: TransactionHandle) -> None:
-        """After a task has failed: let the others fail, too, instead of writing for nothing. Called in that task.
+        """After a task failed: make the others fail, too, because what they write is discarded. Called in that task.
 
-        Only where the abort shuts out who still writes with this handle (transaction.version 2). Elsewhere a task that went
-        on would open a transaction with the same epoch: a later abort might not find it, and a driver that knew nothing of
-        this could commit what came after. There the driver aborts, when all tasks have ended. Cancellation: as in `abort`.
+        Only if the abort fences tasks that still write with this handle (transaction.version 2). Otherwise a task that
+        continued would open a transaction with the same epoch: a later abort might miss it, and a driver that knew nothing
+        of this could commit what came after. The driver then aborts, after all tasks have ended. Cancellation: as in
+        `abort`.
         """
         async with self._client() as client:
             try:
                 if await client.transaction_version() < _SHUTS_OUT:
                     return
             except KafkaError as error:
-                logger.debug("Nobody tells whether an abort shuts out other tasks: %s", error)
+                logger.debug("Unknown whether an abort fences the other tasks: %s", error)
                 return
         await self.abort([handle])
 
@@ -187,7 +188,7 @@ class JobCoordinator:
         logger.warning("%s", earlier.left_out(query, found, is_same=is_same))
 
     async def _checked(self, summaries: Sequence[TaskSummary | None], query: str, batch: int) -> Sequence[TaskSummary]:
-        """The reports of all tasks, if all have succeeded and are about one batch in one transaction; else aborts."""
+        """The reports of all tasks, if all succeeded with the same batch and transaction; otherwise aborts."""
         done = [each for each in summaries if each is not None]
         handles = _handles(done)
         failures = [each.failure for each in done if each.failure is not None]
@@ -207,18 +208,18 @@ class JobCoordinator:
         transaction = next((each.transaction for each in done if each.transaction is not None), None)
         if failure.is_of_end and transaction is not None:
             return self._ended(transaction)
-        return WriteFailed(f"The rows were not written: {failure.sentence} Nothing of them becomes visible.")
+        return WriteFailed(f"The rows were not written: {failure.sentence} None of them become visible.")
 
     def _ended(self, transaction: JobTransaction) -> WriteFailed:
         why = transaction.why_it_ended(self._options.transaction_timeout_ms, time.time())
-        return WriteFailed(f"The rows were not written: {why} Nothing of them becomes visible.")
+        return WriteFailed(f"The rows were not written: {why} None of them become visible.")
 
     def _client(self) -> TransactionCoordinatorClient:
         return TransactionCoordinatorClient(self._options.config)
 
     @property
     def _seconds(self) -> float:
-        """How long it makes sense to go on asking: the coordinator gives up after this time as well."""
+        """How long to retry: the coordinator gives up after this time as well."""
         return self._options.transaction_timeout_ms / 1000
 
 
@@ -230,7 +231,7 @@ def _handles(done: Sequence[TaskSummary]) -> Sequence[TransactionHandle]:
 def _check_one_batch(done: Sequence[TaskSummary], tasks: int, query: str, batch: int) -> None:
     if len(done) < tasks or not done:
         raise TransactionAbortable(
-            f"Batch {batch} of query {query} cannot be committed: {tasks - len(done)} of {tasks} tasks have not reported "
+            f"Batch {batch} of query {query} cannot be committed: {tasks - len(done)} of {tasks} tasks did not report "
             "what they wrote."
         )
     reports = {(each.handle, each.query, each.batch, each.earlier) for each in done}

@@ -1,4 +1,4 @@
-"""Removes a job from the commit log, so that its rows are written when it runs again."""
+"""Removes a job from the commit log, so that its rows are written again when it runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["forget_job"]
 
 
 async def forget_job(config: ProducerConfig, topic: str, transactional_id: str, job_id: str) -> bool:
-    """Write the tombstone of the job; whether there was a commit of it to be forgotten.
+    """Write the tombstone of the job; returns whether the log had a commit of it.
 
-    It is written in a transaction of the same id, so a job that runs is fenced: it fails, and nothing of it becomes visible.
-    Raises what kept it from being written. Cancellation: it is forgotten or not.
+    The tombstone is written in a transaction of the same id, so a running job is fenced: it fails, and none of its rows
+    become visible. Raises the reason if that fails. Cancellation: the job may or may not be forgotten.
     """
     log = CommitLog(config, topic)
     async with TransactionCoordinatorClient(config) as client:

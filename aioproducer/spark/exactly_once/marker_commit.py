@@ -1,4 +1,4 @@
-"""Adds a commit marker to a transaction, as large as the brokers take it."""
+"""Adds a commit marker to a transaction, as large as the brokers accept."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ async def send_marker(
     marker: CommitMarker,
     timeout: float | None = None,
 ) -> None:
-    """Add the marker, with the contents of fewer batches where brokers take less metadata than they do by default.
+    """Add the marker, with the contents of fewer batches if brokers accept less metadata than by default.
 
-    Raises what `TransactionCoordinatorClient.send_offsets` does. Cancellation: it is part of the transaction or not.
+    Raises what `TransactionCoordinatorClient.send_offsets` does. Cancellation: it may or may not be part of the transaction.
     """
     batches = min(len(marker.contents), MOST_BATCHES)
     while True:
@@ -36,7 +36,7 @@ async def send_marker(
             if batches <= 1 or not _is_of_size(error):
                 raise
             batches //= 2
-            logger.debug("The marker is sent again with the contents of %d batches: %s", batches, error)
+            logger.debug("Retrying with a marker that holds the contents of %d batches: %s", batches, error)
 
 
 def _is_of_size(error: BaseException) -> bool:

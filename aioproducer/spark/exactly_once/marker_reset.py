@@ -1,13 +1,13 @@
-"""Sets the marker of a query back, so that batches which were committed are written again when Spark runs them again.
+"""Resets the marker of a query, so that Spark writes committed batches again when it repeats them.
 
-1. Where a transaction is open it is left alone: a query may be running, or its last batch may be decided in this moment.
-   That is asked once more right before the next step, as much time may have passed since somebody looked.
-2. Beginning a transaction fences whoever holds an older one. A query that runs after all fails loudly, and loses nothing:
-   one whose batch has not written a row yet, which is no open transaction, or has written its first since that was asked.
-3. The marker is read once more then. If it is not the one that was looked at, a query has moved it, and it stays as it is.
-4. The new marker is committed in a transaction, which a query that starts meanwhile fences in turn.
-5. It keeps where it stood before. A query that was idle all the while is not fenced, and knows of nothing: it would go on
-   behind that, and the batches before its own would never be written again. So until they are, none may be left out.
+1. If a transaction is open, nothing is changed: a query may be running, or its last batch may be committing right now.
+This is checked again right before the next step, as much time may have passed since the user looked.
+2. Beginning a transaction fences the holders of older ones. A query that was running after all fails loudly, and loses
+nothing: its batch had not written a row yet, so no transaction was open, or it wrote its first after the check.
+3. Then the marker is read again. If it differs from the one that the user saw, a query has moved it, and it is not changed.
+4. The new marker is committed in a transaction, which a query that starts at the same time fences in turn.
+5. The new marker records its previous batch. An idle query is not fenced and does not notice the reset: it would continue
+after its old batch, and the batches before would never be written again. So none may be skipped until they are.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from aioproducer.types import TopicPartition
 
 __all__ = ["MarkerReset", "ResetFailed", "ResetRefused", "ResetUnknown", "checked_batch"]
 
-#: The batch of a marker with which every batch is written.
+#: The batch of a marker that lets every batch be written.
 _NONE: Final = -1
 
 
 class ResetRefused(KafkaError):
-    """The marker was not set back, as that would be wrong or do nothing; the message says why, and the way out."""
+    """The marker was not reset, because that would be wrong or change nothing; the message says why and what to do."""
 
 
 class ResetFailed(KafkaError):
-    """The marker was left as it is: a query that runs came in between, or Kafka refused. What was running may be fenced."""
+    """The marker was not changed: a running query interfered, or Kafka refused. A running query may be fenced."""
 
 
 class ResetUnknown(KafkaError):
-    """Nobody has told whether the marker was set back; what was running is fenced."""
+    """It is unknown whether the marker was reset; a running query is fenced."""
 
 
 class MarkerReset:
-    """The marker of one ``transactional_id``, whose offset is of partition 0 of ``topic``."""
+    """The marker of one ``transactional_id``, an offset of partition 0 of ``topic``."""
 
     def __init__(self, client: TransactionCoordinatorClient, transactional_id: str, topic: str) -> None:
         self._client = client
@@ -51,40 +51,39 @@ class MarkerReset:
 
     @property
     def place(self) -> str:
-        """Where the marker is, in words."""
+        """A description of where the marker is."""
         return f"the offset of consumer group {self._group!r} in partition 0 of topic {self._partition.topic!r}"
 
     async def look(self) -> CommitMarker | None:
-        """The marker as it is; None where there is none. Raises `CommitMarkerMissing` for an offset that is no marker.
+        """The current marker; None if there is none. Raises `CommitMarkerMissing` for an offset that is not a marker.
 
-        Cancellation: nothing was changed.
+        Cancellation: nothing is changed.
         """
         return await self._read(require_stable=False)
 
     async def has_open_transaction(self) -> bool:
-        """Whether a query is writing, or has left a transaction open. Raises `ResetRefused` where brokers cannot tell.
+        """Whether a query is writing, or has left a transaction open. Raises `ResetRefused` if brokers cannot report it.
 
-        Cancellation: nothing was changed.
+        Cancellation: nothing is changed.
         """
         try:
             return await self._client.has_open_transaction(self._transactional_id)
         except UnsupportedVersion as error:
             raise ResetRefused(
-                f"Nobody can tell whether a query writes as {self._transactional_id!r} now: {error} That takes Kafka 3.0. "
-                "Stop the query, and say --abort."
+                f"Cannot determine whether a query is writing as {self._transactional_id!r}: {error} That needs Kafka 3.0. "
+                "Stop the query, and use --abort."
             ) from error
 
     async def reset(self, seen: CommitMarker, batch: int | None, *, abort: bool = False) -> CommitMarker:
-        """Set the marker that was ``seen`` back to ``batch``, the last that counts as written; None: none does.
+        """Reset the marker that was ``seen`` to ``batch``, the last that counts as written; None: none does.
 
-        One that was set back may be set forth as well, to where it was at most, until a batch has been written. With
-        ``abort`` what is open with this transactional id is aborted; else it is left alone, except for what was opened
-        between the last look and the fencing of it: two requests, one after the other.
+        After a reset it may also be moved forward again, at most to where it was, until a batch is written. With ``abort``
+        an open transaction with this transactional id is aborted; otherwise it is left alone, unless it is opened between
+        the last check and the fencing, which are two successive requests.
 
-        Raises `ResetRefused` for a batch that it may not be set to, or without ``abort`` where brokers cannot tell what is
-        open; `ResetFailed` where a transaction is open, the marker is another one by now, a query has begun or Kafka
-        refused; `ResetUnknown` where the answer to the commit was lost. Cancellation: it may be set back or not; `look`
-        tells.
+        Raises `ResetRefused` for a batch that it may not be set to, or without ``abort`` if brokers cannot report open
+        transactions; `ResetFailed` if a transaction is open, the marker has changed, a query has begun or Kafka refused;
+        `ResetUnknown` if the response to the commit was lost. Cancellation: it may or may not be reset; `look` shows which.
         """
         target = checked_batch(seen, batch)
         set_back_from = seen.highest if target < seen.highest else None
@@ -98,8 +97,8 @@ class MarkerReset:
         )
         if not abort and await self.has_open_transaction():
             raise ResetFailed(
-                f"A batch of {self._transactional_id!r} has begun since the marker was looked at, and both were left as "
-                "they are. Stop the query, and try again; --abort aborts what is open."
+                f"A batch of {self._transactional_id!r} has begun since the marker was read; both are unchanged. Stop the "
+                "query and try again; --abort aborts the open transaction."
             )
         try:
             handle = await self._client.init(self._transactional_id)
@@ -111,13 +110,13 @@ class MarkerReset:
             raise
         except CommitUnknown as error:
             raise ResetUnknown(
-                "The answer to the commit was lost, so the marker may be set back or not: look with --show. Either way "
+                "The response to the commit was lost, so the marker may or may not be reset: check with --show. Either way "
                 "a query that was running is fenced: it fails, and loses nothing."
             ) from error
         except ProducerFenced as error:
             raise ResetFailed(
-                f"A query with transactional id {self._transactional_id!r} has begun meanwhile, and the marker was left as "
-                "it is. Stop the query, and try again."
+                f"A query with transactional id {self._transactional_id!r} has begun in the meantime; the marker is "
+                "unchanged. Stop the query and try again."
             ) from error
         except KafkaError as error:
             raise _left(error, "is fenced: it fails") from error
@@ -127,8 +126,8 @@ class MarkerReset:
         found = await self._read(require_stable=True)
         if found != seen:
             raise ResetFailed(
-                f"The marker has moved to {found or 'nothing'} since it was looked at, so a query was running; it was left "
-                "as it is. Stop the query, and look again."
+                f"The marker has moved to {found or 'nothing'} since it was read, so a query was running; it is "
+                "unchanged. Stop the query, and look again."
             )
         await send_marker(self._client, handle, self._group, self._partition, wanted)
         await self._client.commit(handle)
@@ -139,9 +138,9 @@ class MarkerReset:
 
 
 def _left(error: KafkaError, fenced: str) -> ResetFailed:
-    # What a transaction's error adds to its cause is advice to whoever programs with it.
+    # What a transaction's error adds to its cause is advice for programmers.
     why = error.__cause__ if isinstance(error, TransactionError) and error.__cause__ is not None else error
-    return ResetFailed(f"The marker was left as it is: {why} A query that was running {fenced}, and loses nothing.")
+    return ResetFailed(f"The marker is unchanged: {why} A query that was running {fenced}, and loses nothing.")
 
 
 def checked_batch(seen: CommitMarker, batch: int | None) -> int:
@@ -150,11 +149,11 @@ def checked_batch(seen: CommitMarker, batch: int | None) -> int:
     if seen.may_be_set_to(wanted):
         return wanted
     if wanted == seen.batch and seen.rows is None:
-        raise ResetRefused(f"The marker has been set to that already: it tells of {seen}.")
+        raise ResetRefused(f"The marker is already there: it records {seen}.")
     if batch is None:
-        raise ResetRefused(f"There is nothing to set back: the marker tells of {seen}.")
+        raise ResetRefused(f"There is nothing to reset: the marker records {seen}.")
     raise ResetRefused(
-        f"The marker tells of {seen}, and cannot be set to batch {batch}, as batches that it skips would be lost. "
+        f"The marker records {seen}, and cannot be set to batch {batch}, because the batches it skips would be lost. "
         + _takes(seen)
     )
 

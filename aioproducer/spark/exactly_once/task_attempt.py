@@ -1,4 +1,4 @@
-"""Which attempt at which task runs, and what of: what a Spark task knows of itself."""
+"""What a Spark task knows about itself: its task, attempt and batch."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _JOB = "job "
 
 
 def job_query(job_id: str | None) -> str:
-    """What stands in the place of a query's id where a batch job writes, with its option ``job.id``."""
+    """What a batch job uses instead of a query's id; ``job_id`` is its option ``job.id``."""
     return _JOB + (job_id or "")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """``id`` is the only number that no other attempt of the application has; ``number`` is 0 again in a stage that Spark
-    has submitted again.
+    """``id`` is the only number that is unique within the application; ``number`` restarts at 0 when Spark resubmits a
+    stage.
 
-    ``query`` and ``batch`` say whose rows these are: a stream's query and micro-batch, or a job and 0.
+    ``query`` and ``batch`` identify the rows: a stream's query and micro-batch, or a job and 0.
     """
 
     id: int = 0

@@ -1,8 +1,8 @@
-"""Why a task wrote nothing that counts, as the task reports it to the driver.
+"""Why a task failed to write its rows, as the task reports it to the driver.
 
-In a transaction that all tasks share Spark's retries of one task are of no use: brokers cannot tell the rows of two attempts
-apart. They also hide the reason, because Spark tells the user of the last attempt only. So a task that cannot write returns
-its failure as if it had succeeded, Spark tries nothing again, and the driver, which refuses to commit, says why.
+In a transaction shared by all tasks Spark cannot retry a single task: brokers cannot tell the rows of two attempts apart.
+Retries also hide the reason, because Spark reports the last attempt only. So a task that cannot write returns its failure as
+if it had succeeded, Spark does not retry, and the driver refuses to commit and reports the reason.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from aioproducer.spark.exactly_once.commit_marker import CommitMarkerError
 
 __all__ = ["TaskFailure"]
 
-#: What a broker answers when the transaction has ended meanwhile.
+#: A broker's error codes after the transaction has ended.
 _ENDED = frozenset(
     {
         ErrorCode.INVALID_TXN_STATE,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.PRODUCER_FENCED,
-        ErrorCode.TRANSACTION_ABORTABLE,  # for records of a partition that is in no open transaction (KIP-890)
+        ErrorCode.TRANSACTION_ABORTABLE,  # for records of a partition that is not in an open transaction (KIP-890)
     }
 )
 
 
 class TaskFailure(NamedTuple):
-    """What ended a task.
+    """The error that ended a task.
 
-    ``is_of_end``: the transaction had ended, because time ran out or another task had failed. ``refusal``: the task did not
-    begin, as the commit marker does not let it.
+    ``is_of_end``: the transaction had ended, because of its timeout or because another task failed. ``refusal``: the task
+    did not start, because the commit marker forbids it.
     """
 
     reason: str
@@ -40,19 +40,19 @@ class TaskFailure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """Of what the task raised."""
+        """The failure for an exception of the task."""
         text = str(error) or type(error).__name__
         refusal = error if isinstance(error, CommitMarkerError) else None
         return cls(text, any(map(_is_of_end, _chain(error))), refusal)
 
     @property
     def sentence(self) -> str:
-        """The reason, with a full stop; brokers' own words have none."""
+        """The reason, with a full stop, which brokers' own messages lack."""
         return self.reason if self.reason.endswith((".", "!", "?", ")")) else f"{self.reason}."
 
     @staticmethod
     def first_cause(failures: Sequence[TaskFailure]) -> TaskFailure:
-        """The failure that explains the others: when one task fails, the end of the transaction ends the others."""
+        """The failure that caused the others: when one task fails, the end of the transaction ends the others."""
         return next((each for each in failures if not each.is_of_end), failures[0])
 
 

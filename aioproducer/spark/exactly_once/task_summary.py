@@ -1,4 +1,4 @@
-"""What a task tells the driver of its rows."""
+"""A task's report about its rows to the driver."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ __all__ = ["TaskSummary"]
 
 @dataclass(frozen=True, slots=True)
 class TaskSummary:
-    """Rows and their bytes (of keys and values) that Kafka has acknowledged to one task.
+    """Rows and bytes (of keys and values) that Kafka has acknowledged to one task.
 
-    ``dead_letters`` are those that are not among the rows, nor in ``size``, as they went to a topic of their own. ``query``
-    and ``batch`` of a stream say whose rows these are; of both kinds, ``offsets`` are the first and the last one that each
-    partition got, ``retries`` the records that were sent more than once; ``seconds`` is how long it took. The rest is of a
-    job that is written exactly once: the transaction, what was ``written`` to each partition, the ``contents`` of the rows
-    that the task was given, and the ``failure`` that kept it from writing them all. With an ``earlier`` commit of this batch
-    the task has written nothing.
+    ``dead_letters`` went to their own topic; they are counted neither in the rows nor in ``size``. ``query`` and ``batch``
+    identify a stream's rows. ``offsets`` are the first and the last one in each partition, ``retries`` counts the records
+    that were sent more than once, ``seconds`` is the duration. The rest belongs to exactly-once jobs: the transaction, what
+    was ``written`` to each partition, the ``contents`` of the rows that the task got, and the ``failure`` that kept it from
+    writing them all. With an ``earlier`` commit of this batch the task has written nothing.
     """
 
     rows: int = 0
@@ -48,14 +47,14 @@ class TaskSummary:
 
     @property
     def handle(self) -> TransactionHandle | None:
-        """That of the transaction."""
+        """The handle of the transaction."""
         return None if self.transaction is None else self.transaction.handle
 
     @classmethod
     def together(cls, summaries: Sequence[TaskSummary]) -> TaskSummary:
-        """What the tasks of one batch did; ``seconds`` are those of the slowest one.
+        """The sum over the tasks of one batch; ``seconds`` is that of the slowest one.
 
-        Between the first and the last offset of a partition there may be records of others.
+        Between the first and the last offset of a partition there may be records of other producers.
         """
         if not summaries:
             return cls()

@@ -1,4 +1,4 @@
-"""The one error for rows that were not written exactly once, on whichever way."""
+"""The error for rows that were not written exactly once, whatever the cause."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ __all__ = ["WriteFailed"]
 
 
 class WriteFailed(KafkaError):
-    """The rows were not written, and nothing of them becomes visible; the message says why."""
+    """The rows were not written, and none of them become visible; the message says why."""

@@ -1,1 +1,1 @@
-"""The files that `aioproducer load` reads and the audit compares with, as DataFrames."""
+"""The files that `aioproducer load` reads and `aioproducer audit` compares with, as DataFrames."""

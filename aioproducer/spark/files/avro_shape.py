@@ -1,4 +1,4 @@
-"""Makes Avro of the rows of files: how a load writes them, and an audit expects them."""
+"""Encodes the rows of files as Avro, as a load writes them and an audit expects them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["AvroShape"]
 
 @dataclass(frozen=True, slots=True)
 class AvroShape:
-    """The ``schema`` that is given, as JSON (None: it is made of the columns), and the registry that knows it.
+    """The given ``schema`` as JSON (None: derived from the columns), and the registry that has it.
 
-    It is registered under ``subject``; or looked up there by those who only compare (``is_compared``).
+    A load registers it under ``subject``; an audit only looks it up there (``is_compared``).
     """
 
     schema: str | None = None
@@ -29,10 +29,10 @@ class AvroShape:
     subject: str = ""
     is_compared: bool = False
 
-    def settled(self, columns: Sequence[Mapping[str, Any]]) -> AvroSchema:
-        """The schema of values of these columns (as Spark's JSON has them), and its id; asks the registry.
+    def resolved(self, columns: Sequence[Mapping[str, Any]]) -> AvroSchema:
+        """The schema of values of these columns (in Spark's JSON), and its id; asks the registry.
 
-        Raises `ConfigError` for what cannot be Avro, and `SchemaRegistryError`.
+        Raises `ConfigError` for columns that Avro does not support, and `SchemaRegistryError`.
         """
         schema = AvroSchema.of(columns, self.schema)
         if self.registry is None:
@@ -41,12 +41,12 @@ class AvroShape:
         return replace(schema, schema_id=ask(self.subject, schema.text))
 
     def encode(self, rows: DataFrame) -> DataFrame:
-        """The rows with their column ``value``, which is a struct, as Avro. Raises as `settled` does."""
+        """The rows with their struct column ``value`` encoded as Avro. Raises what `resolved` does."""
         from pyspark.sql.types import BinaryType, StructField, StructType
 
         fields = rows.schema.fields
         made_of: Any = next(field.dataType for field in fields if field.name == "value")
-        schema = self.settled(made_of.jsonValue()["fields"])
+        schema = self.resolved(made_of.jsonValue()["fields"])
         value = StructField("value", BinaryType())
         encoded = StructType([value if field.name == "value" else field for field in fields])
         made: DataFrame = cast("Any", rows).mapInArrow(_encode(schema), encoded)

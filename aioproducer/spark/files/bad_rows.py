@@ -1,4 +1,4 @@
-"""Says which row of which file Spark could not make sense of, as its own words for it name neither."""
+"""Finds the file and row that Spark could not parse, since its own error names neither."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.spark.files.listing import FoundFile, escaped, plain_url
-from aioproducer.spark.session.errors import NO_TEXT, failed_file, innermost_cause, spark_errors, told_of_text
+from aioproducer.spark.session.errors import NO_TEXT, failed_file, innermost_cause, spark_errors, text_message
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["check_mode", "tell_bad_row", "with_text_checked"]
+__all__ = ["check_mode", "describe_bad_row", "with_text_checked"]
 
 _MODES: Final = frozenset({"permissive", "dropmalformed", "failfast"})
 
 _BAD: Final = "_aioproducer_bad"
 
-#: With these an object is no line, or no line for Spark's reader of text.
+#: With these options an object is not a line, or not one for Spark's text reader.
 _NOT_BY_LINES: Final = frozenset({"multiline", "encoding", "charset"})
 
-#: Spark's number for an error, behind its sentence.
+#: Spark's error code, after its sentence.
 _SQL_STATE: Final = re.compile(r"\.?\s*SQLSTATE: \w+$")
 
-_WAY_OUT: Final = "Mend it, or let -R mode=DROPMALFORMED leave out whatever is like it."
+_WAY_OUT: Final = "Fix it, or use -R mode=DROPMALFORMED to skip such rows."
 
 
 def check_mode(options: Mapping[str, str]) -> str | None:
-    """What is wrong with the option ``mode``: a name that Spark does not know is the same to it as PERMISSIVE."""
+    """The error in the option ``mode``, if any: Spark itself treats an unknown name as PERMISSIVE."""
     chosen = next((value for name, value in options.items() if name.lower() == "mode"), "FAILFAST")
     if chosen.lower() in _MODES:
         return None
-    return f"-R mode={chosen}: Spark knows FAILFAST (the default here), DROPMALFORMED and PERMISSIVE."
+    return f"invalid -R mode={chosen}: must be FAILFAST (the default here), DROPMALFORMED or PERMISSIVE."
 
 
-def tell_bad_row(
+def describe_bad_row(
     spark: SparkSession,
     error: BaseException,
     is_json: bool,
@@ -44,13 +44,13 @@ def tell_bad_row(
     schema: StructType | None,
     files: Sequence[FoundFile],
 ) -> str:
-    """What to say where Spark has stopped at a bad row of these files: which it is, and the way out.
+    """The error message after Spark stopped at a bad row of these files: which row it is, and what to do.
 
-    The lines of JSON files are read once more for that: Spark says which file it was reading, at best.
+    Reads the lines of JSON files again for that: Spark names the file it was reading, at best.
     """
-    told = told_of_text(error)
-    if told is not None:
-        return told
+    sentence = text_message(error)
+    if sentence is not None:
+        return sentence
     reason = _SQL_STATE.sub("", innermost_cause(error))
     file = failed_file(error)
     if not is_json:
@@ -59,16 +59,16 @@ def tell_bad_row(
     found = None if _NOT_BY_LINES & {name.lower() for name in options} else _find(spark, options, schema, suspects)
     where = found or f"A line of {file or 'the JSON files'}"
     return (
-        f"{where} cannot be read: {reason}. {_WAY_OUT} (Each line has to be a JSON object; -R multiLine=true is for files "
-        "that are one object or array each.)"
+        f"{where} cannot be read: {reason}. {_WAY_OUT} (Each line must be a JSON object; use -R multiLine=true for files "
+        "with one object or array each.)"
     )
 
 
 def with_text_checked(rows: DataFrame, columns: Sequence[str], file: Column) -> DataFrame:
-    """The rows of CSV, to be stopped at one that has bytes in these columns which are no UTF-8.
+    """The rows of CSV, failing at the first one with invalid UTF-8 in these columns.
 
-    Where JSON stops, Spark's reader of CSV writes U+FFFD for such bytes: another value, and perhaps the key of other rows.
-    ``file``: the URL of a row's file.
+    Unlike JSON's, Spark's CSV reader replaces such bytes with U+FFFD: a different value, and perhaps the key of other
+    rows. ``file``: the URL of a row's file.
     """
     from pyspark.sql import functions as f
 
@@ -86,7 +86,7 @@ def _find(
     """The first line of the first file that has such a line."""
     try:
         blocks: list[Any] = _blocks(spark, options, schema, files).collect()
-    except spark_errors():  # of a file that cannot be read, or an option that lines do not have: then without a line
+    except spark_errors():  # unreadable file, or an option that does not apply to lines: report no line number
         return None
     for file in files:
         before = 0
@@ -101,7 +101,7 @@ def _find(
 def _blocks(
     spark: SparkSession, options: Mapping[str, str], schema: StructType | None, files: Sequence[FoundFile]
 ) -> DataFrame:
-    """Of each part of a file that one task reads: its lines, and the numbers of the first one and of the first bad one."""
+    """For each part of a file that one task reads: its lines, and the numbers of its first line and first bad line."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 

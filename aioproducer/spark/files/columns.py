@@ -1,4 +1,4 @@
-"""Chooses types for columns of text, only where every value would be written as it stands in the file."""
+"""Infers types for text columns, only if every value would be written exactly as it is in the file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["column_paths", "faithful_types", "unfaithful_columns", "with_faithful_directories"]
 
-#: Types of what is text in a file, the narrowest first. Times are not among them: there are too many ways to write one.
+#: Types for text columns, the narrowest first. Times are not included: there are too many ways to write one.
 _TYPES: Final = ("int", "bigint", "double", "boolean", "date")
 
-#: What text looks like that a type may give back. JSON has no word for NaN and Infinity.
+#: Patterns of text that a type may reproduce. JSON has no NaN or Infinity.
 _LOOKS: Final[Mapping[str, str]] = {
     "int": r"^(0|-?[1-9][0-9]{0,9})$",
     "bigint": r"^(0|-?[1-9][0-9]{0,18})$",
@@ -28,15 +28,15 @@ _LOOKS: Final[Mapping[str, str]] = {
 }
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {"int": (-(2**31), 2**31 - 1), "bigint": (-(2**63), 2**63 - 1)}
 
-#: What Spark makes a whole number or a date of, and writes back as it was.
+#: Text that Spark parses as an integer or a date, and writes back unchanged.
 _FAITHFUL: Final = re.compile(r"0|-?[1-9]\d*|\d{4}-\d\d-\d\d")
 
-#: Spark's name of a directory for null.
+#: Spark's directory name for null.
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 def with_faithful_directories(schema: StructType, files: Sequence[FoundFile]) -> StructType:
-    """The schema, where columns that are directories remain text if a value would be written in another way (``01``)."""
+    """The schema, with directory columns kept as text if a value would be written differently (``01``)."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     values: dict[str, set[str]] = {}
@@ -48,33 +48,33 @@ def with_faithful_directories(schema: StructType, files: Sequence[FoundFile]) ->
 
 
 def faithful_types(rows: DataFrame, columns: Sequence[str]) -> Mapping[str, str]:
-    """The types of those columns of text, where they are others; reads all rows once.
+    """The types of those text columns that get another type; reads all rows once.
 
-    A column gets a type only if the text of each of its values is the one that the type gives back: no ``01234``, ``1e5``,
-    ``1.10`` or ``True``.
+    A column gets a type only if the type reproduces the text of each value: not for ``01234``, ``1e5``, ``1.10`` or
+    ``True``.
     """
     from pyspark.sql import functions as f
 
     wanted = [(name, kind) for name in columns for kind in _TYPES]
-    told = _first(
+    results = _first(
         rows,
         [_is_faithful(f.col(_quoted(name)), kind) for name, kind in wanted]
         + [f.count(f.col(_quoted(name))) > 0 for name in columns],
     )
-    filled = {name for name, is_filled in zip(columns, told[len(wanted) :], strict=True) if is_filled}
+    filled = {name for name, is_filled in zip(columns, results[len(wanted) :], strict=True) if is_filled}
     found: dict[str, str] = {}
-    for (name, kind), is_faithful in zip(wanted, told, strict=False):
+    for (name, kind), is_faithful in zip(wanted, results, strict=False):
         if is_faithful and name in filled:
             found.setdefault(name, kind)
     return found
 
 
 def unfaithful_columns(rows: DataFrame, types: Mapping[str, str]) -> Sequence[str]:
-    """Those columns of text that have a value which would be written in another way if it were of that type."""
+    """The text columns with a value that would be written differently as that type."""
     from pyspark.sql import functions as f
 
-    told = _first(rows, [_is_faithful(f.col(_quoted(name)), kind) for name, kind in types.items()])
-    return [name for name, is_faithful in zip(types, told, strict=True) if is_faithful is False]
+    results = _first(rows, [_is_faithful(f.col(_quoted(name)), kind) for name, kind in types.items()])
+    return [name for name, is_faithful in zip(types, results, strict=True) if is_faithful is False]
 
 
 def _first(rows: DataFrame, answers: Sequence[Column]) -> Sequence[Any]:
@@ -90,14 +90,14 @@ def _is_faithful(column: Column, kind: str) -> Column:
         is_same = f.coalesce(column.try_cast("bigint").between(*_RANGES[kind]), f.lit(False))
     else:
         is_same = column.try_cast(kind).cast("string").eqNullSafe(column)
-    # Looked at first: each value that cannot be cast costs Spark an exception, caught at once, of some 50 microseconds.
+    # Checked first: each value that cannot be cast costs Spark an exception of some 50 microseconds.
     looks_like_it = _BEFORE[kind](column) & column.rlike(_LOOKS[kind])
     return f.bool_and(f.when(column.isNull(), True).when(looks_like_it, is_same).otherwise(False))
 
 
-#: What costs less than a pattern, and tells most values of other kinds.
+#: Cheaper than a pattern, and rules out most values of other types.
 _BEFORE: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "int": lambda column: column < ":",  # digits and a minus sign come before
+    "int": lambda column: column < ":",  # digits and the minus sign sort before it
     "bigint": lambda column: column < ":",
     "double": lambda column: column.contains("."),
     "boolean": lambda column: column.isin("true", "false"),
@@ -117,9 +117,9 @@ def column_paths(schema: StructType) -> frozenset[str]:
 def _paths(kind: Any, prefix: str) -> Iterator[str]:
     if not isinstance(kind, Mapping):
         return
-    told: Mapping[str, Any] = kind  # pyright: ignore[reportUnknownVariableType]
-    for each in told.get("fields", ()):
+    nested: Mapping[str, Any] = kind  # pyright: ignore[reportUnknownVariableType]
+    for each in nested.get("fields", ()):
         yield f"{prefix}{each['name']}"
         yield from _paths(each["type"], f"{prefix}{each['name']}.")
     for inner in ("elementType", "valueType"):
-        yield from _paths(told.get(inner), prefix)
+        yield from _paths(nested.get(inner), prefix)

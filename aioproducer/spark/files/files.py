@@ -1,4 +1,4 @@
-"""Files as DataFrames, and their rows as records: how a load makes them, and an audit expects them."""
+"""Files as DataFrames, and their rows as records, as a load writes them and an audit expects them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.spark.files.avro_shape import AvroShape
-from aioproducer.spark.files.bad_rows import check_mode, tell_bad_row, with_text_checked
+from aioproducer.spark.files.bad_rows import check_mode, describe_bad_row, with_text_checked
 from aioproducer.spark.files.columns import (
     column_paths,
     faithful_types,
@@ -38,7 +38,7 @@ __all__ = ["ORDER", "FileFormat", "FilesRefused", "RecordShape", "SourceFiles", 
 
 
 class FileFormat(StrEnum):
-    """What the files are."""
+    """The format of the files."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -47,11 +47,11 @@ class FileFormat(StrEnum):
 
 
 class ValueShape(StrEnum):
-    """What a record's value is."""
+    """The form of a record's value."""
 
     JSON = "json"  # an object of all columns
     AVRO = "avro"  # a record of all columns
-    RAW = "raw"  # one column as it is
+    RAW = "raw"  # one column unmodified
 
 
 _ENDINGS: Final[Mapping[str, FileFormat]] = {
@@ -65,7 +65,7 @@ _ENDINGS: Final[Mapping[str, FileFormat]] = {
 }
 _COMPRESSED: Final = frozenset({".gz", ".bz2", ".zst", ".zstd", ".lz4", ".snappy", ".xz"})
 
-#: CSV is that of RFC 4180. A file without a schema is read twice: once for the types.
+#: CSV is as in RFC 4180. A file without a schema is read twice: once for the types.
 _DEFAULTS: Final[Mapping[FileFormat, Mapping[str, str]]] = {
     FileFormat.PARQUET: {"mergeSchema": "true"},
     FileFormat.CSV: {
@@ -80,7 +80,7 @@ _DEFAULTS: Final[Mapping[FileFormat, Mapping[str, str]]] = {
 }
 
 
-#: How values of JSON are written: all columns, and times to the microsecond, of which Spark's own format keeps milliseconds.
+#: How JSON values are written: all columns, and times to the microsecond, where Spark's own format keeps milliseconds.
 _JSON: Final[Mapping[str, str]] = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -89,7 +89,7 @@ _JSON: Final[Mapping[str, str]] = {
 
 
 class _OrderColumns(NamedTuple):
-    """From where a row comes; their values in order are the order of the rows."""
+    """Where a row comes from; sorting by these columns gives the order of the rows."""
 
     file: str = "_aioproducer_file"
     block: str = "_aioproducer_block"
@@ -101,7 +101,7 @@ ORDER: Final = _OrderColumns()
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """Files, or directories and globs of them, all of one format; ``options`` are those of Spark's reader of it."""
+    """Files, directories and globs, all of one format; ``options`` are those of Spark's reader for it."""
 
     paths: tuple[str, ...]
     format: FileFormat
@@ -112,12 +112,12 @@ class SourceFiles:
     def of(
         cls, paths: Sequence[str], kind: str | None, options: Mapping[str, str], schema: str | None = None
     ) -> SourceFiles:
-        """The files, of the format that their names tell where it is None; raises FilesRefused where they do not."""
-        chosen = FileFormat(kind) if kind is not None else _told_by(paths)
+        """The files; a format of None is taken from their names. Raises FilesRefused if the names do not show it."""
+        chosen = FileFormat(kind) if kind is not None else _format_of(paths)
         wrong_mode = check_mode(options)
         if wrong_mode is not None:
             raise FilesRefused(wrong_mode)
-        given = {name.lower() for name in options}  # Spark does not mind how its options are written
+        given = {name.lower() for name in options}  # Spark's options are case-insensitive
         defaults = {name: value for name, value in _DEFAULTS[chosen].items() if name.lower() not in given}
         return cls(tuple(paths), chosen, {**defaults, **options}, schema)
 
@@ -127,26 +127,26 @@ class SourceFiles:
         return self.rows(spark, self.schema_of(spark, files), files)
 
     def find(self, spark: SparkSession) -> Sequence[FoundFile]:
-        """The files that there are now, in order; none is read. Raises what `find_files` and `check_compression` do."""
+        """The existing files, in order; does not read them. Raises what `find_files` and `check_compression` do."""
         files = find_files(spark, self.paths, self.options)
         if self.format is not FileFormat.PARQUET:
             check_compression(spark, files)
         return files
 
     def schema_of(self, spark: SparkSession, files: Sequence[FoundFile]) -> StructType:
-        """The columns of these files; for CSV and JSON without ``schema`` all of them are read to find out.
+        """The columns of these files; without ``schema`` all CSV and JSON files are read to infer them.
 
-        Columns of CSV are numbers, truth values and dates only where every value would be written as it stands there,
-        unless Spark's option inferSchema says otherwise.
+        CSV columns become numbers, booleans and dates only if every value would be written exactly as it is in the file,
+        unless Spark's option inferSchema is set.
 
-        Raises FilesRefused where there is no file, or no column in them.
+        Raises FilesRefused if there is no file, or no column in them.
         """
         if not files:
-            raise FilesRefused(f"There is no file with something in it: {', '.join(self.paths)}.")
+            raise FilesRefused(f"All files are empty: {', '.join(self.paths)}.")
         with self._refusing(spark, files, None):
             schema = self._load(spark, files, self.schema, self._to_find_columns(files)).schema
         if not schema.names:
-            raise FilesRefused(f"There is no column in {', '.join(self.paths)}.")
+            raise FilesRefused(f"The files have no columns: {', '.join(self.paths)}.")
         garbled = next((name for name in schema.names if "\ufffd" in name), None)
         if garbled is not None and self._is_text_checked:
             raise FilesRefused(f"The name of the column {garbled!r}{NO_TEXT}")
@@ -156,9 +156,9 @@ class SourceFiles:
         return self._with_types(spark, schema, files) if self._finds_types else schema
 
     def check_added(self, spark: SparkSession, schema: StructType, files: Sequence[FoundFile]) -> None:
-        """Raise FilesRefused where these files do not fit the schema with which the load began.
+        """Raise FilesRefused if these files do not fit the schema with which the load began.
 
-        They have columns that are not there, or values which would be written in another way.
+        They have columns that the schema lacks, or values that would be written differently.
         """
         if self.schema is not None or not files:
             return
@@ -168,8 +168,8 @@ class SourceFiles:
         new = column_paths(self.schema_of(spark, files)) - column_paths(schema)
         if new:
             raise FilesRefused(
-                f"The load began without the column {min(new)}, which has come with new files and would be left out. Load "
-                "them with another --id, or name the columns with --schema there."
+                f"The new files have the column {min(new)}, which the load did not have when it began, so it would be left "
+                "out. Load them with another --id, or name the columns there with --schema."
             )
 
     @property
@@ -192,25 +192,25 @@ class SourceFiles:
         data = _data_columns(schema, files)
         text = StructType([StructField(e.name, StringType()) if e.name in data else e for e in schema.fields])
         kinds = {each.name: each.dataType.simpleString() for each in schema.fields if each.name in data}
-        types = {name: kind for name, kind in kinds.items() if kind != "string"}  # as which all values stay as they are
+        types = {name: kind for name, kind in kinds.items() if kind != "string"}  # as strings all values stay unchanged
         with self._refusing(spark, files, text):
             found = unfaithful_columns(self._load(spark, files, text), types)
         if found:
             raise FilesRefused(
-                f"The load began where each {found[0]} is {types[found[0]]}, and in the new files there are some that would "
-                "be written in another way. Load them with another --id; with --schema there you say what the columns are."
+                f"When the load began, {found[0]} had type {types[found[0]]}, but the new files have values that would be "
+                "written differently as that. Load them with another --id, and set the column types there with --schema."
             )
 
     def rows(self, spark: SparkSession, schema: StructType, files: Sequence[FoundFile]) -> DataFrame:
-        """The rows of these files, and of no other, with the columns of `ORDER`; ``schema`` is that of `schema_of`.
+        """The rows of exactly these files, with the columns of `ORDER`; ``schema`` is the result of `schema_of`.
 
-        Raises FilesRefused where Spark would leave one of them out.
+        Raises FilesRefused if Spark would skip one of them.
         """
         rows = self._load(spark, files, schema)
         found = {plain_url(url) for url in rows.inputFiles()}
         differing = found.symmetric_difference(plain_url(file.url) for file in files)
         if differing:
-            raise FilesRefused(f"Spark would not read the files that were found; they differ by {min(differing)}.")
+            raise FilesRefused(f"Spark would read other files than those found; they differ by {min(differing)}.")
         placed = with_order(rows)
         if not self._is_text_checked:
             return placed
@@ -218,23 +218,23 @@ class SourceFiles:
 
     @property
     def _is_text_checked(self) -> bool:
-        """Whether what is no UTF-8 is refused, as nobody has said what the files are in."""
+        """Whether invalid UTF-8 is refused, because no encoding was given."""
         said = {name.lower() for name in self.options}
         return self.format is FileFormat.CSV and not said & {"encoding", "charset"}
 
     def why(
         self, spark: SparkSession, error: BaseException, files: Sequence[FoundFile], schema: StructType | None
     ) -> str:
-        """The cause of an error that Spark has raised while it had these files to read, which may be a row of them."""
+        """The cause of an error that Spark raised while reading these files, which may be one of their rows."""
         if is_of_bad_row(error):
-            return tell_bad_row(spark, error, self.format is FileFormat.JSON, self.options, schema, files)
+            return describe_bad_row(spark, error, self.format is FileFormat.JSON, self.options, schema, files)
         return cause_of(error)
 
     @contextmanager
     def _refusing(
         self, spark: SparkSession, files: Sequence[FoundFile], schema: StructType | None
     ) -> Generator[None, None, None]:
-        """Raise FilesRefused where Spark stops in the block for what is in the files."""
+        """Raise FilesRefused if Spark stops in the block because of the files' contents."""
         try:
             yield
         except spark_errors() as error:
@@ -243,11 +243,11 @@ class SourceFiles:
             raise
 
     def _to_find_columns(self, files: Sequence[FoundFile]) -> Mapping[str, str]:
-        """Options for that alone; raises FilesRefused.
+        """Options only for inferring the columns; raises FilesRefused.
 
-        Where rows may have several lines, Spark takes names of files for globs once more when it looks for columns: it would
-        find none in ``a[1].csv``, or those of ``a1.csv``. A header is found by lines, too; one with a line break in quotes
-        is not, and is then refused when the rows are read.
+        If rows may have several lines, Spark treats file names as globs a second time when it infers columns: it would find
+        none in ``a[1].csv``, or those of ``a1.csv``. A header is also found line by line, except for one with a line break
+        in quotes, which is then refused when the rows are read.
         """
         odd = next((file.path for file in files if escaped(file.path) != file.path), None)
         if odd is None or self.schema is not None or not self._is_multi_line:
@@ -255,8 +255,8 @@ class SourceFiles:
         if self._finds_types:
             return {"multiLine": "false"}
         raise FilesRefused(
-            f"Spark cannot find the columns of {odd}: with multiLine=true it takes the name for a glob. Rename the file, "
-            "name the columns with --schema, or say -R multiLine=false, where each line is a row."
+            f"Spark cannot infer the columns of {odd}: with multiLine=true it treats the name as a glob. Rename the file, "
+            "name the columns with --schema, or use -R multiLine=false if each line is a row."
         )
 
     @property
@@ -280,7 +280,7 @@ class SourceFiles:
 
 
 def _data_columns(schema: StructType, files: Sequence[FoundFile]) -> Sequence[str]:
-    """Those that are in the files, and not in their directories."""
+    """The columns that are in the files, not in their directories."""
     directories = set(partition_values(files[0].path))
     return [name for name in schema.names if name not in directories]
 
@@ -302,7 +302,7 @@ def _type(name: str) -> DataType:
 
 
 def with_order(rows: DataFrame) -> DataFrame:
-    """The rows with all columns of `ORDER`: files by their time, then by name; a file's rows as they stand in it."""
+    """The rows with all columns of `ORDER`: files by time, then by name; rows in their order within the file."""
     from pyspark.sql import functions as f
 
     metadata = f.col("_metadata")
@@ -313,7 +313,7 @@ def with_order(rows: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
-    """Which column is the key, and what the value is made of."""
+    """Which column is the key, and what the value consists of."""
 
     value: ValueShape = ValueShape.JSON
     key: str | None = None
@@ -321,18 +321,17 @@ class RecordShape:
     avro: AvroShape = field(default_factory=AvroShape)
 
     def check(self, schema: StructType) -> None:
-        """Raise what `of` raises where rows of that schema lack a column, or cannot be Avro."""
+        """Raise what `of` raises if rows of that schema lack a column, or cannot be Avro."""
         columns: list[dict[str, Any]] = schema.jsonValue()["fields"]
         self._check([column["name"] for column in columns])
         if self.value is ValueShape.AVRO:
-            self.avro.settled(columns)
+            self.avro.resolved(columns)
 
     def of(self, rows: DataFrame, keep: Sequence[str] = ()) -> DataFrame:
         """The rows as records: ``key`` and ``value``, of type binary, and the columns of `ORDER` and of ``keep``.
 
-        The value of a JSON record has all columns, the key's too, null where there is none: ``{"a":1,"b":null}``; so has
-        that of an Avro record. Raises FilesRefused where a column is not there or cannot be bytes, and what `AvroShape`
-        does.
+        JSON and Avro values have all columns, including the key's, and nulls: ``{"a":1,"b":null}``. Raises FilesRefused
+        if a column is missing or cannot be bytes, and what `AvroShape` raises.
         """
         order = [name for name in (*ORDER, *keep) if name in rows.columns]
         data = [name for name in rows.columns if name not in order]
@@ -348,7 +347,7 @@ class RecordShape:
             if name not in columns:
                 what = "the value" if name == self.value_column and self.value is ValueShape.RAW else "the key"
                 raise FilesRefused(
-                    f"There is no column {name!r} for {what}; the files have {', '.join(columns)}. Name one with "
+                    f"There is no column {name!r} for {what}; the files have {', '.join(columns)}. Choose one with "
                     f"{'--value' if what == 'the value' else '--key'}."
                 )
 
@@ -373,7 +372,9 @@ def _as_bytes(rows: DataFrame, name: str) -> Column:
     if kind == "binary":
         return rows[_quoted(name)]
     if kind.startswith(("array", "map", "struct")):
-        raise FilesRefused(f"The column {name!r} is of type {kind}, which cannot be bytes; choose another one.")
+        raise FilesRefused(
+            f"The column {name!r} has type {kind}, which cannot be converted to bytes; choose another one."
+        )
     return rows[_quoted(name)].cast("string").cast("binary")
 
 
@@ -381,12 +382,12 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _told_by(paths: Sequence[str]) -> FileFormat:
+def _format_of(paths: Sequence[str]) -> FileFormat:
     found = {_ENDINGS.get(_ending(path)) for path in paths}
     chosen = found.pop() if len(found) == 1 else None
     if chosen is None:
         raise FilesRefused(
-            f"What format {', '.join(paths)} have cannot be told from their names; say so with --format "
+            f"The format of {', '.join(paths)} cannot be determined from the names; set it with --format "
             f"{'|'.join(FileFormat)}."
         )
     return chosen

@@ -1,4 +1,4 @@
-"""Finds the files that a load or an audit is told of, in the order in which their rows count: by time, then by name."""
+"""Finds the files of a load or an audit, in the order of their rows: by time, then by name."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = [
 
 
 class FilesRefused(Exception):
-    """The files, or their columns, are not what was said of them; the message says what to do."""
+    """The files or their columns do not match the arguments; the message says what to do."""
 
 
 class FoundFile(NamedTuple):
-    """A file with something in it, as Hadoop names it. Files are in the order of ``at`` (milliseconds) and ``url``."""
+    """A non-empty file, named as in Hadoop. Files are ordered by ``at`` (milliseconds) and ``url``."""
 
     at: int
     url: str
@@ -35,28 +35,28 @@ class FoundFile(NamedTuple):
     size: int
 
 
-#: Options of Spark's readers that say which files of a directory count, in small letters.
+#: Options of Spark's readers that select files of a directory, in lower case.
 _FILTERS: Final = frozenset({"recursivefilelookup", "pathglobfilter", "modifiedbefore", "modifiedafter"})
 
-#: Characters that have a meaning in Hadoop's globs.
+#: Special characters in Hadoop's globs.
 _GLOB: Final = re.compile(r"([{}\[\]*?\\])")
 
-#: Names of files that are compressed. Those of an archive Spark may unpack, but what is in it are not lines alone.
+#: Names of compressed files. Spark may unpack an archive, but it contains more than lines.
 _COMPRESSED: Final = re.compile(
     r"(?P<archive>\.(?:tar(?:\.\w+)?|tgz|tbz2?|txz|tzst|zip|7z|rar|jar))$"
     r"|\.(?:gz|bz2|deflate|lz4|snappy|sz|zst|zstd|xz|lzma|lzo|lz|br|z)$"
 )
 
-#: Since then Spark reads what is named .zstd by itself; Hadoop knows .zst alone.
+#: Since this version Spark reads .zstd files itself; Hadoop only knows .zst.
 _READS_ZSTD: Final = (4, 3)
 
-#: Summaries that writers of Parquet once left beside the files; there is no row in them.
+#: Summary files that old Parquet writers left beside the data; they have no rows.
 _SUMMARIES: Final = frozenset({"_metadata", "_common_metadata"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Root:
-    """What one of the given paths, or one match of a glob, is."""
+    """One of the given paths, or one match of a glob."""
 
     path: str
     name: str
@@ -70,17 +70,17 @@ class _Root:
 
     @property
     def is_left_out(self) -> bool:
-        """Whether nobody would miss it: globs leave dot files alone, and an empty file has no rows."""
+        """Whether it can be skipped silently: globs ignore dot files, and an empty file has no rows."""
         return self.is_hidden and self.is_file and (not self.size or (self.name[0] == "." and not self.is_named))
 
 
 def find_files(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> Sequence[FoundFile]:
-    """The files of those paths, oldest first, each once; none of them is read, and empty ones are left out.
+    """The files of those paths, oldest first, each once, without empty ones; does not read them.
 
-    A path is the file or directory of that very name, or else a glob of Hadoop's. Of a directory that is everything
-    below it, but what Spark hides there: names that begin with ``_`` or ``.``. ``options``: of Spark's reader.
+    A path is the file or directory of exactly that name, or else a Hadoop glob. A directory stands for everything below
+    it, except what Spark hides: names that begin with ``_`` or ``.``. ``options``: of Spark's reader.
 
-    Raises FilesRefused for a path without a file, for a hidden one that is named, and what Spark raises.
+        Raises FilesRefused for a path without a file, for a hidden file that is named, and what Spark raises.
     """
     from pyspark.sql import functions as f
 
@@ -88,8 +88,8 @@ def find_files(spark: SparkSession, paths: Sequence[str], options: Mapping[str, 
     for root in roots:
         if root.is_hidden and root.is_file:
             raise FilesRefused(
-                f"{root.path} would not be read: files whose name begins with _ or . are hidden ones for Spark. Rename "
-                "it, or leave it out."
+                f"{root.path} would not be read: Spark hides files whose names begin with _ or . Rename it, or leave "
+                "it out."
             )
     wanted = list(dict.fromkeys(root.path for root in roots))
     if not wanted:
@@ -104,26 +104,26 @@ def find_files(spark: SparkSession, paths: Sequence[str], options: Mapping[str, 
 
 
 def escaped(path: str) -> str:
-    """The path as a glob that matches nothing else."""
+    """The path as a glob that matches only itself."""
     return _GLOB.sub(r"\\\1", path)
 
 
 def plain_url(url: str) -> str:
-    """The URL as `FoundFile` has it, whether Spark writes an empty host or leaves it out."""
+    """The URL in `FoundFile`'s form, whether or not Spark writes an empty host."""
     return re.sub(r"^file:/+", "file:/", url)
 
 
 def partition_base(files: Iterable[FoundFile]) -> str | None:
-    """The directory below which directories ``column=value`` hold the files; None where there are none.
+    """The directory below which directories ``column=value`` hold the files; None if there are none.
 
-    They are columns wherever the path that was named begins. Raises FilesRefused where files would have different ones,
-    for Spark would leave some of the files out.
+    They are columns wherever the given path begins. Raises FilesRefused if the files would have different ones, because
+    Spark would skip some of the files.
     """
     found: dict[tuple[str, tuple[str, ...]], str] = {}
     for file in files:
         found.setdefault(_partitioned(file.path), file.path)
     if len(found) > 1:
-        one, other, *_ = sorted(found, reverse=True)  # what has none is last
+        one, other, *_ = sorted(found, reverse=True)  # files without such a directory are last
         raise FilesRefused(
             f"Directories named column=value become columns, and {found[one]} has {_describe(one)}, but {found[other]} has "
             f"{_describe(other)}. Load them one after the other."
@@ -133,7 +133,7 @@ def partition_base(files: Iterable[FoundFile]) -> str | None:
 
 
 def partition_values(path: str) -> Mapping[str, str]:
-    """What the directories ``column=value`` right above a file say, as they are spelled there."""
+    """The values of the directories ``column=value`` right above a file, spelled as there."""
     return dict(_column(name) for name in path.split("/")[_base(path) : -1])
 
 
@@ -143,7 +143,7 @@ def _partitioned(path: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _base(path: str) -> int:
-    """How many directories are above those that are columns."""
+    """The number of directories above those that are columns."""
     directories = path.split("/")[:-1]
     while directories and directories[-1].find("=") > 0:
         directories.pop()
@@ -156,7 +156,7 @@ def _column(directory: str) -> tuple[str, str]:
 
 
 def check_compression(spark: SparkSession, files: Iterable[FoundFile]) -> None:
-    """Raise FilesRefused for files of lines that Spark would take for text, though they are compressed."""
+    """Raise FilesRefused for compressed files of lines that Spark would read as plain text."""
     jvm: Any = spark._jvm  # pyright: ignore[reportPrivateUsage]
     context: Any = spark.sparkContext
     codecs = jvm.org.apache.hadoop.io.compress.CompressionCodecFactory(context._jsc.hadoopConfiguration())
@@ -169,7 +169,7 @@ def check_compression(spark: SparkSession, files: Iterable[FoundFile]) -> None:
             continue
         if is_archive or codecs.getCodec(jvm.org.apache.hadoop.fs.Path(file.path)) is None:
             raise FilesRefused(
-                f"{file.path} is compressed in a way that Spark does not read, and would be taken for text. Unpack it, or "
+                f"{file.path} has a compression that Spark does not support, and would be read as plain text. Unpack it, or "
                 "compress it with gzip (.gz), bzip2 (.bz2) or zstd (.zst)."
             )
 
@@ -184,7 +184,7 @@ def _version(spark: SparkSession) -> tuple[int, ...]:
 
 
 def _roots(spark: SparkSession, path: str) -> Sequence[_Root]:
-    """PySpark has no words for a file system; Hadoop's are those that Spark itself would ask."""
+    """PySpark has no file system API, so this uses Hadoop's, as Spark does."""
     jvm: Any = spark._jvm  # pyright: ignore[reportPrivateUsage]
     context: Any = spark.sparkContext
     hadoop_path = jvm.org.apache.hadoop.fs.Path(path)

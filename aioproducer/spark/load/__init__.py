@@ -1,1 +1,1 @@
-"""`aioproducer load`: brings files into a topic, slice by slice, and goes on where it was stopped."""
+"""`aioproducer load`: writes files to a topic, slice by slice, and resumes where it stopped."""

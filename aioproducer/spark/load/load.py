@@ -1,4 +1,4 @@
-"""Loads files into a topic on Spark: in one job, or exactly once in a transaction for each few files, to be resumed."""
+"""Loads files into a topic with Spark: in one job, or exactly once in resumable transactions of a few files each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aioproducer.spark.load.marker import check_marker, job_of, last_commit
 from aioproducer.spark.load.state import LoadRefused, LoadState
 from aioproducer.spark.session.errors import is_of_bad_row, spark_errors
 from aioproducer.spark.session.progress import Progress, reporting
-from aioproducer.spark.session.session import told_of_end
+from aioproducer.spark.session.session import end_message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,25 +33,25 @@ __all__ = ["LoadFailed", "LoadPlan", "LoadResult", "run_load"]
 
 logger = logging.getLogger("aioproducer.spark")
 
-#: A task that fails aborts its transaction; the same files are written again so many times before the load gives up.
+#: A failed task aborts its transaction; the same files are tried this many times before the load gives up.
 _ATTEMPTS: Final = 3
 
 
 class LoadFailed(Exception):
-    """The load ended before all was written; the message says what is there, and how to go on."""
+    """The load stopped before everything was written; the message says what was written and how to resume."""
 
 
 class _BadRow(LoadFailed):
-    """A task has stopped at a row of the files, so that nothing of their slice can have been committed."""
+    """A task stopped at a bad row of the files, so nothing of their slice can have been committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What is loaded, and whereto. ``producer``: options of the producer, by Kafka's names.
+    """What to load, and where to. ``producer``: options of the producer, by Kafka's names.
 
-    With ``load_name`` it is written exactly once, under that name as transactional id; ``checkpoint`` is the directory that
-    knows how far it is, and ``max_files`` how many files make one transaction. ``is_again``: write what the checkpoint does
-    not know of, though a load of that name has committed before, or nobody can tell whether it has.
+    With ``load_name`` it is written exactly once, with that name as transactional id; ``checkpoint`` is the directory
+    that stores the progress, and ``max_files`` the number of files per transaction. ``is_again``: write everything that
+    the checkpoint does not list, even if a load of that name has committed, or may have committed, before.
     """
 
     files: SourceFiles
@@ -64,7 +64,7 @@ class LoadPlan:
     is_again: bool = False
 
     def sink_options(self) -> dict[str, str]:
-        """Options of the data source ``aioproducer``."""
+        """Options for the data source ``aioproducer``."""
         options = {f"kafka.{name}": value for name, value in self.producer.items()} | {"topic": self.topic}
         if self.load_name is not None:
             options |= {"delivery.guarantee": "exactly-once", "transactional.id": self.load_name}
@@ -73,7 +73,7 @@ class LoadPlan:
 
 @dataclass(slots=True)
 class LoadResult:
-    """What was written by this run: rows, bytes of their keys and values, transactions, seconds."""
+    """What this run wrote: rows, bytes of keys and values, transactions, seconds."""
 
     rows: int = 0
     size: int = 0
@@ -82,7 +82,7 @@ class LoadResult:
     is_resumed: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, with the rate."""
+        """All fields, and the rate."""
         return {
             "rows": self.rows,
             "bytes": self.size,
@@ -94,10 +94,10 @@ class LoadResult:
 
 
 def run_load(spark: SparkSession, plan: LoadPlan, progress: Progress) -> LoadResult:
-    """Write the files, or what is left of them; blocks until that is done.
+    """Write the files, or the rest of them; blocks until that is done.
 
-    Records of one key keep the order of the files' rows, the older file first. Raises FilesRefused and LoadRefused where
-    nothing was begun, and LoadFailed where it was.
+    Records of one key keep the order of the files' rows, older files first. Raises FilesRefused and LoadRefused if
+    nothing was started, and LoadFailed later.
     """
     from aioproducer.spark import AioProducerSource
 
@@ -122,10 +122,10 @@ def _load_once_or_more(spark: SparkSession, plan: LoadPlan, progress: Progress, 
         with reporting(spark, progress):
             _write(records, plan, result, {})
     except spark_errors() as error:
-        why = told_of_end(spark) or plan.files.why(spark, error, files, schema)
+        why = end_message(spark) or plan.files.why(spark, error, files, schema)
         raise LoadFailed(
             f"The load stopped: {why} Some of the rows may be in the topic already, and the same command would write them "
-            "once more. (--exactly-once goes on where it was, without a duplicate.)"
+            "again. (--exactly-once resumes without duplicates.)"
         ) from error
 
 
@@ -142,7 +142,7 @@ def _write(records: DataFrame, plan: LoadPlan, result: LoadResult, options: Mapp
         written: Mapping[str, Any] = json.loads(report.read_text(encoding="utf-8"))
     result.rows += written["rows"]
     result.size += written["bytes"]
-    result.transactions += not written["skipped"]  # where an earlier run has committed them
+    result.transactions += not written["skipped"]  # if an earlier run has committed them
 
 
 # -- exactly once ----------------------------------------------------------------------------------------------------------
@@ -187,12 +187,12 @@ def _check_unchanged(log: LoadLog, files: Sequence[FoundFile]) -> None:
         if before is not None and before.size != file.size:
             raise LoadRefused(
                 f"{file.path} had {before.size:,} bytes when it was loaded, and has {file.size:,} now. A load writes each "
-                "file once: put what is new into another file, and move this one away."
+                "file once: put new rows into another file, and move this one away."
             )
 
 
 def _checked_schema(spark: SparkSession, plan: LoadPlan, files: Sequence[FoundFile]) -> Mapping[str, Any]:
-    """That of the files, which is kept only where the records can be made of it."""
+    """The schema of the files, if records can be created with it."""
     schema = plan.files.schema_of(spark, files)
     plan.shape.check(schema)
     found: Mapping[str, Any] = json.loads(schema.json())
@@ -200,7 +200,7 @@ def _checked_schema(spark: SparkSession, plan: LoadPlan, files: Sequence[FoundFi
 
 
 class _Slices:
-    """Writes each slice of the files in a transaction of its own."""
+    """Writes each slice of the files in its own transaction."""
 
     def __init__(
         self, spark: SparkSession, plan: LoadPlan, state: LoadState, schema: StructType, result: LoadResult
@@ -212,7 +212,7 @@ class _Slices:
         self._result = result
 
     def write(self, slice_: Slice) -> None:
-        """Raises LoadFailed. The job's id keeps a slice that was committed from being written again."""
+        """Raises LoadFailed. The job's id keeps a committed slice from being written again."""
         job_id = job_of(self._state.load_id, slice_.number)
         job = {"job.id": job_id, "load.slice": "true"}
         for attempt in range(1, _ATTEMPTS + 1):
@@ -220,28 +220,28 @@ class _Slices:
                 rows = self._plan.files.rows(self._spark, self._schema, slice_.files)
                 _write(self._plan.shape.of(rows), self._plan, self._result, job)
                 break
-            except Exception as error:  # of Spark, Java, Kafka or the file system; the transaction is aborted
+            except Exception as error:  # from Spark, Java, Kafka or the file system; the transaction is aborted
                 is_bad_row = is_of_bad_row(error)
                 is_committed = self._is_committed(job_id) if is_bad_row else None
                 if is_committed or CommitMarkerMismatch.__name__ in str(error):
                     raise LoadRefused(_changed_since(slice_)) from error
-                end = told_of_end(self._spark)
+                end = end_message(self._spark)
                 why = end or self._plan.files.why(self._spark, error, slice_.files, self._schema)
                 if attempt == _ATTEMPTS or end or is_bad_row:
                     raise (_BadRow if is_committed is False else LoadFailed)(
                         f"The load stopped: {why} This run has committed {self._result.transactions} transactions with "
-                        f"{self._result.rows:,} rows, and nothing by halves. Run the same command again to go on."
+                        f"{self._result.rows:,} rows, and no partial ones. Run the same command again to resume."
                     ) from error
                 logger.warning("Slice %d of the load, attempt %d of %d: %s", slice_.number, attempt, _ATTEMPTS, why)
 
     def _is_committed(self, job_id: str) -> bool | None:
-        """Whether an earlier run has committed this slice; None if nobody tells."""
+        """Whether an earlier run has committed this slice; None if unknown."""
         plan = self._plan
         config = ProducerConfig.from_properties(dict(plan.producer))
         try:
             marker = asyncio.run(last_commit(config, plan.load_name or "", plan.topic))
         except KafkaError as error:
-            logger.debug("Nobody tells whether job %r was committed: %s", job_id, error)
+            logger.debug("Unknown whether job %r was committed: %s", job_id, error)
             return None
         return marker is not None and marker.query == job_query(job_id)
 
@@ -249,9 +249,9 @@ class _Slices:
 def _changed_since(slice_: Slice) -> str:
     names = ", ".join(file.path for file in slice_.files)
     return (
-        f"Slice {slice_.number} of the load ({names}) was committed by a run that was killed before it could note so, and "
-        "its rows are others now: a file has changed, or an option that makes its rows. Nothing was written. Put back what "
-        "was loaded and run the same command again; then load what is new from another file."
+        f"Slice {slice_.number} of the load ({names}) was committed by a run that was killed before it could record that, "
+        "and its rows differ now: a file has changed, or an option that affects its rows. Nothing was written. Restore the "
+        "loaded state and run the same command again; then load new rows from another file."
     )
 
 

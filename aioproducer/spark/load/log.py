@@ -1,7 +1,7 @@
-"""Remembers which files make which transaction of a load, before it is begun, and which of them are committed.
+"""Records which files belong to which transaction of a load, before it begins, and which of them are committed.
 
-A slice is written down with its files before the first row is sent, so that a load that was killed has the same files in
-the same transaction again: by its number Kafka's marker knows it. One process at a time may have the log.
+A slice is recorded with its files before the first row is sent, so that a killed load puts the same files into the same
+transaction again: Kafka's marker identifies it by its number. Only one process at a time may use the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FILE: Final = "slices.jsonl"
 
 @dataclass(slots=True)
 class Slice:
-    """Files that become visible together; none are left where the slice was given up, and its number is not used again."""
+    """Files that become visible together; empty if the slice was given up, and its number is not used again."""
 
     number: int
     files: Sequence[FoundFile]
@@ -33,12 +33,12 @@ class Slice:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is to be written."""
+        """Whether it must be written."""
         return not self.is_committed and bool(self.files)
 
 
 class LoadLog:
-    """All slices of one load, oldest first; a file with a line for each thing that has happened."""
+    """All slices of one load, oldest first, stored as a file with one line per event."""
 
     def __init__(self, file: IO[bytes], slices: list[Slice], written: float) -> None:
         self._file = file
@@ -47,18 +47,18 @@ class LoadLog:
 
     @property
     def age(self) -> float:
-        """Seconds since the process before this one has noted something."""
+        """Seconds since the previous process wrote to the log."""
         return time.time() - self._written
 
     @classmethod
     @contextmanager
     def open(cls, directory: Path) -> Generator[Self, None, None]:
-        """That of the checkpoint directory. Raises LoadRefused where another process has it, or it cannot be read."""
+        """The log of a checkpoint directory. Raises LoadRefused if another process uses it, or it cannot be read."""
         path = directory / _FILE
         try:
             file = path.open("ab+")
         except OSError as error:
-            raise LoadRefused(f"{path} cannot be used: {error}.") from error
+            raise LoadRefused(f"could not use {path}: {error}.") from error
         with file:
             _lock(file, directory)
             written = os.fstat(file.fileno()).st_mtime
@@ -66,7 +66,7 @@ class LoadLog:
 
     @staticmethod
     def committed(directory: Path) -> int:
-        """How many slices are committed, as far as is known without taking the log from who writes it."""
+        """The number of committed slices, read without locking the log."""
         with suppress(OSError):
             return (directory / _FILE).read_bytes().count(b'{"committed"')
         return 0
@@ -84,12 +84,12 @@ class LoadLog:
         return planned
 
     def commit(self, slice_: Slice) -> None:
-        """Note that the slice is committed."""
+        """Record that the slice is committed."""
         self._add({"committed": slice_.number})
         slice_.is_committed = True
 
     def give_up(self, slice_: Slice) -> None:
-        """Note that nothing of the slice was committed nor will be: its files may change, and come again in another one."""
+        """Record that no part of the slice was or will be committed: its files may change, and go into another slice."""
         self._add({"given_up": slice_.number})
         slice_.files = ()
 
@@ -100,16 +100,16 @@ class LoadLog:
 
 
 def _lock(file: IO[bytes], directory: Path) -> None:
-    """The lock goes with the process, however it ends."""
+    """The lock ends with the process, however that ends."""
     try:
         import fcntl
-    except ImportError:  # Windows, where nobody is kept from it
+    except ImportError:  # Windows has no such lock
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise LoadRefused(
-            f"Another load is running with the checkpoint {directory}. Wait for its end, or name another --checkpoint."
+            f"Another load is using the checkpoint {directory}. Wait until it ends, or choose another --checkpoint."
         ) from error
 
 
@@ -118,17 +118,17 @@ def _read(file: IO[bytes], path: Path) -> list[Slice]:
     text = file.read()
     whole = text.rfind(b"\n") + 1
     if whole < len(text):
-        file.truncate(whole)  # what was being written when the load was killed
+        file.truncate(whole)  # drop a line that was cut off when the load was killed
     slices: list[Slice] = []
     try:
         for line in text[:whole].splitlines():
-            told: Any = json.loads(line)
-            if "committed" in told:
-                slices[told["committed"]].is_committed = True
-            elif "given_up" in told:
-                slices[told["given_up"]].files = ()
+            entry: Any = json.loads(line)
+            if "committed" in entry:
+                slices[entry["committed"]].is_committed = True
+            elif "given_up" in entry:
+                slices[entry["given_up"]].files = ()
             else:
-                slices.append(Slice(told["slice"], [FoundFile(*each) for each in told["files"]]))
+                slices.append(Slice(entry["slice"], [FoundFile(*each) for each in entry["files"]]))
     except (ValueError, LookupError, TypeError) as error:
-        raise LoadRefused(f"{path} is not what a load has written; choose another --checkpoint.") from error
+        raise LoadRefused(f"{path} was not written by a load; choose another --checkpoint.") from error
     return slices

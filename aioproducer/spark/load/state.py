@@ -1,4 +1,4 @@
-"""What an exactly-once load remembers beside its slices: what it makes of files and whereto, to go on with that."""
+"""The state of an exactly-once load besides its slices: its arguments and schema, to resume with the same ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _VERSION: Final = 2
 
 
 class LoadRefused(Exception):
-    """The load was not begun; the message says why, and what to do."""
+    """The load was not started; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadState:
-    """One load: ``load_id`` is new with each checkpoint, ``schema`` is that of the files when it began, as Spark's JSON."""
+    """One load: ``load_id`` is new with each checkpoint, ``schema`` is that of the files at the start, as Spark's JSON."""
 
     load_id: str
     schema: Mapping[str, Any]
@@ -31,9 +31,9 @@ class LoadState:
 
     @classmethod
     def open(cls, directory: Path, what: Mapping[str, Any], schema: Callable[[], Mapping[str, Any]]) -> LoadState:
-        """That of the directory, or a new one; ``what`` is compared with what the load began with.
+        """The state of the directory, or a new one; ``what`` is compared with the load's initial arguments.
 
-        Raises LoadRefused where the directory belongs to another load, or cannot be written, and what ``schema`` raises.
+        Raises LoadRefused if the directory belongs to another load or cannot be written, and what ``schema`` raises.
         """
         file = directory / _FILE
         with _refusing(directory):
@@ -53,7 +53,7 @@ def _refusing(directory: Path) -> Generator[None, None, None]:
     try:
         yield
     except OSError as error:
-        raise LoadRefused(f"The checkpoint directory {directory} cannot be used: {error}.") from error
+        raise LoadRefused(f"Could not use the checkpoint directory {directory}: {error}.") from error
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -62,16 +62,16 @@ def _read(file: Path) -> dict[str, Any]:
         if kept["version"] != _VERSION:
             raise ValueError(f"version {kept['version']}")
     except (ValueError, LookupError, TypeError) as error:
-        raise LoadRefused(f"{file} is not what this version's loads write; choose another --checkpoint.") from error
+        raise LoadRefused(f"{file} was not written by a load of this version; choose another --checkpoint.") from error
     return kept
 
 
 def _compare(directory: Path, kept: Mapping[str, Any], what: Mapping[str, Any]) -> None:
     differing = sorted(name for name in {*kept, *what} if kept.get(name) != what.get(name))
     if differing:
-        told = ", ".join(f"{name} {kept.get(name)!r}, not {what.get(name)!r}" for name in differing)
+        differences = ", ".join(f"{name} {kept.get(name)!r}, not {what.get(name)!r}" for name in differing)
         raise LoadRefused(
-            f"The checkpoint {directory} belongs to a load with {told}. Go on with the same arguments, or begin another "
+            f"The checkpoint {directory} belongs to a load with {differences}. Use the same arguments, or start another "
             "load with another --id or --checkpoint."
         )
 

@@ -1,4 +1,4 @@
-"""Asks Kafka for the topic of a load, before anybody waits for Spark."""
+"""Checks that the topic of a load exists, before Spark is started."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["check_topic"]
 
 _PATIENCE_MS: Final = 15_000
 
-#: A topic that was made just now is not known to all brokers at once.
+#: It takes a moment until all brokers know a new topic.
 _UNKNOWN_MS: Final = 5_000
 
 
 def check_topic(producer: Mapping[str, str], topic: str) -> None:
-    """Raise LoadRefused where no broker answers within 15 s, or they do not know the topic; blocks.
+    """Raise LoadRefused if no broker answers within 15 s, or the topic does not exist; blocks.
 
-    It is not made by being asked for, unless these options of the producer say so. Raises BrokerError where it is forbidden.
+    Does not create the topic, unless these options of the producer say so. Raises BrokerError if access is denied.
     """
     config = _brief(producer)
     try:
@@ -33,12 +33,12 @@ def check_topic(producer: Mapping[str, str], topic: str) -> None:
         cause = error.__cause__
         if isinstance(cause, BrokerError) and cause.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise LoadRefused(
-                f"There is no topic {topic!r} at {servers}. Create it, or name another one with --topic."
+                f"There is no topic {topic!r} at {servers}. Create it, or choose another one with --topic."
             ) from error
         if isinstance(error, BrokerError):
             raise
         raise LoadRefused(
-            f"{str(error).rstrip('.')}. Is --bootstrap-servers right, and does Kafka run there?"
+            f"{str(error).rstrip('.')}. Is --bootstrap-servers right, and is Kafka running there?"
         ) from error
 
 

@@ -1,1 +1,1 @@
-"""The sink's options, as Spark hands them over."""
+"""The sink's options, as Spark passes them."""

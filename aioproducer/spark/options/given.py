@@ -1,4 +1,4 @@
-"""Takes the options as they were given, in any case and spelling, with or without ``kafka.``, each by its one name."""
+"""Normalises the given options, in any case and spelling, with or without ``kafka.``, to one name each."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from aioproducer.spark.options.own import OWN, REFUSED
 
 __all__ = ["HEADERS", "GivenOption", "OptionValue", "given_options"]
 
-#: What Spark's own ``option()`` takes.
+#: The value types of Spark's ``option()``.
 OptionValue: TypeAlias = str | bool | float | None
 
-#: What the keys of headers begin with.
+#: The prefix of header options.
 HEADERS: Final = "headers."
 
 _KAFKA: Final = "kafka."
 
-#: A schema may be pages long.
+#: Shortens values in messages: a schema may be pages long.
 _short = Repr()
 _short.maxstring = 100
 
 
 class GivenOption(NamedTuple):
-    """An option: its key as it was given, and its text, without blanks at its ends where these mean nothing."""
+    """An option: its key as given, and its text, stripped of blanks unless they are significant."""
 
     key: str
     text: str
 
 
 def given_options(options: Mapping[str, OptionValue]) -> Mapping[str, GivenOption]:
-    """The options by their names: lower case, with dots, without ``kafka.``. One that is None was not given.
+    """The options by their names: lower case, with dots, without ``kafka.``. Options that are None are ignored.
 
-    Raises `ConfigError` for one that is there twice with different values, as one of them would be passed over in silence,
-    for one of the sink's own that has ``kafka.`` before it, and for what is no `OptionValue`.
+    Raises `ConfigError` for an option given twice with different values, since one would be ignored silently, for one of
+    the sink's own options with the prefix ``kafka.``, and for a value that is not an `OptionValue`.
     """
     found: dict[str, GivenOption] = {}
     for key, value in options.items():
@@ -56,26 +56,24 @@ def _name_of(key: str) -> str:
     name = _dotted(lowered.removeprefix(_KAFKA))
     if lowered.startswith(_KAFKA) and (name.startswith(HEADERS) or (name in OWN and not _is_kafkas(name))):
         raise ConfigError(
-            f"The option {key!r} is not Kafka's but one of the sink itself: write it without 'kafka.', as {name!r}."
+            f"The option {key!r} belongs to the sink, not to Kafka: write it without 'kafka.', as {name!r}."
         )
     return name
 
 
 def _dotted(name: str) -> str:
-    """The name with dots, as Java spells it; that of a header, and one that nobody knows, as it is."""
+    """The name with dots, as Java spells it; names of headers and unknown names are unchanged."""
     dotted = name.replace("_", ".")
     return dotted if dotted in OWN or dotted in REFUSED or _is_kafkas(dotted) else name
 
 
 def _text_of(key: str, value: str | float) -> str:
-    """The text that PySpark makes of it."""
+    """The value as PySpark converts it to text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller without types
         return str(value)
-    raise ConfigError(
-        f"The option {key!r} is of type {type(value).__name__}; options are text, numbers, True or False."
-    )
+    raise ConfigError(f"The option {key!r} has type {type(value).__name__}; options are text, numbers, True or False.")
 
 
 def _is_exact(name: str) -> bool:
@@ -86,8 +84,8 @@ def _given_twice(name: str, first: GivenOption, second: GivenOption) -> ConfigEr
     if _may_be_shown(name):
         both = f"{first.key!r}={_short.repr(first.text)} and {second.key!r}={_short.repr(second.text)}"
     else:
-        both = f"{first.key!r} and {second.key!r} (the values are not shown, as they may be secret)"
-    return ConfigError(f"An option is given twice, and differently: {both}. Leave one of them out.")
+        both = f"{first.key!r} and {second.key!r} (values hidden, as they may be secret)"
+    return ConfigError(f"An option is given twice with different values: {both}. Leave one of them out.")
 
 
 def _is_kafkas(name: str) -> bool:

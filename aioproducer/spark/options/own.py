@@ -1,4 +1,4 @@
-"""The options that are the sink's own, how each is read, and those that it refuses."""
+"""The sink's own options, how each is parsed, and those that it refuses."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ _E = TypeVar("_E", bound=StrEnum)
 
 
 class DeliveryGuarantee(StrEnum):
-    """What a job promises of its rows."""
+    """The delivery guarantee of a job."""
 
     AT_LEAST_ONCE = "at-least-once"
     EXACTLY_ONCE = "exactly-once"
 
 
 class MissingMarker(StrEnum):
-    """What to do where a query goes on and the marker of its last batch is gone."""
+    """What to do if a query continues but the marker of its last batch is gone."""
 
     FAIL = "fail"
     TRUST_CHECKPOINT = "trust-checkpoint"
 
 
 class MarkerMismatch(StrEnum):
-    """What to do with a batch that has the number of a committed one, and other contents."""
+    """What to do with a batch that has the number of a committed one but different contents."""
 
     FAIL = "fail"
     SKIP = "skip"
 
 
 class ValueFormat(StrEnum):
-    """What a record's value is."""
+    """The form of a record's value."""
 
     RAW = "raw"  # the column `value`
-    JSON = "json"  # an object of all columns that are nothing else
+    JSON = "json"  # an object of all columns that are not another part of the record
     AVRO = "avro"  # a record of these
 
 
 class OwnOption(NamedTuple):
-    """An option that the sink reads itself: the field it fills, and how its text is read.
+    """An option of the sink: the field it fills, and how its text is parsed.
 
-    ``is_secret``: the text is not to be shown; ``is_exact``: blanks at its ends count.
+    ``is_secret``: never show the text; ``is_exact``: leading and trailing blanks are significant.
     """
 
     field: str
@@ -73,7 +73,7 @@ def _text(name: str, text: str) -> str:
 
 
 def _topic(name: str, text: str) -> str:
-    return checked_topic(_text(name, text), lambda why: ConfigError(f"The option {name!r} names no topic: {why}"))
+    return checked_topic(_text(name, text), lambda why: ConfigError(f"The option {name!r}: {why}"))
 
 
 def _positive(name: str, text: str) -> int:
@@ -82,19 +82,19 @@ def _positive(name: str, text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise ConfigError(f"{name}={text!r}: a whole number from 1 is expected.")
+        raise ConfigError(f"invalid {name}={text!r}: must be an integer of at least 1.")
     return number
 
 
 def _flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ConfigError(f"{name}={text!r}: there is 'true' and 'false'.")
+        raise ConfigError(f"invalid {name}={text!r}: must be 'true' or 'false'.")
     return text.lower() == "true"
 
 
 def _local_path(name: str, text: str) -> str:
     if "://" in text:
-        raise ConfigError(f"{name}={text!r}: a path on the driver's machine is expected, not a URL.")
+        raise ConfigError(f"invalid {name}={text!r}: must be a path on the driver's machine, not a URL.")
     return _text(name, text)
 
 
@@ -103,7 +103,7 @@ def _dead_letter_topic(name: str, text: str) -> str | None:
     if text.lower() == "fail":
         return None
     if kind.lower() != "dead-letter" or not topic.strip():
-        raise ConfigError(f"{name}={text!r}: there is 'fail' and 'dead-letter:<topic>'.")
+        raise ConfigError(f"invalid {name}={text!r}: must be 'fail' or 'dead-letter:<topic>'.")
     return _topic(name, topic.strip())
 
 
@@ -115,7 +115,7 @@ def _one_of(choices: type[_E]) -> Callable[[str, str], _E]:
             near = get_close_matches(text.lower(), list(choices), n=1)
             hint = f" Did you mean {str(near[0])!r}?" if near else ""
             raise ConfigError(
-                f"{name}={text!r}: there is {' and '.join(map(repr, map(str, choices)))}.{hint}"
+                f"invalid {name}={text!r}: must be {' or '.join(map(repr, map(str, choices)))}.{hint}"
             ) from None
 
     return read
@@ -143,17 +143,17 @@ OWN: Final[Mapping[str, OwnOption]] = {
     "on.record.error": OwnOption("dead_letter_topic", _dead_letter_topic),
 }
 
-#: What Spark itself adds to the options, or reads from them; and what its own sink is told of headers, and takes anyhow.
+#: Options that Spark itself adds or reads, and the headers option of its own sink, which headers do not need here.
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "path", "includeheaders"})
 
 _AS_BYTES: Final = (
-    "keys and values are written as the bytes of their columns; cast those with DataFrame operations instead."
+    "keys and values are written as the bytes of their columns; cast the columns with DataFrame operations instead."
 )
-_OF_A_CONSUMER: Final = "it belongs to a consumer, and this is a sink."
+_OF_A_CONSUMER: Final = "it is a consumer option, and this is a sink."
 
-_OF_A_SOURCE: Final = "it belongs to Spark's source for Kafka, and this is a sink."
+_OF_A_SOURCE: Final = "it is an option of Spark's Kafka source, and this is a sink."
 
-#: What Spark's own sink for Kafka refuses or passes over, and why.
+#: Options that Spark's own Kafka sink refuses or ignores, and why.
 REFUSED: Final[Mapping[str, str]] = {
     "key.serializer": _AS_BYTES,
     "value.serializer": _AS_BYTES,
@@ -162,7 +162,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "group.id": _OF_A_CONSUMER,
     "auto.offset.reset": _OF_A_CONSUMER,
     "enable.auto.commit": _OF_A_CONSUMER,
-    "interceptor.classes": "it names Java classes, and there is no JVM in this producer.",
+    "interceptor.classes": "it names Java classes, but this producer has no JVM.",
     "partitioner.class": "it names a Java class; add the column 'partition' to choose partitions yourself.",
     **dict.fromkeys(
         (

@@ -1,4 +1,4 @@
-"""The options of the sink: Spark's own ones for Kafka, every option of a producer, and what only this sink has."""
+"""The options of the sink: Spark's own Kafka options, every producer option, and options of this sink only."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["COMMIT_LOG", "DeliveryGuarantee", "MarkerMismatch", "MissingMarker",
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of one query or job, checked; can be pickled, with the producer's secrets.
+    """The checked options of one query or job; can be pickled, including the producer's secrets.
 
-    ``config`` says nothing of transactions: in those of Spark no producer decides. ``transactional_id`` is empty unless the
-    guarantee is exactly-once. ``rate_limit`` is for all tasks that run at once, which are ``rate_limit_tasks``.
-    ``is_load_slice`` is for `aioproducer load` alone, which keeps a log of its slices: the marker knows the last one, so
-    that no commit log is needed.
+    ``config`` has no transactional settings: the driver, not a producer, ends Spark's transactions. ``transactional_id`` is
+    empty unless the guarantee is exactly-once. ``rate_limit`` is shared by all tasks that run at once, ``rate_limit_tasks``
+    in number. ``is_load_slice`` is only for `aioproducer load`, which keeps a log of its slices: the marker records the
+    last one, so no commit log is needed.
     """
 
     config: ProducerConfig
@@ -59,10 +59,10 @@ class SinkOptions:
 
     @classmethod
     def from_spark(cls, options: Mapping[str, OptionValue], *, only: DeliveryGuarantee | None = None) -> SinkOptions:
-        """What ``.option(...)`` was given, keys in any case and either spelling.
+        """Parse the options of ``.option(...)``, with keys in any case and either spelling.
 
-        Raises `ConfigError` for what is wrong, with the way out.
-        ``only``: the guarantee that need not be given, as there is no other one.
+        Raises `ConfigError` for invalid ones; the message says how to fix them.
+        ``only``: the only supported guarantee, which need not be given.
         """
         found: dict[str, object] = {}
         properties: dict[str, object] = {}
@@ -79,7 +79,7 @@ class SinkOptions:
                 properties[name] = text
         if only is not None and found.setdefault("guarantee", only) is not only:
             raise ConfigError(
-                f"delivery.guarantee={found['guarantee']}: here rows are written {only}, always; leave that option out."
+                f"delivery.guarantee={found['guarantee']}: rows are always written {only} here; leave that option out."
             )
         if "bootstrap.servers" not in properties:
             raise ConfigError(
@@ -92,7 +92,8 @@ class SinkOptions:
         checked._check_dead_letters()
         if checked.rate_limit is None and checked.rate_limit_tasks is not None:
             raise ConfigError(
-                "rate.limit.tasks says how many tasks share a limit, and there is none: set rate.limit.records.per.second."
+                "rate.limit.tasks is the number of tasks that share a limit, but there is no limit: set "
+                "rate.limit.records.per.second."
             )
         return checked
 
@@ -103,42 +104,42 @@ class SinkOptions:
 
     @property
     def registry(self) -> SchemaRegistry | None:
-        """Where the schema of Avro values is registered; raises `ConfigError` for what is no registry's URL."""
+        """The registry for the schema of Avro values; raises `ConfigError` for an invalid URL."""
         return None if self.registry_url is None else SchemaRegistry.at(self.registry_url, self.registry_user_info)
 
     @property
     def rows_per_second(self) -> float | None:
-        """How fast a task may write; None: as fast as it can. Raises `ConfigError` where its share cannot be told."""
+        """The rate limit of a task in rows per second; None: no limit. Raises `ConfigError` if its share is unknown."""
         if self.rate_limit is None:
             return None
         if self.rate_limit_tasks is None:
             raise ConfigError(
                 "The option 'rate.limit.records.per.second' is shared by the tasks that run at the same time, and Spark "
-                "does not tell how many these are: say so with .option('rate.limit.tasks', ...), which is the number of "
-                "the cluster's slots, or of the DataFrame's partitions where these are fewer."
+                "does not report their number: set it with .option('rate.limit.tasks', ...), to the number of the "
+                "cluster's slots, or of the DataFrame's partitions if that is smaller."
             )
         return self.rate_limit / self.rate_limit_tasks
 
     def marker_partition_topic(self) -> str:
-        """The topic whose partition 0 the marker's offset is of; raises `ConfigError` where none can be told."""
+        """The topic that holds the marker, as an offset of its partition 0; raises `ConfigError` if it is unknown."""
         topic = self.marker_topic or self.topic
         if topic is None:
             raise ConfigError(
-                "The rows name their topics themselves, so the option 'commit.marker.topic' has to name an existing topic "
-                "for the marker that is committed with each batch. (Its partition 0 is only named; no record is written.)"
+                "The rows name their topics, so the option 'commit.marker.topic' must name an existing topic for the "
+                "marker that is committed with each batch. (An offset of its partition 0; no record is written.)"
             )
         return topic
 
     def check_stream(self) -> None:
-        """Raises `ConfigError` for what only batch jobs have."""
+        """Raises `ConfigError` for options that only batch jobs have."""
         if self.job_id is not None:
             raise ConfigError(
-                "The option 'job.id' is for batch jobs. A stream needs none: Kafka remembers its batches by their numbers."
+                "The option 'job.id' is for batch jobs. A stream does not need it: its batches are identified by number."
             )
 
     @property
     def is_in_log(self) -> bool:
-        """Whether a batch job of these options is remembered by its id, in the commit log, and not by a marker."""
+        """Whether a batch job with these options is recorded by its id in the commit log, and not by a marker."""
         return self.job_id is not None and not self.is_load_slice
 
     @property
@@ -150,21 +151,21 @@ class SinkOptions:
         if self.job_id is None:
             of_job = {"load.slice": self.is_load_slice, "commit.log.topic": self.log_topic}
             for name in [name for name, value in of_job.items() if value]:
-                raise ConfigError(f"The option {name!r} belongs to .option('job.id', ...), which is not set.")
+                raise ConfigError(f"The option {name!r} needs .option('job.id', ...), which is not set.")
         if self.is_in_log and self.commit_log_topic == self.topic:
-            raise ConfigError(f"commit.log.topic={self.topic!r}: the rows go to that topic. Name another one.")
+            raise ConfigError(f"commit.log.topic={self.topic!r}: the rows go to that topic. Choose another one.")
         if not self.is_exactly_once:
             if self.transactional_id or self.job_id is not None:
                 extra = "transactional.id" if self.transactional_id else "job.id"
                 raise ConfigError(
-                    f"The option {extra!r} belongs to .option('delivery.guarantee', 'exactly-once'), which is not set. "
-                    "Set it, or leave the other out."
+                    f"The option {extra!r} needs .option('delivery.guarantee', 'exactly-once'), which is not set. "
+                    f"Set it, or leave {extra!r} out."
                 )
             return
         if not self.transactional_id:
             raise ConfigError(
-                "delivery.guarantee=exactly-once needs the option 'transactional.id': a name that only this query has, and "
-                "keeps when it is restarted. By it Kafka finds what an earlier run has left open."
+                "delivery.guarantee=exactly-once needs the option 'transactional.id': a name that is unique to this query, "
+                "and stays the same after a restart. Kafka uses it to find transactions that an earlier run left open."
             )
         if self.config.acks != -1 or not self.config.enable_idempotence:
             raise ConfigError(
@@ -180,34 +181,34 @@ class SinkOptions:
         }
         extra = next((name for name, value in given.items() if value is not None), None)
         if extra is not None and self.value_format is not ValueFormat.AVRO:
-            raise ConfigError(f"The option {extra!r} belongs to .option('value.format', 'avro'), which is not set.")
+            raise ConfigError(f"The option {extra!r} needs .option('value.format', 'avro'), which is not set.")
         if extra is not None and self.registry_url is None and self.registry_user_info is not None:
-            raise ConfigError("schema.registry.basic.auth.user.info is a login, and schema.registry.url is not set.")
-        _ = self.registry  # what is wrong with its URL is said now
+            raise ConfigError("schema.registry.basic.auth.user.info needs schema.registry.url, which is not set.")
+        _ = self.registry  # report an invalid URL now
 
     def _check_dead_letters(self) -> None:
         if self.dead_letter_topic is None:
             return
         if self.dead_letter_topic == self.topic:
             raise ConfigError(
-                f"on.record.error: dead letters cannot go to {self.topic!r}, where the other rows go. Name another topic."
+                f"on.record.error: dead letters cannot go to {self.topic!r}, where the other rows go. Choose another topic."
             )
         if self.config.buffer_memory <= self.config.max_request_size:
             raise ConfigError(
-                f"on.record.error=dead-letter needs room for rows that are larger than kafka.max.request.size="
-                f"{self.config.max_request_size}: raise kafka.buffer.memory={self.config.buffer_memory}, which bounds them."
+                f"on.record.error=dead-letter needs memory for rows larger than kafka.max.request.size="
+                f"{self.config.max_request_size}: raise kafka.buffer.memory={self.config.buffer_memory}."
             )
 
 
-#: Where jobs are remembered by their ids.
+#: The default topic of the commit log.
 COMMIT_LOG: Final = "aioproducer-commits"
 
-#: Rows come ten thousand at a time, so batches fill without lingering; those of Java's 16 KiB cost half as much again.
+#: Rows come ten thousand at a time, so batches fill without lingering; Java's 16 KiB batches cost 50% more.
 _BATCH_SIZE: Final = 262_144
 
 
 def _check_spelling(properties: Mapping[str, object]) -> None:
-    """A producer, who refuses what it does not know, would name only the nearest one of its own options."""
+    """Suggest the sink's options, too: the producer's own check suggests only producer options."""
     for name in properties:
         near = get_close_matches(name, [*OWN, *(each.replace("_", ".") for each in OPTIONS)], n=1)
         if near and near[0] in OWN:
@@ -221,11 +222,14 @@ def _producer_config(properties: Mapping[str, object]) -> ProducerConfig:
     except ConfigError as error:
         own = ", ".join(name for name, each in OWN.items() if not each.is_internal)
         raise ConfigError(
-            f"{error} (Options of the sink are {own} and headers.<name>; every other one is the producer's, with or "
-            "without 'kafka.' before it.)"
+            f"{error} (Options of the sink are {own} and headers.<name>; all others are the producer's, with or "
+            "without the prefix 'kafka.'.)"
         ) from error
-    Producer(config)  # refuses what it does not do yet: here, rather than in each task
+    Producer(config)  # raises for unsupported settings here, rather than in each task
     if "batch.size" not in properties:
         config = config.replace(batch_size=min(_BATCH_SIZE, config.max_request_size, config.buffer_memory))
-    # Nobody waits for the event loop of a task, so it may write as much at once as the system's own buffer takes.
+    if "producer.id.expiration.ms" not in properties:
+        # At least once allows duplicates. A batch that fails would fail its task, and Spark would write all its rows again.
+        config = config.replace(producer_id_expiration_ms=-1)
+    # Nothing else runs on a task's event loop, so one write may be as large as the system's socket buffer.
     return config if "send.buffer.bytes" in properties else config.replace(send_buffer_bytes=-1)

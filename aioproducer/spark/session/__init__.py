@@ -1,1 +1,1 @@
-"""The Spark session of the command line, its progress, and its errors in words."""
+"""The Spark session of the command line, its progress, and its error messages."""

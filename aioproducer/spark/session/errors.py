@@ -1,4 +1,4 @@
-"""Finds in what Spark raises the sentence that our own code said in a task; the rest are stack traces of two languages."""
+"""Extracts from Spark's exceptions the message of our own code in a task; the rest are stack traces of two languages."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ __all__ = [
     "is_of_bad_row",
     "is_of_headers",
     "spark_errors",
-    "told_of_text",
+    "text_message",
 ]
 
-#: What there is to say of Spark's "CSV header does not conform to the schema".
+#: The message for Spark's "CSV header does not conform to the schema".
 HEADERS_DIFFER: Final = (
-    "The CSV files do not all have the header that is expected, with the same names in the same order (of the first file, "
-    "or of --schema), or a name is blank or stands there twice. Load files of another header by themselves, or say "
-    "-R enforceSchema=true, and columns are told by their places alone."
+    "Not all CSV files have the expected header, with the same names in the same order (of the first file, or of --schema), "
+    "or a name is blank or appears twice. Load files with another header separately, or use -R enforceSchema=true to map "
+    "columns by position only."
 )
 
-#: What there is to say of a value, behind its place, that Spark could not take for text as it stands.
+#: The end of the message for a value that Spark could not decode as text.
 NO_TEXT: Final = (
-    " has bytes that are no UTF-8, for which Spark writes U+FFFD. Say what the files are in, as in -R encoding=ISO-8859-1; "
-    "-R encoding=UTF-8 takes such values as they come."
+    " is not valid UTF-8; Spark would write U+FFFD. Set the files' encoding, as in -R encoding=ISO-8859-1; "
+    "-R encoding=UTF-8 accepts such values."
 )
 
 _TEXT: Final = re.compile(rf"A value of the column [^\n]+?{re.escape(NO_TEXT)}")
 
 _OURS: Final = re.compile(r"^\s*aioproducer\.[\w.]+: (.+)$", re.MULTILINE)
 
-#: The line of a stack trace, of Python or of Java, that names an exception; the last one is what began it all.
+#: The line of a Python or Java stack trace that names an exception; the last one is the root cause.
 _ANY: Final = re.compile(
     r"^(?:Caused by: |: )?(?:[\w$]+\.)*([\w$]*(?:Error|Exception)|(?<=\.)[A-Z]\w+(?=: ))(?:: (?!Traceback )(.+))?$",
     re.MULTILINE,
@@ -47,40 +47,40 @@ _FILE: Final = re.compile(
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What PySpark raises: its own exceptions, those of Java's that it knows no names for, and what it is of a dead JVM."""
+    """PySpark's exceptions: its own, Java exceptions without a Python class, and those of a dead JVM."""
     from pyspark.errors import PySparkException
 
     return PySparkException, import_module("py4j.protocol").Py4JError, ConnectionError
 
 
 def is_of_headers(error: BaseException) -> bool:
-    """Whether Spark has stopped at a CSV file with another header."""
+    """Whether Spark stopped at a CSV file with another header."""
     return "CSV header does not conform to the schema" in str(error)
 
 
 def is_of_bad_row(error: BaseException) -> bool:
-    """Whether Spark has stopped at a row of CSV or JSON that is none, is no text, or does not fit the columns."""
-    return "[MALFORMED_RECORD_IN_PARSING" in str(error) or told_of_text(error) is not None
+    """Whether Spark stopped at a CSV or JSON row that is malformed, is not valid text, or does not fit the columns."""
+    return "[MALFORMED_RECORD_IN_PARSING" in str(error) or text_message(error) is not None
 
 
-def told_of_text(error: BaseException) -> str | None:
-    """The sentence about a value that is no text, where Spark has stopped at one."""
+def text_message(error: BaseException) -> str | None:
+    """The message about a value that is not valid text, if Spark stopped at one."""
     found = _TEXT.search(str(error))
     return None if found is None else found[0]
 
 
 def failed_file(error: BaseException) -> str | None:
-    """The file that Spark was reading, where it says so."""
+    """The file that Spark was reading, if it says so."""
     found = _FILE.findall(str(error))
     return str(found[-1]) if found else None
 
 
 def cause_of(error: BaseException) -> str:
-    """The last exception of ours that the text names, else the last of anybody's, with the file that was being read."""
+    """The last of our own exceptions in the text, else the last of any, with the file that was being read."""
     text = str(error).strip()
     if is_of_headers(error):
         return HEADERS_DIFFER
-    of_text = told_of_text(error)
+    of_text = text_message(error)
     if of_text is not None:
         return of_text
     ours = _OURS.findall(text)
@@ -91,10 +91,10 @@ def cause_of(error: BaseException) -> str:
 
 
 def innermost_cause(error: BaseException) -> str:
-    """The last exception that the text names, else its first line."""
+    """The last exception in the text, else its first line."""
     text = str(error).strip()
     theirs = _ANY.findall(text)
-    below = getattr(error, "_cause", None)  # where PySpark keeps Java's cause of an exception that it has names for
+    below = getattr(error, "_cause", None)  # where PySpark keeps the Java cause of its own exceptions
     if not theirs and text.endswith(":") and isinstance(below, BaseException):
         return innermost_cause(below)
     if theirs:

@@ -1,4 +1,4 @@
-"""Tells how far the running Spark jobs are, while they run."""
+"""Reports the progress of running Spark jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "reporting"]
 
-#: ``progress(done, of, note)``: so many of so many tasks.
+#: ``progress(done, of, note)``: the number of finished tasks, and of all.
 Progress: TypeAlias = Callable[[int, int, str], object]
 
 _POLL: Final = 0.25
@@ -23,7 +23,7 @@ _POLL: Final = 0.25
 
 @contextmanager
 def reporting(spark: SparkSession, progress: Progress) -> Generator[None, None, None]:
-    """Report to ``progress`` how many tasks are done while the block runs, from a thread of its own."""
+    """Report the number of finished tasks to ``progress`` while the block runs, from a separate thread."""
     done = threading.Event()
     tracker = spark.sparkContext.statusTracker()
     began = time.monotonic()
@@ -35,17 +35,17 @@ def reporting(spark: SparkSession, progress: Progress) -> Generator[None, None, 
             if info is not None:
                 seen[stage] = (info.numCompletedTasks, info.numTasks)
 
-    def tell() -> None:
+    def report() -> None:
         while not done.wait(_POLL):
             try:
                 look()
-            except spark_errors():  # the JVM has ended, of which the job tells
+            except spark_errors():  # the JVM has ended; the job reports it
                 return
             if seen:
                 finished = sum(each[0] for each in seen.values())
                 progress(finished, sum(each[1] for each in seen.values()), f"{time.monotonic() - began:.0f} s")
 
-    thread = threading.Thread(target=tell, name="aioproducer progress", daemon=True)
+    thread = threading.Thread(target=report, name="aioproducer progress", daemon=True)
     thread.start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""A Spark session for a command: quiet, without its web pages, with this Python in its workers; and what it needs."""
+"""A Spark session for a command: quiet, without the web UI, with this Python in its workers; and its requirements."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from aioproducer.spark.session.errors import cause_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkMissing", "SparkNotStarted", "check_spark", "spark_session", "told_of_end"]
+__all__ = ["SparkMissing", "SparkNotStarted", "check_spark", "end_message", "spark_session"]
 
 _JAVA: Final = 17
 
-#: A connection to the JVM breaks before the operating system reports that the process has ended; so long at most.
+#: A connection to the JVM breaks up to this many seconds before the operating system reports the end of the process.
 _TO_END: Final = 1.0
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
@@ -33,9 +33,9 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.log.level": "OFF",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.session.timeZone": "UTC",
-    "spark.api.mode": "classic",  # in some distributions of PySpark, and with SPARK_CONNECT_MODE=1, it is Spark Connect
+    "spark.api.mode": "classic",  # some distributions of PySpark, and SPARK_CONNECT_MODE=1, default to Spark Connect
 }
-#: On one machine nobody else is to reach it, and the command may run where no name of the machine can be resolved.
+#: A local master must not be reachable from other machines, and the machine's own name may not be resolvable.
 _LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -43,29 +43,29 @@ _LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 
 
 class SparkMissing(Exception):
-    """PySpark or Java is not there; the message says what to install."""
+    """PySpark or Java is missing; the message says what to install."""
 
 
 class SparkNotStarted(Exception):
-    """Spark was asked to start and did not; the message says what it had to say to that."""
+    """Spark did not start; the message holds Spark's error."""
 
 
 def check_spark(purpose: str) -> None:
-    """Raise SparkMissing where ``purpose`` (the beginning of a sentence) cannot be, for want of PySpark or Java."""
+    """Raise SparkMissing if PySpark or Java is missing; ``purpose`` begins the message."""
     try:
         there = find_spec("pyspark") is not None
-    except ValueError:  # somebody put a stand-in without a spec into sys.modules
+    except ValueError:  # a stand-in without a spec is in sys.modules
         there = sys.modules.get("pyspark") is not None
     if not there:
         raise SparkMissing(
             f"{purpose} needs PySpark, which is not installed. Install with: pip install 'aioproducer[spark-local]' "
-            "(about 460 MB), or run this with the Python of your cluster, which has it."
+            "(about 460 MB), or run this with your cluster's Python, which has it."
         )
     version = _java_version()
     if version is None or version < _JAVA:
         found = "was not found" if version is None else f"is version {version}"
         raise SparkMissing(
-            f"{purpose} needs Java {_JAVA} or later, and Java {found} here (looked in JAVA_HOME, then in PATH). Install "
+            f"{purpose} needs Java {_JAVA} or later, and Java {found} (looked in JAVA_HOME, then in PATH). Install "
             "a JDK or JRE, for example openjdk-17-jre-headless, or set JAVA_HOME to one."
         )
 
@@ -74,7 +74,7 @@ def check_spark(purpose: str) -> None:
 def spark_session(
     name: str, master: str, memory: str, settings: Mapping[str, str]
 ) -> Generator[SparkSession, None, None]:
-    """A session of that master, with so much memory for the driver; stopped when the block ends. Raises SparkNotStarted."""
+    """A session with that master and driver memory; stopped when the block ends. Raises SparkNotStarted."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -88,10 +88,10 @@ def spark_session(
     try:
         with _interrupted_afterwards():
             session = builder.getOrCreate()
-    except Exception as error:  # of PySpark, of Py4J or of its own code, for whatever the settings do to it
+    except Exception as error:  # from PySpark, Py4J or Spark, for any kind of wrong setting
         raise SparkNotStarted(_why_not_started(error, master)) from error
     context: Any = session.sparkContext
-    # A thread of PySpark's would print a stack trace where the JVM ends; whoever waits for that hears of it.
+    # A PySpark thread would print a stack trace when the JVM ends; the waiting caller gets the error anyway.
     context._accumulatorServer.handle_error = _say_nothing
     try:
         yield session
@@ -101,19 +101,19 @@ def spark_session(
 
 
 def _why_not_started(error: BaseException, master: str) -> str:
-    """A master that does not answer stops the context meanwhile, which is all that is told then."""
+    """If a master does not answer, Spark only reports that the context was stopped."""
     cause = cause_of(error)
     if "stopped SparkContext" not in cause or not master.startswith("spark://"):
         return cause
-    return f"No master has answered at {master}. Does it run there, and can it be reached from here?"
+    return f"No master answered at {master}. Is it running, and can it be reached from here?"
 
 
 @contextmanager
 def _interrupted_afterwards() -> Generator[None, None, None]:
-    """Let Ctrl-C wait until the block is left; a second one does not.
+    """Delay Ctrl-C until the block is left; a second one is not delayed.
 
-    PySpark forgets a JVM that it was starting, which prints a stack trace then and runs on for ever. Once it has started, it
-    ends with this process; PySpark minds the signal itself by then.
+    If interrupted, PySpark forgets the JVM that it was starting, which then prints a stack trace and runs forever. Once
+    started, the JVM ends with this process, and PySpark handles the signal itself.
     """
     if current_thread() is not main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -135,19 +135,19 @@ def _interrupted_afterwards() -> Generator[None, None, None]:
         raise KeyboardInterrupt
 
 
-def told_of_end(session: SparkSession) -> str | None:
-    """What to say of an error where the JVM has ended, which the error itself does not tell; None where it goes on."""
+def end_message(session: SparkSession) -> str | None:
+    """The message for an error after the JVM has ended, which the error itself does not mention; None if it is alive."""
     status = _exit_status(session)
     if status is None:
         return None
     return (
-        f"Spark's Java process has ended before its work was done (exit status {status}): it was killed, or its memory "
-        "was not enough (--driver-memory gives it more), or the machine's was not."
+        f"Spark's Java process ended before its work was done (exit status {status}): it was killed, or it ran out of "
+        "memory (raise --driver-memory), or the machine did."
     )
 
 
 def _exit_status(session: SparkSession, seconds: float = _TO_END) -> int | None:
-    """That of the JVM, which is waited for so long; None where it goes on, or was not started from here."""
+    """The JVM's exit status, waiting up to ``seconds``; None if it is alive, or was not started by this process."""
     context: Any = session.sparkContext
     process: subprocess.Popen[bytes] | None = context._gateway.proc
     if process is None:
@@ -159,7 +159,7 @@ def _exit_status(session: SparkSession, seconds: float = _TO_END) -> int | None:
 
 
 def _say_nothing(request: object, address: object) -> None:
-    """In place of `socketserver.BaseServer.handle_error`."""
+    """Replaces `socketserver.BaseServer.handle_error`."""
 
 
 def _java_version() -> int | None:
@@ -168,8 +168,8 @@ def _java_version() -> int | None:
     if java is None or not Path(java).exists():
         return None
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(found[1]) if found is not None else None

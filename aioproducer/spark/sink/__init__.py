@@ -1,1 +1,1 @@
-"""What Spark calls to write rows: the data source, its writers on the driver, and what runs in each task."""
+"""Spark's entry points to write rows: the data source, its writers on the driver, and the code of each task."""

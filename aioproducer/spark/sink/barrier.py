@@ -1,9 +1,9 @@
-"""Writes a DataFrame exactly once in a barrier stage, which Spark retries by itself where a task fails.
+"""Writes a DataFrame exactly once in a barrier stage, which Spark retries by itself when a task fails.
 
-All tasks of a barrier stage run at once, and if one fails Spark runs them all again. So each try can have a transaction of
-its own, which the first task begins and tells the others: beginning it aborts what an earlier try has left, and fences who
-still writes for it. No task ends before all have written. What the last try has left is for the driver to abort, as a task
-that fails names it. (A barrier stage that hands its rows to the driver cannot be tried again; they are shuffled first.)
+All tasks of a barrier stage run at once, and if one fails Spark runs them all again. So each attempt can have its own
+transaction, which the first task begins and passes to the others: beginning it aborts what an earlier attempt left open, and
+fences its writers. No task ends before all have written. The driver aborts the transaction of the last attempt, which the
+failed task names. (A barrier stage that returns its rows to the driver cannot be retried, so they are shuffled first.)
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ if TYPE_CHECKING:
 
 __all__ = ["BarrierWrite", "foreach_batch", "write_exactly_once"]
 
-#: Seconds; the write has failed already, and this is only for its message.
+#: Seconds; the write has already failed, and this is only for its message.
 _TO_ASK: Final = 10.0
 
 
 def write_exactly_once(df: DataFrame, options: Mapping[str, OptionValue]) -> TaskSummary:
-    """Write all rows in one transaction, retried by Spark where a task fails; returns how many rows and bytes.
+    """Write all rows in one transaction, retried by Spark if a task fails; returns the number of rows and bytes.
 
-    ``options`` are those of the data source: ``kafka.bootstrap.servers``, ``topic`` and ``transactional.id`` at least. With
-    ``job.id`` a job that has succeeded under this id before writes nothing (``skipped``). The rows are shuffled by
-    `partition_for_kafka`. All tasks must be able to run at once, so there are no more of them than the cluster has slots;
-    dynamic allocation cannot be used.
+    ``options`` are those of the data source: at least ``kafka.bootstrap.servers``, ``topic`` and ``transactional.id``. With
+    ``job.id`` a job that has already succeeded under this id writes nothing (``skipped``). The rows are shuffled by
+    `partition_for_kafka`. All tasks must run at once, so there are at most as many as the cluster has slots; dynamic
+    allocation is not supported.
 
-    Raises `WriteFailed`, which says why the last try has failed, or what the commit has: its transaction is aborted, and
-    nothing becomes visible. Raises `CommitUnknown` where nobody has answered the commit: the rows are visible or not.
+    Raises `WriteFailed` with the reason if the last attempt or the commit failed: the transaction is aborted, and nothing
+    becomes visible. Raises `CommitUnknown` if the commit got no response: the rows may or may not be visible.
     """
     write = BarrierWrite(options, is_stream=False)
     return write.run(df, job_query(write.options.job_id), 0)
 
 
 def foreach_batch(options: Mapping[str, OptionValue]) -> Callable[[DataFrame, int], None]:
-    """What ``writeStream.foreachBatch()`` takes to write each micro-batch as `write_exactly_once` does, marker included.
+    """A function for ``writeStream.foreachBatch()`` that writes each micro-batch as `write_exactly_once` does, with marker.
 
-    Raises `ConfigError` for options that do not fit, and in a client of Spark Connect. There neither the number of slots nor
-    the id of the query can be told.
+    Raises `ConfigError` for invalid options, and in a Spark Connect client, which knows neither the number of slots nor
+    the query's id.
     """
     from pyspark.sql import is_remote
 
@@ -84,7 +84,7 @@ def foreach_batch(options: Mapping[str, OptionValue]) -> Callable[[DataFrame, in
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What every task of the barrier stage is given."""
+    """The code and parameters of each task of the barrier stage."""
 
     options: SinkOptions
     columns: SinkColumns
@@ -102,8 +102,8 @@ class _Task:
         options = replace(self.options, rate_limit_tasks=len(context.getTaskInfos()))
         try:
             summary = TaskRun(options, self.columns, transaction, attempt, self.rules).run(batches)
-            # A task may only succeed if all do. Spark (SPARK-59094, in 4.3.0) counts one that succeeds just after another
-            # has failed for the next try as well, which then runs without it: waits for it for ever, or writes the rest.
+            # A task may only succeed if all do. If one succeeds just after another has failed, Spark (SPARK-59094, 4.3.0)
+            # counts it for the next attempt as well, which then runs without it: waits for it forever, or writes the rest.
             context.barrier()
             return summary
         except BaseException as error:
@@ -119,20 +119,20 @@ class _Task:
         if context.partitionId() == 0:
             coordinator = JobCoordinator(self.options, is_stream=self.is_stream)
             begun = base64.b64encode(pickle.dumps(asyncio.run(coordinator.begin()))).decode()
-        told: list[str] = context.allGather(begun)
-        transaction: JobTransaction = pickle.loads(base64.b64decode(next(each for each in told if each)))
+        gathered: list[str] = context.allGather(begun)
+        transaction: JobTransaction = pickle.loads(base64.b64decode(next(each for each in gathered if each)))
         return transaction
 
 
 class BarrierWrite:
-    """Writes DataFrames with the same options, each in a transaction of its own, marked where it may be run again."""
+    """Writes DataFrames with the same options, each in its own transaction, with a marker if it may be repeated."""
 
     def __init__(self, options: Mapping[str, OptionValue], *, is_stream: bool) -> None:
-        """Raises `ConfigError` for options that do not fit, and where pandas is missing."""
+        """Raises `ConfigError` for invalid options, and if pandas is missing."""
         self.options = SinkOptions.from_spark(options, only=DeliveryGuarantee.EXACTLY_ONCE)
         if self.options.topic is None:
             raise ConfigError(
-                "The option 'topic' is missing: here all rows go to one topic, by whose partitions they are split."
+                "The option 'topic' is missing: here all rows go to one topic, and are split by its partitions."
             )
         self._report = None if self.options.report is None else BatchReport(self.options.report)
         self._is_stream = is_stream
@@ -148,7 +148,7 @@ class BarrierWrite:
         asyncio.run(self._coordinator.prepare())
         if self._report is not None:
             self._report.check()
-        # Fewer tasks than the frame has can be had in a barrier stage only by a shuffle.
+        # In a barrier stage only a shuffle reduces the number of tasks.
         ready = partition_for_kafka(df, self.options.topic, self.options.config, shuffle=True)
         columns = SinkColumns.of_frame(ready.schema, self.options).registered(self.options)
         rules = TopicRulesReader(self.options)
@@ -168,18 +168,18 @@ class BarrierWrite:
     def _collected(self, written: DataFrame) -> Sequence[TaskSummary]:
         try:
             return [pickle.loads(row.summary) for row in written.collect()]
-        except Exception as error:  # Spark's, with stack traces of two languages around what a task has said
+        except Exception as error:  # Spark's, with stack traces of two languages around a task's error
             handles = named_transactions(error, self.options.transactional_id)
             left = "" if handles else asyncio.run(self._left_open())
             asyncio.run(self._coordinator.abort(handles))
             raise WriteFailed(
-                f"The rows were not written: {cause_of(error)} Nothing of them becomes visible.{left}"
+                f"The rows were not written: {cause_of(error)} None of them become visible.{left}"
             ) from error
 
     async def _left_open(self) -> str:
-        """What there is to say of a transaction of which no task could tell, as where its executor was lost.
+        """The message about a transaction that no task could name, for example after its executor was lost.
 
-        It may be that of a newer driver, and in version 1 of the protocol an abort from here would tear that in two.
+        It may belong to a newer driver, and in version 1 of the protocol an abort from here would split that in two.
         """
         name = self.options.transactional_id
         try:
@@ -190,8 +190,8 @@ class BarrierWrite:
         if not is_open:
             return ""
         return (
-            f" A transaction of transactional.id {name!r} is open, and readers with read_committed wait until it has ended: "
-            "by the one who writes in it, by the next write with this id, or after "
+            f" A transaction of transactional.id {name!r} is open, and read_committed readers wait until it is ended "
+            "by its writer, by the next write with this id, or after "
             f"transaction.timeout.ms={self.options.transaction_timeout_ms}."
         )
 
@@ -212,6 +212,6 @@ def _check_slots(df: DataFrame) -> None:
 
 def _with_spark_connect() -> ConfigError:
     return ConfigError(
-        "Barrier stages need as many free slots as tasks, and Spark Connect does not tell how many there are. Write "
-        "partition_for_kafka(df, topic, servers) with format('aioproducer') and delivery.guarantee=exactly-once instead."
+        "Barrier stages need as many free slots as tasks, and Spark Connect does not report their number. Instead write "
+        "partition_for_kafka(df, topic, servers) with format('aioproducer') and delivery.guarantee=exactly-once."
     )

@@ -1,7 +1,7 @@
-"""What a barrier stage that failed for good has left: Spark tells the driver nothing of it but the error of one task.
+"""Finds the transaction of a barrier stage that failed for good: Spark gives the driver only the error of one task.
 
-So a task names its transaction, by producer id and epoch, in the error that ends it. By these two exactly that transaction
-can be aborted, and never one that a newer driver has begun meanwhile, which the transactional id alone would not tell apart.
+So a task names its transaction, by producer id and epoch, in its error. With these two exactly that transaction can be
+aborted, and never one that a newer driver has begun, which the transactional id alone would not distinguish.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _NAMED: Final = re.compile(r"^\(Written in the transaction of producer id (\d+),
 
 
 def name_transaction(error: BaseException, handle: TransactionHandle) -> None:
-    """Let the error tell, in what Python and Spark print of it, in which transaction its task was writing."""
+    """Add the task's transaction to the error as a note, so that Python and Spark print it."""
     error.add_note(f"(Written in the transaction of producer id {handle.producer_id}, epoch {handle.producer_epoch}.)")
 
 
 def named_transactions(error: BaseException, transactional_id: str) -> Sequence[TransactionHandle]:
-    """The transactions of that id that the text of Spark's error names, or none."""
+    """The transactions of that id that the text of Spark's error names; may be empty."""
     found = sorted({(int(producer_id), int(epoch)) for producer_id, epoch in _NAMED.findall(str(error))})
     return [TransactionHandle(transactional_id, producer_id, epoch) for producer_id, epoch in found]

@@ -1,4 +1,4 @@
-"""Notes each batch that was written as a line of JSON in a file: how much, where it is in Kafka, and how long it took."""
+"""Writes one line of JSON per written batch to a file: its size, its place in Kafka, and its duration."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ logger = logging.getLogger("aioproducer.spark")
 
 
 class BatchReport:
-    """A file on the driver's machine, to which a line is added for each batch."""
+    """A file on the driver's machine that gets a line for each batch."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
 
     def check(self) -> None:
-        """Raises `ConfigError` where the file cannot be written. To be asked before a batch: behind it, it is too late."""
+        """Raises `ConfigError` if the file cannot be written. Call it before a batch: after it, it is too late."""
         try:
             self._path.open("a").close()
         except OSError as error:
-            raise ConfigError(f"report={str(self._path)!r}: the driver cannot write this file: {error}") from error
+            raise ConfigError(f"report={str(self._path)!r}: the driver could not write this file: {error}") from error
 
     def add(self, summaries: Sequence[TaskSummary], query: str, batch: int) -> None:
-        """Add the line of a batch that is written. It stays so if the file cannot be; that is logged."""
+        """Add the line of a written batch. If the file cannot be written, that is only logged."""
         line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **as_line(summaries, query, batch)}
         try:
             with self._path.open("a", encoding="utf-8") as file:
@@ -41,7 +41,7 @@ class BatchReport:
 
 
 def as_line(summaries: Sequence[TaskSummary], query: str, batch: int) -> Mapping[str, Any]:
-    """What all tasks together wrote."""
+    """The report of all tasks together."""
     total = TaskSummary.together(summaries)
     return {
         "query": query,

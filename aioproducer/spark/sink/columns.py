@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame are what of a record, checked against its schema before any task starts."""
+"""Maps columns of a DataFrame to parts of a record, checked against its schema before any task starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aioproducer.spark.sink.json_types import check_json
 
 __all__ = ["SinkColumns", "check_case", "check_type"]
 
-#: Names and types of the columns that mean something to Kafka, as Spark's own sink takes them; types as Spark spells them.
+#: Names and types of the columns that are parts of a record, as in Spark's own sink; with Spark's type names.
 _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "key": ("string", "binary"),
     "value": ("string", "binary"),
@@ -31,7 +31,7 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 class SinkColumns:
     """The columns that become parts of records, in the DataFrame's order.
 
-    ``payload``: the columns that the value is made of, where it is made; the column ``value`` takes their place.
+    ``payload``: the columns that are encoded into the value, if any; the column ``value`` takes their place.
     """
 
     names: tuple[str, ...]
@@ -41,8 +41,8 @@ class SinkColumns:
 
     @classmethod
     def of_frame(cls, schema: Any, options: SinkOptions) -> Self:
-        """The columns of a DataFrame's ``StructType``; raises `ConfigError`, also for what JSON or Avro cannot have,
-        and for a library that is missing here."""
+        """The columns of a DataFrame's ``StructType``; raises `ConfigError`, also for types that JSON or Avro cannot have,
+        and for a missing library."""
         columns = cls.of([(field.name, field.dataType.simpleString()) for field in schema.fields], options)
         if not columns.payload:
             return columns
@@ -69,16 +69,16 @@ class SinkColumns:
             _check_made(names, options)
         elif "value" not in names:
             raise ConfigError(
-                f"The DataFrame has no column 'value', only {_listed(names)}. Make one, for instance with "
+                f"The DataFrame has no column 'value', only {_listed(names)}. Create one, for example with "
                 "df.selectExpr('to_json(struct(*)) AS value'), or set .option('value.format', 'json')."
             )
         if options.topic is None and "topic" not in names:
-            raise ConfigError("No topic is named: set .option('topic', ...), or add a column 'topic' of type string.")
+            raise ConfigError("There is no topic: set .option('topic', ...), or add a column 'topic' of type string.")
         if options.dead_letter_topic is not None and options.is_exactly_once and "partition" not in names:
             raise ConfigError(
-                "on.record.error=dead-letter, exactly once, needs the column 'partition': dead letters keep it, so that no "
-                "two tasks write the same partition. aioproducer.spark.partition_for_kafka(df, topic, bootstrap_servers) "
-                "makes it."
+                "on.record.error=dead-letter with exactly-once needs the column 'partition': dead letters keep it, so that "
+                "no two tasks write the same partition. aioproducer.spark.partition_for_kafka(df, topic, bootstrap_servers) "
+                "adds it."
             )
         used = [name for name in names if name in _TYPES and (name != "topic" or options.topic is None)]
         payload = tuple(name for name in names if is_made and name not in _TYPES)
@@ -90,9 +90,9 @@ class SinkColumns:
         return name in self.names and name in _TYPES
 
     def registered(self, options: SinkOptions) -> Self:
-        """The columns as tasks are given them: where there is a registry, the schema of Avro values has an id of it.
+        """The columns for the tasks: if there is a registry, with the schema's id for Avro values.
 
-        It has none where rows name their topics, which only the tasks see: it is theirs to register it under each. Asks the
+        There is no id if rows name their topics, which only the tasks see: they register the schema under each. Asks the
         registry; raises `SchemaRegistryError`.
         """
         avro, registry = self.avro, options.registry
@@ -109,23 +109,23 @@ def check_type(name: str, kind: str) -> None:
     """Raise `ConfigError` unless that part of a record can be of this type, in Spark's short spelling."""
     if (name, kind) == ("timestamp", "timestamp_ntz"):
         raise ConfigError(
-            "The column 'timestamp' is of type timestamp_ntz: without a time zone it names no moment. "
-            "df.withColumn('timestamp', expr('CAST(timestamp AS TIMESTAMP_LTZ)')) takes it in the session's time zone."
+            "The column 'timestamp' has type timestamp_ntz, which is ambiguous without a time zone. "
+            "df.withColumn('timestamp', expr('CAST(timestamp AS TIMESTAMP_LTZ)')) interprets it in the session's time zone."
         )
     plain = re.sub(r"\b(var)?char\(\d+\)|string collate \w+", "string", kind)
     if plain not in _TYPES[name]:
         raise ConfigError(
-            f"The column {name!r} is of type {kind}; it must be {' or '.join(_TYPES[name])}. Cast it, as in "
-            f"df.withColumn({name!r}, col({name!r}).cast({_TYPES[name][0]!r})), or give it another name."
+            f"The column {name!r} has type {kind}; it must be {' or '.join(_TYPES[name])}. Cast it, as in "
+            f"df.withColumn({name!r}, col({name!r}).cast({_TYPES[name][0]!r})), or rename it."
         )
 
 
 def check_case(name: str, names: Sequence[str]) -> None:
-    """Raise `ConfigError` for a column that is none of a record only because of its capitals, which Spark itself ignores."""
+    """Raise `ConfigError` for a column that differs from a part of a record only in case, which Spark itself ignores."""
     meant = name.lower()
     if name != meant and meant in _TYPES and meant not in names:
         raise ConfigError(
-            f"The column {name!r} would not be written, as the part of a record is called {meant!r}, in lower case: "
+            f"The column {name!r} would not be written, because the part of a record is called {meant!r}, in lower case: "
             f"df.withColumnRenamed({name!r}, {meant!r}). If it is something else, drop it."
         )
 
@@ -134,17 +134,17 @@ def _check_made(names: Sequence[str], options: SinkOptions) -> None:
     value_format = options.value_format
     if "value" in names:
         raise ConfigError(
-            f"value.format={value_format} makes the value of all other columns, but the DataFrame has a column 'value' as "
-            "well: rename it, or leave the option out."
+            f"value.format={value_format} encodes all other columns into the value, but the DataFrame also has a column "
+            "'value': rename it, or leave the option out."
         )
     if "topic" in names and options.topic is not None:
         raise ConfigError(
-            f"value.format={value_format}: the DataFrame has a column 'topic', and the option 'topic' is set as well, which "
-            "wins; so the column would be in no part of the record. Drop it; or, if it belongs to the value, rename it."
+            f"value.format={value_format}: the DataFrame has a column 'topic', but the option 'topic' overrides it, so the "
+            "column would not be written. Drop it; or, if it belongs to the value, rename it."
         )
     if not [name for name in names if name not in _TYPES]:
-        raise ConfigError(f"value.format={value_format}: no column is left for the value beside {_listed(names)}.")
+        raise ConfigError(f"value.format={value_format}: no column is left for the value besides {_listed(names)}.")
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names)) or "none at all"
+    return ", ".join(map(repr, names)) or "none"

@@ -1,4 +1,4 @@
-"""Divides the rows that cannot be written where they belong from the others, for a topic of their own."""
+"""Separates the rows that cannot be written to their topic, for the topic of dead letters."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["DeadLetters"]
 _TOPIC: Final = "_aioproducer_topic"
 _ERROR: Final = "_aioproducer_error"
 
-#: What max_request_size can be at most.
+#: The maximum of max_request_size.
 _LARGEST: Final = 2**31 - 1
 
 
 class DeadLetters:
-    """The dead letters of one task: rows that the producer or their topic would refuse, as they are.
+    """The dead letters of one task: unmodified rows that the producer or their topic would refuse.
 
-    Two headers tell of each to which topic it was going, and why it is not there. A timestamp that the topic of dead letters
-    refuses itself gives way to the time at which the letter is written. ``rules`` tells those of a topic, and may block.
+    Two headers of each hold its original topic and the error. A timestamp that the topic of dead letters refuses, too, is
+    replaced by the time of writing. ``rules`` returns those of a topic, and may block.
     """
 
-    #: Headers, and the columns of a divided table that they are made of.
+    #: Headers, and the columns of a divided table that they come from.
     headers: Final = {"aioproducer.topic": _TOPIC, "aioproducer.error": _ERROR}
 
     def __init__(
@@ -44,15 +44,16 @@ class DeadLetters:
         self._faults = RowFaults(columns, options)
 
     def producer_config(self) -> ProducerConfig:
-        """The options of the letters' own producer, which takes records as large as its memory, or as any may be."""
+        """The options of the letters' own producer, which accepts records up to its memory, or up to the protocol's "
+        "limit."""
         config = self._config
         largest = max(config.max_request_size, min(config.buffer_memory, _LARGEST))
         return self._rules(self.topic).fitting(config.replace(max_request_size=largest))
 
     def divide(self, tables: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """Each topic with its rows, and the topic of dead letters with those that are not fit for theirs.
+        """Each topic with its rows, and the topic of dead letters with the unfit ones.
 
-        Raises `InvalidRecord` for rows that name this topic themselves: they would have another producer than its letters.
+        Raises `InvalidRecord` for rows that name this topic: they would use another producer than its letters.
         """
         pa = import_module("pyarrow")
         for topic, table in tables:
@@ -75,12 +76,12 @@ class DeadLetters:
         return letters.append_column(_ERROR, pa.array(errors, pa.string()))
 
     def _stamped_anew(self, rows: Any, errors: list[str]) -> Any:
-        """The rows without the timestamps that cannot stay; adds to the errors what these were."""
+        """The rows without the refused timestamps, which are added to the errors."""
         pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
         refused = self._faults.of_timestamps(rows, self._rules(self.topic), _now_ms())
         for row in refused:
             stamp = format_timestamp(rows.column("timestamp")[row])
-            errors[row] += f" The topic of dead letters does not take its timestamp either: {stamp}."
+            errors[row] += f" The topic of dead letters does not accept its timestamp either: {stamp}."
         at = rows.schema.get_field_index("timestamp")
         mask = pa.array([row in refused for row in range(rows.num_rows)])
         stamps = compute.if_else(mask, pa.scalar(None, rows.schema.field(at).type), rows.column(at))

@@ -1,7 +1,7 @@
-"""Reads what Spark hands a task, in a thread, and has it ready for the event loop: by topic, and not too much of it.
+"""Reads a task's rows from Spark in a thread, and passes them to the event loop by topic, in bounded queues.
 
-Spark's iterator blocks while upstream computes. Read on the event loop it would hold up acknowledgements, retries and
-lingering batches for as long.
+Spark's iterator blocks while upstream computes. On the event loop that would delay acknowledgements, retries and lingering
+batches.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Final, TypeAlias
 
 __all__ = ["Channel", "Handover"]
 
-#: What makes the tables of one batch, each with its topic.
+#: Splits one batch into tables, each with its topic.
 Split: TypeAlias = Callable[[Any], Iterable[tuple[str, Any]]]
 
 _END: Final = object()
 
 
 class Channel:
-    """The tables of one topic, from the thread that reads them to the one that encodes them; holds ``limit`` of them."""
+    """A queue of one topic's tables, from the reading thread to the encoding one; holds at most ``limit`` of them."""
 
     def __init__(self, topic: str, limit: int) -> None:
         self.topic = topic
@@ -33,7 +33,7 @@ class Channel:
         self._error: BaseException | None = None
 
     def put(self, table: Any) -> bool:
-        """Wait for room, and add a table; False where nobody takes any more."""
+        """Wait for room, and add a table; returns False if the channel is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._has_ended or len(self._tables) < self._limit)
             if self._has_ended:
@@ -43,7 +43,7 @@ class Channel:
             return True
 
     def end(self, error: BaseException | None = None) -> None:
-        """No more comes; who takes gets what is there, and then the error. The first call counts."""
+        """Close the channel; the receiver gets the remaining tables, then the error. Only the first call counts."""
         with self._changed:
             if not self._has_ended:
                 self._has_ended, self._error = True, error
@@ -63,10 +63,10 @@ class Channel:
 
 
 class Handover:
-    """The thread that reads; entered on the event loop, which gets a `Channel` for each topic as its first rows come.
+    """The reading thread; entered on the event loop, which gets a `Channel` for each topic when its first rows come.
 
-    ``error`` is what upstream or ``split`` raised, None so far otherwise. Leaving the block ends all channels; a thread
-    that waits for upstream then is left to itself, for nobody can wake it.
+    ``error`` is what upstream or ``split`` raised, else None. Leaving the block ends all channels; a thread that is
+    waiting for upstream is abandoned, because it cannot be woken.
     """
 
     def __init__(self, batches: Iterable[Any], split: Split, limit: int) -> None:
@@ -99,21 +99,21 @@ class Handover:
             for batch in self._batches:
                 if not all(self._hand(topic, table) for topic, table in self._split(batch)):
                     break
-        except BaseException as raised:  # foreign code: whatever upstream raises is told to whoever sends
+        except BaseException as raised:  # foreign code: the sender gets whatever upstream raises
             error = self.error = raised
         for channel in self._channels.values():
             channel.end(error)
-        self._tell(_END)
+        self._announce(_END)
 
     def _hand(self, topic: str, table: Any) -> bool:
         channel = self._channels.get(topic)
         if channel is None:
             channel = self._channels[topic] = Channel(topic, self._limit)
-            self._tell(channel)
+            self._announce(channel)
         if self._is_closed:
             channel.end()
         return channel.put(table)
 
-    def _tell(self, channel: Any) -> None:
-        with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+    def _announce(self, channel: Any) -> None:
+        with suppress(RuntimeError):  # the event loop is closed: there is no receiver any more
             self._loop.call_soon_threadsafe(self._opened.put_nowait, channel)

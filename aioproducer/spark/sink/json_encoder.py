@@ -1,4 +1,4 @@
-"""Encodes rows of Arrow batches as JSON objects, one value for each."""
+"""Encodes rows of Arrow batches as JSON objects, one value per row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["JsonEncoder"]
 
 
 class JsonEncoder:
-    """Makes the column ``value`` of other columns; made in the task, where its rows are."""
+    """Encodes other columns into the column ``value``; created in the task."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = list(columns)
@@ -22,9 +22,9 @@ class JsonEncoder:
         self._row = 0
 
     def with_value(self, batch: Any) -> Any:
-        """The batch with the column ``value`` in place of the columns that it is made of.
+        """The batch with the column ``value`` in place of its source columns.
 
-        Raises `InvalidRecord` for a row that JSON cannot hold, and `ConfigError` if orjson is not installed.
+        Raises `InvalidRecord` for a row that JSON cannot represent, and `ConfigError` if orjson is not installed.
         """
         made_of = batch.select(self._columns)
         if self._values is None:

@@ -1,7 +1,7 @@
-"""Tells which columns of a DataFrame have no form in JSON, before anything is sent.
+"""Detects columns of a DataFrame that JSON cannot represent, before anything is sent.
 
-Types come as Spark tells them in JSON (``StructType.jsonValue()``), so that nothing here needs Spark. What is taken here is
-what ``send_table(value_format="json")`` takes of the Arrow types that Spark makes of them.
+Types are passed as Spark's JSON (``StructType.jsonValue()``), so nothing here needs Spark. The accepted types are those
+whose Arrow types ``send_table(value_format="json")`` accepts.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _TIME: Final = re.compile(r"time\(\d+\)")
 
 
 def check_json(columns: Sequence[Mapping[str, Any]]) -> None:
-    """Raises `ConfigError` for the first of these fields of a DataFrame that JSON cannot hold."""
+    """Raises `ConfigError` for the first field of a DataFrame that JSON cannot represent."""
     for column in columns:
         _check(column["type"], str(column["name"]))
 
 
 def _check(kind: SparkType, where: str) -> None:
-    """``where``: the path of columns that leads here."""
+    """``where``: the path of columns to this type."""
     if isinstance(kind, str):
         if not (kind in _SIMPLE or is_text(kind) or decimal_of(kind) is not None or _TIME.fullmatch(kind)):
             raise ConfigError(
-                f"The column {where!r} holds {kind}, which has no form in JSON. Make it a string, with cast('string') or, "
-                "of bytes, with base64(); or drop it."
+                f"The column {where!r} has type {kind}, which JSON cannot represent. Convert it to a string, with "
+                "cast('string') or, for bytes, with base64(); or drop it."
             )
     elif kind["type"] == "struct":
         for field in kind["fields"]:
@@ -43,8 +43,8 @@ def _check(kind: SparkType, where: str) -> None:
     elif kind["type"] == "map":
         if not is_text(kind["keyType"]):
             raise ConfigError(
-                f"The column {where!r} is a map whose keys are no strings, which has no form in JSON: cast them."
+                f"The column {where!r} is a map with keys that are not strings, as JSON requires: cast them."
             )
         _check(kind["valueType"], where)
-    else:  # of a user: a name for another type
+    else:  # user-defined: an alias of another type
         _check(kind["sqlType"], where)

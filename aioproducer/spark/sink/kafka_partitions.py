@@ -1,9 +1,9 @@
-"""Gives each row the partition that Kafka would choose, and each of Kafka's partitions to one of Spark's tasks.
+"""Assigns each row the partition that Kafka would choose, and each Kafka partition to one Spark task.
 
-Rows are moved only where they must be. With a key, murmur2 says where a row belongs, so rows of one partition come from all
-tasks and are shuffled. Without one a row may go anywhere: each task gets partitions of its own, and its rows stay.
+Rows are only moved if necessary. With a key, murmur2 determines the partition, so rows of one partition come from all tasks
+and are shuffled. Without a key a row may go to any partition: each task gets its own partitions, and its rows stay.
 
-Only keys go through Python, as Arrow columns; all else stays in the JVM.
+Only keys go through Python, as Arrow columns; everything else stays in the JVM.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["one_task_each", "partition_for_kafka", "slots"]
 
-#: Kafka has 31 bits for the number of a partition.
+#: Kafka's partition numbers have 31 bits.
 _LAST: Final = 2**31 - 1
 
 
@@ -39,21 +39,21 @@ def partition_for_kafka(
     *,
     shuffle: bool | None = None,
 ) -> DataFrame:
-    """The rows with a column ``partition``, divided so that one task has all rows of a partition.
+    """The rows with a column ``partition``, distributed so that one task has all rows of a partition.
 
-    It is murmur2 of ``key`` modulo the topic's number of partitions, as every Kafka producer chooses it; rows without a
-    key are spread over all of them. Where there is a column ``partition`` already, what it says stays, and only its nulls
-    are filled. ``tasks`` is how many tasks share the partitions; None: as many as there are partitions, but no more than run
-    at once (with Spark Connect: than ``spark.sql.shuffle.partitions``).
+    It is murmur2 of ``key`` modulo the topic's number of partitions, like the default of Kafka's producers; rows without a
+    key are spread over all partitions. If the column ``partition`` exists, its values are kept, and only nulls are filled.
+    ``tasks`` is the number of tasks that share the partitions; None: one per partition, but no more than run at once (with
+    Spark Connect: than ``spark.sql.shuffle.partitions``).
 
-    ``shuffle`` None moves rows where they have to be moved: not where the frame has neither ``key`` nor ``partition`` and
-    the tasks that write are all that run at once. Each task has partitions of its own then, other ones in each job or
-    micro-batch; of many tasks some are run as one. True: always. False: never; of a frame with keys or partitions only the
-    column is filled, because rows that share a partition share a task already. The commit checks that.
+    ``shuffle`` None moves rows only if necessary: not if the frame has neither ``key`` nor ``partition`` and as many tasks
+    write as run at once. Each task then has its own partitions, different ones in each job or micro-batch; surplus tasks
+    are merged. True: always. False: never; for a frame with keys or partitions only the column is filled, if the caller
+    knows that rows of one partition are in one task. The commit checks that.
 
-    Asks Kafka for the topic; raises what `Producer.partitions_for` does, and `ConfigError` for a key or partition of a type
-    that is none, and for fewer tasks than one. The rows of a partition keep no order over a shuffle unless they are sorted
-    behind it.
+    Asks Kafka for the topic; raises what `Producer.partitions_for` does, and `ConfigError` for a key or partition of an
+    unsupported type, and for less than one task. A shuffle does not keep the order of a partition's rows; sort them after
+    it.
     """
     load_pyarrow()
     _check(df, tasks)
@@ -61,7 +61,7 @@ def partition_for_kafka(
     at_once = slots(df)
     share = min(count, at_once or _shuffle_partitions(df)) if tasks is None else tasks
     if "key" not in df.columns and "partition" not in df.columns:
-        if shuffle is None:  # with fewer tasks than slots the rows would be made by fewer, too
+        if shuffle is None:  # fewer tasks than slots would also compute the rows with fewer
             shuffle = at_once is None or share < at_once
         if not shuffle:
             return _spread_in_tasks(df, count, min(share, count))
@@ -71,7 +71,7 @@ def partition_for_kafka(
 
 def _check(df: DataFrame, tasks: int | None) -> None:
     if tasks is not None and tasks < 1:
-        raise ConfigError(f"tasks={tasks}: at least one task has to write.")
+        raise ConfigError(f"invalid tasks={tasks}: must be at least 1.")
     for field in df.schema.fields:
         if field.name in ("key", "partition"):
             check_type(field.name, field.dataType.simpleString())
@@ -80,19 +80,19 @@ def _check(df: DataFrame, tasks: int | None) -> None:
 
 
 def one_task_each(df: DataFrame, tasks: int) -> DataFrame:
-    """The rows shuffled to so many tasks, those with the same ``partition`` to the same one."""
+    """The rows shuffled to ``tasks`` tasks, those with the same ``partition`` to the same one."""
     from pyspark.sql.functions import col
 
-    if not hasattr(df, "repartitionById"):  # PySpark 4.0, where two partitions may come to the same task by chance
+    if not hasattr(df, "repartitionById"):  # PySpark 4.0, where two partitions may end up in the same task by chance
         return df.repartition(tasks, "partition")
     return df.repartitionById(tasks, (col("partition") % tasks).cast("int"))
 
 
 def _spread_in_tasks(df: DataFrame, count: int, tasks: int) -> DataFrame:
-    """At most so many tasks, ``count`` at most; each fills the partitions that are its number modulo ``tasks``.
+    """At most ``tasks`` and ``count`` tasks; each fills the partitions that equal its number modulo ``tasks``.
 
-    Which number a task has changes with the time at which the job, or micro-batch, began; else a source of one task would
-    leave most of the partitions empty for ever. A task that is run again has the same one.
+    A task's number depends on the start time of the job or micro-batch; otherwise a source with one task would leave most
+    partitions empty forever. A repeated task has the same number.
     """
     from pyspark.sql.functions import expr
 
@@ -103,13 +103,13 @@ def _spread_in_tasks(df: DataFrame, count: int, tasks: int) -> DataFrame:
 
 
 def _filled(df: DataFrame, count: int) -> DataFrame:
-    """The rows where they are, with the column ``partition``, and no null in it."""
+    """The rows, not moved, with the column ``partition`` without nulls."""
     from pyspark.sql.functions import expr
 
     if "key" not in df.columns:
         return df.withColumn("partition", _given_or(df, expr(f"floor(rand() * {count})")))
     choose = _arrow_udf(choose_for_keys(count))
-    if choose is None:  # PySpark 4.0, whose only way through Arrow takes whole rows
+    if choose is None:  # PySpark 4.0 can only pass whole rows through Arrow
         need_pandas("partition_for_kafka with PySpark 4.0")
         return cast("DataFrame", cast("Any", df).mapInArrow(choose_partitions(count), _with_partition(df)))
     return df.withColumn("partition", _given_or(df, choose("key")))
@@ -125,11 +125,11 @@ def _given_or(df: DataFrame, chosen: Column) -> Column:
     return when((given < 0) | (given > _LAST), refused).otherwise(coalesce(given, chosen)).cast("int")
 
 
-_NO_PARTITION: Final = " in the column 'partition', where whole numbers from 0 to 2**31 - 1 are expected."
+_NO_PARTITION: Final = " in the column 'partition'; must be an integer from 0 to 2**31 - 1."
 
 
 def _arrow_udf(function: Callable[[Iterator[Any]], Iterator[Any]]) -> Any:
-    """The function for columns of a DataFrame, or None where PySpark has none that needs Arrow alone."""
+    """The function for columns of a DataFrame, or None if PySpark has no UDFs that only need Arrow."""
     from pyspark.sql import functions
 
     make = getattr(functions, "arrow_udf", None)
@@ -137,7 +137,7 @@ def _arrow_udf(function: Callable[[Iterator[Any]], Iterator[Any]]) -> Any:
 
 
 def choose_for_keys(count: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """What ``arrow_udf`` takes to choose partitions, below ``count``, for a column of keys; rows without one take turns."""
+    """A function for ``arrow_udf`` that chooses partitions below ``count`` for a column of keys; null keys take turns."""
 
     def choose(columns: Iterator[Any]) -> Iterator[Any]:
         turn = 0
@@ -148,7 +148,7 @@ def choose_for_keys(count: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
     array: Any = import_module("pyarrow").Array
     of_arrays = GenericAlias(Iterator, array)
-    choose.__annotations__ = {"columns": of_arrays, "return": of_arrays}  # by which Spark knows its kind
+    choose.__annotations__ = {"columns": of_arrays, "return": of_arrays}  # tells Spark the kind of UDF
     return choose
 
 
@@ -162,7 +162,7 @@ def _turns_for_nulls(chosen: Any, count: int, turn: int) -> Any:
 
 
 def choose_partitions(count: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """What `DataFrame.mapInArrow` takes to fill the column ``partition``, below ``count``, for rows with keys."""
+    """A function for `DataFrame.mapInArrow` that fills the column ``partition``, below ``count``, for rows with keys."""
 
     def fill(batches: Iterable[Any]) -> Iterator[Any]:
         turn = 0
@@ -201,7 +201,7 @@ def _with_partition(df: DataFrame) -> Any:
 
 
 def slots(df: DataFrame) -> int | None:
-    """How many tasks run at once; None with Spark Connect, which tells nobody."""
+    """The number of tasks that run at once; None with Spark Connect, which does not report it."""
     from pyspark.errors import PySparkAttributeError
 
     try:

@@ -1,4 +1,4 @@
-"""Kafka's partitions for an Arrow column of keys, all at once."""
+"""Kafka's partitions for a whole Arrow column of keys."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["partitions_of_keys"]
 
 
 def partitions_of_keys(keys: Any, count: int) -> Any:
-    """For each key of a pyarrow array its partition, 0 to ``count`` - 1, as Kafka's default partitioner has it.
+    """The partition, 0 to ``count`` - 1, of each key of a pyarrow array, as Kafka's default partitioner chooses it.
 
-    ``keys`` are text or bytes, in any of Arrow's layouts. The answer is an array of type int32; null stays null.
+    ``keys`` are text or bytes, in any of Arrow's layouts. Returns an int32 array; null stays null.
     """
     pa: Any = import_module("pyarrow")
     is_wide = _is_wide(pa, keys.type)
-    # Copies nothing where text is called bytes; dictionaries and views are written out.
+    # Text is reinterpreted as bytes without a copy; dictionaries and views are expanded.
     plain = keys.cast(pa.large_binary() if is_wide else pa.binary())
     _, ends, data = plain.buffers()
     rows = len(plain)
@@ -35,7 +35,7 @@ def partitions_of_keys(keys: Any, count: int) -> Any:
 
 
 def _is_wide(pa: Any, kind: Any) -> bool:
-    """Whether the keys together may be more than 2 GiB, as far as their type says."""
+    """Whether the type allows keys of more than 2 GiB in total."""
     if pa.types.is_dictionary(kind):
         return True
     return not (pa.types.is_string(kind) or pa.types.is_binary(kind))

@@ -1,4 +1,4 @@
-"""Holds the rows of a task back to so many a second, in slices so small that none of them is a burst."""
+"""Limits a task to a number of rows per second, in slices small enough not to be bursts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _SLICES_PER_SECOND: Final = 10
 
 
 class RateLimit:
-    """Says when the next rows may go. Time in which none came is not made up for.
+    """Computes when the next rows may be sent. Idle time is not made up for.
 
-    Rows wait for their own time, and not only for that of those before them: else the first ones of each task would be free,
-    and these are all of them where tasks are small.
+    Rows wait for their own time, not only for that of the rows before them: otherwise the first rows of each task, which
+    are all rows of a small task, would not be limited.
     """
 
     def __init__(self, rows_per_second: float) -> None:
         self._rate = rows_per_second
         self._free_at = float("-inf")
-        self.slice: Final = max(1, int(rows_per_second / _SLICES_PER_SECOND))  # how many rows may go at once
+        self.slice: Final = max(1, int(rows_per_second / _SLICES_PER_SECOND))  # rows that may be sent at once
 
     def wait(self, rows: int, now: float) -> float:
-        """The seconds to wait before so many rows go, which are counted."""
+        """Count ``rows`` more rows, and return the seconds to wait before sending them."""
         self._free_at = max(self._free_at, now) + rows / self._rate
         return self._free_at - now
 
@@ -36,7 +36,7 @@ def paced(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[Any]:
-    """The rows of Arrow batches, in smaller batches, each when its time has come; blocks until then."""
+    """The rows of Arrow batches, in smaller batches, each at its time; blocks until then."""
     limit = RateLimit(rows_per_second)
     for batch in batches:
         for begin in range(0, batch.num_rows, limit.slice):

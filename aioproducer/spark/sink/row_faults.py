@@ -1,6 +1,6 @@
-"""Finds the rows that the producer or the broker would refuse for good, and says why, before anything is sent.
+"""Finds the rows that the producer or the broker would refuse permanently, with the reason, before anything is sent.
 
-What fails on its way would take the task, or the transaction, with it.
+A row that fails later would fail the task or the transaction.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from aioproducer.spark.sink.topic_rules import TimestampLimit, TopicRules
 
 __all__ = ["RowFaults"]
 
-#: A row gets older until it is there, and the broker's clock may be behind this one: what is within a limit by less than
-#: this is refused as well.
+#: A row gets older until it arrives, and the broker's clock may be behind: timestamps within this margin of a limit are
+#: refused as well.
 _MARGIN_MS: Final = 10_000
 
 _INT64: Final = (-(2**63), 2**63 - 1)
 
 
 class RowFaults:
-    """The faults of rows with these columns."""
+    """Finds faults of rows with these columns."""
 
     def __init__(self, columns: SinkColumns, options: SinkOptions) -> None:
         self._columns = columns
@@ -34,11 +34,11 @@ class RowFaults:
         self._measure = RowSizes(columns, options)
 
     def find(self, table: Any, rules: TopicRules, now_ms: int) -> Mapping[int, str]:
-        """What is wrong with the rows that are not fit for a topic with these rules, by their number."""
+        """The faults of rows that do not fit a topic with these rules, by row number."""
         return _found(_RULES, self._rows(table, rules, now_ms))
 
     def of_timestamps(self, table: Any, rules: TopicRules, now_ms: int) -> Mapping[int, str]:
-        """What is wrong with the timestamps of rows, by their number."""
+        """The faults of the rows' timestamps, by row number."""
         return _found(_RULES_OF_TIMESTAMPS, self._rows(table, rules, now_ms))
 
     def _rows(self, table: Any, rules: TopicRules, now_ms: int) -> _Rows:
@@ -48,8 +48,8 @@ class RowFaults:
 
 
 class _Rows(NamedTuple):
-    """Rows, and what they are measured by: sizes at most; timestamps in milliseconds, null where the producer stamps, or
-    where there is no such time."""
+    """Rows with the values to check: maximum sizes; timestamps in milliseconds, null if the producer sets them or they are
+    not valid times."""
 
     table: Any
     keys: Any | None
@@ -61,7 +61,7 @@ class _Rows(NamedTuple):
     now_ms: int
 
     def stamped(self, comparison: str, limit: int) -> Iterator[tuple[int, int]]:
-        """The rows whose timestamp compares so, and that timestamp."""
+        """The rows whose timestamp meets the comparison, with the timestamp."""
         if self.timestamps is not None:
             for row in _where(comparison, self.timestamps, limit):
                 yield row, self.timestamps[row].as_py()
@@ -90,7 +90,7 @@ def _larger_than_the_topic_takes(rows: _Rows) -> Iterator[tuple[int, str]]:
             size = batch.uncompressed_size
             yield (
                 row,
-                f"The record takes {size} bytes uncompressed, as compression.type has it: max.message.bytes={limit}.",
+                f"The record takes {size} bytes uncompressed (compression.type), more than max.message.bytes={limit}.",
             )
 
 
@@ -99,7 +99,7 @@ def _without_a_key(rows: _Rows) -> Iterator[tuple[int, str]]:
         return
     without = range(rows.table.num_rows) if rows.keys is None else _numbers(rows.keys.is_null())
     for row in without:
-        yield row, "The record has no key, and the topic's cleanup.policy is compact."
+        yield row, "The record has no key, but the topic's cleanup.policy is compact."
 
 
 def _no_time(rows: _Rows) -> Iterator[tuple[int, str]]:
@@ -109,7 +109,7 @@ def _no_time(rows: _Rows) -> Iterator[tuple[int, str]]:
     for row in _numbers(are_no_times(column)):
         yield (
             row,
-            f"The timestamp {format_timestamp(column[row])} is no time of Kafka's, seconds since 1970 up to "
+            f"The timestamp {format_timestamp(column[row])} is not valid in Kafka, which has times from 1970 up to "
             f"{LARGEST_SECOND}.",
         )
 
@@ -133,8 +133,8 @@ def _too_far_ahead(rows: _Rows) -> Iterator[tuple[int, str]]:
     if limit is None:
         return
     for row, stamp in rows.stamped("greater", rows.now_ms + _with_margin(limit)):
-        told = f"{limit.config}={limit.ms} ahead of the broker's clock"
-        yield row, f"The timestamp {stamp} is {stamp - rows.now_ms} ms ahead; a record may be {told}."
+        most = f"{limit.config}={limit.ms} ahead of the broker's clock"
+        yield row, f"The timestamp {stamp} is {stamp - rows.now_ms} ms ahead; a record may be {most}."
 
 
 def _with_margin(limit: TimestampLimit) -> int:
@@ -161,7 +161,7 @@ def _found(rules: Iterable[_Rule], rows: _Rows) -> Mapping[int, str]:
 
 
 def _where(comparison: str, column: Any, limit: int) -> list[int]:
-    """The rows whose number compares so; null never does. A limit that no number reaches is as good as the last number."""
+    """The rows whose number meets the comparison; never nulls. A limit beyond the type's range is clamped to it."""
     smallest, largest = _INT64
     bounded = min(max(limit, smallest), largest)
     return _numbers(getattr(import_module("pyarrow.compute"), comparison)(column, bounded))

@@ -1,4 +1,4 @@
-"""Tells how large the rows of a table are as records: at most, from the lengths in the Arrow columns, and exactly."""
+"""Computes the size of a table's rows as records: the maximum, from the lengths in the Arrow columns, and exactly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PER_HEADER: Final = record_size_upper_bound(None, None, [("", b"")]) - _BARE
 
 
 class RowSizes:
-    """How large rows with these columns become, each in a batch of its own."""
+    """The sizes of rows with these columns, each in its own batch."""
 
     def __init__(self, columns: SinkColumns, options: SinkOptions) -> None:
         self._columns = columns
@@ -34,7 +34,7 @@ class RowSizes:
         self._overhead = BATCH_OVERHEAD + record_size_upper_bound(None, None, options.headers)
 
     def at_most(self, table: Any) -> Any:
-        """The most bytes that each row can take without compression, counted as the producer does."""
+        """The maximum bytes of each row without compression, counted as the producer does."""
         compute = import_module("pyarrow.compute")
         sizes = compute.add(_lengths(table.column("value")), self._overhead)
         if self._columns.has("key"):
@@ -42,19 +42,21 @@ class RowSizes:
         return compute.add(sizes, _header_sizes(table.column("headers"))) if self._columns.has("headers") else sizes
 
     def may_become(self, sizes: Any) -> Any:
-        """The most bytes that rows of these sizes can take, compressed or not: what does not compress becomes larger."""
+        """The maximum bytes of rows of these sizes, compressed or not: incompressible data become larger."""
         if self._codec is Codec.NONE:
             return sizes
         compute = import_module("pyarrow.compute")
-        # Snappy promises no more than a sixth and 36 bytes for each block of 32 KiB; the others stay far below it.
+        # Snappy adds at most a sixth, and 36 bytes per block of 32 KiB; the others stay far below that.
         return compute.add(compute.add(sizes, compute.divide(sizes, 5)), 128)
 
     def encoded(self, table: Any, row: int) -> EncodedBatch:
-        """One row as it is sent, which knows its size exactly."""
+        """One row as it is sent, with its exact size."""
         key = _bytes(table, "key", row) if self._columns.has("key") else None
         headers = _pairs(table.column("headers")[row].as_py()) if self._columns.has("headers") else ()
         builder = RecordBatchBuilder()
-        builder.append(0, key, _bytes(table, "value", row), [*headers, *self._headers])  # no time changes the size
+        builder.append(
+            0, key, _bytes(table, "value", row), [*headers, *self._headers]
+        )  # the timestamp does not change the size
         return encode_batch(builder, self._codec, self._config.compression_level)
 
 
@@ -67,7 +69,7 @@ def _encoded(content: str | bytes | None) -> bytes | None:
 
 
 def _pairs(headers: Any) -> Iterator[tuple[str, bytes | None]]:
-    """The names and values of a list of structs or of a map; what has no name is left to the encoder, which refuses it."""
+    """The names and values of a list of structs or of a map; the encoder refuses items without a name."""
     for header in headers or ():
         pair: Any = header.values() if hasattr(header, "values") else header
         name, content = pair or ("", None)
@@ -75,13 +77,13 @@ def _pairs(headers: Any) -> Iterator[tuple[str, bytes | None]]:
 
 
 def _lengths(column: Any) -> Any:
-    """The bytes of strings or binaries; 0 for null."""
+    """The lengths of strings or binaries in bytes; 0 for null."""
     compute = import_module("pyarrow.compute")
     return compute.fill_null(compute.binary_length(column).cast("int64"), 0)
 
 
 def _header_sizes(column: Any) -> Any:
-    """The bytes that the headers of each row take; ``column`` has lists of names and values, or maps."""
+    """The bytes of each row's headers; ``column`` has lists of names and values, or maps."""
     pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
     if pa.types.is_map(column.type):
         pairs = [pa.field("key", column.type.key_type, nullable=False), pa.field("value", column.type.item_type)]

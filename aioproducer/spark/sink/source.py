@@ -1,7 +1,7 @@
-"""The data source ``aioproducer``, as PySpark sees it; what it does is told in classes that know nothing of Spark.
+"""The data source ``aioproducer``, as PySpark sees it; the work is done in classes that do not depend on Spark.
 
-Spark imports it in one process after the other, whether anything is written there or not - in the first query of each
-session even where nobody asks for it -, so all else is imported only when there is something to write.
+Spark imports it in many processes, even if nothing is written there, and in the first query of each session even if it is
+not used. So everything else is imported only when there is something to write.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class AioProducerSource(DataSource):
     """Writes DataFrames and streams to Kafka: ``spark.dataSource.register(AioProducerSource)``, then
     ``df.write.format("aioproducer").mode("append")`` or ``df.writeStream.format("aioproducer")``.
 
-    Columns and options are those of Spark's own sink for Kafka; README.md beside this file tells the rest.
+    Columns and options are those of Spark's own Kafka sink; see README.md beside this file for the rest.
     """
 
-    #: Who writes, where that is not one of `aioproducer.spark.sink.writers`.
+    #: The writer class, if it is not one of `aioproducer.spark.sink.writers`.
     batch_writer: ClassVar[Any] = None
     stream_writer: ClassVar[Any] = None
 
     @classmethod
     def name(cls) -> str:
-        """The name that ``format()`` takes."""
+        """The name for ``format()``."""
         return "aioproducer"
 
     def schema(self) -> StructType:
-        """Asked for where somebody reads; raises `ConfigError`."""
+        """Called when the source is read; raises `ConfigError`."""
         raise _is_a_sink()
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -55,14 +55,14 @@ class AioProducerSource(DataSource):
         raise _is_a_sink()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """The writer of a batch job; raises `ConfigError` for options and columns that do not fit."""
+        """The writer of a batch job; raises `ConfigError` for invalid options and columns."""
         from aioproducer.spark.sink.writers import BatchWriter
 
         writer: DataSourceWriter = (self.batch_writer or BatchWriter)(*_checked(self.options, schema, overwrite))
         return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        """The writer of one micro-batch; Spark asks for another one when it commits."""
+        """The writer of one micro-batch; Spark creates another one to commit."""
         from aioproducer.spark.sink.writers import StreamWriter
 
         checked, columns = _checked(self.options, schema, overwrite)
@@ -75,7 +75,7 @@ def _is_a_sink() -> ConfigError:
     from aioproducer.errors import ConfigError
 
     return ConfigError(
-        "The data source 'aioproducer' writes to Kafka and does not read: Spark's own format('kafka') does."
+        "The data source 'aioproducer' can only write to Kafka. Use Spark's own format('kafka') to read."
     )
 
 
@@ -88,8 +88,8 @@ def _checked(options: Any, schema: StructType, overwrite: bool) -> tuple[SinkOpt
     load_pyarrow()
     if overwrite:
         raise ConfigError(
-            "Kafka's topics cannot be overwritten: use .mode('append'), and in streams no output mode 'complete'."
+            "Kafka topics cannot be overwritten: use .mode('append'), and for streams not the output mode 'complete'."
         )
     checked = SinkOptions.from_spark(dict(options))
-    _ = checked.rows_per_second  # what is wrong with that is said now
+    _ = checked.rows_per_second  # report an invalid limit now
     return checked, SinkColumns.of_frame(schema, checked)

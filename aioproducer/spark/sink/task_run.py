@@ -1,4 +1,4 @@
-"""Sends the rows of one task, on an event loop of its own, and reports what became of them."""
+"""Sends the rows of one task on its own event loop, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ __all__ = ["TaskRun"]
 
 logger = logging.getLogger("aioproducer")
 
-#: A thread for every topic may wait for rows; fewer could wait for each other. They are made as they are needed.
+#: One thread per topic may wait for rows; with fewer they could deadlock. They are created on demand.
 _THREADS: Final = 10_000
 
 
 class _Sent(NamedTuple):
-    """What became of the rows of one topic; ``written`` and ``retries`` where they had a producer of their own."""
+    """The outcome of one topic's rows; with ``written`` and ``retries`` if they had their own producer."""
 
     result: SendManyResult
     written: Mapping[TopicPartition, Written] = MappingProxyType({})
@@ -56,11 +56,10 @@ class _Sent(NamedTuple):
 
 
 class TaskRun:
-    """One task: takes what Spark hands it, as Arrow batches, and sends it.
+    """One task: sends the Arrow batches that it gets from Spark.
 
-    Without a ``transaction`` each row is written at least once. With one it is written into that, by an ``attempt``
-    that says what it is; and not at all if this batch was committed before. ``rules`` are those of topics that are known
-    already.
+    Without a ``transaction`` each row is written at least once. With one, rows are written into it by this ``attempt``, or
+    not at all if this batch was committed before. ``rules`` are the already known rules of topics.
     """
 
     def __init__(
@@ -84,10 +83,10 @@ class TaskRun:
         self._contents: list[Fingerprint] = []
 
     def report(self, batches: Iterable[Any]) -> TaskSummary:
-        """As `run`, but what keeps rows from being written is in the summary, for the driver, instead of being raised.
+        """As `run`, but puts errors into the summary, for the driver, instead of raising them.
 
-        Raises `AttemptRefused` only. (What computes the rows runs in processes of its own. If it fails, Spark ends this
-        task, whatever is returned.)
+        Raises only `AttemptRefused`. (The rows are computed in other processes. If those fail, Spark ends this task,
+        whatever is returned.)
         """
         try:
             return self.run(batches)
@@ -97,15 +96,15 @@ class TaskRun:
             return self._summary(failure=TaskFailure.of(error))
 
     def run(self, batches: Iterable[Any]) -> TaskSummary:
-        """Send all rows and wait for their acknowledgements; blocks. Raises what kept a row from being written."""
+        """Send all rows and wait for their acknowledgements; blocks. Raises the error if a row could not be written."""
         return asyncio.run(self.send(batches))
 
     async def send(self, batches: Iterable[Any]) -> TaskSummary:
         """As `run`, inside an event loop whose default executor it replaces.
 
-        Raises `CommitMarkerMissing`, `CommitMarkerSetBack` and `TransactionAbortable` where it must not write, and
-        `SharedPartition` where another task wrote the same partition. Cancellation: no further batch is sent; what was
-        handed over is delivered all the same.
+        Raises `CommitMarkerMissing`, `CommitMarkerSetBack` and `TransactionAbortable` if it must not write, and
+        `SharedPartition` if another task wrote the same partition. Cancellation: no further batch is sent; batches that
+        were already enqueued are still delivered.
         """
         transaction, attempt = self._transaction, self._attempt
         if transaction is not None:
@@ -113,7 +112,7 @@ class TaskRun:
             if earlier is not None:
                 return self._summary(earlier=earlier, contents=self._contents_of(batches))
             if attempt.number > 0:
-                for _ in batches:  # if it is upstream that fails, that is the error to raise
+                for _ in batches:  # if upstream fails, raise its error
                     pass
                 raise attempt_refused(attempt)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "aioproducer spark"))
@@ -139,7 +138,7 @@ class TaskRun:
         return TaskSummary(transaction=self._transaction, query=attempt.query, batch=attempt.batch, **what)
 
     def _contents_of(self, batches: Iterable[Any]) -> Fingerprint:
-        """Of all rows, which are sent nowhere."""
+        """The fingerprint of all rows, without sending them."""
         return Fingerprint.together(
             Fingerprint.of_table(topic, table) for batch in batches for topic, table in self._records(batch)
         )
@@ -154,8 +153,8 @@ class TaskRun:
     def _producer(self, config: ProducerConfig) -> Producer:
         if self._transaction is None:
             return Producer(config)
-        # None of these rows will count where the task fails: it is the task's failure that must be told.
-        config = config.replace(on_delivery_error=_tell_nobody)
+        # If the task fails none of these rows count, so only the task's failure is reported.
+        config = config.replace(on_delivery_error=_ignore_undelivered)
         return Producer.attach(self._transaction.handle, config, writer=self._attempt.id)
 
     async def _send_topics(self, producer: Producer, batches: Iterable[Any]) -> list[_Sent]:
@@ -169,7 +168,7 @@ class TaskRun:
                         async for channel in handover.channels()
                     ]
             except ExceptionGroup as group:
-                # What upstream raised comes back through Arrow as text; the error itself says more. Its cause stays.
+                # Arrow turns upstream's exception into text; raise the exception itself, which says more. Its cause stays.
                 error = handover.error or group.exceptions[0]
                 raise error from error.__cause__
             if handover.error is not None:
@@ -213,7 +212,7 @@ class TaskRun:
             tables = list(tables)
             self._contents += [Fingerprint.of_table(topic, table) for topic, table in tables]
         if has_times and letters is None:
-            # All of them, before anything of this batch is sent: one of them may have a time that Kafka cannot have.
+            # Convert all before anything of this batch is sent: one may have a timestamp that is invalid in Kafka.
             tables = [(topic, in_milliseconds(table)) for topic, table in tables]
         if letters is None:
             return iter(tables)
@@ -221,7 +220,7 @@ class TaskRun:
         return ((topic, in_milliseconds(table)) for topic, table in divided) if has_times else divided
 
     def _records(self, batch: Any) -> Iterator[tuple[str, Any]]:
-        """The rows by topic, as the columns of records; their values are encoded."""
+        """The rows by topic, as columns of records with encoded values."""
         whole = batch if self._encoder is None else self._encoder.with_value(batch)
         tables = split_by_topic(whole, self._columns, self._options.topic)
         return tables if self._schema_ids is None else iter(self._schema_ids.prefixed(tables))
@@ -232,14 +231,14 @@ class TaskRun:
 
 
 def _encoder(columns: SinkColumns) -> AvroEncoder | JsonEncoder | None:
-    """What makes the values, if they are made of other columns."""
+    """The encoder of the values, if they consist of other columns."""
     if columns.avro is not None:
         return AvroEncoder(columns.avro)
     return JsonEncoder(columns.payload) if columns.payload else None
 
 
 def _schema_ids(options: SinkOptions, columns: SinkColumns) -> TopicSchemaIds | None:
-    """None where the driver knows the one topic, and has the id of it; or where there is no registry."""
+    """None if there is only one topic, whose id the driver has got, or no registry."""
     avro, registry = columns.avro, options.registry
     if avro is None or registry is None or avro.schema_id is not None:
         return None
@@ -256,7 +255,7 @@ def _explaining_shared_partition(producer: Producer) -> Generator[None, None, No
         raise
 
 
-def _tell_nobody(error: DeliveryError) -> None:
+def _ignore_undelivered(error: DeliveryError) -> None:
     logger.debug("%s", error)
 
 

@@ -1,4 +1,4 @@
-"""Timestamps of rows as Kafka counts them: whole milliseconds since 1970, of seconds, milliseconds or Spark's timestamps."""
+"""Converts rows' timestamps (seconds, milliseconds or Spark's timestamps) to Kafka's: integer milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from aioproducer.errors import InvalidRecord
 
 __all__ = ["LARGEST_SECOND", "are_no_times", "format_timestamp", "in_milliseconds", "milliseconds"]
 
-#: Kafka has 63 bits for the milliseconds.
+#: Kafka's milliseconds have 63 bits.
 LARGEST_SECOND: Final = (2**63 - 1) // 1000
 
 _PER_SECOND: Final = 1000.0
 _PER_MILLISECOND: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-#: As doubles: those from the first one on, and below the second one, are those of 64 bits.
+#: The range of 64 bits as doubles: from the first (inclusive) to the second (exclusive).
 _INT64: Final = (-(2.0**63), 2.0**63)
 
 
 def in_milliseconds(table: Any) -> Any:
-    """The table with the column ``timestamp`` as the producer takes it: seconds have become milliseconds.
+    """The table with the column ``timestamp`` in milliseconds, as the producer expects it.
 
-    Raises `InvalidRecord` for a row whose timestamp Kafka cannot have.
+    Raises `InvalidRecord` for a row whose timestamp is invalid in Kafka.
     """
     pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
     at = table.schema.get_field_index("timestamp")
@@ -31,15 +31,15 @@ def in_milliseconds(table: Any) -> Any:
     first = compute.index(bad, True).as_py()
     if first >= 0:
         raise InvalidRecord(
-            f"A row has {format_timestamp(column[first])} in the column 'timestamp', and Kafka's times are from 1970 "
-            "on, in 63 bits of milliseconds (a double counts seconds). Correct it, or make it null, which is the time of "
-            "writing; or let such rows go to a topic of their own: .option('on.record.error', 'dead-letter:<topic>')."
+            f"A row has {format_timestamp(column[first])} in the column 'timestamp', but Kafka's times start at 1970 "
+            "and have 63 bits of milliseconds (a double counts seconds). Correct it, or set it to null for the time of "
+            "writing; or write such rows to another topic: .option('on.record.error', 'dead-letter:<topic>')."
         )
     return table.set_column(at, "timestamp", stamps) if pa.types.is_float64(column.type) else table
 
 
 def milliseconds(column: Any) -> Any:
-    """Rounded down, which Arrow's own cast does not do before 1970; null for what `are_no_times`."""
+    """Rounded down, which Arrow's own cast does not do before 1970; null for values that `are_no_times` marks."""
     pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
     if pa.types.is_float64(column.type):
         whole = compute.floor(compute.multiply(column, _PER_SECOND))
@@ -56,7 +56,7 @@ def milliseconds(column: Any) -> Any:
 
 
 def are_no_times(column: Any) -> Any:
-    """Which rows have a number that 64 bits of milliseconds cannot be, NaN among them; null is none."""
+    """Mask of numbers that do not fit 64 bits of milliseconds, including NaN, excluding null."""
     pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
     if not pa.types.is_float64(column.type):
         return pa.repeat(pa.scalar(False), len(column))
@@ -67,7 +67,7 @@ def are_no_times(column: Any) -> Any:
 
 
 def format_timestamp(stamp: Any) -> str:
-    """A timestamp as it stands in the column: as a date, or as its number where Python has no such date."""
+    """The timestamp as text: as a date, or as a number if it is outside of Python's range."""
     try:
         return str(stamp)
     except (OverflowError, ValueError):

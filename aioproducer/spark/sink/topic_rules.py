@@ -1,4 +1,4 @@
-"""What a topic demands of its records: the part of its configuration by which a broker refuses some for good."""
+"""A topic's rules for records: the part of its configuration that makes a broker refuse some permanently."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BEFORE: Final = "message.timestamp.before.max.ms"
 _AFTER: Final = "message.timestamp.after.max.ms"
 _DIFFERENCE: Final = "message.timestamp.difference.max.ms"
 
-#: The configurations that `TopicRules` are made of; no release knows all of them.
+#: The configurations that `TopicRules` reads; no release has all of them.
 TOPIC_CONFIGS: Final[Sequence[str]] = (_SIZE, _COMPRESSION, _POLICY, _STAMPED_BY, _BEFORE, _AFTER, _DIFFERENCE)
 
 _NO_LIMIT: Final = 2**63 - 1
 
 
 class TimestampLimit(NamedTuple):
-    """How far a timestamp may be from the broker's clock, and which configuration says so."""
+    """How far a timestamp may be from the broker's clock, and the configuration that sets this."""
 
     config: str
     ms: int
@@ -33,9 +33,9 @@ class TimestampLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """The rules of one topic; where nothing is known of it there are none.
+    """The rules of one topic; none if its configuration is unknown.
 
-    One that ``stores_uncompressed`` what was sent compressed measures it twice.
+    ``stores_uncompressed``: the topic decompresses records, and checks the size of both forms.
     """
 
     max_message_bytes: int | None = None
@@ -46,7 +46,7 @@ class TopicRules:
 
     @classmethod
     def from_kafka(cls, configs: Mapping[str, str | None]) -> TopicRules:
-        """The rules that Kafka's names and values describe."""
+        """The rules from Kafka's configuration names and values."""
         is_stamped_here = configs.get(_STAMPED_BY) != "LogAppendTime"
         return cls(
             _number(configs.get(_SIZE)),
@@ -57,13 +57,13 @@ class TopicRules:
         )
 
     def fitting(self, config: ProducerConfig) -> ProducerConfig:
-        """The options of a producer whose batches grow no larger than the topic takes."""
+        """Producer options that limit batches to the size that the topic accepts."""
         limit = self.max_message_bytes
         return config if limit is None or limit >= config.batch_size else config.replace(batch_size=limit)
 
 
 def _first_limit(configs: Mapping[str, str | None], *names: str) -> TimestampLimit | None:
-    """KIP-937 split the older limit in two; it counts where the newer one is not set, and 4.0 knows it no more."""
+    """KIP-937 split the older limit in two; it applies if the newer one is not set, and is gone in 4.0."""
     for name in names:
         limit = _number(configs.get(name))
         if limit is not None and limit != _NO_LIMIT:

@@ -1,4 +1,4 @@
-"""Asks Kafka for the rules of topics, once for each topic."""
+"""Asks Kafka for the rules of topics, once per topic."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _TOPIC: Final = 2
 
 
 class TopicRulesReader:
-    """The rules of topics. It is pickled with what it knows, so that tasks do not ask again for what the driver knows.
+    """The rules of topics. It is pickled with known rules, so that tasks do not ask again for those of the driver.
 
-    Rules that cannot be read are no rules, which is said in a warning. Both methods block, and are not for event loops.
+    If rules cannot be read, there are none, with a warning. Both methods block, and must not be called on event loops.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -37,7 +37,7 @@ class TopicRulesReader:
         self._known: dict[str, TopicRules] = {}
 
     def learn(self) -> None:
-        """Ask for those of the topics that the options name; for none where no row that they refuse is looked for."""
+        """Ask for the rules of the topics in the options; does nothing if rows are not checked."""
         options = self._options
         if options.dead_letter_topic is not None:
             self._ask(
@@ -45,7 +45,7 @@ class TopicRulesReader:
             )
 
     def of(self, topic: str) -> TopicRules:
-        """Those of one topic, asked for where they are not known."""
+        """The rules of one topic; asks for them if they are unknown."""
         self._ask([topic])
         return self._known[topic]
 
@@ -76,17 +76,17 @@ def _question(topics: Sequence[str]) -> DescribeConfigsRequest:
     )
 
 
-def _rules(topic: str, told: DescribeConfigsResult | None) -> TopicRules:
-    if told is None or told.error_code != ErrorCode.NONE:
-        code = ErrorCode.UNKNOWN_SERVER_ERROR if told is None else told.error_code
-        return _no_rules(topic, broker_error(code, None if told is None else told.error_message))
-    return TopicRules.from_kafka({each.name: each.value for each in told.configs})
+def _rules(topic: str, result: DescribeConfigsResult | None) -> TopicRules:
+    if result is None or result.error_code != ErrorCode.NONE:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else result.error_code
+        return _no_rules(topic, broker_error(code, None if result is None else result.error_message))
+    return TopicRules.from_kafka({each.name: each.value for each in result.configs})
 
 
 def _no_rules(topic: str, error: KafkaError) -> TopicRules:
     logger.warning(
-        "What topic %r demands of its records could not be read, so rows that only the broker refuses fail the task: %s "
-        "(DescribeConfigs needs the right DESCRIBE_CONFIGS on the topic.)",
+        "Could not read the configuration of topic %r, so rows that only the broker refuses fail the task: %s "
+        "(DescribeConfigs needs the permission DESCRIBE_CONFIGS on the topic.)",
         topic,
         error,
     )

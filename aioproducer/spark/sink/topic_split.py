@@ -1,4 +1,4 @@
-"""Makes of one Arrow batch of a DataFrame the tables that are sent: one for each topic, with the columns that count."""
+"""Splits an Arrow batch of a DataFrame into the tables to send: one per topic, with the columns of a record."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["load_pyarrow", "split_by_topic"]
 
 
 def load_pyarrow() -> Any:
-    """The module; raises `ConfigError` with what to install where it is missing."""
+    """The module; raises `ConfigError` with installation advice if it is missing."""
     try:
         return import_module("pyarrow")
     except ImportError as error:
         raise ConfigError(
             "The data source 'aioproducer' needs pyarrow in the Python of the driver and of every executor: "
-            "pip install 'aioproducer[spark]', and point PYSPARK_PYTHON at the Python that has it."
+            "pip install 'aioproducer[spark]', and set PYSPARK_PYTHON to the Python that has it."
         ) from error
 
 
 def split_by_topic(batch: Any, columns: SinkColumns, topic: str | None) -> Iterator[tuple[str, Any]]:
-    """Each topic with its rows, in their order; ``topic`` is that of all rows, None: the column ``topic`` tells.
+    """Each topic with its rows, in order; ``topic`` is the topic of all rows, None: use the column ``topic``.
 
     Raises `InvalidRecord` for a row without a topic.
     """
@@ -39,7 +39,7 @@ def split_by_topic(batch: Any, columns: SinkColumns, topic: str | None) -> Itera
     names: list[str | None] = compute.unique(named).to_pylist()
     if None in names:
         raise InvalidRecord(
-            "A row has null in the column 'topic', and no topic is set for all: fill it, or set .option('topic', ...)."
+            "A row has null in the column 'topic', and there is no default topic: fill it, or set .option('topic', ...)."
         )
     for name in names:
         assert name is not None

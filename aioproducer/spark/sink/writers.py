@@ -1,4 +1,4 @@
-"""The writers that Spark asks for, on the driver, and calls in its tasks."""
+"""The writers that Spark creates on the driver and calls in its tasks."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["BatchWriter", "StreamWriter"]
 
 
 class _CommitMessage(WriterCommitMessage):
-    """What a task hands the driver."""
+    """A task's message to the driver."""
 
     def __init__(self, summary: TaskSummary) -> None:
         self.summary = summary
 
 
 class _Writer:
-    """What writers of jobs and of streams have in common; pickled on the driver, and used in the tasks."""
+    """The common part of batch and stream writers; pickled on the driver, and used in the tasks."""
 
     coordinators: ClassVar[type[JobCoordinator]] = JobCoordinator
     is_stream: ClassVar[bool]
@@ -43,12 +43,12 @@ class _Writer:
         self._rules = TopicRulesReader(options)
         self._transaction: JobTransaction | None = None
         if options.is_exactly_once:
-            self._coordinator()  # raises what is wrong with the options
+            self._coordinator()  # raises for invalid options
 
     def __getstate__(self) -> dict[str, Any]:
-        # Only the writer that is shipped to tasks is pickled. Spark makes another one of a stream to commit; one that began
-        # a transaction then would abort the one that is to be committed, and one that minded about the report would fail
-        # a batch that is written. (Spark pickles twice.)
+        # Only the writer that is shipped to tasks is pickled. For a stream Spark creates another one to commit; if that one
+        # began a transaction, it would abort the one to be committed, and if it checked the report, it could fail a batch
+        # that is written. (Spark pickles twice.)
         if self._options.report is not None:
             BatchReport(self._options.report).check()
         if self._columns.avro is not None and self._columns.avro.schema_id is None:
@@ -74,13 +74,13 @@ class _Writer:
         return await coordinator.begin()
 
     def _committed(self, messages: Sequence[WriterCommitMessage | None], query: str, batch: int) -> None:
-        """Every task has ended, with what it wrote or with why it could not."""
+        """Every task has ended, with its result or its error."""
         summaries = _summaries(messages)
         if self._options.is_exactly_once:
             try:
                 asyncio.run(self._coordinator().commit(summaries, query, batch))
             except KafkaError as error:
-                # Spark prints the traceback in front of what the error says, for the user to read.
+                # Spark prints the traceback before the error's message.
                 raise error.with_traceback(None) from None
         if self._options.report is not None:
             BatchReport(self._options.report).add([each for each in summaries if each is not None], query, batch)
@@ -95,7 +95,7 @@ class _Writer:
         return TaskAttempt(task.taskAttemptId(), task.attemptNumber(), query, batch)
 
     def _job(self) -> tuple[str, int]:
-        """What stands for the query and the micro-batch where a batch job writes."""
+        """The query and micro-batch of a batch job."""
         return job_query(self._options.job_id), 0
 
     def _coordinator(self) -> JobCoordinator:
@@ -117,7 +117,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             asyncio.run(self._coordinator().abort([self._transaction.handle]))
 
 
-#: PySpark 4.0 knows Arrow writers only for batch jobs, and asks for nothing but that class when it hands over the rows.
+#: PySpark 4.0 has Arrow writers only for batch jobs, and only checks for that class when it passes the rows.
 _STREAM_WRITERS: tuple[type, ...] = (
     (datasource.DataSourceStreamArrowWriter,)
     if hasattr(datasource, "DataSourceStreamArrowWriter")
@@ -136,13 +136,13 @@ class _StreamMethods(_Writer):
         self._committed(messages, query, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """A task, or the commit, has failed; where no task got to its end, the next batch's beginning aborts."""
+        """A task, or the commit, has failed; if no task finished, the beginning of the next batch aborts."""
         if self._options.is_exactly_once:
             handles = {each.handle for each in _summaries(messages) if each is not None and each.handle is not None}
             asyncio.run(self._coordinator().abort(list(handles)))
 
 
-#: The writer of a micro-batch, as the PySpark at hand wants it.
+#: The writer class of a micro-batch for the installed PySpark.
 StreamWriter: Any = type("StreamWriter", (_StreamMethods, *_STREAM_WRITERS), {"__doc__": _StreamMethods.__doc__})
 
 

@@ -1,4 +1,4 @@
-"""What the nodes of a fake cluster know together: topics, leaders, logs, producer ids, transactions, offsets of groups.
+"""The shared state of a fake cluster's nodes: topics, leaders, logs, producer ids, transactions, offsets of groups.
 
 All nodes share one state, so replication is perfect and instant: a leader that moves takes the whole log with it.
 """
@@ -14,21 +14,33 @@ from enum import IntEnum
 from aioproducer.errors import ConfigError
 from aioproducer.protocol import ApiKey
 from aioproducer.protocol.messages import REQUESTS
+from aioproducer.testing.broker.group_coordinator import GroupCoordinator
 from aioproducer.testing.broker.group_offsets import OFFSETS_TOPIC, GroupOffsets
 from aioproducer.testing.broker.log import LogRules, PartitionLog, TopicConfig
 from aioproducer.testing.broker.transaction_coordinator import TransactionCoordinator
 from aioproducer.testing.broker.transaction_state import ProducerIdAndEpoch, TopicPartition
 from aioproducer.testing.broker.versions import NEWEST_RELEASE, Release, VersionRange, api_key_of, release
 
-__all__ = ["ClusterState", "CoordinatorType", "Node", "Partition", "Topic", "TopicSpec", "is_valid_topic"]
+__all__ = [
+    "DEFAULT_PRODUCER_ID_EXPIRATION_MS",
+    "ClusterState",
+    "CoordinatorType",
+    "Node",
+    "Partition",
+    "Topic",
+    "TopicSpec",
+    "is_valid_topic",
+]
 
 _VALID_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-#: Topic ids are numbered from here on, so that they look like version 4 UUIDs and are the same in each run.
+#: Brokers' default of producer.id.expiration.ms.
+DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
+#: Topic ids count up from here: they look like version 4 UUIDs and are the same in each run.
 _FIRST_TOPIC_ID = 0xA10F0000_0000_4000_8000_000000000000
 
 
 class CoordinatorType(IntEnum):
-    """What a coordinator is in charge of, as FindCoordinator numbers it."""
+    """The type of a coordinator, with FindCoordinator's numbers."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -36,7 +48,7 @@ class CoordinatorType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """How a topic is made: number of partitions, copies of each, and what it demands of its records.
+    """The specification of a topic: number of partitions and replicas, and its configuration.
 
     ``replication_factor`` None: three, or as many as there are nodes.
     """
@@ -48,10 +60,10 @@ class TopicSpec:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One broker: where it listens and what it speaks.
+    """One broker: its address and supported versions.
 
-    ``registered`` False: the cluster has noticed that it is gone, and metadata does not name it. ``muted``: it takes
-    connections and bytes, and does nothing with them.
+    ``registered`` False: the cluster has noticed that it is gone, and metadata does not contain it. ``muted``: it accepts
+    connections and bytes, but ignores them.
     """
 
     node_id: int
@@ -64,7 +76,7 @@ class Node:
     max_versions: dict[ApiKey, VersionRange | int] = field(default_factory=dict[ApiKey, "VersionRange | int"])
 
     def versions(self, api: ApiKey) -> VersionRange | None:
-        """The range of versions that it advertises and takes, None if it does not know the API."""
+        """The range of versions that it supports, None if it does not know the API."""
         request = REQUESTS.get(api)
         range_ = self.release.ranges.get(api)
         if request is None or range_ is None:
@@ -80,7 +92,7 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """One partition: its log, and who is in charge of it. ``leader`` -1: nobody."""
+    """One partition: its log, and its leader; ``leader`` -1: none."""
 
     log: PartitionLog
     leader: int
@@ -96,13 +108,13 @@ class Partition:
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """One topic; a topic that is deleted and made again has another id."""
+    """One topic; a topic that is deleted and created again has a new id."""
 
     name: str
     topic_id: uuid.UUID
     config: TopicConfig
     partitions: list[Partition] = field(default_factory=list[Partition])
-    #: How many metadata answers still say that it has no leader yet.
+    #: The number of metadata responses that will still report no leader.
     lag: int = 0
 
     def partition(self, index: int) -> Partition | None:
@@ -111,7 +123,7 @@ class Topic:
 
 
 class ClusterState:
-    """Topics and nodes, and the changes that a test, or a request, makes to them."""
+    """Topics and nodes, and methods for tests and requests to change them."""
 
     def __init__(
         self,
@@ -126,7 +138,7 @@ class ClusterState:
             raise ConfigError(f"A cluster needs at least one broker, not {brokers}.")
         self.cluster_id = cluster_id
         self.auto_create_topics = auto_create_topics
-        #: For how many metadata answers a topic that one of them created has no leader.
+        #: The number of metadata responses without a leader for an auto-created topic.
         self.auto_create_lag = 0
         self.num_partitions = num_partitions
         self.nodes = {node_id: Node(node_id, release(versions)) for node_id in range(1, brokers + 1)}
@@ -139,6 +151,7 @@ class ClusterState:
             write_marker=self._write_marker,
         )
         self.groups = GroupOffsets()
+        self.group_coordinator = GroupCoordinator(self.groups)
         self.features_epoch = 1
         self._transaction_version: int | None = None
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
@@ -150,13 +163,13 @@ class ClusterState:
 
     @property
     def default_replication(self) -> int:
-        """How many replicas a topic has that does not say."""
+        """The default number of replicas of a topic."""
         return min(3, len(self.nodes))
 
     def create_topic(self, name: str, spec: TopicSpec | int = 1) -> Topic:
-        """Make a topic; its partitions are led by the nodes in turn.
+        """Create a topic; its partitions are led by the nodes in turn.
 
-        Raises ConfigError if the name or the specification is not possible, or the topic exists.
+        Raises ConfigError if the name or the specification is invalid, or the topic exists.
         """
         if isinstance(spec, int):
             spec = TopicSpec(partitions=spec)
@@ -184,13 +197,13 @@ class ClusterState:
         return topic
 
     def recreate_topic(self, name: str, partitions: int | None = None) -> Topic:
-        """Delete a topic and make it again at once: empty, and with another id."""
+        """Delete a topic and create it again at once: empty, and with a new id."""
         old = self.delete_topic(name)
         replicas = len(old.partitions[0].replicas)
         return self.create_topic(name, TopicSpec(partitions or len(old.partitions), replicas, old.config))
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Let the topic grow to ``total`` partitions; raises ConfigError if it has more."""
+        """Increase the topic's partitions to ``total``; raises ConfigError if it has more."""
         topic = self.topic(name)
         if total < len(topic.partitions):
             raise ConfigError(f"Topic {name!r} has {len(topic.partitions)} partitions; it cannot shrink to {total}.")
@@ -229,7 +242,7 @@ class ClusterState:
     # -- leaders and nodes ---------------------------------------------------------------------------------------------
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
-        """Make another node the leader (-1: nobody), under the next leader epoch; it becomes a replica if it is none."""
+        """Make another node the leader (-1: none), with the next leader epoch; it becomes a replica if necessary."""
         found = self.partition(topic, partition)
         if to != -1:
             self.node(to)
@@ -239,7 +252,7 @@ class ClusterState:
         found.leader_epoch += 1
 
     def elect_without(self, node_id: int) -> None:
-        """Give the partitions that this node leads to another node in sync, or to nobody where there is none."""
+        """Move the partitions that this node leads to another node in sync, or leave them without a leader."""
         for topic in self.topics.values():
             for partition in topic.partitions:
                 others = [n for n in partition.isr if n != node_id and self.nodes[n].registered]
@@ -248,7 +261,7 @@ class ClusterState:
                     self.move_leader(topic.name, partition.index, others[0] if others else -1)
 
     def elect_with(self, node_id: int) -> None:
-        """Take a node that is back into the replicas in sync, and let it lead what nobody leads."""
+        """Add a returned node to the replicas in sync, and let it lead leaderless partitions."""
         for topic in self.topics.values():
             for partition in topic.partitions:
                 if node_id in partition.replicas and node_id not in partition.isr:
@@ -270,7 +283,7 @@ class ClusterState:
         node: int | None = None,
         max_versions: Mapping[str, VersionRange | int] | None = None,
     ) -> None:
-        """Let one node, or all, speak like another release, or up to the given versions."""
+        """Let one node, or all, support the versions of another release, or up to the given versions."""
         for each in [self.node(node)] if node is not None else self.nodes.values():
             if versions is not None:
                 each.release = release(versions)
@@ -280,7 +293,7 @@ class ClusterState:
     # -- producers -----------------------------------------------------------------------------------------------------
 
     def allocate_producer_id(self) -> ProducerIdAndEpoch:
-        """A producer id that nobody has, and its first epoch."""
+        """An unused producer id, and its first epoch."""
         producer_id = self.next_producer_id
         self.next_producer_id += 1
         return ProducerIdAndEpoch(producer_id, self.next_producer_epoch)
@@ -292,8 +305,13 @@ class ClusterState:
         for log in self.logs(topic, partition):
             log.forget_producer(producer_id, disown=disown)
 
+    def expire_producers(self, now_ms: int, expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS) -> None:
+        """Drop the state of producers whose last batch is too old by its own timestamp, in every log."""
+        for log in self.logs():
+            log.expire_producers(now_ms, expiration_ms)
+
     def fence_producer(self, producer_id: int) -> None:
-        """Refuse what this producer sends under its present epoch, in every log."""
+        """Refuse this producer's batches with its current epoch, in every log."""
         logs = list(self.logs())
         states = [log.producers[producer_id] for log in logs if producer_id in log.producers]
         epoch = max((state.epoch for state in states), default=self.next_producer_epoch)
@@ -301,7 +319,7 @@ class ClusterState:
             log.fence_producer(producer_id, above_epoch=epoch)
 
     def log_rules(self, node: Node, produce_version: int) -> LogRules:
-        """How this node judges a batch."""
+        """The rules by which this node checks a batch."""
         return LogRules(
             produce_version,
             node.release.knows_invalid_record,
@@ -313,7 +331,7 @@ class ClusterState:
 
     @property
     def transaction_version(self) -> int:
-        """The finalized feature transaction.version: what a test set, or what the oldest node's release comes with."""
+        """The finalized feature transaction.version: set by a test, or the default of the oldest node's release."""
         if self._transaction_version is not None:
             return self._transaction_version
         return min(node.release.transaction_version for node in self.nodes.values())
@@ -324,7 +342,7 @@ class ClusterState:
         self.features_epoch += 1
 
     def coordinator(self, kind: CoordinatorType, key: str) -> Node | None:
-        """The node in charge of a group or a transactional id: the first that is there, unless a test moved it."""
+        """The coordinator of a group or a transactional id: the first available node, unless a test moved it."""
         chosen = self._coordinators.get((kind, key))
         if chosen is not None:
             node = self.nodes.get(chosen)
@@ -332,7 +350,7 @@ class ClusterState:
         return next((node for node in self.nodes.values() if node.registered), None)
 
     def move_coordinator(self, kind: CoordinatorType, key: str, to: int) -> None:
-        """Put another node in charge, -1: nobody."""
+        """Make another node the coordinator, -1: none."""
         if to != -1:
             self.node(to)
         self._coordinators[(kind, key)] = to
@@ -346,7 +364,7 @@ class ClusterState:
         topic = self.topics.get(name)
         partition = None if topic is None else topic.partition(index)
         if partition is None:
-            return  # deleted meanwhile: Kafka gives up on it, too
+            return  # deleted in the meantime: Kafka gives up, too
         partition.log.end_transaction(
             *producer,
             committed=committed,
@@ -355,14 +373,14 @@ class ClusterState:
             now_ms=now_ms,
         )
 
-    # -- what metadata leaves out --------------------------------------------------------------------------------------
+    # -- omissions in metadata -----------------------------------------------------------------------------------------
 
     def omit_from_metadata(self, topic: str, *, partition: int | None = None, times: int | None = 1) -> None:
-        """Leave a topic, or one partition of it, out of the next metadata answers that would tell of it."""
+        """Leave a topic, or one partition of it, out of the next metadata responses that would contain it."""
         self._hidden[(topic, partition)] = times
 
     def is_hidden(self, topic: str, partition: int | None = None) -> bool:
-        """Whether this metadata answer leaves it out; asking uses up one of the times."""
+        """Whether this metadata response leaves it out; each call uses up one of the times."""
         if (topic, partition) not in self._hidden:
             return False
         times = self._hidden[(topic, partition)]
@@ -374,5 +392,5 @@ class ClusterState:
 
 
 def is_valid_topic(name: str) -> bool:
-    """Whether Kafka takes this as the name of a topic."""
+    """Whether Kafka accepts this topic name."""
     return _VALID_TOPIC.fullmatch(name) is not None and name not in {".", ".."}

@@ -1,10 +1,11 @@
-"""FakeBroker: a Kafka cluster inside the test process, on real sockets, that does what the test tells it to."""
+"""FakeBroker: a Kafka cluster inside the test process, on real sockets, scripted by the test."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aioproducer.errors import ConfigError, KafkaTimeoutError
 from aioproducer.protocol import ApiKey
+from aioproducer.testing.broker.cluster_state import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from aioproducer.testing.broker.fake_cluster import FakeCluster
 from aioproducer.testing.broker.faults import FaultScript, Hold, Rule
+from aioproducer.testing.broker.group_script import GroupScript
 from aioproducer.testing.broker.record_matching import Matcher, explain, matches, same_headers
 from aioproducer.testing.broker.server import BrokerConnection, BrokerServer
 from aioproducer.testing.broker.transaction_script import TransactionScript
@@ -34,11 +37,11 @@ __all__ = ["FakeBroker"]
 
 _PATIENCE = 5.0
 
-#: What ``wait_for`` waits for: so many records in the log, or whatever the function says.
+#: The condition of ``wait_for``: a number of records in the log, or a function that returns true.
 Condition: TypeAlias = "int | Callable[[FakeBroker], object]"
 
 
-class FakeBroker(FaultScript, TransactionScript):
+class FakeBroker(FaultScript, TransactionScript, GroupScript):
     """A cluster of fake brokers that listens on 127.0.0.1 while the ``with`` block runs.
 
     ::
@@ -48,16 +51,16 @@ class FakeBroker(FaultScript, TransactionScript):
                 await producer.send("orders", b"value")
             broker.assert_sent("orders", value=b"value")
 
-    It is as strict with what it is sent as a real broker is, and keeps it all for assertions. ``brokers`` nodes are
-    numbered from 1; topics without a replication factor of their own have up to three replicas. ``versions`` is the Kafka
-    release whose request versions it speaks; ``max_versions`` lowers (or raises) single ones: ``{"Produce": 9}``, or a
-    range ``{"Produce": (0, 9)}``. ``receive_buffer`` is the size of the sockets' receive buffers in bytes, for tests that
-    want to fill them. With ``tls``, a server's SSL context, every listener speaks TLS; with ``logins`` it wants one
-    by SASL.
+    It validates requests as strictly as a real broker, and keeps everything for assertions. The ``brokers`` nodes are
+    numbered from 1; topics without a replication factor have up to three replicas. ``versions`` is the Kafka release
+    whose request versions it supports; ``max_versions`` lowers (or raises) single ones: ``{"Produce": 9}``, or a range
+    ``{"Produce": (0, 9)}``. ``receive_buffer`` is the size of the sockets' receive buffers in bytes, for tests that
+    want to fill them. With ``tls``, a server's SSL context, every listener uses TLS; with ``logins`` it requires a SASL
+    login.
 
     Every method may be called from any thread. The scripting methods are those of FaultScript: ``fail``, ``delay``,
     ``hold``, ``drop_connection``, ``swallow``, ``corrupt_answer``, ``throttle``, ``control``; those of TransactionScript
-    are about transactions and groups.
+    are about transactions, those of GroupScript about consumer groups, which it coordinates for real consumers.
     """
 
     def __init__(
@@ -90,13 +93,13 @@ class FakeBroker(FaultScript, TransactionScript):
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen. Raises ConfigError if it was started before."""
+        """Start to listen. Raises ConfigError if it was started before."""
         self._server.start()
 
     def close(self) -> None:
-        """Close every socket and end the thread; what was logged stays readable. A second call does nothing.
+        """Close every socket and end the thread; the logs stay readable. A second call does nothing.
 
-        Raises what a ``control`` function raised meanwhile, since nobody else could tell.
+        Raises the exception of a ``control`` function, if any, since it cannot be reported otherwise.
         """
         self._server.close()
 
@@ -118,11 +121,11 @@ class FakeBroker(FaultScript, TransactionScript):
     ) -> None:
         self.close()
 
-    # -- where it is ---------------------------------------------------------------------------------------------------
+    # -- addresses -----------------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all nodes, as ``bootstrap_servers`` takes them."""
+        """The addresses of all nodes, for the option ``bootstrap_servers``."""
         return ",".join(f"{host}:{port}" for host, port in self.addresses.values())
 
     @property
@@ -132,12 +135,12 @@ class FakeBroker(FaultScript, TransactionScript):
             return {node.node_id: (node.host, node.port) for node in self.cluster.nodes.values()}
 
     def connections(self, node: int | None = None, *, closed: bool = False) -> list[BrokerConnection]:
-        """The connections of a node, or of all, oldest first: the open ones, or (``closed``) also the others."""
+        """The connections of a node, or of all, oldest first: the open ones, with ``closed`` also the closed ones."""
         with self._lock:
             known = self._server.connections()
         return [each for each in known if node in (None, each.node) and (closed or each.is_open)]
 
-    # -- what it received ----------------------------------------------------------------------------------------------
+    # -- received requests ---------------------------------------------------------------------------------------------
 
     @property
     def requests(self) -> list[ReceivedRequest]:
@@ -151,16 +154,16 @@ class FakeBroker(FaultScript, TransactionScript):
         return [each for each in self.requests if each.api_key == key and node in (None, each.node)]
 
     def count(self, api: ApiKey | int | str, *, node: int | None = None) -> int:
-        """How many requests of one API arrived."""
+        """The number of received requests of one API."""
         return len(self.requests_of(api, node=node))
 
     @property
     def counts(self) -> Counter[str]:
-        """How many requests of each API arrived, by name."""
+        """The number of received requests of each API, by name."""
         return Counter(request.api for request in self.requests)
 
     def forget_requests(self) -> None:
-        """Empty ``requests``; the log stays."""
+        """Empty ``requests``; the log is kept."""
         with self._lock:
             self.cluster.requests.clear()
 
@@ -169,20 +172,20 @@ class FakeBroker(FaultScript, TransactionScript):
     ) -> list[LoggedRecord]:
         """The records of a topic (None: of all) or of one partition, in order of partition and offset.
 
-        ``committed`` leaves out what a read_committed consumer does not get: aborted records, and everything behind the
-        beginning of an open transaction. Raises ConfigError for a topic that does not exist.
+        ``committed`` returns only what a read_committed consumer gets: no aborted records, and nothing after the start of
+        an open transaction. Raises ConfigError for a topic that does not exist.
         """
         with self._lock:
             logs = self.cluster.logs(topic, partition)
             return [record for log in logs for record in log.records(committed=committed)]
 
     def batches(self, topic: str | None = None, partition: int | None = None) -> list[LoggedBatch]:
-        """The batches of a topic or partition; ``.raw`` has the bytes as stored, ``.sent`` as they were received."""
+        """The batches of a topic or partition; ``.raw`` are the bytes as stored, ``.sent`` as received."""
         with self._lock:
             return [batch for log in self.cluster.logs(topic, partition) for batch in log.batches]
 
     def json(self, topic: str, partition: int | None = None) -> list[Any]:
-        """The values of a topic, read as JSON; None stays None."""
+        """The values of a topic, parsed as JSON; None stays None."""
         return [None if r.value is None else json.loads(r.value) for r in self.records(topic, partition)]
 
     def assert_sent(
@@ -195,10 +198,10 @@ class FakeBroker(FaultScript, TransactionScript):
         partition: int | None = None,
         times: int | None = 1,
     ) -> list[LoggedRecord]:
-        """Fail the test unless exactly ``times`` records (None: at least one) of the topic match; they are returned.
+        """Fail the test unless exactly ``times`` records (None: at least one) of the topic match; returns them.
 
-        ``value`` and ``key`` are bytes, text (its UTF-8), None, or a function that judges the bytes; what is left out
-        matches anything. ``headers`` must be equal, in order.
+        ``value`` and ``key`` are bytes, text (compared as UTF-8), None, or a function that checks the bytes; omitted
+        arguments match anything. ``headers`` must be equal, in order.
         """
         with self._lock:
             present = self.records(topic, partition) if topic in self.cluster.topics else []
@@ -227,13 +230,13 @@ class FakeBroker(FaultScript, TransactionScript):
     async def wait_for_async(self, what: Condition, timeout: float = _PATIENCE, *, topic: str | None = None) -> None:
         """As ``wait_for``, for coroutines.
 
-        Cancellation: it stops waiting; nothing else happens.
+        Cancellation: it stops waiting, without other effects.
         """
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # the loop that waited is closed
+            with suppress(RuntimeError):  # the waiting event loop is closed
                 loop.call_soon_threadsafe(changed.set)
 
         deadline = loop.time() + timeout
@@ -276,31 +279,31 @@ class FakeBroker(FaultScript, TransactionScript):
                 wake()
             self._server.wake_pollers()
 
-    # -- what it does wrong --------------------------------------------------------------------------------------------
+    # -- faults --------------------------------------------------------------------------------------------------------
 
     def add_rule(self, rule: Rule) -> None:
-        """Put a rule behind the others."""
+        """Append a rule."""
         with self._lock:
             self.cluster.faults.add_rule(rule)
 
     def remove_rule(self, rule: Rule) -> None:
-        """Take a rule out."""
+        """Remove a rule."""
         with self._lock:
             self.cluster.faults.remove_rule(rule)
 
     def make_hold(self, *, applied: bool, let_go: Callable[[], None]) -> Hold:
-        """The handle that ``hold()`` gives; it may be released from any thread."""
+        """The handle that ``hold()`` returns; it may be released from any thread."""
         return _LockedHold(self._lock, applied=applied, let_go=let_go)
 
     def clear_faults(self) -> None:
-        """Forget every rule that is not used up."""
+        """Remove every rule that is not used up."""
         with self._lock:
             self.cluster.faults.clear()
 
     # -- topics and leaders --------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, spec: TopicSpec | int = 1) -> None:
-        """Make a topic, as an administrator would; raises ConfigError if that is not possible."""
+        """Create a topic, as an administrator would; raises ConfigError if that is not possible."""
         with self._lock:
             self.cluster.create_topic(name, spec)
 
@@ -310,17 +313,17 @@ class FakeBroker(FaultScript, TransactionScript):
             self.cluster.delete_topic(name)
 
     def recreate_topic(self, name: str, partitions: int | None = None) -> None:
-        """Delete a topic and make it again, empty and with another id."""
+        """Delete a topic and create it again, empty and with a new id."""
         with self._lock:
             self.cluster.recreate_topic(name, partitions)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Let a topic grow to ``total`` partitions."""
+        """Increase a topic's partitions to ``total``."""
         with self._lock:
             self.cluster.add_partitions(name, total)
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
-        """Let another node lead the partition (-1: nobody), under the next leader epoch."""
+        """Make another node the leader of the partition (-1: none), with the next leader epoch."""
         with self._lock:
             self.cluster.move_leader(topic, partition, to)
 
@@ -330,18 +333,18 @@ class FakeBroker(FaultScript, TransactionScript):
             return self.cluster.partition(topic, partition).leader
 
     def shrink_isr(self, topic: str, partition: int, to: Sequence[int]) -> None:
-        """Let only these nodes be in sync: with fewer than min.insync.replicas, acks=all is refused."""
+        """Reduce the nodes in sync to these: with fewer than min.insync.replicas, acks=all is refused."""
         with self._lock:
             self.cluster.partition(topic, partition).isr = list(to)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        """Move the start of the partition's log up."""
+        """Increase the first offset of the partition's log."""
         with self._lock:
             self.cluster.partition(topic, partition).log.delete_records(before_offset)
             self._tell_change()
 
     def omit_from_metadata(self, topic: str, *, partition: int | None = None, times: int | None = 1) -> None:
-        """Leave a topic, or one partition, out of the next ``times`` metadata answers that would tell of it."""
+        """Leave a topic, or one partition, out of the next ``times`` metadata responses that would contain it."""
         with self._lock:
             self.cluster.omit_from_metadata(topic, partition=partition, times=times)
 
@@ -349,7 +352,7 @@ class FakeBroker(FaultScript, TransactionScript):
 
     @property
     def next_producer_id(self) -> int:
-        """The id that the next InitProducerId gets; may be set."""
+        """The id that the next InitProducerId returns; may be set."""
         with self._lock:
             return self.cluster.next_producer_id
 
@@ -360,7 +363,7 @@ class FakeBroker(FaultScript, TransactionScript):
 
     @property
     def next_producer_epoch(self) -> int:
-        """The epoch that InitProducerId gives, 0 unless set (a real broker always begins there)."""
+        """The epoch that InitProducerId returns, 0 unless set (a real broker always starts there)."""
         with self._lock:
             return self.cluster.next_producer_epoch
 
@@ -377,7 +380,7 @@ class FakeBroker(FaultScript, TransactionScript):
         partition: int | None = None,
         unknown: bool = False,
     ) -> None:
-        """Lose what the leaders know of a producer, so that any sequence is accepted next, as after retention.
+        """Drop the leaders' state of a producer, so that any sequence is accepted next, as after retention.
 
         With ``unknown``, batches are refused with UNKNOWN_PRODUCER_ID until one starts at sequence 0, as brokers before
         2.5 do in any case.
@@ -385,8 +388,17 @@ class FakeBroker(FaultScript, TransactionScript):
         with self._lock:
             self.cluster.forget_producer(producer_id, topic=topic, partition=partition, disown=unknown)
 
+    def expire_producers(self, expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS) -> None:
+        """Lose what the leaders know of producers whose last batch is older than that, as real ones do every ten minutes.
+
+        A batch is as old as its latest record says (for LogAppendTime: since it was written). A producer with an open
+        transaction in a partition is kept there.
+        """
+        with self._lock:
+            self.cluster.expire_producers(time.time_ns() // 1_000_000, expiration_ms)
+
     def fence(self, producer_id: int) -> None:
-        """Refuse what the producer sends under its present epoch (INVALID_PRODUCER_EPOCH)."""
+        """Refuse the producer's batches with its current epoch (INVALID_PRODUCER_EPOCH)."""
         with self._lock:
             self.cluster.fence_producer(producer_id)
 
@@ -399,15 +411,15 @@ class FakeBroker(FaultScript, TransactionScript):
         node: int | None = None,
         max_versions: Mapping[str, VersionRange | int] | None = None,
     ) -> None:
-        """Let a node, or all, speak like another release, or up to the given versions."""
+        """Let a node, or all, support the versions of another release, or up to the given versions."""
         with self._lock:
             self.cluster.set_versions(versions, node=node, max_versions=max_versions)
 
     def stop_node(self, node_id: int, *, elect: bool = False) -> None:
-        """Take a node down: its connections break, and its port refuses new ones.
+        """Stop a node: its connections break, and its port refuses new ones.
 
-        The cluster has not noticed it yet, and metadata still names the node; with ``elect`` it has, the node is gone
-        from metadata and other nodes in sync lead its partitions.
+        The cluster does not notice it, and metadata still contains the node; with ``elect`` the cluster notices, the node
+        is removed from metadata and other nodes in sync lead its partitions.
         """
         with self._lock:
             node = self.cluster.node(node_id)
@@ -418,7 +430,7 @@ class FakeBroker(FaultScript, TransactionScript):
                 self.cluster.elect_without(node_id)
 
     def start_node(self, node_id: int) -> None:
-        """Bring a stopped node back, on the port that it had."""
+        """Start a stopped node again, on its old port."""
         with self._lock:
             node = self.cluster.node(node_id)
         self._server.run(self._server.listen(node_id))
@@ -427,17 +439,17 @@ class FakeBroker(FaultScript, TransactionScript):
             self.cluster.elect_with(node_id)
 
     def restart_on_new_port(self, node_id: int) -> None:
-        """Stop a node and start it elsewhere; only metadata tells where."""
+        """Stop a node and start it on a new port, which only metadata contains."""
         self.stop_node(node_id)
         self._server.run(self._server.listen(node_id, new_port=True))
 
     def mute(self, node_id: int) -> None:
-        """Let a node take connections and requests and do nothing with them; unmuted, it serves new connections."""
+        """Let a node accept connections and requests but ignore them; once unmuted, it serves new connections."""
         with self._lock:
             self.cluster.node(node_id).muted = True
 
     def unmute(self, node_id: int) -> None:
-        """Let a muted node serve its new connections; what it swallowed stays lost, and so do those connections."""
+        """Let a muted node serve new connections; ignored requests and their connections stay lost."""
         with self._lock:
             self.cluster.node(node_id).muted = False
 
@@ -453,12 +465,12 @@ class FakeBroker(FaultScript, TransactionScript):
         )
 
     def disconnect(self, node_id: int | None = None) -> None:
-        """Break the connections of a node, or all; requests that are held live on."""
+        """Break the connections of a node, or all; held requests are kept."""
         self._server.run(self._server.disconnect(node_id))
 
 
 class _LockedHold(Hold):
-    """A hold that the test's thread releases while the broker's thread looks at it."""
+    """A hold that the test's thread may release while the broker's thread checks it."""
 
     def __init__(self, lock: threading.RLock, *, applied: bool, let_go: Callable[[], None] | None) -> None:
         super().__init__(applied=applied, let_go=let_go)

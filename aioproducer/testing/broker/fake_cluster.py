@@ -1,8 +1,8 @@
-"""A Kafka cluster as its clients see it, without sockets, threads, clocks or chance.
+"""A Kafka cluster as its clients see it, without sockets, threads, clocks or randomness.
 
-Bytes of a request go in, and out comes what has to happen, step by step: ``serve`` is a generator of effects (send this,
-sleep, wait for the test's permission, close), and whoever drives it - the TCP shell in fake_broker.py, or a simulation
-with a time of its own - carries them out and sends the present time in. What each API does is in ``apis/``.
+It takes the bytes of a request and yields the effects, step by step: ``serve`` is a generator of effects (send, sleep, wait
+for the test, close). Its driver - the TCP shell in fake_broker.py, or a simulation with virtual time - executes them and
+sends in the current time. The APIs are in ``apis/``.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ class Send(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Go on after this many seconds."""
+    """Continue after this many seconds."""
 
     seconds: float
 
 
 class WaitFor(NamedTuple):
-    """Go on when the hold is released."""
+    """Continue when the hold is released."""
 
     hold: Hold
 
 
 class Poll(NamedTuple):
-    """Go on when ``ready()`` has become true through another request, or after this many seconds."""
+    """Continue when ``ready()`` has become true through another request, or after this many seconds."""
 
     seconds: float
     ready: Callable[[], bool]
 
 
 class Quiet(NamedTuple):
-    """Do not begin with the connection's next request for this many seconds (KIP-219)."""
+    """Do not start with the connection's next request for this many seconds (KIP-219)."""
 
     seconds: float
 
@@ -63,18 +63,18 @@ class Close(NamedTuple):
 
 
 class Deafen(NamedTuple):
-    """Keep the connection open, and let nothing in or out any more."""
+    """Keep the connection open, but read and write nothing any more."""
 
 
 class Silence(NamedTuple):
-    """Keep the connection open, go on with its requests, and send nothing any more."""
+    """Keep the connection open and process its requests, but send nothing any more."""
 
 
 Effect: TypeAlias = Send | Sleep | WaitFor | Poll | Quiet | Close | Deafen | Silence
 
 
 class FakeCluster(ClusterState):
-    """The state of all brokers, and what they do with a request."""
+    """The state of all brokers, and their request handling."""
 
     def __init__(
         self,
@@ -89,16 +89,16 @@ class FakeCluster(ClusterState):
         )
         self.faults = Faults()
         self.requests: list[ReceivedRequest] = []
-        #: Who may log in; None: everybody may do everything without.
+        #: The accepted logins; None: no login is required.
         self.logins: Logins | None = None
         self._sessions: dict[int, Session] = {}
-        #: Called after each request that arrived and each one that was applied.
+        #: Called after each received request and each applied one.
         self.on_change: Callable[[], None] = lambda: None
 
     def handle(self, node_id: int, frame: bytes, *, now_ms: int = 0) -> bytes | None:
-        """The answer to one request, without its length, at once; None where nothing is answered.
+        """The response to one request, without its length, at once; None if there is none.
 
-        Delays and long polls pass in no time; a request that is held or lost is not answered.
+        Delays and long polls take no time; a held or lost request gets no response.
         """
         steps = self.serve_received(self.receive(node_id, 0, frame), now_ms)
         for effect in _in_no_time(steps, now_ms):
@@ -109,9 +109,9 @@ class FakeCluster(ClusterState):
         return None
 
     def receive(self, node_id: int, connection: int, frame: bytes, received_at: float = 0.0) -> ReceivedRequest:
-        """Decode a request (without its length) and note it; those that the broker will refuse are noted too.
+        """Decode a request (without its length) and record it, even if the broker will refuse it.
 
-        Raises ProtocolError if not even its header can be read.
+        Raises ProtocolError if its header cannot be read.
         """
         request = _decode(self.nodes[node_id], connection, frame, received_at)
         self.requests.append(request)
@@ -119,7 +119,7 @@ class FakeCluster(ClusterState):
         return request
 
     def serve_received(self, request: ReceivedRequest, now_ms: int) -> Generator[Effect, int, None]:
-        """Everything that happens because of a request, in order; after each, send in the time in ms since 1970."""
+        """All effects of a request, in order; after each, send in the time in ms since 1970."""
         try:
             yield from self._serve(request, now_ms)
         except Hangup:
@@ -172,12 +172,15 @@ class FakeCluster(ClusterState):
         if request.body is None:
             return _refuse_version(context)
         self.transactions.expire(context.now_ms)
+        self.group_coordinator.expire(context.now_ms)
         answer = _ask_test(context)
         if answer is None:
             result = self.apply(context)
-            if isinstance(result, NotYet):
+            while isinstance(result, NotYet):
+                if result.again is not None:
+                    self.on_change()  # what waits here may be what others wait for
                 context.now_ms = yield Poll(result.seconds, result.ready)
-                result = context.apply()
+                result = context.apply() if result.again is None else result.again(context)
             if result is None:
                 return None
             answer = result
@@ -187,7 +190,7 @@ class FakeCluster(ClusterState):
         return b"".join(encode_response(request.correlation_id, answer, request.version))
 
     def apply(self, context: RequestContext) -> AnyResponse | NotYet | None:
-        """Do what the request asks for."""
+        """Apply the request."""
         body = context.request.body
         if body is None:
             raise Hangup
@@ -200,7 +203,7 @@ class FakeCluster(ClusterState):
         return handler.refuse(context, body, injected.code)
 
     def session(self, connection: int) -> Session | None:
-        """What a connection has said of itself, None where nobody need."""
+        """The login state of a connection, None if no login is required."""
         if self.logins is None:
             return None
         if connection not in self._sessions:
@@ -208,7 +211,7 @@ class FakeCluster(ClusterState):
         return self._sessions[connection]
 
     def api_versions(self, node: Node) -> list[ApiVersion]:
-        """What the node says of itself in ApiVersions."""
+        """The node's versions in ApiVersions."""
         ranges = ((key, node.versions(key)) for key in HANDLERS)
         return [
             ApiVersion(api_key=key, min_version=range_[0], max_version=range_[1])
@@ -231,6 +234,8 @@ def _in_no_time(steps: Generator[Effect, int, None], now_ms: int) -> Generator[E
     effect = next(steps, None)
     while effect is not None:
         yield effect
+        if isinstance(effect, Poll):
+            now_ms += int(effect.seconds * 1000) + 1
         try:
             effect = steps.send(now_ms)
         except StopIteration:
@@ -243,7 +248,7 @@ def _decode(node: Node, connection: int, frame: bytes, received_at: float) -> Re
     body: AnyRequest | None = None
     problem: str | None = None
     if known is None or not _is_spoken(node, known, header.api_version):
-        problem = f"Node {node.node_id} does not speak version {header.api_version} of API {header.api_key}."
+        problem = f"Node {node.node_id} does not support version {header.api_version} of API {header.api_key}."
     else:
         body, problem = _decode_body(known, header.api_version, bytes(rest))
     return ReceivedRequest(
@@ -266,7 +271,7 @@ def _decode_body(request: type[AnyRequest], version: int, data: bytes) -> tuple[
         return request.decode(version, data), None
     except ProtocolError as error:
         problem = str(error)
-    # Kafka does not look at what stands behind a request, and there are clients that leave something there.
+    # Kafka ignores bytes after a request, and some clients send them.
     for surplus in range(1, min(_MOST_SURPLUS, len(data)) + 1):
         with suppress(ProtocolError):
             return request.decode(version, data[:-surplus]), problem
@@ -281,7 +286,7 @@ def _is_spoken(node: Node, request: type[AnyRequest], version: int) -> bool:
 
 
 def _refuse_version(context: RequestContext) -> bytes:
-    """Only ApiVersions is answered in a version that is not spoken; anything else ends the connection."""
+    """Only ApiVersions gets a response in an unsupported version; anything else closes the connection."""
     if context.request.api_key != ApiKey.API_VERSIONS or _is_spoken(context.node, ApiVersionsRequest, context.version):
         raise Hangup
     return b"".join(encode_response(context.request.correlation_id, refuse_version(context), 0))
@@ -293,4 +298,4 @@ def _ask_test(context: RequestContext) -> AnyResponse | None:
 
 def _set_throttle(answer: AnyResponse, ms: int) -> None:
     if hasattr(answer, "throttle_time_ms"):
-        setattr(answer, "throttle_time_ms", ms)  # noqa: B010  # a field of nearly every answer, but not of all
+        setattr(answer, "throttle_time_ms", ms)  # noqa: B010  # a field of nearly all responses

@@ -1,13 +1,13 @@
-"""What a test tells the fake broker to do wrong, and which requests it does it to.
+"""The faults that a test injects into the fake broker, and the requests they apply to.
 
-Each call of a scripting method adds one rule. A rule meets the requests of its API (and node, topic and partition, where
-given) as long as its ``times`` last. Rules of different kinds add up: a request can be delayed, refused and answered with
-garbage. Of several rules of one kind the oldest that is not used up counts, so that
+Each call of a scripting method adds one rule. A rule applies to the requests of its API (and node, topic and partition, if
+given) up to ``times`` times. Rules of different kinds combine: a request can be delayed, refused and answered with garbage.
+Of several rules of one kind the oldest that is not used up applies, so that
 
     broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
     broker.fail("Produce", "REQUEST_TIMED_OUT")
 
-refuses two requests in the first way and the next one in the second. Rules for different partitions do not compete.
+refuses two requests with the first error and the next one with the second. Rules for different partitions are independent.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 __all__ = ["CORRUPTIONS", "ControlFunction", "FaultScript", "Faults", "Hold", "Injected", "Plan", "Rule", "error_code"]
 
-#: What ``control()`` calls: an answer of its own, or None for the normal course.
+#: The function of ``control()``: returns a response, or None for the normal one.
 ControlFunction: TypeAlias = "Callable[[RequestContext], Response | None]"
 
 When: TypeAlias = Literal["before", "after"]
 
 
 class Hold:
-    """Requests that wait until the test lets them go; as a context manager it lets them go at the end.
+    """Requests that wait until the test releases them; as a context manager it releases them at the end.
 
-    While a request is held, the requests behind it on the same connection wait as well. A held request outlives its
-    connection: released after the client is gone, it is still applied, as a broker applies what it has read (a zombie).
+    While a request is held, later requests on the same connection wait as well. A held request outlives its connection: if
+    it is released after the client is gone, it is still applied, as a broker applies what it has read (a zombie).
     """
 
     def __init__(self, *, applied: bool, let_go: Callable[[], None] | None = None) -> None:
@@ -52,7 +52,7 @@ class Hold:
         self._wakers: list[Callable[[], None]] = []
 
     def release(self) -> None:
-        """Let everything go on that waits here, and hold nothing any more."""
+        """Release all waiting requests, and hold no more."""
         self.released = True
         if self._let_go is not None:
             self._let_go()
@@ -61,7 +61,7 @@ class Hold:
             wake()
 
     def on_release(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` when the hold ends; at once if it has."""
+        """Call ``wake`` when the hold ends; at once if it has ended."""
         if self.released:
             wake()
         else:
@@ -77,7 +77,7 @@ class Hold:
 
 
 class Injected(NamedTuple):
-    """An error that a test wants in the answer; ``applied``: although what was asked for is done."""
+    """An injected error for the response; ``applied``: the request is applied anyway."""
 
     code: ErrorCode
     applied: bool
@@ -86,7 +86,7 @@ class Injected(NamedTuple):
 
 
 class _Kind(Enum):
-    """The kinds of rules; one request takes at most one rule of each (and scope)."""
+    """The kinds of rules; at most one rule of each kind (and scope) applies to a request."""
 
     FAIL = auto()
     DELAY = auto()
@@ -100,7 +100,7 @@ class _Kind(Enum):
 
 @dataclass(slots=True)
 class Plan:
-    """What the rules make of one request."""
+    """The combined effect of the rules on one request."""
 
     injected: list[Injected] = field(default_factory=list[Injected])
     delay_before: float = 0.0
@@ -126,7 +126,7 @@ class Plan:
 
 @dataclass(slots=True, eq=False)
 class Rule:
-    """One wish of the test. ``times`` None: until it is removed."""
+    """One rule of the test. ``times`` None: until it is removed."""
 
     kind: _Kind
     apply: Callable[[Plan], None]
@@ -137,7 +137,7 @@ class Rule:
     partition: int | None = None
 
     def meets(self, api: ApiKey, node: int, partitions: Mapping[str, frozenset[int]]) -> bool:
-        """Whether the rule is about this request, which names these topics and partitions."""
+        """Whether the rule applies to this request, which names these topics and partitions."""
         if self.times == 0 or self.api not in (None, api) or self.node not in (None, node):
             return False
         if self.topic is None:
@@ -149,18 +149,18 @@ class Rule:
 
 
 class FaultScript:
-    """The scripting methods; whoever inherits says where the rules go (``add_rule``) and how they leave."""
+    """The scripting methods; subclasses store the rules (``add_rule`` and ``remove_rule``)."""
 
     def add_rule(self, rule: Rule) -> None:
-        """Put the rule behind the others."""
-        raise NotImplementedError  # whoever inherits keeps the rules
+        """Append the rule."""
+        raise NotImplementedError  # implemented by the subclass that stores the rules
 
     def remove_rule(self, rule: Rule) -> None:
-        """Take the rule out; nothing happens if it is not there."""
-        raise NotImplementedError  # whoever inherits keeps the rules
+        """Remove the rule; does nothing if it is not there."""
+        raise NotImplementedError  # implemented by the subclass that stores the rules
 
     def make_hold(self, *, applied: bool, let_go: Callable[[], None]) -> Hold:
-        """The handle that ``hold()`` gives."""
+        """The handle that ``hold()`` returns."""
         return Hold(applied=applied, let_go=let_go)
 
     def fail(
@@ -173,9 +173,9 @@ class FaultScript:
         partition: int | None = None,
         node: int | None = None,
     ) -> None:
-        """Refuse the next ``times`` requests with this error; what they ask for is not done.
+        """Refuse the next ``times`` requests with this error; they are not applied.
 
-        With ``topic`` and ``partition`` only that part of the request is refused, and the rest goes its normal way.
+        With ``topic`` and ``partition`` only that part of the request is refused, and the rest is processed normally.
         """
         self._inject(api, error, applied=False, times=times, topic=topic, partition=partition, node=node)
 
@@ -189,7 +189,7 @@ class FaultScript:
         partition: int | None = None,
         node: int | None = None,
     ) -> None:
-        """Do what the next requests ask for, and answer this error all the same (as REQUEST_TIMED_OUT may mean)."""
+        """Apply the next requests, but return this error (as REQUEST_TIMED_OUT may mean)."""
         self._inject(api, error, applied=True, times=times, topic=topic, partition=partition, node=node)
 
     def delay(
@@ -201,9 +201,9 @@ class FaultScript:
         when: When = "after",
         node: int | None = None,
     ) -> None:
-        """Answer the next requests ``seconds`` late; ``when="before"``: they are applied late too.
+        """Delay the responses to the next requests by ``seconds``; ``when="before"``: they are also applied later.
 
-        As at a real broker the requests behind one of them on the same connection wait with it.
+        As with a real broker, later requests on the same connection wait, too.
         """
 
         def apply(plan: Plan) -> None:
@@ -223,7 +223,7 @@ class FaultScript:
         topic: str | None = None,
         node: int | None = None,
     ) -> None:
-        """Close the connection instead of answering: before the request is applied, or after it."""
+        """Close the connection instead of responding: before the request is applied, or after it."""
 
         def apply(plan: Plan) -> None:
             plan.drop = when
@@ -239,10 +239,10 @@ class FaultScript:
         topic: str | None = None,
         node: int | None = None,
     ) -> None:
-        """Let the request, or (``applied``) its answer, get lost on the way while the connection stays open.
+        """Lose the request, or (``applied``) its response, while the connection stays open.
 
-        TCP cannot leave bytes out, so everything behind the loss is lost as well: after a lost answer the connection's
-        later requests are applied but never answered; after a lost request nothing of it arrives any more.
+        TCP cannot skip bytes, so everything after the loss is lost as well: after a lost response the connection's later
+        requests are applied but get no response; after a lost request nothing on this connection arrives any more.
         """
 
         def apply(plan: Plan) -> None:
@@ -260,7 +260,7 @@ class FaultScript:
         partition: int | None = None,
         node: int | None = None,
     ) -> Hold:
-        """Keep requests waiting, unanswered and (unless ``applied``) not applied, until the handle is released."""
+        """Hold requests, without a response and (unless ``applied``) not applied, until the handle is released."""
         hold = self.make_hold(applied=applied, let_go=lambda: self.remove_rule(rule))
 
         def apply(plan: Plan) -> None:
@@ -278,7 +278,7 @@ class FaultScript:
         times: int | None = 1,
         node: int | None = None,
     ) -> None:
-        """Damage the next answers; ``kind`` is a name in CORRUPTIONS. The request itself is applied.
+        """Corrupt the next responses; ``kind`` is a name in CORRUPTIONS. The request itself is applied.
 
         Raises ConfigError for an unknown kind.
         """
@@ -292,9 +292,9 @@ class FaultScript:
         self._add(_Kind.CORRUPT, apply, api, times, node)
 
     def throttle(self, api: ApiKey | int | str, ms: int, *, times: int | None = 1, node: int | None = None) -> None:
-        """Tell the client to stay quiet for ``ms`` milliseconds (KIP-219).
+        """Throttle the client for ``ms`` milliseconds (KIP-219).
 
-        The answer comes at once; what the client sends on that connection meanwhile waits until the time is over.
+        The response is sent at once; requests that the client sends on that connection wait until the time is over.
         """
 
         def apply(plan: Plan) -> None:
@@ -312,8 +312,8 @@ class FaultScript:
     ) -> None:
         """Call ``function`` for the next requests (``api`` None: of any kind), in the broker's thread.
 
-        It gets the RequestContext and returns the answer, or None to let the request go its normal way. It may call
-        ``context.apply()`` for the normal answer and change that, or raise Hangup to have the connection closed.
+        It gets the RequestContext and returns the response, or None to process the request normally. It may call
+        ``context.apply()`` for the normal response and change that, or raise Hangup to close the connection.
         """
 
         def apply(plan: Plan) -> None:
@@ -357,24 +357,24 @@ class Faults(FaultScript):
 
     @property
     def pending(self) -> list[Rule]:
-        """The rules that still wait for a request."""
+        """The rules that still wait for requests."""
         return list(self._rules)
 
     def add_rule(self, rule: Rule) -> None:
-        """Put the rule behind the others."""
+        """Append the rule."""
         self._rules.append(rule)
 
     def remove_rule(self, rule: Rule) -> None:
-        """Take the rule out; nothing happens if it is not there."""
+        """Remove the rule; does nothing if it is not there."""
         if rule in self._rules:
             self._rules.remove(rule)
 
     def clear(self) -> None:
-        """Forget every rule; requests that are held already stay held."""
+        """Remove every rule; held requests stay held."""
         self._rules.clear()
 
     def plan(self, api: ApiKey, node: int, partitions: Mapping[str, frozenset[int]]) -> Plan:
-        """Use up the rules that meet a request, and tell what they make of it."""
+        """Use up the rules that apply to a request, and return their combined effect."""
         plan = Plan()
         met: set[tuple[object, ...]] = set()
         for rule in self.pending:
@@ -391,7 +391,7 @@ class Faults(FaultScript):
 
 
 def error_code(error: ErrorCode | int | str) -> ErrorCode:
-    """The error code that a number or Kafka's name means.
+    """The error code for a number or Kafka's name.
 
     Raises ConfigError for anything else.
     """
@@ -422,7 +422,7 @@ def _garbage(frame: bytes) -> bytes:
     return frame[:8] + noise
 
 
-#: The ways to damage an answer, frame length included: its right bytes in, what is sent instead out.
+#: The ways to corrupt a response: functions from the correct frame, including its length, to the bytes to send.
 CORRUPTIONS: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
     {
         "wrong_correlation_id": _wrong_correlation_id,

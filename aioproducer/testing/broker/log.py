@@ -1,12 +1,12 @@
-"""The log of one partition, and what its leader remembers of each producer.
+"""The log of one partition, and its leader's state of each producer.
 
-The rules are those of Kafka's UnifiedLog, LogValidator and ProducerAppendInfo, applied in their order, because the first
-rule that a batch breaks decides which error its producer sees:
+The rules are those of Kafka's UnifiedLog, LogValidator and ProducerAppendInfo, in the same order, because the first rule
+that a batch violates determines the error that its producer gets:
 
-1. the field holds exactly one complete batch of magic 2, and nothing behind it;
+1. the field holds exactly one complete batch of magic 2, and nothing after it;
 2. base offset 0, not larger than max.message.bytes, at least a header, right CRC;
 3. offsets and count agree, no control batch, a producer id comes with a sequence;
-4. every record can be read, and nothing is left over; keys and timestamps are what the topic asks for;
+4. every record can be read, and nothing is left over; keys and timestamps meet the topic's configuration;
 5. the sequence follows the producer's last one, or repeats one of its last five batches exactly;
 6. a transactional batch belongs to a transaction that the coordinator knows of, and while one is open in this log its
    producer writes nothing else.
@@ -14,9 +14,9 @@ rule that a batch breaks decides which error its producer sees:
 A transaction begins with its first batch and ends with a marker, a control batch of the coordinator. Up to the first batch
 of the oldest open transaction the log is stable: that is how far a read_committed consumer reads.
 
-A topic with a compression.type of its own measures batches as it would store them, and stores them as they came.
+A topic with its own compression.type checks the size that it would store, but stores batches unmodified.
 
-Three rules are stricter than Kafka's, since a client that breaks them has a bug: bytes behind the batch are refused (Kafka
+Three rules are stricter than Kafka's, since a client that violates them has a bug: bytes after the batch are refused (Kafka
 drops them), and so are a wrong maxTimestamp and the timestamp type LogAppendTime (Kafka corrects them).
 """
 
@@ -80,7 +80,7 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What a topic demands of its records; the fields are Kafka's topic configurations.
+    """A topic's configuration for its records; the fields are Kafka's topic configurations.
 
     Times are milliseconds. ``message_timestamp_after_max_ms`` None means the default of the release: an hour since 4.0,
     no limit before. ``message_timestamp_difference_max_ms`` holds where neither it nor ``..._before_max_ms`` says anything.
@@ -173,7 +173,7 @@ _KAFKA_CONFIGS: dict[str, _Reading] = {
 
 
 class LogRules(NamedTuple):
-    """How the release in charge judges a batch, and in which version of Produce the batch came."""
+    """The release's rules for a batch, and the batch's version of Produce."""
 
     produce_version: int = 13
     knows_invalid_record: bool = True
@@ -199,7 +199,7 @@ class RecordError(NamedTuple):
 class Appended(NamedTuple):
     """The batch is in the log, from ``base_offset`` on; ``duplicate``: it already was, and nothing was written.
 
-    ``log_append_time_ms`` is -1 for a topic with CreateTime - except for a duplicate, where Kafka answers the batch's
+    ``log_append_time_ms`` is -1 for a topic with CreateTime - except for a duplicate, where Kafka's answer has the batch's
     largest timestamp.
     """
 
@@ -255,7 +255,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who stamped the records."""
+        """Who set the records' timestamps."""
         return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
 
     @property
@@ -351,10 +351,14 @@ class _Remembered(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerState:
-    """What a partition's leader remembers of one producer id: its epoch, and its last five batches."""
+    """What a partition's leader remembers of one producer id: its epoch, and its last five batches.
+
+    ``last_timestamp_ms`` is that of the batch, or the marker, that was written last: by it the state ages.
+    """
 
     epoch: int
     batches: deque[_Remembered] = field(default_factory=lambda: deque[_Remembered](maxlen=_REMEMBERED_BATCHES))
+    last_timestamp_ms: int = _NO_TIMESTAMP
 
     @property
     def last_sequence(self) -> int:
@@ -375,9 +379,10 @@ class ProducerState:
             self.epoch = epoch
 
     def remember(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
-        """Note an appended batch."""
+        """Record an appended batch."""
         self.enter_epoch(header.producer_epoch)
         self.batches.append(_Remembered(header.base_sequence, header.last_sequence, base_offset, max_timestamp))
+        self.last_timestamp_ms = max_timestamp
 
 
 @dataclass(slots=True)
@@ -423,9 +428,9 @@ class PartitionLog:
     def append(
         self, data: bytes, *, leader_epoch: int, now_ms: int, rules: LogRules, verified: bool = False
     ) -> Appended | Refused:
-        """Append the batch in ``data``, or say why not; nothing changes unless all of it is right.
+        """Append the batch in ``data``, or return the error; nothing changes unless all of it is valid.
 
-        ``verified``: the transaction coordinator says that this partition belongs to the producer's open transaction.
+        ``verified``: according to the transaction coordinator this partition belongs to the producer's open transaction.
         """
         verdict = self._append(data, leader_epoch, now_ms, rules, verified)
         if isinstance(verdict, Refused) and verdict.code is ErrorCode.INVALID_RECORD and not rules.knows_invalid_record:
@@ -558,7 +563,9 @@ class PartitionLog:
         self.batches.append(LoggedBatch(self.topic, self.partition, header, stored, raw, ()))
         self.end_offset += 1
         self._markers += 1
-        self.producers.setdefault(producer_id, ProducerState(producer_epoch)).enter_epoch(producer_epoch)
+        state = self.producers.setdefault(producer_id, ProducerState(producer_epoch))
+        state.enter_epoch(producer_epoch)
+        state.last_timestamp_ms = now_ms
         self._verifications.pop(producer_id, None)
         first_offset = self.open_transactions.pop(producer_id, None)
         if first_offset is not None and not committed:
@@ -628,19 +635,30 @@ class PartitionLog:
         ]
 
     def delete_records(self, before_offset: int) -> None:
-        """Move the start of the log up, as retention or DeleteRecords does."""
+        """Increase the first offset of the log, as retention or DeleteRecords does."""
         self.start_offset = max(self.start_offset, min(before_offset, self.end_offset))
         self.batches = [batch for batch in self.batches if batch.last_offset >= self.start_offset]
         self._markers = sum(batch.header.is_control for batch in self.batches)
 
     def forget_producer(self, producer_id: int, *, disown: bool = False) -> None:
-        """Lose the state of a producer; with ``disown`` its next batch is refused unless it starts at sequence 0."""
+        """Drop the state of a producer; with ``disown`` its next batch is refused unless it starts at sequence 0."""
         self.producers.pop(producer_id, None)
         if disown:
             self.disowned.add(producer_id)
 
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
+        """Lose the state of producers whose last batch is so old by its own timestamp, unless they have a transaction open.
+
+        Follows ProducerStateManager.removeExpiredProducers.
+        """
+        self.producers = {
+            producer_id: state
+            for producer_id, state in self.producers.items()
+            if producer_id in self.open_transactions or now_ms - state.last_timestamp_ms < expiration_ms
+        }
+
     def fence_producer(self, producer_id: int, *, above_epoch: int | None = None) -> None:
-        """Behave as if this producer id had gone on under the next epoch."""
+        """Behave as if this producer id had continued with the next epoch."""
         state = self.producers.setdefault(producer_id, ProducerState(-1))
         state.epoch = max(state.epoch, -1 if above_epoch is None else above_epoch) + 1
         state.batches.clear()

@@ -1,7 +1,6 @@
-"""Who may log in to the fake broker, and what each connection has said so far: the brokers' side of SASL.
+"""The fake broker's side of SASL: the accepted logins, and the login state of each connection.
 
-The SCRAM side is the library ``scramp``, so that it is not the producer's own idea of SCRAM that the producer is tested
-against.
+SCRAM uses the library ``scramp``, so that the producer is not tested against its own implementation.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BEFORE_LOGIN", "LoginResult", "Logins", "Session"]
 
-#: What may be asked before anybody is known.
+#: Requests that are allowed before the login.
 BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM")
@@ -28,7 +27,7 @@ _NO_LOGIN: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class LoginResult:
-    """The end of a login: the user who is known now, or None and why not."""
+    """The end of a login: the user, or None and the reason."""
 
     user: str | None
     reason: str = ""
@@ -41,7 +40,7 @@ Talk: TypeAlias = Generator[LoginResult | bytes, bytes, None]
 
 @dataclass(slots=True)
 class Logins:
-    """What the brokers know of users. All of it may be changed while they run.
+    """The brokers' user accounts. All of it may be changed while they run.
 
     ``users`` are names and passwords, for PLAIN and SCRAM. ``tokens`` returns whether a token (with its extensions) is
     accepted. ``session_lifetime_ms`` above 0 is how long a login lasts (KIP-368; Kafka's ``connections.max.reauth.ms``).
@@ -58,7 +57,7 @@ class Logins:
     seen: list[tuple[int, str, str]] = field(default_factory=list[tuple[int, str, str]])
 
     def start(self, mechanism: str) -> Talk:
-        """Begin a login by this mechanism."""
+        """Start a login with this mechanism."""
         if mechanism == "PLAIN":
             return self._plain()
         if mechanism == "OAUTHBEARER":
@@ -117,7 +116,7 @@ class Logins:
 
 
 class Session:
-    """What one connection has said of itself."""
+    """The login state of one connection."""
 
     def __init__(self, logins: Logins, connection: int) -> None:
         self._logins = logins
@@ -127,13 +126,13 @@ class Session:
         self._known_until_ms: float = _NO_LOGIN
 
     def may_ask(self, api_key: int, now_ms: int) -> bool:
-        """Whether a request is in order: a login is over, and another one is not under way."""
+        """Whether a request is allowed: a login has succeeded, and no other one is in progress."""
         if api_key in BEFORE_LOGIN:
             return True
         return self._talk is None and now_ms <= self._known_until_ms
 
     def handshake(self, mechanism: str) -> ErrorCode:
-        """Begin a login."""
+        """Start a login."""
         if self._talk is not None:
             return ErrorCode.ILLEGAL_SASL_STATE
         if mechanism not in self._logins.mechanisms:
@@ -144,7 +143,7 @@ class Session:
         return ErrorCode.NONE
 
     def authenticate(self, said: bytes, now_ms: int) -> tuple[ErrorCode, str | None, bytes, int]:
-        """Go on with it: error, its message, the answer, and how long the session lasts in ms (0: for ever)."""
+        """Continue the login; returns error, its message, the response, and the session lifetime in ms (0: unlimited)."""
         if self._talk is None:
             return ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate without SaslHandshake", b"", 0
         try:

@@ -1,4 +1,4 @@
-"""Whether a login by AWS_MSK_IAM is signed as AWS documents it: Signature Version 4 of ``kafka-cluster:Connect``."""
+"""Checks the signature of an AWS_MSK_IAM login as documented by AWS: Signature Version 4 of ``kafka-cluster:Connect``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EMPTY: Final = hashlib.sha256(b"").hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class AwsKeys:
-    """What a client signs with; ``host`` is the broker's name that it must sign for."""
+    """The client's signing keys; ``host`` is the broker name that must be signed."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -28,7 +28,7 @@ class AwsKeys:
 
 
 def refusal(said: bytes, keys: AwsKeys) -> str | None:
-    """Why the payload is not accepted; None where it is."""
+    """Why the payload is refused; None if it is accepted."""
     try:
         payload: dict[str, Any] = {key.lower(): value for key, value in json.loads(said).items()}
         when = datetime.strptime(payload["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)

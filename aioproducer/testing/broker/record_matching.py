@@ -1,4 +1,4 @@
-"""Which logged records a test means, and what it is told when there are others."""
+"""Matches logged records with a test's expectation, and explains differences."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Matcher", "explain", "matches", "same_headers"]
 
 _MOST_SHOWN = 20
 
-#: What a key or value is compared with: bytes, text for its UTF-8, None, a function that judges, ``...`` for anything.
+#: An expected key or value: bytes, text (compared as UTF-8), None, a function that checks it, ``...`` for anything.
 Matcher: TypeAlias = "bytes | str | Callable[[bytes | None], object] | EllipsisType | None"
 
 
 def matches(wanted: Matcher, actual: bytes | None) -> bool:
-    """Whether a key or value is what the test wants."""
+    """Whether a key or value matches."""
     if isinstance(wanted, EllipsisType):
         return True
     if isinstance(wanted, str):
@@ -29,7 +29,7 @@ def matches(wanted: Matcher, actual: bytes | None) -> bool:
 
 
 def same_headers(wanted: HeadersInput | EllipsisType, actual: Sequence[Header]) -> bool:
-    """Whether the headers are these, in this order."""
+    """Whether the headers are equal, in order."""
     if isinstance(wanted, EllipsisType):
         return True
     pairs = wanted.items() if isinstance(wanted, Mapping) else wanted
@@ -43,7 +43,7 @@ def explain(
     found: Sequence[LoggedRecord],
     present: Sequence[LoggedRecord],
 ) -> str:
-    """What was wanted and what is there; ``=`` marks the records that match."""
+    """The expected and the actual records; ``=`` marks those that match."""
     asked = ", ".join(f"{name}={value!r}" for name, value in wanted.items() if not isinstance(value, EllipsisType))
     count = "at least one record" if times is None else f"{times} record(s)"
     lines = [

@@ -1,4 +1,4 @@
-"""A request on its way through a fake broker, and what the handlers in ``apis/`` get and give."""
+"""A request in a fake broker, and the interface of the handlers in ``apis/``."""
 
 from __future__ import annotations
 
@@ -20,24 +20,28 @@ AnyRequest: TypeAlias = "Request[Any]"
 AnyResponse: TypeAlias = Response
 
 
-class Hangup(Exception):  # nothing went wrong: it is how a broker says no
-    """Raised by a handler that closes the connection instead of answering."""
+class Hangup(Exception):  # not an error: the way a broker refuses
+    """Raised by a handler to close the connection instead of responding."""
 
 
 class NotYet(NamedTuple):
-    """A handler's answer when it wants to be asked again: when ready, or at the latest after ``seconds``."""
+    """Returned by a handler to be called again: when ready, or at the latest after ``seconds``.
+
+    ``again`` is called instead of the handler, and may return another one of these.
+    """
 
     seconds: float
     ready: Callable[[], bool]
+    again: Callable[[RequestContext], AnyResponse | NotYet] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
     """A request as a broker received it.
 
-    ``body`` is None where its version is not spoken or the bytes are not such a request; ``problem`` says why. A request
-    with a body may have a problem too: bytes behind its end, which Kafka does not mind. ``raw`` is the frame without its
-    length. ``received_at`` is in seconds on the clock of whoever drives the cluster (the shell: ``time.monotonic``).
+    ``body`` is None if its version is not supported or the bytes are not such a request; ``problem`` says why. A request
+    with a body may have a problem, too: bytes after its end, which Kafka ignores. ``raw`` is the frame without its
+    length. ``received_at`` is in seconds on the clock of the cluster's driver (the shell: ``time.monotonic``).
     """
 
     node: int
@@ -55,22 +59,22 @@ class ReceivedRequest:
 
 @dataclass(slots=True)
 class RequestContext:
-    """What a handler sees of the request, and of the cluster around it. ``now_ms`` is the time since 1970."""
+    """A handler's view of the request and the cluster. ``now_ms`` is the time since 1970."""
 
     cluster: FakeCluster
     node: Node
     request: ReceivedRequest
     plan: Plan
     now_ms: int
-    patience: bool = True  # False: the handler has waited its time and must answer now
+    patience: bool = True  # False: the handler has waited long enough and must respond now
 
     @property
     def version(self) -> int:
-        """The version of the request, which is that of the answer."""
+        """The version of the request and the response."""
         return self.request.version
 
     def apply(self) -> AnyResponse | None:
-        """Do what the request asks for and give the normal answer, None where there is none (acks=0)."""
+        """Apply the request and return the normal response, None if there is none (acks=0)."""
         answer = self.cluster.apply(self._without_patience())
         assert not isinstance(answer, NotYet)
         return answer
@@ -87,10 +91,10 @@ Partitions: TypeAlias = "Callable[[RequestContext, RequestT], Mapping[str, froze
 
 
 class ApiHandler(NamedTuple):
-    """What answers one API.
+    """The handler of one API.
 
-    ``refuse`` makes the answer for an error that a test injects; None: the handler looks for injected errors itself,
-    topic by topic. ``partitions`` tells which topics, and which partitions of them (none: all), a request names.
+    ``refuse`` creates the response for an injected error; None: the handler checks for injected errors itself, topic by
+    topic. ``partitions`` returns the topics, and their partitions (none: all), that a request names.
     """
 
     handle: Handle[Any]
@@ -106,5 +110,5 @@ class ApiHandler(NamedTuple):
         *,
         partitions: Partitions[RequestT] | None = None,
     ) -> ApiHandler:
-        """The handler of one type of request; the type checker sees that its parts agree on that."""
+        """The handler of one type of request; lets the type checker verify that its parts match."""
         return cls(handle, refuse, partitions)

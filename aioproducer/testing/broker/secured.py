@@ -1,4 +1,4 @@
-"""A fake broker that wants TLS and a login, and what a producer needs to be let in."""
+"""A fake broker that requires TLS and a login, and a producer's options for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SecuredBroker", "secured_fake_broker"]
 
 
 class SecuredBroker(FakeBroker):
-    """A `FakeBroker` with an authority of its own, and a user alice with the password alice-secret."""
+    """A `FakeBroker` with its own certificate authority, and a user alice with the password alice-secret."""
 
     def __init__(self, topics: Mapping[str, int | TopicSpec] | None = None, *, logins: Logins | None = None) -> None:
         self.authority = CertificateAuthority()
@@ -29,7 +29,7 @@ class SecuredBroker(FakeBroker):
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """Options of a producer of alice's, by SCRAM-SHA-256; others may be put in their place."""
+        """Options for a producer with alice's login (SCRAM-SHA-256); may be overridden."""
         return {
             "security_protocol": "SASL_SSL",
             "ssl_truststore_certificates": self.authority.pem,
@@ -40,5 +40,5 @@ class SecuredBroker(FakeBroker):
 
 
 def secured_fake_broker(topics: Mapping[str, int | TopicSpec] | None = None) -> SecuredBroker:
-    """A secured broker, to be entered."""
+    """A secured broker; use it as a context manager."""
     return SecuredBroker(topics)

@@ -1,7 +1,7 @@
-"""The sockets of the fake broker: a thread with an event loop of its own, a listener per node, a task per connection.
+"""The sockets of the fake broker: a thread with its own event loop, a listener per node, a task per connection.
 
-What has to happen is decided in fake_cluster.py; this carries it out. A lock guards the cluster's state, because tests
-script it from their own thread; nothing is awaited while it is held.
+fake_cluster.py decides the effects; this executes them. A lock guards the cluster's state, because tests script it from
+their own thread; nothing is awaited while it is held.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class BrokerServer:
 
     def start(self) -> None:
         if self._thread is not None:
-            raise ConfigError("This FakeBroker was started before; make a new one.")
-        # Not what the test's event loop policy says: this thread is no part of what is tested.
+            raise ConfigError("This FakeBroker was started before; create a new one.")
+        # Not from the test's event loop policy: this thread is not part of the tested code.
         self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._run, args=(self._loop,), name="FakeBroker", daemon=True)
         self._thread.start()
@@ -112,7 +112,7 @@ class BrokerServer:
             ) from self.failures[0]
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the broker's thread do this, and wait for it."""
+        """Run this in the broker's thread, and wait for it."""
         loop = self._loop
         if loop is None or threading.current_thread() is self._thread:
             work.close()
@@ -121,7 +121,7 @@ class BrokerServer:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
     def post(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have the broker's thread do this soon; nothing happens if it has ended."""
+        """Run this soon in the broker's thread; does nothing if that has ended."""
         loop = self._loop
         if loop is None:
             work.close()
@@ -153,19 +153,19 @@ class BrokerServer:
             reserved.close()
             reserved = None
         if node_id in self._listeners:
-            raise ConfigError(f"Node {node_id} is running already.")
+            raise ConfigError(f"Node {node_id} is already running.")
         listening = self._listeners[node_id] = reserved or self._bind(0)
         with self.lock:
             node = self.cluster.nodes[node_id]
             node.host, node.port = self._host, listening.getsockname()[1]
         listening.listen(_BACKLOG)
-        # No asyncio.Server: one that is closed right after it accepted a connection forgets to close that (3.11).
+        # No asyncio.Server: if it is closed right after accepting a connection, it does not close that one (3.11).
         loop.add_reader(listening, self._accept, node_id, listening)
 
     def _accept(self, node_id: int, listening: socket.socket) -> None:
         try:
             accepted, _ = listening.accept()
-        except OSError:  # it went away before it was accepted
+        except OSError:  # the client disconnected before it was accepted
             return
         accepted.setblocking(False)
         task = asyncio.get_running_loop().create_task(self._adopt(node_id, accepted))
@@ -185,7 +185,7 @@ class BrokerServer:
             raise ConfigError(f"Node {node_id} is not running.")
         self._stop_accepting(node_id)
         await self._cut(node_id)
-        # Bound but not listening: connections are refused, and nobody else gets the port meanwhile.
+        # Bound but not listening: connections are refused, and no other process can get the port.
         self._reserved[node_id] = self._bind(self.cluster.nodes[node_id].port)
 
     async def read(self, node_id: int, *, paused: bool) -> None:
@@ -206,7 +206,7 @@ class BrokerServer:
         listening.close()
 
     async def _cut(self, node_id: int | None) -> None:
-        """Break the connections of a node that stops, or all, and forget what they were asked for."""
+        """Break the connections of a stopping node, or all, and drop their requests."""
         await asyncio.sleep(0)  # so that what was just accepted has begun
         arriving = [task for task, node in self._arriving.items() if node_id in (None, node)]
         for task in arriving:
@@ -277,7 +277,7 @@ class _HungUp(Exception):  # control flow
 
 
 class _Connection(asyncio.Protocol):
-    """One client's connection: takes frames in, has them served one after the other, sends what comes of it."""
+    """One client's connection: reads frames, processes them one after the other, and sends the responses."""
 
     def __init__(self, server: BrokerServer, node_id: int) -> None:
         self.node_id = node_id
@@ -339,7 +339,7 @@ class _Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # What a reset connection had sent is void; what came before an orderly end counts (acks=0, then close).
+        # Data of a reset connection are dropped; data before an orderly close are processed (acks=0, then close).
         if exc is not None:
             self._inbox.clear()
         self._no_more = True

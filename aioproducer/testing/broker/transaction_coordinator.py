@@ -1,8 +1,8 @@
 """The transaction coordinator of a fake cluster: transactional ids, their producers, and the markers that end transactions.
 
-It answers as Kafka's TransactionCoordinator does (4.3; what differs before is the transaction version). All nodes share
-it, so a coordinator that moves takes everything along. Markers are written at once unless a test holds them; meanwhile
-the transaction is in ``PrepareCommit`` or ``PrepareAbort``, and CONCURRENT_TRANSACTIONS answers what comes next.
+It behaves like Kafka's TransactionCoordinator (4.3; earlier releases differ in the transaction version). All nodes share
+it, so a moved coordinator keeps everything. Markers are written at once unless a test holds them; until then the
+transaction is in ``PrepareCommit`` or ``PrepareAbort``, and later requests get CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ __all__ = ["Answer", "MarkerHold", "TransactionCoordinator", "TwoPhaseCommit", "
 #: transaction.max.timeout.ms
 _MAX_TIMEOUT_MS = 900_000
 
-#: Writes a marker: where, whose, committed or not, and the time.
+#: Writes a marker: partition, producer, committed or not, and the time.
 WriteMarker: TypeAlias = Callable[[TopicPartition, ProducerIdAndEpoch, bool, int], None]
 
 
 class TwoPhaseCommit(Enum):
-    """How far the cluster takes part in two-phase commits (KIP-939)."""
+    """The cluster's support for two-phase commits (KIP-939)."""
 
-    #: transaction.two.phase.commit.enable=false, as it is by default.
+    #: transaction.two.phase.commit.enable=false, the default.
     REFUSED = auto()
-    #: What it means up to Kafka 4.4: nobody can keep what a producer that is gone has prepared (KAFKA-20739).
+    #: Up to Kafka 4.4: a prepared transaction cannot be kept after its producer is gone (KAFKA-20739).
     UNRECOVERABLE = auto()
-    #: As the KIP describes it; no release does that yet.
+    #: As described in the KIP; no release does that yet.
     RECOVERABLE = auto()
 
 
 class Answer(NamedTuple):
-    """An error, or NONE and the producer id and epoch to go on with. ``ongoing``: under which the transaction was begun."""
+    """An error, or NONE with the producer id and epoch to continue with. ``ongoing``: those of the open transaction."""
 
     code: ErrorCode
     producer: ProducerIdAndEpoch = NO_PRODUCER
@@ -55,14 +55,14 @@ class Answer(NamedTuple):
 
 
 class MarkerHold:
-    """The markers that a test keeps back: of one topic, of one partition of it, or all."""
+    """The markers that a test holds: of one topic, of one partition of it, or all."""
 
     def __init__(self, topic: str | None = None, partition: int | None = None) -> None:
         self._topic = topic
         self._partition = partition
 
     def keeps(self, where: TopicPartition) -> bool:
-        """Whether a marker for this partition has to wait."""
+        """Whether a marker for this partition must wait."""
         topic, partition = where
         return self._topic in (None, topic) and self._partition in (None, partition)
 
@@ -97,10 +97,10 @@ class TransactionCoordinator:
         enable_2pc: bool = False,
         keep_prepared: bool = False,
     ) -> Answer:
-        """The next epoch; an open transaction is aborted first, and the client told to come again.
+        """The next epoch; an open transaction is aborted first, and the client must retry.
 
-        ``expected``: the id and epoch that the producer has at present (KIP-360). ``keep_prepared``: the open transaction
-        stays, and may be ended under the id and epoch that are answered (KIP-939).
+        ``expected``: the producer's current id and epoch (KIP-360). ``keep_prepared``: the open transaction is kept, and may
+        be ended with the returned id and epoch (KIP-939).
         """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
@@ -133,7 +133,7 @@ class TransactionCoordinator:
         *,
         bumps_epoch: bool = False,
     ) -> ErrorCode:
-        """Let the transaction write to these partitions; the first ones begin it.
+        """Add partitions to the transaction; the first ones begin it.
 
         ``bumps_epoch``: the request is one of transaction.version 2.
         """
@@ -152,7 +152,7 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether each partition belongs to the transaction: TRANSACTION_ABORTABLE where it does not (KIP-890)."""
+        """Whether each partition belongs to the transaction: TRANSACTION_ABORTABLE if it does not (KIP-890)."""
         transaction = self.transactions.get(transactional_id)
         code = _refuse(transactional_id, transaction, producer)
         if code is not ErrorCode.NONE or transaction is None:
@@ -171,7 +171,7 @@ class TransactionCoordinator:
         bumps_epoch: bool,
         now_ms: int,
     ) -> Answer:
-        """Commit or abort; ``bumps_epoch``: as transaction.version 2 does it, with the next epoch in the answer."""
+        """Commit or abort; ``bumps_epoch``: as in transaction.version 2, with the next epoch in the response."""
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
         transaction = self.transactions.get(transactional_id)
@@ -190,10 +190,10 @@ class TransactionCoordinator:
             return Answer(ErrorCode.NONE, following)
         return Answer(ErrorCode.NONE, ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch))
 
-    # -- what happens by itself, or because a test wants it ------------------------------------------------------------
+    # -- automatic or scripted changes ---------------------------------------------------------------------------------
 
     def fence(self, transaction: Transaction, now_ms: int) -> None:
-        """Abort the open transaction under the next epoch, so that its producer hears that it is over."""
+        """Abort the open transaction with the next epoch, so that its producer is fenced."""
         bumps_epoch = self._transaction_version() >= 2
         if not bumps_epoch and transaction.keeper == NO_PRODUCER:
             transaction.producer_epoch += 1
@@ -201,18 +201,18 @@ class TransactionCoordinator:
         self._end(transaction, committed=False, bumps_epoch=bumps_epoch, now_ms=now_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Abort the transactions whose timeout is over."""
+        """Abort the transactions whose timeout has passed."""
         for transaction in self.transactions.values():
             is_open = transaction.state is TransactionState.ONGOING and transaction.timeout_ms != NO_TIMEOUT_MS
             if is_open and transaction.started_ms + transaction.timeout_ms < now_ms:
                 self.fence(transaction, now_ms)
 
     def hold_markers(self, hold: MarkerHold) -> None:
-        """Write no marker that this one keeps back."""
+        """Hold the markers of this hold."""
         self._holds.append(hold)
 
     def release_markers(self, hold: MarkerHold, now_ms: int) -> None:
-        """Write what was kept back, and let it wait no more."""
+        """Write the held markers, and remove the hold."""
         if hold in self._holds:
             self._holds.remove(hold)
         for transaction in self.transactions.values():
@@ -222,7 +222,7 @@ class TransactionCoordinator:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _can_write(self, transaction: Transaction, *, bumps_epoch: bool) -> bool:
-        """Whether the change of state can be logged; where it cannot, the transactional id is stuck, as in Kafka."""
+        """Whether the change of state can be logged; if not, the transactional id is stuck, as in Kafka."""
         transaction.is_stuck = bumps_epoch and self._transaction_version() < 1
         return not transaction.is_stuck
 
@@ -236,7 +236,7 @@ class TransactionCoordinator:
         present = transaction.producer_epoch
         is_current = expected is None or present == NO_PRODUCER_EPOCH or expected.producer_epoch == present
         if not is_current and transaction.is_exhausted:
-            return Answer(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka does not get as far as comparing the epochs
+            return Answer(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka fails before it compares the epochs
         if not is_current and expected is not None and expected.producer_epoch != transaction.last_producer_epoch:
             return Answer(ErrorCode.PRODUCER_FENCED)
         if is_current:
@@ -250,7 +250,7 @@ class TransactionCoordinator:
         return Answer(ErrorCode.NONE, ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch))
 
     def _keep(self, transaction: Transaction) -> Answer:
-        """Fence all producers so far, and leave the transaction as it is."""
+        """Fence all producers so far, and keep the transaction."""
         producer_id, epoch = transaction.producer
         transaction.keeper = ProducerIdAndEpoch(producer_id, epoch + 1)
         if epoch >= MAX_EPOCH - 1:
@@ -259,7 +259,7 @@ class TransactionCoordinator:
         return Answer(ErrorCode.NONE, transaction.keeper, began)
 
     def _end_kept(self, transaction: Transaction, *, bumps_epoch: bool) -> None:
-        """The markers are of the producer that began; whoever has kept the transaction goes on under its own next epoch."""
+        """The markers have the original producer; the one that kept the transaction continues with its own next epoch."""
         transaction.next_producer_id, transaction.next_producer_epoch = transaction.keeper
         if not bumps_epoch:
             return

@@ -1,16 +1,15 @@
-"""The part of the fake broker's scripting that is about transactions and groups: what is there, and what happens to it."""
+"""The fake broker's scripting methods for transactions."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioproducer.errors import ConfigError
 from aioproducer.testing.broker.cluster_state import CoordinatorType
-from aioproducer.testing.broker.group_offsets import CommittedOffset
 from aioproducer.testing.broker.transaction_coordinator import MarkerHold, TwoPhaseCommit
 from aioproducer.testing.broker.transaction_state import TopicPartition, Transaction, TransactionState
 
@@ -23,7 +22,7 @@ __all__ = ["TransactionScript", "TransactionView"]
 
 @dataclass(frozen=True, slots=True)
 class TransactionView:
-    """What the coordinator knew of a transactional id when it was asked. Times are milliseconds since 1970, -1: none."""
+    """A snapshot of the coordinator's state of a transactional id. Times are milliseconds since 1970, -1: none."""
 
     transactional_id: str
     state: TransactionState
@@ -35,7 +34,7 @@ class TransactionView:
 
 
 class TransactionScript:
-    """The methods; whoever inherits has a cluster and a lock around it, and makes the handles of holds."""
+    """The methods; the subclass has a cluster with a lock, and creates the handles of holds."""
 
     cluster: FakeCluster
     _lock: threading.RLock
@@ -51,7 +50,7 @@ class TransactionScript:
     def transaction_version(self) -> int:
         """The finalized feature transaction.version (KIP-890): 2 from Kafka 4.0 on and 0 before, unless it is set.
 
-        It may be set while clients are at work, as an upgrade does it.
+        It may be set while clients are connected, as in an upgrade.
         """
         with self._lock:
             return self.cluster.transaction_version
@@ -63,9 +62,9 @@ class TransactionScript:
 
     @property
     def two_phase_commit(self) -> TwoPhaseCommit:
-        """How far the cluster takes part in two-phase commits (KIP-939): it refuses, unless it is set.
+        """The cluster's support for two-phase commits (KIP-939): refused, unless it is set.
 
-        As in Kafka the nodes must speak InitProducerId 6, too, which they do with ``max_versions={"InitProducerId": 6}``
+        As in Kafka the nodes must support InitProducerId 6, too, which they do with ``max_versions={"InitProducerId": 6}``
         (Kafka: unstable.api.versions.enable=true).
         """
         with self._lock:
@@ -77,20 +76,20 @@ class TransactionScript:
             self.cluster.transactions.two_phase_commit = level
 
     def transaction(self, transactional_id: str) -> TransactionView:
-        """What the coordinator knows of a transactional id; raises ConfigError if that is nothing."""
+        """The coordinator's state of a transactional id; raises ConfigError if there is none."""
         with self._lock:
             return _view(self._transaction(transactional_id))
 
     def open_transactions(self) -> list[TransactionView]:
-        """The transactions that are not over yet: open ones, and those whose markers are not all written."""
+        """The unfinished transactions: open ones, and those whose markers are not all written."""
         with self._lock:
             known = self.cluster.transactions.transactions.values()
             return [_view(each) for each in known if each.is_ending or each.state is TransactionState.ONGOING]
 
     def expire_transaction(self, transactional_id: str) -> None:
-        """Abort the open transaction as if its transaction.timeout.ms were over.
+        """Abort the open transaction as if its transaction.timeout.ms had passed.
 
-        That happens by itself too, at the first request after the time. Raises ConfigError where none is open.
+        That also happens automatically, at the first request after the timeout. Raises ConfigError if none is open.
         """
         with self._lock:
             transaction = self._transaction(transactional_id)
@@ -113,7 +112,7 @@ class TransactionScript:
             self._tell_change()
 
     def forget_transactional_id(self, transactional_id: str) -> None:
-        """Lose everything about a transactional id, as transactional.id.expiration.ms does: it is dead."""
+        """Drop all state of a transactional id, as transactional.id.expiration.ms does."""
         with self._lock:
             self._transaction(transactional_id)
             del self.cluster.transactions.transactions[transactional_id]
@@ -121,7 +120,7 @@ class TransactionScript:
     def hold_markers(self, topic: str | None = None, partition: int | None = None) -> Hold:
         """Write no transaction markers (of a topic, of a partition) until the handle is released.
 
-        EndTxn is answered all the same; what comes next for the transactional id gets CONCURRENT_TRANSACTIONS.
+        EndTxn still gets its response; later requests for the transactional id get CONCURRENT_TRANSACTIONS.
         """
         held = MarkerHold(topic, partition)
         with self._lock:
@@ -133,30 +132,12 @@ class TransactionScript:
         self._tell_change()
 
     def move_transaction_coordinator(self, transactional_id: str, to: int) -> None:
-        """Put another node in charge of the transactional id (-1: nobody); the one before says NOT_COORDINATOR.
+        """Make another node the coordinator of the transactional id (-1: none); the previous one returns NOT_COORDINATOR.
 
-        COORDINATOR_LOAD_IN_PROGRESS and COORDINATOR_NOT_AVAILABLE are a matter of ``fail()``.
+        For COORDINATOR_LOAD_IN_PROGRESS and COORDINATOR_NOT_AVAILABLE use ``fail()``.
         """
         with self._lock:
             self.cluster.move_coordinator(CoordinatorType.TRANSACTION, transactional_id, to)
-
-    def move_group_coordinator(self, group_id: str, to: int) -> None:
-        """Put another node in charge of the group, -1: nobody."""
-        with self._lock:
-            self.cluster.move_coordinator(CoordinatorType.GROUP, group_id, to)
-
-    def set_group(self, group_id: str, generation: int, members: Mapping[str, str | None]) -> None:
-        """Say which generation a group is in and who its members are: instance ids (None: dynamic) by member id."""
-        with self._lock:
-            group = self.cluster.groups.group(group_id)
-            group.generation = generation
-            group.members = dict(members)
-
-    def committed_offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """Where the group stands; what open transactions will commit is not in it."""
-        with self._lock:
-            group = self.cluster.groups.groups.get(group_id)
-            return {} if group is None else dict(group.offsets)
 
     def _transaction(self, transactional_id: str) -> Transaction:
         known = self.cluster.transactions.transactions

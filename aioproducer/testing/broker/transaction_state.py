@@ -1,6 +1,6 @@
-"""What a transaction coordinator knows of one transactional id, and which answers follow from it.
+"""A transaction coordinator's state of one transactional id, and the resulting responses.
 
-The rules are those of Kafka's TransactionMetadata and TransactionCoordinator. Where releases differ, the newest counts.
+The rules are those of Kafka's TransactionMetadata and TransactionCoordinator. If releases differ, the newest applies.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ TopicPartition: TypeAlias = tuple[str, int]
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 MAX_EPOCH = 0x7FFF
-#: What a transaction has instead of a timeout that stays open until an outer coordinator has decided (KIP-939).
+#: The timeout of a transaction that stays open until an external coordinator has decided (KIP-939).
 NO_TIMEOUT_MS = 2**31 - 1
 
 
 class TransactionState(Enum):
-    """Kafka's states; the values are the names that DescribeTransactions gives."""
+    """Kafka's states; the values are the names in DescribeTransactions."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -52,7 +52,7 @@ class TransactionState(Enum):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who writes, and how many times it was fenced or bumped."""
+    """The producer, and how many times it was fenced or bumped."""
 
     producer_id: int
     producer_epoch: int
@@ -63,7 +63,7 @@ NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 @dataclass(slots=True)
 class Transaction:
-    """A transactional id: its producer, and its present transaction. Times are milliseconds."""
+    """A transactional id: its producer, and its current transaction. Times are milliseconds."""
 
     transactional_id: str
     producer_id: int
@@ -71,37 +71,37 @@ class Transaction:
     timeout_ms: int
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
-    #: The id that follows when the marker of the present one is written, because its epochs are used up.
+    #: The next id, used when the marker of the current one is written, because its epochs are used up.
     next_producer_id: int = NO_PRODUCER_ID
     next_producer_epoch: int = 0
-    #: Who may end the open transaction, where that is not who began it: each InitProducerId that keeps it gives the next.
+    #: The producer that may end the open transaction, if another one began it: each InitProducerId that keeps it bumps this.
     keeper: ProducerIdAndEpoch = NO_PRODUCER
     state: TransactionState = TransactionState.EMPTY
     partitions: set[TopicPartition] = field(default_factory=set[TopicPartition])
     started_ms: int = -1
-    #: A request of transaction.version 2 came where the cluster does not have it. Kafka (4.3) then waits forever for a
-    #: change of state that could not be written, and answers CONCURRENT_TRANSACTIONS to everything until it restarts.
+    #: A request of transaction.version 2 arrived in a cluster without it. Kafka (4.3) then waits forever for a change of
+    #: state that could not be written, and returns CONCURRENT_TRANSACTIONS for everything until it restarts.
     is_stuck: bool = False
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the producer id has no epoch left: the very last one is kept for fencing."""
+        """Whether the producer id has no epoch left: the last one is reserved for fencing."""
         return self.producer_epoch >= MAX_EPOCH - 1
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
-        """Who is not fenced."""
+        """The producer that is not fenced."""
         began = ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
         return began if self.keeper == NO_PRODUCER else self.keeper
 
     @property
     def is_ending(self) -> bool:
-        """Whether it was decided how the transaction ends, and not all markers are written yet."""
+        """Whether the outcome is decided, but not all markers are written yet."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def is_changing(self) -> bool:
-        """Whether everything has to wait for another change of state (Kafka's ``pendingTransitionInProgress``)."""
+        """Whether everything must wait for a pending change of state (Kafka's ``pendingTransitionInProgress``)."""
         return self.is_stuck or self.is_ending
 
     def refuse(self, producer_id: int, producer_epoch: int) -> ErrorCode:
@@ -113,7 +113,7 @@ class Transaction:
         return ErrorCode.CONCURRENT_TRANSACTIONS if self.is_changing else ErrorCode.NONE
 
     def is_from_its_producer(self, expected: ProducerIdAndEpoch) -> bool:
-        """Whether an InitProducerId that names its present id and epoch (KIP-360) names an id that can be meant."""
+        """Whether the id and epoch in an InitProducerId (KIP-360) can be those of this producer."""
         return (
             self.producer_epoch == NO_PRODUCER_EPOCH
             or expected.producer_id == self.producer_id
@@ -121,7 +121,7 @@ class Transaction:
         )
 
     def add(self, partitions: set[TopicPartition], now_ms: int) -> None:
-        """Take the partitions in; the first ones begin the transaction."""
+        """Add partitions; the first ones begin the transaction."""
         if self.state is not TransactionState.ONGOING:
             self.state = TransactionState.ONGOING
             self.started_ms = now_ms
@@ -129,7 +129,7 @@ class Transaction:
         self.partitions |= partitions
 
     def change_producer(self, producer: ProducerIdAndEpoch, last_producer_epoch: int) -> None:
-        """Go on under this id and epoch."""
+        """Continue with this id and epoch."""
         self.previous_producer_id = self.producer_id
         self.producer_id, self.producer_epoch = producer
         self.last_producer_epoch = last_producer_epoch
@@ -147,10 +147,10 @@ class Transaction:
 
 
 class EndTxnResult(Enum):
-    """What an EndTxn does that is not refused."""
+    """The effect of an accepted EndTxn."""
 
     END = "end the transaction, or with transaction.version 2 an empty one"
-    DONE = "it has ended in this way already; answer the present id and epoch"
+    DONE = "it has already ended in this way; return the current id and epoch"
 
 
 class _Case(NamedTuple):
@@ -160,7 +160,7 @@ class _Case(NamedTuple):
     is_retry: bool = False
 
 
-#: By state, wish and epoch; what is not in a table is fenced.
+#: By state, requested outcome and epoch; anything else is fenced.
 EndTable: TypeAlias = Mapping[_Case, "EndTxnResult | ErrorCode"]
 
 _S = TransactionState
@@ -191,7 +191,7 @@ _TV2: EndTable = MappingProxyType(
         _Case(_S.COMPLETE_COMMIT, _ABORT, _RETRY): ErrorCode.INVALID_TXN_STATE,
         _Case(_S.COMPLETE_ABORT, _COMMIT): ErrorCode.INVALID_TXN_STATE,
         _Case(_S.COMPLETE_ABORT, _ABORT): EndTxnResult.END,
-        # A commit that came behind the coordinator's own abort (KAFKA-20785).
+        # A commit that arrived after the coordinator's own abort (KAFKA-20785).
         _Case(_S.COMPLETE_ABORT, _COMMIT, _RETRY): ErrorCode.INVALID_TXN_STATE,
         _Case(_S.COMPLETE_ABORT, _ABORT, _RETRY): EndTxnResult.DONE,
     }
@@ -201,9 +201,9 @@ _TV2: EndTable = MappingProxyType(
 def end_verdict(
     transaction: Transaction, producer: ProducerIdAndEpoch, *, committed: bool, bumps_epoch: bool
 ) -> EndTxnResult | ErrorCode:
-    """What an EndTxn of this producer comes to; ``bumps_epoch``: it is one of transaction.version 2."""
+    """The effect of this producer's EndTxn; ``bumps_epoch``: it is one of transaction.version 2."""
     if bumps_epoch and transaction.is_changing:
-        return ErrorCode.CONCURRENT_TRANSACTIONS  # before anything else is looked at (KAFKA-18464)
+        return ErrorCode.CONCURRENT_TRANSACTIONS  # before anything else is checked (KAFKA-18464)
     is_retry = bumps_epoch and _is_before_bump(transaction, producer)
     if producer.producer_id != transaction.producer.producer_id and not is_retry:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -216,7 +216,7 @@ def end_verdict(
 
 
 def _is_before_bump(transaction: Transaction, producer: ProducerIdAndEpoch) -> bool:
-    """Whether the producer has not heard of the epoch, or the producer id, that its last EndTxn gave it."""
+    """Whether the producer did not receive the epoch, or producer id, of its last EndTxn."""
     producer_id, epoch = producer
     if transaction.keeper != NO_PRODUCER:
         return False

@@ -1,4 +1,4 @@
-"""Which versions of which requests each Kafka release speaks."""
+"""The request versions that each Kafka release supports."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ VersionRange: TypeAlias = tuple[int, int]
 _HOUR_MS = 3_600_000
 _NO_LIMIT = 2**63 - 1
 
-#: What each release added to the one before it: lowest and highest version of a request. Releases that are not named
-#: changed nothing that a producer, or a reader of its log, can see. Produce 0 to 2 stayed advertised after 4.0 removed
-#: them, for the sake of a client's bug (KAFKA-18659).
+#: The changes of each release: lowest and highest version of a request. Releases that are not listed changed nothing that
+#: a producer, or a reader of its log, can see. Produce 0 to 2 are still advertised after 4.0 removed them, because of a
+#: bug in a client (KAFKA-18659).
 _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
     (
         "2.1",
@@ -28,8 +28,13 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
             "Fetch": (0, 10),
             "ListOffsets": (0, 4),
             "Metadata": (0, 7),
+            "OffsetCommit": (0, 6),
             "OffsetFetch": (0, 5),
             "FindCoordinator": (0, 2),
+            "JoinGroup": (0, 3),
+            "Heartbeat": (0, 2),
+            "LeaveGroup": (0, 2),
+            "SyncGroup": (0, 2),
             "SaslHandshake": (0, 1),
             "ApiVersions": (0, 2),
             "CreateTopics": (0, 3),
@@ -43,15 +48,30 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
             "SaslAuthenticate": (0, 0),
         },
     ),
-    ("2.2", {"ListOffsets": (0, 5), "SaslAuthenticate": (0, 1)}),
-    ("2.3", {"Fetch": (0, 11), "Metadata": (0, 8)}),
+    ("2.2", {"ListOffsets": (0, 5), "JoinGroup": (0, 4), "SaslAuthenticate": (0, 1)}),
+    (
+        "2.3",
+        {
+            "Fetch": (0, 11),
+            "Metadata": (0, 8),
+            "OffsetCommit": (0, 7),
+            "JoinGroup": (0, 5),
+            "Heartbeat": (0, 3),
+            "SyncGroup": (0, 3),
+        },
+    ),
     (
         "2.4",
         {
             "Produce": (0, 8),
             "Metadata": (0, 9),
+            "OffsetCommit": (0, 8),
             "OffsetFetch": (0, 6),
             "FindCoordinator": (0, 3),
+            "JoinGroup": (0, 6),
+            "Heartbeat": (0, 4),
+            "LeaveGroup": (0, 4),
+            "SyncGroup": (0, 4),
             "ApiVersions": (0, 3),
             "CreateTopics": (0, 5),
             "DeleteTopics": (0, 4),
@@ -62,6 +82,8 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
         "2.5",
         {
             "OffsetFetch": (0, 7),
+            "JoinGroup": (0, 7),
+            "SyncGroup": (0, 5),
             "InitProducerId": (0, 3),
             "TxnOffsetCommit": (0, 3),
             "SaslAuthenticate": (0, 2),
@@ -105,11 +127,11 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
         },
     ),
     ("3.1", {"Fetch": (0, 13), "Metadata": (0, 12)}),
-    ("3.2", {}),
+    ("3.2", {"JoinGroup": (0, 9), "LeaveGroup": (0, 5)}),
     ("3.3", {}),
     ("3.4", {}),
     ("3.5", {"Fetch": (0, 15), "ListOffsets": (0, 8)}),
-    ("3.6", {"AddPartitionsToTxn": (0, 4)}),
+    ("3.6", {"OffsetCommit": (0, 9), "AddPartitionsToTxn": (0, 4)}),
     ("3.7", {"Produce": (0, 10), "Fetch": (0, 16), "OffsetFetch": (0, 9)}),
     (
         "3.8",
@@ -132,6 +154,7 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
             "Fetch": (4, 17),
             "ListOffsets": (1, 10),
             "Metadata": (0, 13),
+            "OffsetCommit": (2, 9),
             "OffsetFetch": (1, 9),
             "CreateTopics": (2, 7),
             "DeleteTopics": (1, 6),
@@ -140,7 +163,16 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
             "DescribeConfigs": (1, 4),
         },
     ),
-    ("4.1", {"Produce": (0, 13), "Fetch": (4, 18), "OffsetFetch": (1, 10), "ListTransactions": (0, 2)}),
+    (
+        "4.1",
+        {
+            "Produce": (0, 13),
+            "Fetch": (4, 18),
+            "OffsetCommit": (2, 10),
+            "OffsetFetch": (1, 10),
+            "ListTransactions": (0, 2),
+        },
+    ),
     ("4.2", {"ListOffsets": (1, 11)}),
     ("4.3", {}),
     ("4.4", {"ApiVersions": (0, 5), "TxnOffsetCommit": (0, 6)}),
@@ -149,7 +181,7 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A Kafka release as its clients see it: the version range of each request, and how its answers differ."""
+    """A Kafka release as its clients see it: the version range of each request, and how its responses differ."""
 
     name: str
     ranges: Mapping[ApiKey, VersionRange]
@@ -162,12 +194,12 @@ class Release:
 
     @property
     def names_its_api_versions_range(self) -> bool:
-        """Whether the refusal of an ApiVersions request tells the range of that request itself (KIP-511)."""
+        """Whether the refusal of an ApiVersions request contains that request's own range (KIP-511)."""
         return self.number >= (2, 4)
 
     @property
     def knows_invalid_record(self) -> bool:
-        """Whether INVALID_RECORD exists (KIP-467); brokers before it say CORRUPT_MESSAGE."""
+        """Whether INVALID_RECORD exists (KIP-467); earlier brokers return CORRUPT_MESSAGE."""
         return self.number >= (2, 4)
 
     @property
@@ -177,7 +209,7 @@ class Release:
 
     @property
     def has_topic_ids(self) -> bool:
-        """Whether topics carry ids (KIP-516); before it they are zero."""
+        """Whether topics have ids (KIP-516); before, they are zero."""
         return self.number >= (2, 8)
 
     @property
@@ -187,14 +219,14 @@ class Release:
 
     @property
     def knows_transaction_abortable(self) -> bool:
-        """Whether TRANSACTION_ABORTABLE exists (KIP-890); brokers before it say INVALID_TXN_STATE."""
+        """Whether TRANSACTION_ABORTABLE exists (KIP-890); earlier brokers return INVALID_TXN_STATE."""
         return self.number >= (3, 8)
 
     @property
     def makes_groups_of_strangers(self) -> bool:
-        """Whether a commit for a group that does not exist makes it first (the group coordinator before KIP-848).
+        """Whether a commit for an unknown group creates the group first (the group coordinator before KIP-848).
 
-        Then it is the member that is unknown, and not the generation that is illegal.
+        Then the error is an unknown member, not an illegal generation.
         """
         return self.number < (4, 0)
 
@@ -205,7 +237,7 @@ class Release:
 
     @property
     def timestamp_limits(self) -> Mapping[str, int]:
-        """The topic configurations that bound a record's timestamp, and their defaults: split in two by KIP-937."""
+        """The topic configurations that limit a record's timestamp, and their defaults: split in two by KIP-937."""
         before = {"message.timestamp.before.max.ms": _NO_LIMIT}
         after = {"message.timestamp.after.max.ms": _HOUR_MS if self.limits_future_timestamps else _NO_LIMIT}
         difference = {"message.timestamp.difference.max.ms": _NO_LIMIT}
@@ -215,7 +247,7 @@ class Release:
 
 
 def api_key_of(api: ApiKey | int | str) -> ApiKey:
-    """The api key that a number or a name means; ``Produce``, ``produce`` and ``PRODUCE`` are the same.
+    """The api key for a number or a name; ``Produce``, ``produce`` and ``PRODUCE`` are the same.
 
     Raises ConfigError for anything else.
     """
@@ -256,7 +288,7 @@ def _accumulate() -> dict[str, Release]:
 
 _BY_NAME: Mapping[str, ApiKey] = MappingProxyType({_plain(key.name): key for key in ApiKey})
 
-#: Every release that the fake broker can pretend to be, oldest first.
+#: Every release that the fake broker can imitate, oldest first.
 RELEASES: Mapping[str, Release] = MappingProxyType(_accumulate())
 
 NEWEST_RELEASE: str = list(RELEASES)[-1]

@@ -1,4 +1,4 @@
-"""Real Kafka for tests: brokers from their jars, on this machine, as long as a test needs them."""
+"""Real Kafka for tests: runs brokers from their jars on this machine, for as long as a test needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real Apache Kafka for tests: a KRaft cluster of processes on this machine, to be produced to, killed and restarted."""
+"""Real Apache Kafka for tests: a KRaft cluster of processes on this machine, which tests can kill and restart."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _POLL_INTERVAL: Final = 0.05
 
 
 class Kafka:
-    """A Kafka that tests can use: where it is, and topics made and removed.
+    """A Kafka for tests: its address, and methods to create and delete topics.
 
-    This class is for a cluster that somebody else runs; KafkaCluster runs its own.
+    This class is for an existing cluster; KafkaCluster runs its own.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -48,12 +48,12 @@ class Kafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a producer connects to: ``host:port,host:port``."""
+        """The addresses for a producer: ``host:port,host:port``."""
         return self._bootstrap_servers
 
     @property
     def admin(self) -> Admin:
-        """An admin client of all brokers."""
+        """An admin client for all brokers."""
         return Admin(self.bootstrap_servers)
 
     def create_topic(
@@ -65,7 +65,7 @@ class Kafka:
     ) -> None:
         """Create the topic and wait until every broker knows a leader for each of its partitions.
 
-        Raises BrokerError when the broker refuses, TimeoutError when a leader is missing for 30 seconds.
+        Raises BrokerError if the broker refuses, TimeoutError if a leader is missing for 30 seconds.
         """
         self.admin.create_topic(name, partitions, replication_factor, config)
         self._wait_until(
@@ -74,7 +74,7 @@ class Kafka:
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete the topic and wait until no broker names it any more."""
+        """Delete the topic and wait until no broker lists it any more."""
         self.admin.delete_topic(name)
         self._wait_until(
             lambda: all(name not in admin.topics() for admin in self._admins()), f"topic {name!r} is still named"
@@ -83,7 +83,7 @@ class Kafka:
     def leader_of(self, topic: str, partition: int) -> int:
         """The id of the broker that leads the partition.
 
-        Raises LookupError when there is no such partition, or nobody leads it now.
+        Raises LookupError if there is no such partition, or it has no leader now.
         """
         leader = self.admin.leaders(topic).get(partition)
         if leader is None:
@@ -94,7 +94,7 @@ class Kafka:
         return [Admin(address) for address in self.bootstrap_servers.split(",")]
 
     def _check(self) -> None:
-        """Raise if waiting is in vain."""
+        """Raise if waiting is pointless."""
 
     def _wait_until(self, condition: Callable[[], bool], otherwise: str, timeout: float = _TOPIC_TIMEOUT) -> None:
         deadline = time.monotonic() + timeout
@@ -114,7 +114,7 @@ class Kafka:
 
 
 class KafkaCluster(Kafka):
-    """One controller and some brokers in processes of their own, on free ports and in a temporary directory.
+    """One controller and some brokers in separate processes, on free ports and in a temporary directory.
 
     ::
 
@@ -123,7 +123,7 @@ class KafkaCluster(Kafka):
             ...
             kafka.kill(kafka.leader_of("orders", 0))
 
-    Brokers have the ids 1, 2, ... and the controller ``CONTROLLER_ID``, so that the metadata quorum lives on while
+    Brokers have the ids 1, 2, ... and the controller ``CONTROLLER_ID``, so that the metadata quorum survives when
     brokers are killed. Starting takes about 4 seconds for one broker and 9 for three on two cores; the first cluster of
     a Kafka version on a machine takes three times that. Nothing outlives the process that started it.
 
@@ -173,7 +173,7 @@ class KafkaCluster(Kafka):
         return self.bootstrap("CLIENT")
 
     def bootstrap(self, listener: str) -> str:
-        """The addresses of that listener on all brokers."""
+        """The addresses of a listener on all brokers."""
         return ",".join(f"127.0.0.1:{self.port(broker_id, listener)}" for broker_id in self.broker_ids)
 
     def port(self, broker_id: int, listener: str = "CLIENT") -> int:
@@ -183,17 +183,17 @@ class KafkaCluster(Kafka):
         except KeyError:
             known = (
                 ", ".join(f"{i}/{name}" for i, names in self._ports.items() for name in names)
-                or "none: the cluster does not run"
+                or "none: the cluster is not running"
             )
             raise LookupError(f"There is no listener {broker_id}/{listener}; known are {known}.") from None
 
     def open(self) -> Self:
         """Start everything and wait until topics can be created.
 
-        Raises KafkaUnavailable when Java or the jars are missing, KafkaStartError when Kafka does not come up.
+        Raises KafkaUnavailable if Java or the jars are missing, KafkaStartError if Kafka does not start.
         """
         if self._nodes:
-            raise RuntimeError("This cluster runs already; one KafkaCluster is one cluster.")
+            raise RuntimeError("This KafkaCluster is already running.")
         try:
             self._open(KafkaJars.get(self.version))
         except BaseException:
@@ -204,21 +204,23 @@ class KafkaCluster(Kafka):
     def close(self) -> None:
         """End every process and remove all data. The cluster can be opened again, empty."""
         recording = [node for node in self._nodes.values() if node.is_recording]
-        for node in sorted(recording, key=lambda node: node.node_id):  # a broker does not stop once its controller has
+        for node in sorted(
+            recording, key=lambda node: node.node_id
+        ):  # a broker does not stop after its controller has stopped
             node.terminate(_RECORDING_TIMEOUT)
         self._closing.close()
         self._nodes.clear()
         self._ports.clear()
 
     def start(self, broker_id: int) -> None:
-        """Start a broker that was killed or stopped, with its data and its ports, and wait until it serves.
+        """Start a killed or stopped broker, with its data and ports, and wait until it serves.
 
-        It serves when it is in the metadata that it gives out, and leads what only it can lead.
-        Raises KafkaStartError when it ends instead.
+        It serves when it is in its own metadata, and leads the partitions that only it can lead.
+                Raises KafkaStartError if it ends instead.
         """
         node = self._node(broker_id)
         if node.is_running:
-            raise RuntimeError(f"Node {broker_id} runs already; kill() or stop() it first.")
+            raise RuntimeError(f"Node {broker_id} is already running; kill() or stop() it first.")
         node.start(record=True)
         self._wait_serving([broker_id] if broker_id in self.broker_ids else self._answering_brokers)
 
@@ -231,11 +233,11 @@ class KafkaCluster(Kafka):
         self._node(broker_id).terminate(_STOP_TIMEOUT)
 
     def pause(self, broker_id: int) -> None:
-        """SIGSTOP: the broker keeps its connections and answers nothing. After 3 seconds it is fenced."""
+        """SIGSTOP: the broker keeps its connections but does not respond. After 3 seconds it is fenced."""
         self._node(broker_id).pause()
 
     def resume(self, broker_id: int) -> None:
-        """SIGCONT after ``pause``; a broker that was fenced meanwhile first acts as if it still led its partitions."""
+        """SIGCONT after ``pause``; a fenced broker at first acts as if it still led its partitions."""
         self._node(broker_id).resume()
 
     def is_running(self, broker_id: int) -> bool:
@@ -243,20 +245,20 @@ class KafkaCluster(Kafka):
         return self._node(broker_id).is_running
 
     def pid(self, broker_id: int) -> int | None:
-        """The process id, None while it does not run."""
+        """The process id, None if it is not running."""
         return self._node(broker_id).pid
 
     def log(self, broker_id: int) -> str:
-        """What the broker has logged (warnings and errors), for the message of a failed test."""
+        """The broker's log (warnings and errors), for the message of a failed test."""
         return self._node(broker_id).log
 
     def data_directory(self, broker_id: int) -> Path:
-        """Where the broker keeps its partitions, each in a directory ``<topic>-<partition>``."""
+        """The directory of the broker's partitions, each in ``<topic>-<partition>``."""
         return self._node(broker_id).data_directory
 
     @property
     def admin(self) -> Admin:
-        """An admin client of the brokers that answer, on a listener of its own: past any proxy, and without login."""
+        """An admin client for the running brokers, on a separate listener that bypasses proxies and logins."""
         return Admin(",".join(self._internal_address(broker_id) for broker_id in self._answering_brokers))
 
     def __enter__(self) -> Self:
@@ -271,7 +273,7 @@ class KafkaCluster(Kafka):
         try:
             return await anyio.to_thread.run_sync(self.open)
         except BaseException:
-            # Cancelled: the thread has run to its end all the same, and nobody will call __aexit__.
+            # Cancelled: the thread has finished anyway, and __aexit__ will not be called.
             await self.__aexit__(None, None, None)
             raise
 
@@ -315,7 +317,7 @@ class KafkaCluster(Kafka):
 
     def _start_all(self) -> None:
         nodes = list(self._nodes.values())
-        # One process of each kind records the classes that it loads, where that has not been done on this machine.
+        # One process of each kind records its classes, unless that has been done on this machine.
         for node in nodes:
             node.format(_CLUSTER_ID, self._format_arguments(), record=node is nodes[0])
         for node in nodes:
@@ -338,7 +340,7 @@ class KafkaCluster(Kafka):
         admin = Admin(self._internal_address(broker_id))
         if not (admin.broker_ids() >= answering and not admin.leaderless(broker_id)):
             return False
-        # A listening port, and even metadata, come before the controller lets topics be made on all brokers.
+        # A broker listens and serves metadata before the controller allows topics on it.
         admin.create_topic("is-it-ready", 1, len(answering), validate_only=True)
         return True
 
@@ -360,11 +362,11 @@ class KafkaCluster(Kafka):
         return self._ports
 
     def _reserve_port(self) -> int:
-        """A port that is ours until the cluster closes.
+        """A port that is reserved until the cluster closes.
 
-        The socket is bound and never listens: Java can bind the port beside it, a killed broker's port still refuses
-        connections, and the kernel gives it to nobody else - not even as the local port of a client that connects to the
-        killed broker, which would then be connected to itself.
+        The socket is bound and never listens: Java can also bind the port, a killed broker's port still refuses
+        connections, and the kernel does not assign it to others, not even as the local port of a client that connects to
+        the killed broker, which would then be connected to itself.
         """
         reserved = self._closing.enter_context(socket.socket())
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -397,7 +399,7 @@ class KafkaCluster(Kafka):
         try:
             return self._nodes[broker_id]
         except KeyError:
-            known = ", ".join(map(str, self._nodes)) or "none: the cluster does not run"
+            known = ", ".join(map(str, self._nodes)) or "none: the cluster is not running"
             raise LookupError(f"There is no node {broker_id}; known are {known}.") from None
 
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's own jars of one version, fetched from Maven Central once and kept in the user's cache directory."""
+"""Apache Kafka's jars of one version, downloaded once from Maven Central into the user's cache directory."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_KAFKA_VERSION", "JARS_VARIABLE", "OLDER_KAFKA_VERSION", "Java", "KafkaJars", "KafkaUnavailable"]
 
-#: The broker line that tests run against unless told otherwise.
+#: The default Kafka version for tests.
 DEFAULT_KAFKA_VERSION: Final = "4.3.1"
 #: The last line before 4.0: transactions without KIP-890's second part.
 OLDER_KAFKA_VERSION: Final = "3.9.2"
-#: Names a directory that holds the jars already; nothing is fetched then.
+#: The environment variable for a directory with the jars; then nothing is downloaded.
 JARS_VARIABLE: Final = "AIOPRODUCER_KAFKA_JARS"
 
 _JAVA_NEEDED = 17
 _FETCH_TIMEOUT = 900.0
 
-#: log4j2 is not pulled in by Kafka 3.9 and its log4j 1 binding would win over it, hence the exclusions.
+#: Kafka 3.9 does not depend on log4j2, and its log4j 1 binding would take precedence, hence the exclusions.
 _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -67,37 +67,37 @@ _KAFKA_ARTIFACTS = ("kafka_2.13", "kafka-tools")
 
 
 class KafkaUnavailable(RuntimeError):
-    """Real Kafka cannot be run on this machine; the message says what is missing and how to get it."""
+    """Kafka cannot run on this machine; the message says what is missing and how to get it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that is new enough to run Kafka's brokers."""
+    """A Java installation that can run Kafka's brokers."""
 
     executable: str
-    #: As the JVM writes it, for example ``17.0.15``.
+    #: As printed by the JVM, for example ``17.0.15``.
     version: str
 
     @staticmethod
     def find() -> Java:
         """The Java of ``JAVA_HOME``, else the first one on the ``PATH``.
 
-        Raises KafkaUnavailable where there is none, or one older than 17.
+        Raises KafkaUnavailable if there is none, or it is older than 17.
         """
         home = os.environ.get("JAVA_HOME")
         executable = shutil.which("java", path=f"{home}/bin") if home else None
         executable = executable or shutil.which("java")
         if executable is None:
             raise KafkaUnavailable(
-                f"Real Kafka needs Java {_JAVA_NEEDED} or newer, and there is no `java` on the PATH nor in JAVA_HOME; "
+                f"Kafka needs Java {_JAVA_NEEDED} or newer, but there is no `java` in PATH or JAVA_HOME; "
                 "install a JDK (for example `apt-get install openjdk-17-jdk-headless`)."
             )
         java = Java(executable, _java_version(executable))
         major = int(java.version.split(".")[0])
         if major < _JAVA_NEEDED:
             raise KafkaUnavailable(
-                f"Real Kafka needs Java {_JAVA_NEEDED} or newer, and {executable} is Java {java.version}; install a "
-                "newer JDK and point JAVA_HOME at it."
+                f"Kafka needs Java {_JAVA_NEEDED} or newer, but {executable} is Java {java.version}; install a "
+                "newer JDK and set JAVA_HOME to it."
             )
         return java
 
@@ -112,10 +112,10 @@ class KafkaJars:
 
     @staticmethod
     def get(version: str = DEFAULT_KAFKA_VERSION) -> KafkaJars:
-        """The jars of that version, fetched with Maven where they are not in the cache yet (about 60 MB).
+        """The jars of that version, downloaded with Maven if they are not in the cache (about 60 MB).
 
-        Processes that ask at the same time wait for each other, and an interrupted fetch leaves nothing behind. Raises
-        KafkaUnavailable when Java, Maven or the network is missing.
+        Concurrent processes wait for each other, and an interrupted download leaves nothing behind. Raises
+        KafkaUnavailable if Java, Maven or the network is missing.
         """
         java = Java.find()
         given = os.environ.get(JARS_VARIABLE)
@@ -124,19 +124,19 @@ class KafkaJars:
 
     @property
     def classpath(self) -> str:
-        """Every jar by its own name and in a fixed order: a JVM class archive is tied to exactly that list."""
+        """All jars by name, in a fixed order: a JVM class archive is only valid for exactly that list."""
         return os.pathsep.join(str(jar) for jar in sorted(self.directory.glob("*.jar")))
 
 
 def cache_directory() -> Path:
-    """Where aioproducer keeps what can be had again: ``$XDG_CACHE_HOME/aioproducer`` or ``~/.cache/aioproducer``."""
+    """aioproducer's cache: ``$XDG_CACHE_HOME/aioproducer`` or ``~/.cache/aioproducer``."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "aioproducer"
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Generator[None, None, None]:
-    """Holds an advisory lock on that file, which is made if need be; other processes and threads wait their turn."""
+    """Holds an advisory lock on that file, which is created if missing; other processes and threads wait."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -148,11 +148,11 @@ def _java_version(executable: str) -> str:
     try:
         done = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise KafkaUnavailable(f"`{executable} -version` did not work: {error}. Point JAVA_HOME at a JDK.") from error
+        raise KafkaUnavailable(f"`{executable} -version` failed: {error}. Set JAVA_HOME to a JDK.") from error
     found = re.search(r'version "([0-9][0-9._]*)', done.stderr + done.stdout)
     if found is None:
         raise KafkaUnavailable(
-            f"`{executable} -version` names no version: {done.stderr.strip()!r}. Point JAVA_HOME at a JDK."
+            f"`{executable} -version` prints no version: {done.stderr.strip()!r}. Set JAVA_HOME to a JDK."
         )
     return found.group(1)
 
@@ -160,8 +160,8 @@ def _java_version(executable: str) -> str:
 def _given_directory(directory: Path, version: str) -> Path:
     if next(directory.glob(f"kafka-clients-{version}.jar"), None) is None:
         raise KafkaUnavailable(
-            f"{JARS_VARIABLE} names {directory}, which has no kafka-clients-{version}.jar; unset the variable to fetch "
-            "the jars of that version, or point it at a directory with all of them."
+            f"{JARS_VARIABLE} is {directory}, which has no kafka-clients-{version}.jar; unset the variable to download "
+            "the jars of that version, or set it to a directory with all of them."
         )
     return directory
 
@@ -170,7 +170,7 @@ def _fetched_directory(version: str) -> Path:
     directory = cache_directory() / f"kafka-{version}"
     if directory.is_dir():
         return directory
-    # Maven's own repository does not bear two Mavens at once, so there is one lock for all versions.
+    # Maven's own repository does not support concurrent Mavens, so there is one lock for all versions.
     with locked(cache_directory() / "fetch.lock"):
         if not directory.is_dir():
             _fetch(version, directory)
@@ -181,8 +181,8 @@ def _fetch(version: str, directory: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailable(
-            f"The jars of Kafka {version} are not in {directory} and there is no `mvn` to fetch them with; install "
-            f"Maven (for example `apt-get install maven`), or set {JARS_VARIABLE} to a directory that holds them."
+            f"The jars of Kafka {version} are not in {directory}, and there is no `mvn` to download them; install "
+            f"Maven (for example `apt-get install maven`), or set {JARS_VARIABLE} to a directory that has them."
         )
     with tempfile.TemporaryDirectory(prefix=f"kafka-{version}.", dir=directory.parent) as work:
         jars = Path(work) / "jars"
@@ -205,12 +205,12 @@ def _run_maven(command: list[str], work: str, version: str) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise KafkaUnavailable(
-            f"Maven did not fetch the jars of Kafka {version} within {_FETCH_TIMEOUT:g} s; is Maven Central, or the "
-            "mirror in ~/.m2/settings.xml, within reach?"
+            f"Maven did not download the jars of Kafka {version} within {_FETCH_TIMEOUT:g} s; is Maven Central, or the "
+            "mirror in ~/.m2/settings.xml, reachable?"
         ) from error
     if done.returncode != 0:
         raise KafkaUnavailable(
-            f"Maven could not fetch the jars of Kafka {version} (exit code {done.returncode}): "
+            f"Maven could not download the jars of Kafka {version} (exit code {done.returncode}): "
             f"{done.stdout.strip()[-1000:]}"
         )
 

@@ -1,4 +1,4 @@
-"""Kafka's own Java code as the judge of what a producer wrote: its consumer, its log checker and its partitioner."""
+"""Checks what a producer wrote with Kafka's own Java code: its consumer, its log checker and its partitioner."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _KEY_HASH = struct.Struct(">ii")
 
 
 class JavaToolError(RuntimeError):
-    """A Java tool ended with an error; the message carries what it wrote. A CRC that does not match ends up here."""
+    """A Java tool failed, for example because of a wrong CRC; the message contains its output."""
 
 
 class ReadRecord(NamedTuple):
@@ -60,7 +60,7 @@ class ReadRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDigest:
-    """What a partition holds, in one line."""
+    """A summary of a partition's records."""
 
     partition: int
     count: int
@@ -69,12 +69,12 @@ class PartitionDigest:
     first_offset: int
     last_offset: int
     offsets_ascend: bool
-    #: Of all records in their order, to be compared with ``RecordDigest.hexdigest()``.
+    #: The SHA-256 of all records in order, to compare with ``RecordDigest.hexdigest()``.
     sha256: str
 
 
 class KeyHash(NamedTuple):
-    """What the Java producer computes from a key."""
+    """The Java producer's result for a key."""
 
     murmur2: int
     partition: int
@@ -82,7 +82,7 @@ class KeyHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DumpedBatch:
-    """One record batch as DumpLogSegments found it in a file of the broker."""
+    """One record batch in a file of the broker, as printed by DumpLogSegments."""
 
     file: str
     base_offset: int
@@ -102,7 +102,7 @@ class DumpedBatch:
 
 
 class RecordDigest:
-    """The SHA-256 of records in their order: what the writer's side compares a PartitionDigest with."""
+    """The SHA-256 of records in order, for comparison with a PartitionDigest."""
 
     def __init__(self) -> None:
         self._sha256 = hashlib.sha256()
@@ -111,7 +111,7 @@ class RecordDigest:
     def add(
         self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()
     ) -> RecordDigest:
-        """Take in the next record of the partition."""
+        """Add the next record of the partition."""
         pieces = [_field(key), _field(value), _INT.pack(len(headers))]
         for name, header in headers:
             pieces += [_field(name.encode()), _field(header)]
@@ -125,10 +125,10 @@ class RecordDigest:
 
 
 class JavaTools:
-    """Programs on Kafka's jars. Each call runs a JVM for about a second; all of them block.
+    """Programs on Kafka's jars. Each call runs a JVM for about a second, and blocks.
 
-    Raises KafkaUnavailable on the first call where the Java at hand has no compiler (a JRE instead of a JDK), and
-    JavaToolError where a program fails.
+    Raises KafkaUnavailable on the first call if Java has no compiler (a JRE instead of a JDK), and JavaToolError if a
+    program fails.
     """
 
     def __init__(self, jars: KafkaJars) -> None:
@@ -144,7 +144,7 @@ class JavaTools:
         properties: Mapping[str, str] | None = None,
         patience: float = 30.0,
     ) -> Generator[ReadRecord, None, None]:
-        """The records of all partitions up to their present end, read by Java's consumer with ``check.crcs=true``.
+        """The records of all partitions up to their current end, read by Java's consumer with ``check.crcs=true``.
 
         Each partition's records come in their order. ``start`` has offsets of partitions to begin at, instead of the
         beginning; ``properties`` are consumer properties such as ``isolation.level``. JavaToolError is raised when no
@@ -169,7 +169,7 @@ class JavaTools:
         properties: Mapping[str, str] | None = None,
         patience: float = 60.0,
     ) -> dict[int, PartitionDigest]:
-        """What each partition that has records holds, computed in Java: for topics of millions of records."""
+        """A digest of each non-empty partition, computed in Java: for topics of millions of records."""
         with _Reading(self._reader(), "digest", bootstrap_servers, topic, start, None, properties, patience) as reading:
             digests = [PartitionDigest(**json.loads(line)) for line in reading.output]
         return {digest.partition: digest for digest in digests}
@@ -177,8 +177,8 @@ class JavaTools:
     def dump_log_segments(self, directory: Path) -> list[DumpedBatch]:
         """Every record batch in the broker's files of one partition, or of all partitions below that directory.
 
-        Java decompresses each batch and looks at each of its records. JavaToolError is raised where the files are not
-        what Kafka expects, or the tool prints anything that looks like a complaint.
+        Java decompresses each batch and checks each of its records. Raises JavaToolError if the files are not valid, or
+        the tool prints an unknown line.
         """
         files = sorted(str(file) for file in directory.rglob("*.log"))
         if not files:
@@ -189,7 +189,7 @@ class JavaTools:
         return list(_dumped_batches(output.decode(errors="replace")))
 
     def hash_keys(self, keys: Sequence[bytes], partitions: int) -> list[KeyHash]:
-        """The murmur2 (signed, as Java has it) and the partition that the Java producer gives to each key."""
+        """The murmur2 (signed, as in Java) and the partition that the Java producer computes for each key."""
         data = b"".join([_INT.pack(len(keys)), *map(_field, keys)])
         output = _run(self._own("Partitions"), data, str(partitions))
         return [KeyHash(*pair) for pair in _KEY_HASH.iter_unpack(output)]
@@ -210,7 +210,7 @@ class JavaTools:
 
 
 class _Reading:
-    """A run of ReadBack, whose output is read while it runs. Leaving it before its end ends the JVM."""
+    """A run of ReadBack, whose output is read while it runs. Leaving the block early kills the JVM."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ class _Reading:
             for stream in (self._process.stdin, self._process.stdout, self._errors):
                 if stream is not None:
                     stream.close()
-            _settle(self._recording, written=kind is None)
+            _finish_recording(self._recording, written=kind is None)
 
     def take(self, size: int) -> bytes:
         data = self.output.read(size)
@@ -291,19 +291,19 @@ def _run(program: JavaProgram, data: bytes, *arguments: str) -> bytes:
         done = subprocess.run(command, input=data, capture_output=True, timeout=_TOOL_TIMEOUT, check=False)
         written = True
     finally:
-        _settle(recording, written=written)
+        _finish_recording(recording, written=written)
     if done.returncode != 0:
         complaint = (done.stdout[-2000:] + done.stderr[-4000:]).decode(errors="replace")
         raise JavaToolError(f"{program.main} ended with exit code {done.returncode}.\n{complaint}")
     return done.stdout
 
 
-def _settle(recording: Recording | None, *, written: bool) -> None:
+def _finish_recording(recording: Recording | None, *, written: bool) -> None:
     if recording is not None:
         (recording.keep if written else recording.discard)()
 
 
-#: Lines of DumpLogSegments that tell of good files; a line of any other kind is a complaint.
+#: Lines that DumpLogSegments prints for valid files; any other line is an error.
 _EXPECTED = re.compile(
     r"Dumping |Log starting offset: |(?:baseOffset|\| offset|offset): |Snapshot end offset: |\s*$|Deprecat"
 )
@@ -314,7 +314,7 @@ def _dumped_batches(output: str) -> Iterator[DumpedBatch]:
     file = ""
     for line in output.splitlines():
         if not _EXPECTED.match(line):
-            raise JavaToolError(f"DumpLogSegments complains: {line}\n{output[-4000:]}")
+            raise JavaToolError(f"DumpLogSegments reports an error: {line}\n{output[-4000:]}")
         if line.startswith("Dumping "):
             file = line.removeprefix("Dumping ")
         elif line.startswith("baseOffset: "):
@@ -340,7 +340,7 @@ def _dumped_batch(file: str, found: Mapping[str, str]) -> DumpedBatch:
 
 
 def _compiled(jars: KafkaJars) -> Path:
-    """A jar of our own Java programs, compiled once for these sources, these jars and this Java."""
+    """A jar of our own Java programs, compiled once for these sources, jars and Java version."""
     sources = sorted(SOURCES.glob("*.java"))
     what = hashlib.sha256(f"{jars.directory}\n{jars.java.version}\n".encode())
     for source in sources:
@@ -360,10 +360,10 @@ def _compile(jars: KafkaJars, sources: Sequence[Path], jar: Path) -> None:
         done = subprocess.run([*compiler, *arguments], capture_output=True, text=True, timeout=120, check=False)
         if done.returncode != 0:
             raise KafkaUnavailable(
-                f"Java {jars.java.version} ({jars.java.executable}) cannot compile our tools; it must be a JDK, a JRE "
+                f"Java {jars.java.version} ({jars.java.executable}) cannot compile the test tools; it must be a JDK, a JRE "
                 f"has no compiler: {(done.stdout + done.stderr).strip()[-2000:]}"
             )
-        # In a jar, because class archives do not go together with directories of classes.
+        # In a jar, because class archives do not work with directories of classes.
         unfinished = Path(work) / f"{uuid.uuid4().hex}.jar"
         with zipfile.ZipFile(unfinished, "w") as archive:
             for compiled in sorted(Path(work).glob("*.class")):

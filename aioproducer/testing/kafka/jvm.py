@@ -1,7 +1,7 @@
-"""Command lines for Java programs on Kafka's jars, each with a class archive so that it starts in a third of the time.
+"""Command lines for Java programs on Kafka's jars, each with a class archive, which cuts start-up time to a third.
 
-The JVM can write down the classes that a program loaded (application class data sharing) and map them in the next time.
-One controller and one broker answered 3.7 s after their start with such archives, and after 9.5 s without.
+The JVM can record the classes that a program loads (application class data sharing) and map them the next time. One
+controller and one broker were ready 3.7 s after their start with such archives, and after 9.5 s without.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["SOURCES", "JavaProgram", "Recording"]
 SOURCES: Final = Path(__file__).parent / "java"
 
 _OPTIONS = (
-    "-XX:+IgnoreUnrecognizedVMOptions",  # so that a JVM without class archives runs all the same
+    "-XX:+IgnoreUnrecognizedVMOptions",  # so that a JVM without class archives works, too
     "-XX:+UseSerialGC",
     "-XX:ActiveProcessorCount=1",
     "-XX:+ExitOnOutOfMemoryError",
@@ -42,28 +42,28 @@ class Recording:
     archive: Path
 
     def keep(self) -> None:
-        """Let later JVMs use it. To be called when the JVM has exited."""
+        """Let later JVMs use it. Call it after the JVM has exited."""
         with contextlib.suppress(FileNotFoundError):  # this JVM cannot write archives
             self.written_to.replace(self.archive)
 
     def discard(self) -> None:
-        """Remove what a killed JVM may have left."""
+        """Remove the partial archive of a killed JVM."""
         self.written_to.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
 class JavaProgram:
-    """A main class on the jars. ``role`` is what it is started as: each role loads classes of its own."""
+    """A main class on the jars. ``role`` is its purpose: each role loads different classes."""
 
     jars: KafkaJars
     main: str
     role: str
-    #: A directory of our own compiled classes, behind the jars.
+    #: A directory of our own compiled classes, after the jars.
     classes: Path | None = None
     options: tuple[str, ...] = ("-Xms64m", "-Xmx256m")
 
     def command(self, *arguments: str) -> tuple[list[str], Recording | None]:
-        """The command line, and the recording where no archive exists yet."""
+        """The command line, and the recording if no archive exists yet."""
         archive = self._archive
         recording = None if archive.exists() else Recording(archive.with_suffix(f".{uuid.uuid4().hex}"), archive)
         if recording is None:
@@ -75,7 +75,7 @@ class JavaProgram:
         return [*java, "-cp", self._classpath, self.main, *arguments], recording
 
     def command_without_recording(self, *arguments: str) -> list[str]:
-        """The same for a JVM that will be killed, or runs beside the one that records."""
+        """The same for a JVM that will be killed, or runs in parallel with the recording one."""
         command, recording = self.command(*arguments)
         if recording is not None:
             command.remove(f"-XX:ArchiveClassesAtExit={recording.written_to}")
@@ -84,7 +84,7 @@ class JavaProgram:
     @property
     def _classpath(self) -> str:
         own = [] if self.classes is None else [str(self.classes)]
-        # An archive is refused when a directory with files in it is on the class path: that is why classes are jarred.
+        # The JVM refuses archives if the class path has a non-empty directory, so the classes are in a jar.
         return os.pathsep.join([self.jars.classpath, *own])
 
     @property

@@ -1,4 +1,4 @@
-"""One Kafka process, broker or controller, of a cluster that runs on this machine."""
+"""One Kafka process, broker or controller, of a cluster on this machine."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LOG_TAIL: Final = 4000
 
 
 class KafkaStartError(RuntimeError):
-    """Kafka did not come up; the message carries the end of its log."""
+    """Kafka did not start; the message contains the end of its log."""
 
 
 class KafkaNode:
-    """A Kafka process with its properties, its data directory and its log. It is started and ended any number of times.
+    """A Kafka process with its properties, data directory and log. It can be started and ended any number of times.
 
-    Every method returns when it has happened; none of them waits for Kafka to be ready.
+    Every method returns when the action is complete; none of them waits until Kafka is ready.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class KafkaNode:
 
     @property
     def pid(self) -> int | None:
-        """The process id, None while it does not run."""
+        """The process id, None if it is not running."""
         return self._process.pid if self._process is not None and self.is_running else None
 
     @property
@@ -85,7 +85,7 @@ class KafkaNode:
 
     @property
     def log(self) -> str:
-        """All that the process has written, over all its starts."""
+        """The whole log, over all starts."""
         return self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
 
     def format(self, cluster_id: str, arguments: Sequence[str], *, record: bool) -> None:
@@ -94,9 +94,9 @@ class KafkaNode:
         self._launch(self._storage_tool, arguments, record=record)
 
     def start(self, *, record: bool = False) -> None:
-        """Start the process, after its formatting where that is under way.
+        """Start the process, after its formatting if that is in progress.
 
-        Raises KafkaStartError when formatting failed.
+        Raises KafkaStartError if formatting failed.
         """
         if self._process is not None:
             self._wait_formatted(self._process)
@@ -109,17 +109,17 @@ class KafkaNode:
 
     @property
     def log_tail(self) -> str:
-        """The end of the log, for messages to humans."""
+        """The end of the log, for error messages."""
         return f"The end of its log:\n{self.log.strip()[-_LOG_TAIL:]}"
 
     def kill(self) -> None:
-        """SIGKILL: no clean-up of Kafka runs, what the operating system has of its files stays."""
+        """SIGKILL: Kafka does not clean up; data that the operating system has are kept."""
         if self._process is not None:
             self._process.kill()
         self.reap()
 
     def terminate(self, timeout: float) -> None:
-        """SIGTERM, Kafka's clean shutdown; SIGKILL where that takes longer than ``timeout`` seconds."""
+        """SIGTERM, Kafka's clean shutdown; SIGKILL if that takes longer than ``timeout`` seconds."""
         if self._process is not None and self.is_running:
             self.resume()
             self._process.terminate()
@@ -128,11 +128,13 @@ class KafkaNode:
         self.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing is answered. Returns when the last thread stands still."""
+        """SIGSTOP: connections stay open, without responses. Returns when the last thread has stopped."""
         self._signal(signal.SIGSTOP)
         self._is_paused = True
         if self._process is not None:
-            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # told once they all stand
+            os.waitid(
+                os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT
+            )  # reported once all have stopped
 
     def resume(self) -> None:
         """SIGCONT after ``pause``."""
@@ -140,7 +142,7 @@ class KafkaNode:
         self._is_paused = False
 
     def reap(self) -> None:
-        """Take note of the end of a process that has been killed."""
+        """Reap a killed process."""
         if self._process is not None:
             exit_code = self._process.wait()
             self._settle_recording(written=exit_code != -signal.SIGKILL)
@@ -179,5 +181,5 @@ class KafkaNode:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is None or not self.is_running:
-            raise RuntimeError(f"{self._name} does not run, so it cannot be sent {number.name}; start it first.")
+            raise RuntimeError(f"{self._name} is not running, so {number.name} cannot be sent; start it first.")
         self._process.send_signal(number)

@@ -1,4 +1,4 @@
-"""Ends a group of processes, and removes their directory, when the process that started them ends - however it ends."""
+"""Kills a group of processes, and removes their directory, when the process that started them ends in any way."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessGuard"]
 
-#: Reads from a pipe that nobody writes to: the read ends when the pipe's other end is gone, even after a SIGKILL.
-#: Linux' PDEATHSIG would not do: it fires when the *thread* that started the child ends. SIGALRM ends a JVM at once and
-#: lets the guard, which ignores it, live on to remove the directory.
+#: Reads from a pipe without writers: the read ends when the pipe's other end is closed, even by a SIGKILL.
+#: Linux' PDEATHSIG is unsuitable: it is sent when the *thread* that started the child ends. SIGALRM ends a JVM at once,
+#: while the guard, which ignores it, stays alive to remove the directory.
 _SCRIPT: Final = """
 trap '' ALRM HUP INT TERM
 read -r nothing
@@ -29,7 +29,7 @@ kill -KILL 0
 class ProcessGuard:
     """A process group whose members do not outlive this process.
 
-    The group is its own, so that a Ctrl-C in the terminal reaches the test run and not the brokers.
+    It is a separate group, so that a Ctrl-C in the terminal reaches the test run but not the brokers.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -47,7 +47,7 @@ class ProcessGuard:
         return self._shell.pid
 
     def kill(self) -> None:
-        """SIGKILL to every member and to the guard itself. Members must still be waited for by who started them."""
+        """SIGKILL to every member and to the guard itself. The caller must still wait for the members."""
         if self._shell.returncode is None:
             os.killpg(self.group, signal.SIGKILL)
             self._shell.wait()

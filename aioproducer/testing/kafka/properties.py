@@ -13,7 +13,7 @@ __all__ = ["CONTROLLER_ID", "ClusterProperties"]
 #: The node id of the dedicated controller; brokers are numbered from 1.
 CONTROLLER_ID: Final = 100
 
-#: What makes a cluster small, quick to notice that a broker is gone, and true to what was written.
+#: Properties for a small cluster that detects lost brokers quickly and keeps all records.
 _SMALL_AND_QUICK: Final = {
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
@@ -27,22 +27,22 @@ _SMALL_AND_QUICK: Final = {
     "log.cleaner.dedupe.buffer.size": "16777216",
     "log.segment.bytes": "67108864",
     "unclean.leader.election.enable": "false",
-    # A test may stamp its records with 1970; the log cleaner would remove them 30 seconds after the start.
+    # A test may use timestamps of 1970; the log cleaner would remove such records 30 seconds after the start.
     "log.retention.ms": "-1",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterProperties:
-    """What a cluster's properties files are computed from; the user's ``extra`` properties win over all others."""
+    """The input for a cluster's properties files; the user's ``extra`` properties override all others."""
 
     version: str
     controller_port: int
     #: By broker id, then by the listener's name.
     ports: Mapping[int, Mapping[str, int]]
-    #: The security protocol of each listener. INTERNAL, which brokers use among themselves, is one of them.
+    #: The security protocol of each listener, including INTERNAL, which brokers use among themselves.
     protocols: Mapping[str, str]
-    #: Where clients are sent to, from a broker id and the listener's port.
+    #: The advertised address for clients, from a broker id and the listener's port.
     advertise: Callable[[int, int], str]
     extra: Mapping[str, str]
 
@@ -62,7 +62,7 @@ class ClusterProperties:
         ports = self.ports[broker_id]
         listeners = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
         advertised = {name: self.advertise(broker_id, port) for name, port in ports.items() if name != "INTERNAL"}
-        # Kafka 4 asks the controller instead, and warns again and again where a broker has this property too.
+        # Kafka 4 asks the controller instead, and warns repeatedly if a broker has this property, too.
         replication = {"default.replication.factor": str(self._replicas)} if self.version.startswith("3.") else {}
         return {
             **self._common(),

@@ -1,4 +1,4 @@
-"""Listeners of a real Kafka that want TLS, a login or both, and an authorizer: what they need in the brokers' properties."""
+"""Broker properties for listeners that require TLS, a login or both, and for an authorizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaSecurity"]
 
-#: The listeners by name. MTLS wants a client certificate; REAUTH wants the login to be renewed every few seconds.
+#: The listeners by name. MTLS requires a client certificate; REAUTH requires a new login every few seconds.
 _LISTENERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "SSL": "SSL",
@@ -33,13 +33,13 @@ _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """What `KafkaCluster` takes as ``security``: it then has the listeners SSL, MTLS, SASL_PLAINTEXT, SASL_SSL and REAUTH.
+    """The ``security`` of a `KafkaCluster`: adds the listeners SSL, MTLS, SASL_PLAINTEXT, SASL_SSL and REAUTH.
 
-    ``users`` are names and passwords, for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; OAUTHBEARER takes unsigned tokens of
-    anybody. Whoever is not among ``super_users`` may do nothing without an ACL, except through the listeners without a
-    login. ``reauth_ms`` is how long a login lasts at the listener REAUTH.
+    ``users`` are names and passwords, for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; OAUTHBEARER accepts any unsigned token.
+    Users other than ``super_users`` need ACLs for everything, except on the listeners without a login. ``reauth_ms`` is
+    the lifetime of a login on the listener REAUTH.
 
-    ``signed_tokens`` adds the listener SIGNED (SASL_SSL), where OAUTHBEARER takes only tokens of that issuer.
+    ``signed_tokens`` adds the listener SIGNED (SASL_SSL), where OAUTHBEARER accepts only tokens of that issuer.
     """
 
     authority: CertificateAuthority
@@ -55,12 +55,12 @@ class KafkaSecurity:
 
     @property
     def jvm_options(self) -> Sequence[str]:
-        """What the brokers' JVMs need."""
-        # From Kafka 4.0 on a broker reads keys from no URL that is not on this list.
+        """Options for the brokers' JVMs."""
+        # From Kafka 4.0 on a broker only reads keys from URLs on this list.
         return () if self.signed_tokens is None else (f"-D{_ALLOWED_URLS}={self.signed_tokens.url}",)
 
     def properties(self) -> dict[str, str]:
-        """For brokers and controllers; certificates stand in them as text (KIP-651)."""
+        """For brokers and controllers; certificates are included as text (KIP-651)."""
         server = self.authority.issue("localhost", "127.0.0.1", common_name="localhost")
         supers = ";".join(f"User:{name}" for name in ("ANONYMOUS", *self.super_users))
         properties = {
@@ -90,7 +90,7 @@ class KafkaSecurity:
             f"{listener}.plain.sasl.jaas.config": f"{_LOGIN_MODULES}.plain.PlainLoginModule required {users};",
             f"{listener}.scram-sha-256.sasl.jaas.config": scram,
             f"{listener}.scram-sha-512.sasl.jaas.config": scram,
-            # The broker logs in itself with the claim; without it it does not start.
+            # The broker itself logs in with the claim, and does not start without it.
             f"{listener}.oauthbearer.sasl.jaas.config": (
                 f"{_LOGIN_MODULES}.oauthbearer.OAuthBearerLoginModule required "
                 f'unsecuredLoginStringClaim_sub="broker" unsecuredValidatorAllowableClockSkewMs="3000";'

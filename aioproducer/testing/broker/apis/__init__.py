@@ -1,4 +1,4 @@
-"""What the fake broker does for each API: one file per API, and the table of them."""
+"""The fake broker's API handlers: one file per API, and a table of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from aioproducer.testing.broker.apis import (
     end_txn,
     fetch,
     find_coordinator,
+    heartbeat,
     init_producer_id,
+    join_group,
+    leave_group,
     list_offsets,
     list_transactions,
     metadata,
+    offset_commit,
     offset_fetch,
     produce,
     sasl_authenticate,
     sasl_handshake,
+    sync_group,
     txn_offset_commit,
 )
 from aioproducer.testing.broker.request import ApiHandler
@@ -37,8 +42,13 @@ HANDLERS: Mapping[ApiKey, ApiHandler] = MappingProxyType(
         ApiKey.FETCH: fetch.HANDLER,
         ApiKey.LIST_OFFSETS: list_offsets.HANDLER,
         ApiKey.METADATA: metadata.HANDLER,
+        ApiKey.OFFSET_COMMIT: offset_commit.HANDLER,
         ApiKey.OFFSET_FETCH: offset_fetch.HANDLER,
         ApiKey.FIND_COORDINATOR: find_coordinator.HANDLER,
+        ApiKey.JOIN_GROUP: join_group.HANDLER,
+        ApiKey.HEARTBEAT: heartbeat.HANDLER,
+        ApiKey.LEAVE_GROUP: leave_group.HANDLER,
+        ApiKey.SYNC_GROUP: sync_group.HANDLER,
         ApiKey.SASL_HANDSHAKE: sasl_handshake.HANDLER,
         ApiKey.API_VERSIONS: api_versions.HANDLER,
         ApiKey.CREATE_TOPICS: create_topics.HANDLER,

@@ -1,6 +1,6 @@
 """AddOffsetsToTxn (api key 25): lets a transaction commit offsets of a group; not needed with transaction.version 2.
 
-Below version 2 nobody knows PRODUCER_FENCED.
+PRODUCER_FENCED exists from version 2 on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PRODUCER_FENCED_SINCE = 2
 
 
 def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
-    """Add the partition that keeps the group's offsets to the transaction."""
+    """Add the partition with the group's offsets to the transaction."""
     code = check_transaction_coordinator(context, request.transactional_id)
     if code is ErrorCode.NONE:
         code = context.cluster.transactions.add_partitions(
@@ -31,7 +31,7 @@ def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffse
 
 
 def refuse(context: RequestContext, request: AddOffsetsToTxnRequest, code: ErrorCode) -> AddOffsetsToTxnResponse:
-    """An error instead."""
+    """An error response."""
     return AddOffsetsToTxnResponse(error_code=code)
 
 

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn (api key 24): lets a transaction write to partitions; all of them, or none.
 
-Version 4 and later are for brokers, which ask for several transactions at once, or (``verify_only``) whether a partition
-belongs to one. Below version 2 nobody knows PRODUCER_FENCED.
+Version 4 and later are for brokers, which send several transactions at once, or ask (``verify_only``) whether a partition
+belongs to one. PRODUCER_FENCED exists from version 2 on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PRODUCER_FENCED_SINCE = 2
 
 
 def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    """One answer for each partition."""
+    """One result for each partition."""
     results = [(asked.transactional_id, _results(_answer(context, asked))) for asked in _transactions(context, request)]
     if context.version >= _MANY_SINCE:
         return AddPartitionsToTxnResponse(

@@ -1,11 +1,11 @@
-"""ApiVersions (api key 18): which versions of which requests this node speaks.
+"""ApiVersions (api key 18): the request versions that this node supports.
 
-Every version is answered: one that the node does not know gets UNSUPPORTED_VERSION in the form of version 0, because the
-client cannot know better yet; since 2.4 with the range of ApiVersions itself in it (KIP-511). Version 3 brings the name
-and version of the client, which must look like one, and version 5 whom the client takes this node for (KIP-1242).
+Every version gets a response: an unknown one gets UNSUPPORTED_VERSION in version 0, because the client cannot know better
+yet; since 2.4 with the range of ApiVersions itself (KIP-511). Version 3 has the name and version of the client, which must
+be well-formed, and version 5 the node that the client expects (KIP-1242).
 
-Of the features that clusters finalize (KIP-584) only transaction.version is told, since only that one changes what a
-producer does. Version 3 leaves out features that may be 0 from the supported ones, as Kafka does (KAFKA-17011).
+Of the finalized features (KIP-584) only transaction.version is reported, since only that one affects a producer. Version 3
+leaves out features that may be 0 from the supported ones, as Kafka does (KAFKA-17011).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """The ranges of all APIs that the node speaks."""
+    """The version ranges of all supported APIs."""
     named = (request.client_software_name, request.client_software_version)
     if context.version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in named):
         return refuse(context, request, ErrorCode.INVALID_REQUEST)
@@ -53,12 +53,12 @@ def _tell_features(context: RequestContext, answer: ApiVersionsResponse) -> None
 
 
 def refuse(context: RequestContext, request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
-    """An error in the place of the ranges."""
+    """An error instead of the ranges."""
     return ApiVersionsResponse(error_code=code, api_keys=[])
 
 
 def refuse_version(context: RequestContext) -> ApiVersionsResponse:
-    """The answer, to be encoded as version 0, to a version that the node does not know."""
+    """The response to an unknown version, to be encoded as version 0."""
     own: list[ApiVersion] = []
     if context.node.release.names_its_api_versions_range:
         own = [each for each in context.cluster.api_versions(context.node) if each.api_key == ApiKey.API_VERSIONS]

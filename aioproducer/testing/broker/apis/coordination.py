@@ -1,4 +1,4 @@
-"""What the requests to coordinators have in common: whether this node is the one, and what old versions say."""
+"""Shared by the requests to coordinators: checks the coordinator, and maps error codes for old versions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["check_group_coordinator", "check_transaction_coordinator", "fencing_
 
 
 def check_transaction_coordinator(context: RequestContext, transactional_id: str) -> ErrorCode:
-    """NONE if this node is in charge of the transactional id, else NOT_COORDINATOR."""
+    """NONE if this node is the coordinator of the transactional id, else NOT_COORDINATOR."""
     return _check(context, CoordinatorType.TRANSACTION, transactional_id)
 
 
 def check_group_coordinator(context: RequestContext, group_id: str) -> ErrorCode:
-    """NONE if this node is in charge of the group, else NOT_COORDINATOR."""
+    """NONE if this node is the coordinator of the group, else NOT_COORDINATOR."""
     return _check(context, CoordinatorType.GROUP, group_id)
 
 
 def fencing_code(context: RequestContext, code: ErrorCode, since: int) -> ErrorCode:
-    """PRODUCER_FENCED in the words of a version before ``since``, where it was INVALID_PRODUCER_EPOCH (KIP-588)."""
+    """Maps PRODUCER_FENCED to INVALID_PRODUCER_EPOCH for versions before ``since`` (KIP-588)."""
     if code is ErrorCode.PRODUCER_FENCED and context.version < since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

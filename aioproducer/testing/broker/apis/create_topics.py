@@ -1,4 +1,4 @@
-"""CreateTopics (api key 19): makes topics at once. -1 for partitions or replicas takes the broker's default (version 4)."""
+"""CreateTopics (api key 19): creates topics at once. -1 partitions or replicas use the broker's default (version 4)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,20 @@ __all__ = ["HANDLER"]
 
 
 def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Make the topics, or only check that it could be done."""
+    """Create the topics, or only validate the request."""
     return CreateTopicsResponse(topics=[_create(context, asked, request.validate_only) for asked in request.topics])
 
 
 def _create(context: RequestContext, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
     injected = context.plan.injected_for(asked.name)
     if injected is not None and not injected.applied:
-        return _failed(asked, injected.code, "as the test wants it")
+        return _failed(asked, injected.code, "injected by the test")
     result = _checked(context, asked, validate_only)
-    return result if injected is None else _failed(asked, injected.code, "as the test wants it, after it was made")
+    return (
+        result
+        if injected is None
+        else _failed(asked, injected.code, "injected by the test, after the topic was created")
+    )
 
 
 def _checked(context: RequestContext, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:

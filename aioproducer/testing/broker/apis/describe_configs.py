@@ -21,7 +21,7 @@ _DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
 
 
 def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """The configurations of topics; of nothing else."""
+    """The configurations of topics only."""
     return DescribeConfigsResponse(results=[_describe(context, resource) for resource in request.resources])
 
 

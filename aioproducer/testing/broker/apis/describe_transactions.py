@@ -19,7 +19,7 @@ __all__ = ["HANDLER"]
 
 
 def handle(context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-    """One answer for each transactional id."""
+    """One result for each transactional id."""
     return DescribeTransactionsResponse(
         transaction_states=[_describe(context, transactional_id) for transactional_id in request.transactional_ids]
     )

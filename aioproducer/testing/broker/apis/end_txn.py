@@ -1,7 +1,7 @@
 """EndTxn (api key 26): commits or aborts a transaction.
 
-Version 5 is that of transaction.version 2: it moves the producer to the next epoch and tells it. Below version 2 nobody
-knows PRODUCER_FENCED.
+Version 5 is that of transaction.version 2: it moves the producer to the next epoch and returns it. PRODUCER_FENCED exists
+from version 2 on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PRODUCER_FENCED_SINCE = 2
 
 
 def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-    """Decide how the transaction ends, and write its markers."""
+    """Decide the transaction's outcome, and write its markers."""
     code = check_transaction_coordinator(context, request.transactional_id)
     if code is not ErrorCode.NONE:
         return refuse(context, request, code)
@@ -38,7 +38,7 @@ def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
 
 
 def refuse(context: RequestContext, request: EndTxnRequest, code: ErrorCode) -> EndTxnResponse:
-    """An error instead."""
+    """An error response."""
     return EndTxnResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 

@@ -1,10 +1,10 @@
-"""Fetch (api key 1): gives stored batches to a consumer.
+"""Fetch (api key 1): returns stored batches to a consumer.
 
-Long polling: with less than ``min_bytes`` to give the answer waits up to ``max_wait_ms``. There are no fetch sessions
-(KIP-227): every answer has session id 0, which tells the client to ask in full again. Whole batches are given, the first
-one even if it is larger than the limits. What is in the log is replicated: high watermark and end are the same. With
-isolation level 1 (read_committed) the reading ends at the last stable offset, and the answer names the transactions whose
-records have to be dropped. From version 13 on, topics are named by id.
+Long polling: with less than ``min_bytes`` available the response waits up to ``max_wait_ms``. There are no fetch sessions
+(KIP-227): every response has session id 0, so the client must send full requests. Whole batches are returned, the first
+one even if it is larger than the limits. The whole log is replicated: high watermark and end are the same. With isolation
+level 1 (read_committed) reading ends at the last stable offset, and the response lists the transactions whose records must
+be dropped. From version 13 on, topics are named by id.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _READ_COMMITTED = 1
 
 
 def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | NotYet:
-    """The batches from the offsets on that are asked for."""
+    """The batches from the requested offsets on."""
     response = _read(context, request)
     if context.patience and not _is_enough(response, request.min_bytes):
         return NotYet(request.max_wait_ms / 1000, lambda: _is_enough(_read(context, request), request.min_bytes))
@@ -100,7 +100,7 @@ def _aborted(log: PartitionLog, offset: int, end: int) -> list[AbortedTransactio
 
 
 def _error(asked: FetchPartition, code: ErrorCode) -> PartitionData:
-    """As brokers answer it: where the log begins and ends is in no answer with an error."""
+    """As in brokers, a response with an error does not contain the log's bounds."""
     return PartitionData(
         partition_index=asked.partition,
         error_code=code,

@@ -1,6 +1,6 @@
-"""FindCoordinator (api key 10): the node in charge of a group or a transactional id.
+"""FindCoordinator (api key 10): the coordinator of a group or a transactional id.
 
-It is the first one that is there, unless the test moved it. From version 4 on, several keys are asked for at once.
+It is the first available node, unless the test moved it. From version 4 on, a request has several keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MANY_KEYS_SINCE = 4
 
 
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """The coordinator of each key, or COORDINATOR_NOT_AVAILABLE where nobody is."""
+    """The coordinator of each key, or COORDINATOR_NOT_AVAILABLE if there is none."""
     if request.key_type not in set(CoordinatorType):
         return refuse(context, request, ErrorCode.INVALID_REQUEST)
     kind = CoordinatorType(request.key_type)

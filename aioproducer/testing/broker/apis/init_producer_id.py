@@ -1,8 +1,8 @@
-"""InitProducerId (api key 22): hands out producer ids and epochs.
+"""InitProducerId (api key 22): assigns producer ids and epochs.
 
-Without a transactional id every request gets a new id with epoch 0, also one that names its present id and epoch (version
-3): only the client bumps the epoch of an idempotent producer. With one, the coordinator gives the next epoch, which fences
-all producers before. Below version 4 nobody knows PRODUCER_FENCED.
+Without a transactional id every request gets a new id with epoch 0, even one with its current id and epoch (version 3):
+only the client bumps the epoch of an idempotent producer. With one, the coordinator returns the next epoch, which fences
+all earlier producers. PRODUCER_FENCED exists from version 4 on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProdu
 
 
 def refuse(context: RequestContext, request: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
-    """An error in the place of an id."""
+    """An error instead of an id."""
     return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 

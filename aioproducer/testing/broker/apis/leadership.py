@@ -1,4 +1,4 @@
-"""Whether this node may answer for a partition, as requests that read it want to know."""
+"""Checks whether this node may serve reads of a partition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["check_leader"]
 
 
 def check_leader(context: RequestContext, partition: Partition | None, known_epoch: int) -> ErrorCode:
-    """NONE, or what is wrong: no such partition, another leader, or another leader epoch than the client's (-1: any)."""
+    """NONE, or the error: no such partition, another leader, or a leader epoch that differs from the client's (-1: any)."""
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition.leader != context.node.node_id:

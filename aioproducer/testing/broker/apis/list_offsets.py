@@ -1,7 +1,7 @@
 """ListOffsets (api key 2): the first offset of a log, its end, or the offset at a time.
 
 Timestamps: -2 the start of the log, -1 its end, -3 (version 7) the record with the largest timestamp, -4 (version 8) the
-start of what lies on local disks; anything else is a time in milliseconds. With isolation level 1 (read_committed) the log
+start of the local log; anything else is a time in milliseconds. With isolation level 1 (read_committed) the log
 ends at its last stable offset.
 """
 
@@ -37,7 +37,7 @@ class _Found(NamedTuple):
 
 
 def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """The offset for each partition that is asked for."""
+    """The offset of each requested partition."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(

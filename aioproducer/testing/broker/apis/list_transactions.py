@@ -1,4 +1,4 @@
-"""ListTransactions (api key 66): the transactional ids that this node is in charge of (KIP-664)."""
+"""ListTransactions (api key 66): the transactional ids that this node coordinates (KIP-664)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HANDLER"]
 
 
 def handle(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """Those that pass all filters."""
+    """The ids that pass all filters."""
     known = {state.value for state in TransactionState}
     pattern = _compile(request.transactional_id_pattern)
     if pattern is None:

@@ -1,8 +1,8 @@
-"""Metadata (api key 3): the nodes, the topics, and who leads what.
+"""Metadata (api key 3): the nodes, the topics, and the partitions' leaders.
 
-Null topics ask for all. A topic that is asked for by name and does not exist is created if both the client and the broker
-want that; with ``auto_create_lag`` the first answers say LEADER_NOT_AVAILABLE, as a real cluster does while it elects.
-Version 10 tells topic ids, version 12 takes them.
+Null topics request all. A topic that is requested by name and does not exist is created if both the client and the broker
+allow it; with ``auto_create_lag`` the first responses have LEADER_NOT_AVAILABLE, as in a real cluster during the election.
+Version 10 returns topic ids, version 12 accepts them.
 """
 
 from __future__ import annotations

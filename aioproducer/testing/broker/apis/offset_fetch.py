@@ -23,7 +23,7 @@ from aioproducer.protocol.messages import (
 from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.testing.broker.apis.coordination import check_group_coordinator
 from aioproducer.testing.broker.cluster_state import Topic
-from aioproducer.testing.broker.group_offsets import CommittedOffset, ConsumerGroup
+from aioproducer.testing.broker.consumer_group import CommittedOffset, ConsumerGroup
 from aioproducer.testing.broker.request import ApiHandler, RequestContext
 
 __all__ = ["HANDLER"]
@@ -113,7 +113,7 @@ def _topic(
 
 
 def _stable_partition(group: ConsumerGroup, name: str, index: int) -> OffsetFetchResponsePartition:
-    if group.is_pending((name, index)):
+    if group.is_unstable((name, index)):
         return _partition(index, _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     return _partition(index, group.offsets.get((name, index), _NOTHING))
 

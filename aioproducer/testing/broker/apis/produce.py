@@ -1,11 +1,11 @@
 """Produce (api key 0): appends record batches to the logs that this node leads.
 
-Before a transactional batch is appended that is the first of its transaction in this log, the transaction coordinator is
-asked; from version 12 on (transaction.version 2) it adds the partition to the transaction, and below it has to be there.
+Before the first batch of a transaction is appended to this log, the transaction coordinator is asked; from version 12 on
+(transaction.version 2) it adds the partition to the transaction, before that the partition must already be part of it.
 
-With acks=0 there is no answer; an error closes the connection instead, so that the producer notices. From version 10 an
-answer that says NOT_LEADER_OR_FOLLOWER names the leader (KIP-951), from version 13 topics are named by id. Below version 8
-an answer has no texts, and record errors are left out.
+With acks=0 there is no response; an error closes the connection instead, so that the producer notices. From version 10 a
+NOT_LEADER_OR_FOLLOWER response names the leader (KIP-951), from version 13 topics are named by id. Below version 8
+a response has no error messages and no record errors.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _VALID_ACKS = frozenset({0, 1, -1})
 _TOPIC_IDS_SINCE = 13
 _ADDS_PARTITION_SINCE = 12
 _GENERIC_ERROR_SINCE = 11
-#: Kafka keeps its own books in these; only its own admin client may write to them.
+#: Kafka's internal topics; only its own admin client may write to them.
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-#: Older clients may give up on these, so they are told of something that they try again on.
+#: Older clients may give up on these errors, so they get a retriable one.
 _UNVERIFIED = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -84,10 +84,10 @@ def _append(
     topic = find_topic(context, asked)
     injected = context.plan.injected_for(None if topic is None else topic.name, data.index)
     if injected is not None and not injected.applied:
-        return _refused(context, topic, data.index, Refused(injected.code, "as the test wants it"))
+        return _refused(context, topic, data.index, Refused(injected.code, "injected by the test"))
     outcome = _outcome(context, request, topic, data)
     if injected is not None:
-        return _refused(context, topic, data.index, Refused(injected.code, "as the test wants it, after the append"))
+        return _refused(context, topic, data.index, Refused(injected.code, "injected by the test, after the append"))
     if isinstance(outcome, Refused):
         return _refused(context, topic, data.index, outcome)
     return PartitionProduceResponse(
@@ -165,7 +165,7 @@ def _check_replicas(request: ProduceRequest, topic: Topic, partition: Partition)
 
 
 def _transactional_batch(records: bytes) -> BatchHeader | None:
-    """The header of what may be a transactional batch; the log finds out what is wrong with it otherwise."""
+    """The header of a possibly transactional batch; the log reports other errors."""
     header = BatchHeader.of(records)
     is_transactional = header is not None and header.is_transactional and header.producer_id >= 0
     return header if is_transactional else None

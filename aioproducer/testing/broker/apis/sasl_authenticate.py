@@ -1,4 +1,4 @@
-"""SaslAuthenticate (api key 36): one step of a login. A broker hangs up on who is refused, after it has said so."""
+"""SaslAuthenticate (api key 36): one step of a login. After a refusal the broker closes the connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["HANDLER"]
 
 
 def handle(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """What the mechanism answers."""
+    """The mechanism's response."""
     session = context.cluster.session(context.request.connection)
     if session is None:
         return refuse(context, request, ErrorCode.ILLEGAL_SASL_STATE)
@@ -21,7 +21,7 @@ def handle(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAut
 
 
 def refuse(context: RequestContext, request: SaslAuthenticateRequest, code: ErrorCode) -> SaslAuthenticateResponse:
-    """A refusal that a test asked for."""
+    """A refusal injected by a test."""
     return SaslAuthenticateResponse(error_code=code, error_message=None, auth_bytes=b"")
 
 

@@ -1,4 +1,4 @@
-"""SaslHandshake (api key 17): chooses the mechanism of a login; without logins there is nothing to choose."""
+"""SaslHandshake (api key 17): chooses the mechanism of a login; there are none without logins."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["HANDLER"]
 
 
 def handle(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """The mechanisms that there are, and whether this one may be used."""
+    """The supported mechanisms, and whether the requested one is among them."""
     session = context.cluster.session(context.request.connection)
     code = ErrorCode.ILLEGAL_SASL_STATE if session is None else session.handshake(request.mechanism)
     return refuse(context, request, code)
 
 
 def refuse(context: RequestContext, request: SaslHandshakeRequest, code: ErrorCode) -> SaslHandshakeResponse:
-    """The answer with this code."""
+    """A response with this code."""
     logins = context.cluster.logins
     return SaslHandshakeResponse(error_code=code, mechanisms=[] if logins is None else list(logins.mechanisms))
 

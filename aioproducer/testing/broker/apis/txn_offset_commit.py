@@ -21,7 +21,8 @@ from aioproducer.protocol.messages import (
 from aioproducer.testing.broker.apis.coordination import check_group_coordinator
 from aioproducer.testing.broker.apis.verification import Support, verify
 from aioproducer.testing.broker.cluster_state import Topic
-from aioproducer.testing.broker.group_offsets import OFFSETS_TOPIC, CommittedOffset, GroupMember, offsets_partition
+from aioproducer.testing.broker.consumer_group import Caller, CommittedOffset
+from aioproducer.testing.broker.group_offsets import OFFSETS_TOPIC, offsets_partition
 from aioproducer.testing.broker.request import ApiHandler, RequestContext
 from aioproducer.testing.broker.transaction_state import ProducerIdAndEpoch
 
@@ -108,7 +109,7 @@ def _check_request(context: RequestContext, request: TxnOffsetCommitRequest) -> 
             return code
     if context.node.release.makes_groups_of_strangers:
         groups.group(request.group_id)
-    member = GroupMember(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
+    member = Caller(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
     code = groups.refuse(request.group_id, member)
     if code is ErrorCode.NONE and groups.is_fenced(request.group_id, producer):
         return ErrorCode.INVALID_PRODUCER_EPOCH

@@ -1,7 +1,7 @@
-"""Whether a write belongs to an open transaction, as the leader of a partition asks the transaction coordinator (KIP-890).
+"""A partition leader's check with the transaction coordinator whether a write belongs to an open transaction (KIP-890).
 
-What a client may be told depends on the version of its request: the newest ones let the leader add the partition by
-itself, those before can be told TRANSACTION_ABORTABLE, and the oldest know INVALID_TXN_STATE only.
+The result depends on the version of the request: the newest ones let the leader add the partition itself, earlier ones can
+get TRANSACTION_ABORTABLE, and the oldest only INVALID_TXN_STATE.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Support", "verify"]
 
 
 class Support(Enum):
-    """What the version of a request can bear (``TransactionSupportedOperation``)."""
+    """What the version of a request supports (``TransactionSupportedOperation``)."""
 
     DEFAULT_ERROR = "INVALID_TXN_STATE for a partition that was not added"
     GENERIC_ERROR = "TRANSACTION_ABORTABLE for it"
@@ -31,7 +31,7 @@ def verify(
     where: TopicPartition,
     support: Support,
 ) -> ErrorCode:
-    """NONE, or why nothing may be written there in a transaction of this producer."""
+    """NONE, or why this producer's transaction may not write there."""
     cluster = context.cluster
     if cluster.coordinator(CoordinatorType.TRANSACTION, transactional_id) is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -6,7 +6,7 @@ import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
 import org.apache.kafka.common.utils.Utils;
 
 /**
- * Tells the hash and the partition that Kafka's own producer gives to keys.
+ * Prints the hash and the partition that Kafka's own producer computes for keys.
  *
  * <p>Argument: the number of partitions. Standard input: the number of keys as an int, then each key as its length and
  * its bytes. Standard output: for each key its murmur2 and its partition, both as an int.

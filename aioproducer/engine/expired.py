@@ -1,0 +1,78 @@
+"""Says why a record was not delivered in its time: what it waited for, and what brokers have answered."""
+
+from __future__ import annotations
+
+from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.cluster import Loss
+from aioproducer.errors import KafkaError, KafkaTimeoutError, ProducerClosed
+from aioproducer.net.client import NetworkClient
+from aioproducer.types import TopicPartition
+
+__all__ = ["expired", "not_enough", "waiting_for_lost"]
+
+
+def expired(batch: ProducerBatch, timeout_s: float, client: NetworkClient, now: float) -> KafkaTimeoutError:
+    """The cause for a batch whose delivery timeout is over."""
+    attempts = f"after {_count(batch.attempts, 'attempt')}" if batch.attempts else "and it never left"
+    over = f"delivery_timeout_ms ({timeout_s:g} s) is over, {attempts}."
+    error = batch.last_error or client.last_error
+    cause = KafkaTimeoutError(_with_reasons(over, batch, client, error, now))
+    cause.__cause__ = error
+    return cause
+
+
+def not_enough(batch: ProducerBatch, seconds: float, client: NetworkClient, now: float) -> ProducerClosed:
+    """The cause for a batch that a close gives up after so many seconds."""
+    late = f"The producer was closed, and {seconds:g} s were not enough to deliver this record."
+    cause = ProducerClosed(_with_reasons(late, batch, client, batch.last_error, now))
+    cause.__cause__ = batch.last_error
+    return cause
+
+
+def _with_reasons(text: str, batch: ProducerBatch, client: NetworkClient, error: KafkaError | None, now: float) -> str:
+    loss = client.metadata.lost(*batch.partition)
+    if loss is not None:
+        text = f"{_lost(batch.partition, loss, now)} {text}"
+    return text if error is None else f"{text} The last error was: {error}"
+
+
+def waiting_for_lost(topic: str, loss: Loss, waiting: int, timeout_s: float) -> tuple[str, *tuple[object, ...]]:
+    """The line for the log about records that wait for partitions that are lost: its format and arguments."""
+    end = "They fail when delivery_timeout_ms (%g s) is over, unless it comes back."
+    if not loss.has:
+        return (
+            f"Topic %r is not known to the brokers any more; it had %s. %d record(s) wait for it. {end}",
+            topic,
+            _count(loss.had, "partition"),
+            waiting,
+            timeout_s,
+        )
+    return (
+        "Topic %r has %s now, and had %d: %d record(s) wait for a partition that does not exist any more. " + end,
+        topic,
+        _count(loss.has, "partition"),
+        loss.had,
+        waiting,
+        timeout_s,
+    )
+
+
+def _lost(partition: TopicPartition, loss: Loss, now: float) -> str:
+    seconds = f"{now - loss.since:.0f} s"
+    if not loss.has:
+        return (
+            f"Topic {partition.topic!r} does not exist any more, or may not be seen: brokers have not known it for "
+            f"{seconds} (it had {_numbered(loss.had)})."
+        )
+    return (
+        f"Partition {partition.partition} of topic {partition.topic!r} does not exist any more: the topic has had "
+        f"{_numbered(loss.has)}, for {seconds}, and had {loss.had} before."
+    )
+
+
+def _numbered(partitions: int) -> str:
+    return "1 partition, 0" if partitions == 1 else f"{partitions} partitions, 0 to {partitions - 1}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

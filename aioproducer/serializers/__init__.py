@@ -1,0 +1,282 @@
+"""Converts the objects, text and headers that callers pass into bytes.
+
+All serializers, plain or async, have one calling convention: a callable that takes the object and returns ``bytes``,
+``bytearray``, ``memoryview``, ``str`` (sent as UTF-8) or None, or an awaitable of one of these. A serializer that needs the
+topic takes a `SerializationContext` as well: as a second positional parameter without a default, or as a parameter called
+``ctx`` or ``context``. The serializers of confluent-kafka's schema registry follow the same convention, so they can be
+passed unmodified.
+
+None never reaches a serializer: it is Kafka's null, which deletes a key from a compacted topic.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
+
+from aioproducer.errors import ConfigError, InvalidRecord, SerializationError
+from aioproducer.types import BytesLike, Headers
+
+if TYPE_CHECKING:
+    from aioproducer.serializers.builtin import (
+        BytesSerializer,
+        IntegerSerializer,
+        JsonSerializer,
+        LongSerializer,
+        StringSerializer,
+    )
+
+__all__ = [
+    "BytesSerializer",
+    "IntegerSerializer",
+    "JsonSerializer",
+    "LongSerializer",
+    "MessageField",
+    "PreparedSerializer",
+    "SerializationContext",
+    "Serialized",
+    "Serializer",
+    "StringSerializer",
+    "normalize_bytes",
+    "normalize_headers",
+    "prepare_serializer",
+]
+
+_BUILT_IN = frozenset({"BytesSerializer", "IntegerSerializer", "JsonSerializer", "LongSerializer", "StringSerializer"})
+
+
+def __getattr__(name: str) -> object:
+    """Built-in serializers are imported when they are first used: with json, orjson and datetime that takes 5 ms."""
+    if name not in _BUILT_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module("aioproducer.serializers.builtin"), name)
+    return found
+
+
+#: What a serializer may return.
+Serialized: TypeAlias = BytesLike | str | None
+
+#: A callable ``f(obj)`` or ``f(obj, ctx)`` that returns `Serialized` or an awaitable of it.
+Serializer: TypeAlias = Callable[..., Serialized | Awaitable[Serialized]]
+
+
+class MessageField(StrEnum):
+    """Which part of a record is being serialized."""
+
+    KEY = "key"
+    VALUE = "value"
+
+
+class SerializationContext(NamedTuple):
+    """The destination of the object that is being serialized."""
+
+    topic: str
+    field: MessageField
+    headers: Headers = ()
+
+
+class PreparedSerializer(Protocol):
+    """A serializer as the producer calls it: bytes or None at once, or an awaitable of them from an async serializer.
+
+    Raises `SerializationError` when the serializer raises or returns something that is not bytes.
+    """
+
+    def __call__(self, topic: str, value: object, headers: Headers = (), /) -> bytes | Awaitable[bytes | None] | None:
+        """The serialized form of ``value``."""
+        ...
+
+
+def prepare_serializer(serializer: Serializer | None, field: MessageField) -> PreparedSerializer:
+    """``serializer`` in the form in which the producer calls it; its signature is inspected here, once.
+
+    None stands for the rules of `normalize_bytes`. Raises `ConfigError` for something that cannot be called with an
+    object, or with an object and a context.
+    """
+    if serializer is None:
+        return _identity(field)
+    return _guarded(serializer, _call_style(serializer, f"{field}_serializer"), field)
+
+
+def normalize_bytes(value: object, what: str = "value") -> bytes | None:
+    """``value`` as bytes (text as UTF-8), None as None; ``what`` is "key" or "value" and occurs in the error only.
+
+    ``bytes`` are passed through. ``bytearray`` and ``memoryview`` are copied, so that later changes by the caller do not
+    change a record that waits for room. Raises `InvalidRecord` for any other type.
+    """
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return _encode_text(value, f"The {what}")
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(cast("BytesLike", value))
+    raise InvalidRecord(
+        f"The {what} is of type {type(value).__name__}: bytes, bytearray, memoryview, str and None are sent without "
+        f"conversion; other types need {what}_serializer=..., for example {what}_serializer=JsonSerializer()."
+    )
+
+
+def normalize_headers(headers: object) -> tuple[tuple[str, bytes | None], ...]:
+    """Headers as pairs of text and bytes, in the order given; in a sequence of pairs a name may repeat.
+
+    Takes `HeadersInput`; values follow the rules of `normalize_bytes`. Raises `InvalidRecord` with the name of the wrong
+    header: a name is text and never None, because brokers require that.
+    """
+    if not headers and (headers is None or isinstance(headers, Mapping | Sequence)):
+        return ()
+    return tuple([_header(pair) for pair in _header_pairs(headers)])
+
+
+class _CallStyle(enum.Enum):
+    """How a serializer takes the context."""
+
+    NOT_AT_ALL = enum.auto()
+    POSITIONAL = enum.auto()
+    CTX = "ctx"
+    CONTEXT = "context"
+
+
+_CONTEXT_NAMES = {"ctx": _CallStyle.CTX, "context": _CallStyle.CONTEXT}
+
+
+def _call_style(serializer: object, option: str) -> _CallStyle:
+    if not callable(serializer):
+        raise ConfigError(
+            f"{option} must be a callable that takes an object and returns bytes; {type(serializer).__name__} "
+            f"cannot be called. {_uncallable_hint(serializer)}"
+        )
+    try:
+        parameters = list(inspect.signature(serializer).parameters.values())
+    except (TypeError, ValueError):  # written in C, with no signature to read
+        return _CallStyle.NOT_AT_ALL
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    demanded = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if len(required) > 2 or not (positional or takes_any) or not set(demanded) <= set(_CONTEXT_NAMES):
+        raise ConfigError(
+            f"{option} is called with the object and, if it takes a second parameter, a SerializationContext; "
+            f"{_name_of(serializer)}{inspect.signature(serializer)} does not match. Wrap it: lambda obj: ..."
+        )
+    if len(required) == 2 or (len(positional) > 1 and positional[1].name in _CONTEXT_NAMES):
+        return _CallStyle.POSITIONAL
+    by_name = [_CONTEXT_NAMES[p.name] for p in parameters if p.kind is p.KEYWORD_ONLY and p.name in _CONTEXT_NAMES]
+    return by_name[0] if by_name else _CallStyle.NOT_AT_ALL
+
+
+def _uncallable_hint(serializer: object) -> str:
+    if callable(getattr(serializer, "serialize", None)):
+        return "It has a method serialize(): wrap it, for example lambda obj, ctx: it.serialize(ctx.topic, obj)."
+    return "Built-in ones are JsonSerializer(), StringSerializer(), IntegerSerializer() and LongSerializer()."
+
+
+def _identity(field: MessageField) -> PreparedSerializer:
+    def serialize(topic: str, value: object, headers: Headers = (), /) -> bytes | None:
+        return normalize_bytes(value, field)
+
+    return serialize
+
+
+def _guarded(serializer: Serializer, style: _CallStyle, field: MessageField) -> PreparedSerializer:
+    def serialize(topic: str, value: object, headers: Headers = (), /) -> bytes | Awaitable[bytes | None] | None:
+        if value is None:
+            return None
+        try:
+            if style is _CallStyle.NOT_AT_ALL:
+                result = serializer(value)
+            elif style is _CallStyle.POSITIONAL:
+                result = serializer(value, SerializationContext(topic, field, headers))
+            else:
+                result = serializer(value, **{style.value: SerializationContext(topic, field, headers)})
+        except Exception as error:  # foreign code
+            raise _failed(serializer, field, topic, value, error) from error
+        if type(result) is bytes:
+            return result
+        if isinstance(result, Awaitable):
+            return _finish(cast("Awaitable[object]", result), topic, value)
+        return _checked(result, topic, value)
+
+    async def _finish(result: Awaitable[object], topic: str, value: object) -> bytes | None:
+        try:
+            serialized = await result
+        except Exception as error:  # foreign code
+            raise _failed(serializer, field, topic, value, error) from error
+        return _checked(serialized, topic, value)
+
+    def _checked(serialized: object, topic: str, value: object) -> bytes | None:
+        try:
+            return normalize_bytes(serialized, field)
+        except InvalidRecord:
+            pass
+        raise SerializationError(
+            f"The {field} serializer {_name_of(serializer)} returned {type(serialized).__name__} for an object of type "
+            f"{type(value).__name__} for topic {topic!r}; it must return bytes, bytearray, memoryview, str or None."
+        )
+
+    return serialize
+
+
+def _failed(serializer: object, field: MessageField, topic: str, value: object, error: Exception) -> SerializationError:
+    return SerializationError(
+        f"The {field} serializer {_name_of(serializer)} failed for an object of type {type(value).__name__} for topic "
+        f"{topic!r}: {type(error).__name__}: {error}"
+    )
+
+
+def _name_of(serializer: object) -> str:
+    return getattr(serializer, "__qualname__", None) or type(serializer).__name__
+
+
+def _encode_text(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRecord(
+            f"{what} is text that UTF-8 cannot encode ({error.reason} at position {error.start}); encode it to bytes "
+            f"first, for example with errors='surrogateescape'."
+        ) from None
+
+
+# Declared as classes of objects, so that a type checker does not treat the elements as unknown.
+_TEXT_OR_BYTES: tuple[type[object], ...] = (str, bytes, bytearray, memoryview)
+_PAIRS: tuple[type[object], ...] = (tuple, list)
+
+
+def _header_pairs(headers: object) -> Iterable[object]:
+    if isinstance(headers, Mapping):
+        return cast("Mapping[object, object]", headers).items()
+    if isinstance(headers, _TEXT_OR_BYTES) or not hasattr(headers, "__iter__"):
+        raise InvalidRecord(
+            f"headers is of type {type(headers).__name__}; it must be a mapping such as {{'trace': b'1'}} or a "
+            f"sequence of pairs such as [('trace', b'1')]."
+        )
+    return cast("Iterable[object]", headers)
+
+
+def _header(pair: object) -> tuple[str, bytes | None]:
+    members = cast("Sequence[object]", pair) if isinstance(pair, _PAIRS) else ()
+    if len(members) != 2:
+        raise InvalidRecord(
+            f"A header is a pair of name and value such as ('trace', b'1'), and this one is of type "
+            f"{type(pair).__name__} with {len(members)} members."
+        )
+    name, value = members
+    if type(name) is not str:
+        if not isinstance(name, str):
+            raise InvalidRecord(f"The name of a header is of type {type(name).__name__}; it must be str.")
+        name = str(name)
+    if value is None or type(value) is bytes:
+        return name, value
+    if isinstance(value, str):
+        return name, _encode_text(value, f"The value of the header {name!r}")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return name, bytes(cast("BytesLike", value))
+    raise InvalidRecord(
+        f"The value of the header {name!r} is of type {type(value).__name__}; it must be bytes, bytearray, memoryview, "
+        f"str or None. Serializers do not see headers: encode it first."
+    )

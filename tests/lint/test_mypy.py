@@ -1,0 +1,12 @@
+"""The types hold for mypy. Pyright has a file of its own, so that another process can run it meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lint.tools import check
+
+
+@pytest.mark.timeout(300)
+def test_the_types_hold_for_mypy() -> None:
+    check("mypy")

@@ -1,0 +1,326 @@
+"""While no broker is reached the log says so, and what to look at: soon, then ever more rarely; and when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from aioproducer import Producer
+from aioproducer.config import ProducerConfig
+from aioproducer.net.addresses import Address
+from aioproducer.net.client import NetworkClient
+from aioproducer.net.connection import Connection
+from aioproducer.protocol import ApiKey, RequestHeader
+from aioproducer.runtime.log import ClientLog
+from aioproducer.testing import FakeBroker, Logins
+from tests.conftest import Clock, opened, turns, until
+from tests.net.peers import FirstIsFirst, metadata_answer, refusing
+from tests.net.virtual import Wire, respond, run_virtually
+
+HOUR = 3600.0
+
+
+class Line(NamedTuple):
+    at: float
+    text: str
+
+
+class _Lines(logging.Handler):
+    """The lines of WARNING and above, each with the event loop's time."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[Line] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(Line(asyncio.get_running_loop().time(), record.getMessage()))
+
+
+@pytest.fixture
+def lines() -> Iterator[list[Line]]:
+    handler = _Lines()
+    logger = logging.getLogger("aioproducer")
+    logger.addHandler(handler)
+    yield handler.lines
+    logger.removeHandler(handler)
+
+
+def refused() -> OSError:
+    return ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+
+class Cluster:
+    """Answers at one address as long as it is there; where it is not, ``error`` is what an attempt to connect meets."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self.error: Callable[[], BaseException | None] = refused
+        self.wires: list[Wire] = []
+        self.respond: Callable[[RequestHeader], bytes | None] = respond
+        self.closed_ports: set[int] = set()
+
+    async def connect(self, make: Callable[[], Connection], address: Address) -> Connection:
+        if not self.is_there or address.port in self.closed_ports:
+            error = self.error()
+            if error is None:
+                await asyncio.get_running_loop().create_future()
+            else:
+                raise error
+        wire = Wire(make(), self.respond)
+        wire.connection.connection_made(wire)
+        self.wires.append(wire)
+        return wire.connection
+
+    def go(self) -> None:
+        """Be away from now on."""
+        self.is_there = False
+        for wire in self.wires:
+            wire.abort()
+        self.wires.clear()
+
+
+@asynccontextmanager
+async def client_of(cluster: Cluster, servers: str = "127.0.0.1:9092", **options: Any) -> AsyncIterator[NetworkClient]:
+    client = NetworkClient(
+        ProducerConfig(servers, **options),
+        client_id="shop",
+        log=ClientLog("shop"),
+        random=FirstIsFirst(1),
+        on_ready=lambda: None,
+        connect=cluster.connect,
+    )
+    running = asyncio.create_task(client.run())
+    try:
+        yield client
+    finally:
+        await client.close()
+        await running
+
+
+def times(lines: list[Line], since: float = 0.0) -> list[float]:
+    return [round(line.at - since, 1) for line in lines]
+
+
+def virtually(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_virtually(scenario())
+
+
+# -- never reached ----------------------------------------------------------------------------------------------------
+
+
+def test_a_producer_that_never_reaches_kafka_says_so_ever_more_rarely(lines: list[Line]) -> None:
+    async def scenario() -> None:
+        async with Producer(closed, client_id="shop", close_timeout_ms=0):
+            await asyncio.sleep(HOUR)
+
+    with refusing() as closed:
+        virtually(scenario)
+
+    assert times(lines) == pytest.approx([5, 30, 120, 600, 1200, 1800, 2400, 3000, 3600], abs=0.1)
+    assert all(closed in text and "Connection refused" in text for _, text in lines)
+    assert [text.split(" (")[0] for _, text in lines[:4]] == [
+        f"[shop] Kafka has not been reached for {time} since the start" for time in ("5 s", "30 s", "2 min", "10 min")
+    ]
+
+
+def test_the_line_names_servers_time_error_and_what_to_look_at(lines: list[Line]) -> None:
+    async def scenario() -> None:
+        async with client_of(Cluster(), "127.0.0.1:9092,127.0.0.2:9093"):
+            await asyncio.sleep(6)
+
+    virtually(scenario)
+
+    ((_, text),) = lines
+    assert text.startswith(
+        "[shop] Kafka has not been reached for 5 s since the start (bootstrap servers 127.0.0.1:9092, 127.0.0.2:9093). "
+        "Last error: Could not connect to broker 127.0.0."
+    )
+    assert text.endswith(
+        ": Connection refused. Check that Kafka is running, and that host and port are those of one of its listeners. "
+        "Still trying."
+    )
+
+
+def test_when_it_is_reached_at_last_one_line_says_so(lines: list[Line]) -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        async with client_of(cluster, reconnect_backoff_max_ms=100):
+            await asyncio.sleep(45)
+            cluster.is_there = True
+            await asyncio.sleep(HOUR)
+
+    virtually(scenario)
+
+    assert times(lines) == pytest.approx([5, 30, 45], abs=0.2)
+    assert lines[-1].text == "[shop] Kafka is reached, after 45 s."
+
+
+@pytest.mark.parametrize("seconds", [0.0, 4.0])
+def test_a_start_that_takes_a_moment_logs_nothing(lines: list[Line], seconds: float) -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        async with client_of(cluster, reconnect_backoff_max_ms=100, connections_max_idle_ms=20_000):
+            await asyncio.sleep(seconds)
+            cluster.is_there = True
+            await asyncio.sleep(HOUR)
+            assert len(cluster.wires) > 5, "idle connections were closed, and opened again"
+
+    virtually(scenario)
+
+    assert lines == []
+
+
+async def test_a_healthy_producer_logs_nothing(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value")
+
+    assert [line for line in caplog.records if line.name.startswith("aioproducer")] == []
+
+
+# -- reached before ---------------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_that_goes_away_is_reported_as_rarely_and_anew_each_time(lines: list[Line]) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        cluster = Cluster()
+        cluster.is_there = True
+        async with client_of(cluster) as client:
+            await client.wait_ready(10)
+            for outage in range(2):
+                await asyncio.sleep(100)
+                lines.clear()
+                went = loop.time()
+                cluster.go()
+                await asyncio.sleep(1300)
+                told = [line for line in lines if "No broker has been reached" in line.text]
+                others = [text for _, text in lines if "No broker has been reached" not in text]
+                assert times(told, went) == pytest.approx([5, 30, 120, 600, 1200], abs=0.2), outage
+                assert told[0].text.startswith("[shop] No broker has been reached for 5 s (bootstrap servers 127.0.0.1")
+                assert len(others) == 1, "where it is looked for now"
+                lines.clear()
+                cluster.is_there = True
+                await asyncio.sleep(10)
+                assert [text for _, text in lines] == ["[shop] Kafka is reached, after 22 min."]
+
+    virtually(scenario)
+
+
+def test_a_blip_logs_nothing(lines: list[Line]) -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        cluster.is_there = True
+        async with client_of(cluster) as client:
+            await client.wait_ready(10)
+            for _ in range(10):
+                await asyncio.sleep(10)
+                cluster.go()
+                await asyncio.sleep(3)
+                cluster.is_there = True
+
+    virtually(scenario)
+
+    assert lines == []
+
+
+def test_one_broker_of_two_that_is_away_is_no_outage(lines: list[Line]) -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        cluster.is_there = True
+        async with client_of(cluster, "127.0.0.1:9092,127.0.0.1:9093") as client:
+            cluster.closed_ports = {9093}
+            await client.wait_ready(10)
+            await asyncio.sleep(HOUR)
+
+    virtually(scenario)
+
+    assert lines == []
+
+
+def test_an_advertised_address_that_nobody_can_reach_is_no_flood(lines: list[Line]) -> None:
+    """The bootstrap server answers each time, and names a broker that does not exist from here."""
+
+    def elsewhere(header: RequestHeader) -> bytes | None:
+        return metadata_answer(header, 9093) if header.api_key == ApiKey.METADATA else respond(header)
+
+    async def scenario() -> None:
+        cluster = Cluster()
+        cluster.is_there, cluster.closed_ports, cluster.respond = True, {9093}, elsewhere
+        async with client_of(cluster) as client:
+            for _ in range(int(HOUR)):
+                client.can_send(1)  # as the Sender does, which has records for it
+                await asyncio.sleep(1)
+
+    virtually(scenario)
+
+    assert times(lines, since=1.0) == pytest.approx([5, 30, 120, 600, 1200, 1800, 2400, 3000], abs=0.5)
+    assert "127.0.0.1:9093" in lines[0].text
+    assert "advertised.listeners" in lines[0].text
+
+
+# -- what to look at --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "can resolve the host name"),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "No route to host"),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "Check host and port, and the network"),
+        (None, "a firewall"),
+    ],
+)
+def test_what_to_look_at_follows_from_the_error(lines: list[Line], error: OSError | None, advice: str) -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        cluster.error = lambda: error
+        async with client_of(cluster):
+            await asyncio.sleep(31)
+
+    virtually(scenario)
+
+    assert len(lines) == 2
+    assert advice in lines[-1].text
+
+
+async def reported(servers: FakeBroker | str, caplog: pytest.LogCaptureFixture, **options: Any) -> str:
+    """The line about a producer that cannot reach these servers."""
+    clock = Clock()
+    async with opened(servers, client_id="shop", close_timeout_ms=0, **options) as producer:
+        await until(lambda: producer.health().error is not None)
+        clock.advance(5)
+        await until(lambda: any("not been reached" in line for line in caplog.messages))
+        await turns()
+    (line,) = [line for line in caplog.messages if "not been reached" in line]
+    return line
+
+
+async def test_a_refused_login_says_to_look_at_the_credentials(caplog: pytest.LogCaptureFixture) -> None:
+    options = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_username": "shop",
+        "sasl_password": "wrong",
+    }
+    with FakeBroker(topics={"orders": 1}, logins=Logins(users={"shop": "right"})) as broker:
+        line = await reported(broker, caplog, **options)
+
+    assert "Check security_protocol='SASL_PLAINTEXT', the login (sasl_ options) and the certificates" in line
+    assert "wrong" not in line
+
+
+async def test_a_port_without_tls_says_to_look_at_the_protocol(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = await reported(broker, caplog, security_protocol="SSL")
+
+    assert "security_protocol='SSL' is that of the listener" in line

@@ -1,0 +1,155 @@
+"""Records for a partition that does not exist any more: they wait, as it may come back, and say what they waited for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer import (
+    BrokerError,
+    Delivery,
+    DeliveryError,
+    KafkaTimeoutError,
+    NotWrittenTimeout,
+    Producer,
+    ProducerClosed,
+)
+from aioproducer.testing import FakeBroker
+from tests.conftest import Clock, opened, until
+
+#: The default of ``delivery_timeout_ms``, in seconds.
+TIMEOUT_S = 120
+
+
+async def given_up(delivery: Delivery, clock: Clock, *, after: float = TIMEOUT_S) -> DeliveryError:
+    """The error of a record whose time is over."""
+    clock.advance(after)
+    with pytest.raises(DeliveryError) as caught:
+        await delivery
+    assert isinstance(caught.value, TimeoutError)
+    return caught.value
+
+
+async def knows_of(producer: Producer, count: int) -> None:
+    """Wait until the producer knows that the topic has so many partitions now."""
+    while len(await producer.partitions_for("orders")) != count:  # noqa: ASYNC110 - metadata set no event
+        await asyncio.sleep(0)
+
+
+async def waits_for_partition_2(broker: FakeBroker, producer: Producer) -> Delivery:
+    """A record that waits for a partition of which the producer knows that it is gone."""
+    await producer.send("orders", b"value", partition=2)
+    broker.recreate_topic("orders", 2)
+    delivery = await producer.enqueue("orders", b"value", partition=2)
+    await knows_of(producer, 2)
+    await until(lambda: producer.metrics()["record-retry-total"] and not producer.metrics()["requests-in-flight"])
+    return delivery
+
+
+async def test_a_record_for_a_partition_that_is_gone_says_so(broker: FakeBroker) -> None:
+    clock = Clock()
+    async with opened(broker) as producer:
+        delivery = await waits_for_partition_2(broker, producer)
+        error = await given_up(delivery, clock)
+
+    assert "orders-2" in str(error)
+    assert "Partition 2 of topic 'orders' does not exist any more: the topic has had 2 partitions, 0 to 1," in str(
+        error
+    )
+    assert ", for 120 s, and had 3 before. delivery_timeout_ms (120 s) is over, after" in str(error)
+    assert isinstance(error.__cause__, KafkaTimeoutError)
+
+
+async def test_a_record_that_never_left_for_a_partition_that_is_gone_is_not_written(broker: FakeBroker) -> None:
+    clock = Clock()
+    async with opened(broker, max_in_flight_requests_per_connection=1) as producer:
+        await producer.send("orders", b"value", partition=2)
+        with broker.hold("Produce") as held:
+            await producer.enqueue("orders", b"first", partition=2)
+            await until(lambda: held.waiting)
+            delivery = await producer.enqueue("orders", b"second", partition=2)
+            broker.recreate_topic("orders", 1)
+        await knows_of(producer, 1)
+        error = await given_up(delivery, clock)
+
+    assert isinstance(error, NotWrittenTimeout)
+    assert "the topic has had 1 partition, 0, for 120 s" in str(error)
+    assert "delivery_timeout_ms (120 s) is over, and it never left" in str(error)
+
+
+async def test_a_record_that_close_gives_up_says_that_its_partition_is_gone(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        delivery = await waits_for_partition_2(broker, producer)
+        report = await producer.close(timeout=0)
+
+    assert [record.value for record in report.not_written] == [b"value"]
+    with pytest.raises(DeliveryError, match=r"Partition 2 of topic 'orders' does not.*0 s were not enough") as caught:
+        delivery.result()
+    assert isinstance(caught.value.__cause__, ProducerClosed)
+
+
+async def test_the_partition_may_come_back(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        delivery = await waits_for_partition_2(broker, producer)
+        broker.add_partitions("orders", 3)
+
+        assert (await delivery).offset == 0
+
+
+async def test_a_record_for_a_topic_that_was_deleted_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    with FakeBroker(topics={"orders": 3}, auto_create_topics=False) as broker:
+        async with opened(broker) as producer:
+            await producer.send("orders", b"value", partition=2)
+            broker.delete_topic("orders")
+            delivery = await producer.enqueue("orders", b"value", partition=2)
+            await until(lambda: "is not known to the brokers any more; it had 3 partitions. 1 record" in caplog.text)
+            error = await given_up(delivery, clock)
+
+    assert (
+        "Topic 'orders' does not exist any more, or may not be seen: brokers have not known it for 120 s (it had 3 "
+        "partitions, 0 to 2)." in str(error)
+    )
+
+
+async def test_a_record_that_is_refused_to_the_end_says_how(broker: FakeBroker) -> None:
+    """Whatever brokers answer each time is the reason, and not that the time is over."""
+    clock = Clock()
+    broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=None)
+    async with opened(broker) as producer:
+        delivery = await producer.enqueue("orders", b"value", partition=2)
+        await until(lambda: broker.count("Produce") > 1)
+        error = await given_up(delivery, clock)
+
+    assert "NOT_ENOUGH_REPLICAS" in str(error)
+    assert isinstance(error, NotWrittenTimeout)
+    assert error.__cause__ is not None
+    assert isinstance(error.__cause__.__cause__, BrokerError)
+
+
+async def test_what_waits_for_a_partition_that_is_gone_is_logged_at_once(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(broker, client_id="shop") as producer:
+        await waits_for_partition_2(broker, producer)
+        await until(lambda: "[shop]" in caplog.text)
+        broker.add_partitions("orders", 3)
+
+    (line,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert line.getMessage() == (
+        "[shop] Topic 'orders' has 2 partitions now, and had 3: 1 record(s) wait for a partition that does not exist any "
+        "more. They fail when delivery_timeout_ms (120 s) is over, unless it comes back."
+    )
+    assert line.topic == "orders"  # type: ignore[attr-defined]
+
+
+async def test_a_topic_that_is_gone_and_that_nobody_sends_to_is_not_logged(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value", partition=2)
+        broker.recreate_topic("orders", 2)
+        await producer.partitions_for("orders")
+
+    assert caplog.records == []
