@@ -8,7 +8,7 @@ from typing import Final
 __all__ = ["Outage"]
 
 #: The ages of an outage at which it is reported, in seconds; after the last one, the interval of further reports.
-_REPORTS_S: Final = (5.0, 30.0, 120.0, 600.0)
+_REPORTS_S: Final = (3.0, 6.0, 12.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _EVERY_S: Final = 600.0
 
 

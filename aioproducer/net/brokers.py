@@ -364,7 +364,9 @@ class Brokers:
                 f"Broker {broker.node} closed the connection at the first request after ApiVersions: does it require a "
                 f"login (security_protocol SASL_PLAINTEXT or SASL_SSL)?"
             )
-        self._log.debug("%s", error, extra=broker.log_fields)
+        # The first one since the broker answered; the reports of an outage cover those that follow.
+        level = logging.WARNING if connection.fell_silent and broker.error is None else logging.DEBUG
+        self._log.log(level, "%s", error, extra=broker.log_fields)
         broker.lost(error, self._loop.time(), self._long_s)
         self._rest(broker)
         self._on_failure()

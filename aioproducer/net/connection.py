@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +23,7 @@ from itertools import chain
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError
+from aioproducer.net.socket_options import set_socket_options
 from aioproducer.protocol.frames import FrameReader, decode_response_header, encode_request
 from aioproducer.protocol.message import Request
 
@@ -87,6 +87,7 @@ class Connection(asyncio.Protocol):
         self.error: KafkaError | None = None  # why it is closed
         self.answers = 0  # the number of requests answered
         self.hung_up = False  # whether the other side ended it
+        self.fell_silent = False  # whether it was given up because the other side did not answer
         self.first_bytes = b""  # the first bytes received, to guess what answered instead of a broker
         self._client_id = client_id
         self._on_lost = on_lost
@@ -374,6 +375,7 @@ class Connection(asyncio.Protocol):
             self._arm(first.deadline)
             return
         what = f"{first.request.__name__} v{first.version} within {first.timeout_s:g} s"
+        self.fell_silent = True
         did_not = "did not answer" if first in self._waiting else "did not accept"
         self.abort(
             BrokerConnectionError(f"Broker {self.name} {did_not} {what}; {self.in_flight} request(s) were in flight.")
@@ -391,6 +393,7 @@ class Connection(asyncio.Protocol):
         )
         error.__cause__ = exc
         self.hung_up = not self.closed
+        self.fell_silent |= isinstance(exc, TimeoutError)  # of the kernel: neither data nor probes were acknowledged
         self._end(error)
 
     def abort(self, error: KafkaError) -> None:
@@ -440,13 +443,8 @@ class Connection(asyncio.Protocol):
     def configure_socket(self, send_buffer: int, receive_buffer: int) -> None:
         """Set the options of the socket; sizes in bytes, -1 for the system's default."""
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
-        if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-            return
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
-            if size != -1:
-                sock.setsockopt(socket.SOL_SOCKET, option, size)
+        if sock is not None:
+            set_socket_options(sock, send_buffer, receive_buffer)
 
     def __repr__(self) -> str:
         return f"<Connection to {self.name}: {self.in_flight} in flight{', closed' if self.closed else ''}>"

@@ -86,7 +86,7 @@ class OutageLog:
                 self._was_reached, reached_at = True, now
                 lasted = outage.end(now)
                 if lasted is not None:
-                    self._log.warning("Kafka is reached, after %s.", _words(lasted))
+                    self._log.info("Kafka is reached, after %s.", _words(lasted))
             elif reach.failed is not None and reach.failed.failed_at > reached_at:
                 outage.begin(now)  # closed idle connections are not an outage
             if now >= outage.report_at:

@@ -26,6 +26,8 @@ from tests.net.peers import FirstIsFirst, metadata_answer, refusing
 from tests.net.virtual import Wire, respond, run_virtually
 
 HOUR = 3600.0
+#: The ages at which an outage is reported within its first twenty minutes.
+REPORTS = [3, 6, 12, 30, 60, 120, 300, 600, 1200]
 
 
 class Line(NamedTuple):
@@ -34,10 +36,10 @@ class Line(NamedTuple):
 
 
 class _Lines(logging.Handler):
-    """The lines of WARNING and above, each with the event loop's time."""
+    """The lines of INFO and above, each with the event loop's time."""
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.INFO)
         self.lines: list[Line] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -49,7 +51,10 @@ def lines() -> Iterator[list[Line]]:
     handler = _Lines()
     logger = logging.getLogger("aioproducer")
     logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
     yield handler.lines
+    logger.setLevel(level)
     logger.removeHandler(handler)
 
 
@@ -124,23 +129,24 @@ def test_a_producer_that_never_reaches_kafka_says_so_ever_more_rarely(lines: lis
     with refusing() as closed:
         virtually(scenario)
 
-    assert times(lines) == pytest.approx([5, 30, 120, 600, 1200, 1800, 2400, 3000, 3600], abs=0.1)
+    assert times(lines) == pytest.approx([*REPORTS, 1800, 2400, 3000, 3600], abs=0.1)
     assert all(closed in text and "Connection refused" in text for _, text in lines)
-    assert [text.split(" (")[0] for _, text in lines[:4]] == [
-        f"[shop] Kafka has not been reached for {time} since the start" for time in ("5 s", "30 s", "2 min", "10 min")
+    assert [text.split(" (")[0] for _, text in lines[:8]] == [
+        f"[shop] Kafka has not been reached for {time} since the start"
+        for time in ("3 s", "6 s", "12 s", "30 s", "60 s", "2 min", "5 min", "10 min")
     ]
 
 
 def test_the_line_names_servers_time_error_and_what_to_look_at(lines: list[Line]) -> None:
     async def scenario() -> None:
         async with client_of(Cluster(), "127.0.0.1:9092,127.0.0.2:9093"):
-            await asyncio.sleep(6)
+            await asyncio.sleep(4)
 
     virtually(scenario)
 
     ((_, text),) = lines
     assert text.startswith(
-        "[shop] Kafka has not been reached for 5 s since the start (bootstrap servers 127.0.0.1:9092, 127.0.0.2:9093). "
+        "[shop] Kafka has not been reached for 3 s since the start (bootstrap servers 127.0.0.1:9092, 127.0.0.2:9093). "
         "Last error: Could not connect to broker 127.0.0."
     )
     assert text.endswith(
@@ -159,11 +165,11 @@ def test_when_it_is_reached_at_last_one_line_says_so(lines: list[Line]) -> None:
 
     virtually(scenario)
 
-    assert times(lines) == pytest.approx([5, 30, 45], abs=0.2)
+    assert times(lines) == pytest.approx([3, 6, 12, 30, 45], abs=0.2)
     assert lines[-1].text == "[shop] Kafka is reached, after 45 s."
 
 
-@pytest.mark.parametrize("seconds", [0.0, 4.0])
+@pytest.mark.parametrize("seconds", [0.0, 2.5])
 def test_a_start_that_takes_a_moment_logs_nothing(lines: list[Line], seconds: float) -> None:
     async def scenario() -> None:
         cluster = Cluster()
@@ -204,8 +210,8 @@ def test_a_cluster_that_goes_away_is_reported_as_rarely_and_anew_each_time(lines
                 await asyncio.sleep(1300)
                 told = [line for line in lines if "No broker has been reached" in line.text]
                 others = [text for _, text in lines if "No broker has been reached" not in text]
-                assert times(told, went) == pytest.approx([5, 30, 120, 600, 1200], abs=0.2), outage
-                assert told[0].text.startswith("[shop] No broker has been reached for 5 s (bootstrap servers 127.0.0.1")
+                assert times(told, went) == pytest.approx(REPORTS, abs=0.2), outage
+                assert told[0].text.startswith("[shop] No broker has been reached for 3 s (bootstrap servers 127.0.0.1")
                 assert len(others) == 1, "where it is looked for now"
                 lines.clear()
                 cluster.is_there = True
@@ -224,7 +230,7 @@ def test_a_blip_logs_nothing(lines: list[Line]) -> None:
             for _ in range(10):
                 await asyncio.sleep(10)
                 cluster.go()
-                await asyncio.sleep(3)
+                await asyncio.sleep(2)
                 cluster.is_there = True
 
     virtually(scenario)
@@ -262,7 +268,7 @@ def test_an_advertised_address_that_nobody_can_reach_is_no_flood(lines: list[Lin
 
     virtually(scenario)
 
-    assert times(lines, since=1.0) == pytest.approx([5, 30, 120, 600, 1200, 1800, 2400, 3000], abs=0.5)
+    assert times(lines, since=1.0) == pytest.approx([*REPORTS, 1800, 2400, 3000], abs=0.5)
     assert "127.0.0.1:9093" in lines[0].text
     assert "advertised.listeners" in lines[0].text
 
@@ -288,7 +294,7 @@ def test_what_to_look_at_follows_from_the_error(lines: list[Line], error: OSErro
 
     virtually(scenario)
 
-    assert len(lines) == 2
+    assert len(lines) == 4
     assert advice in lines[-1].text
 
 
@@ -297,7 +303,7 @@ async def reported(servers: FakeBroker | str, caplog: pytest.LogCaptureFixture, 
     clock = Clock()
     async with opened(servers, client_id="shop", close_timeout_ms=0, **options) as producer:
         await until(lambda: producer.health().error is not None)
-        clock.advance(5)
+        clock.advance(3)
         await until(lambda: any("not been reached" in line for line in caplog.messages))
         await turns()
     (line,) = [line for line in caplog.messages if "not been reached" in line]
@@ -324,3 +330,63 @@ async def test_a_port_without_tls_says_to_look_at_the_protocol(
     line = await reported(broker, caplog, security_protocol="SSL")
 
     assert "security_protocol='SSL' is that of the listener" in line
+
+
+# -- a connection that falls silent -----------------------------------------------------------------------------------
+
+
+def test_a_connection_that_falls_silent_is_reported_once_each_time(lines: list[Line]) -> None:
+    """As behind a load balancer that has dropped the connection without a word."""
+
+    async def scenario() -> None:
+        is_silent = False
+
+        def answer(header: RequestHeader) -> bytes | None:
+            return None if is_silent else respond(header)
+
+        cluster = Cluster()
+        cluster.is_there, cluster.respond = True, answer
+        async with client_of(cluster, metadata_max_age_ms=40_000, request_timeout_ms=10_000) as client:
+            await client.wait_ready(10)
+            await asyncio.sleep(1)
+            for _ in range(2):
+                is_silent = True
+                await asyncio.sleep(90)
+                is_silent = False
+                await asyncio.sleep(100)
+
+    virtually(scenario)
+
+    given_up = [line for line in lines if "did not answer" in line.text and "has been reached" not in line.text]
+    assert [text for _, text in given_up] == [
+        "[shop] Broker 1 (127.0.0.1:9092) did not answer MetadataRequest v13 within 10 s; 1 request(s) were in flight."
+    ] * 2
+    assert lines[-1].text.startswith("[shop] Kafka is reached, after ")
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)), logging.WARNING),  # as the kernel ends it
+        (ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)), logging.DEBUG),
+        (None, logging.DEBUG),
+    ],
+    ids=["timed out", "reset", "closed"],
+)
+def test_of_lost_connections_only_one_that_fell_silent_is_a_warning(
+    caplog: pytest.LogCaptureFixture, error: Exception | None, level: int
+) -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        cluster.is_there = True
+        async with client_of(cluster) as client:
+            await client.wait_ready(10)
+            await asyncio.sleep(1)
+            for wire in cluster.wires:
+                wire.connection.connection_lost(error)
+            await asyncio.sleep(1)
+
+    caplog.set_level(logging.DEBUG)
+    virtually(scenario)
+
+    assert {line.levelno for line in caplog.records if "The connection to broker 1 " in line.getMessage()} == {level}
