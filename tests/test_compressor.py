@@ -21,7 +21,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from aioproducer._twin import use_native
+from aioproducer._twin import PURE, use_native
 from aioproducer.engine.compressor import Compressor
 from aioproducer.record import Codec, RecordBatchBuilder, c_level, compress, decompress, encode_batch, find_c_functions
 from aioproducer.runtime.log import ClientLog
@@ -59,6 +59,8 @@ def no_thread_stays() -> Iterator[None]:
 
 @pytest.fixture
 def native() -> None:
+    if PURE:
+        pytest.skip("there is no native code in pure Python")
     if not use_native("aioproducer.record._compression_threads"):
         not_here("the native extension was not built here")
 
