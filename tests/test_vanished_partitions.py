@@ -1,4 +1,7 @@
-"""Records for a partition that does not exist any more: they wait, as it may come back, and say what they waited for."""
+"""Records for a partition that does not exist any more.
+
+Of a topic that was created again with fewer they fail soon. A deleted topic may come back, so they wait, and say for what.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from aioproducer import (
     BrokerError,
     Delivery,
     DeliveryError,
-    KafkaTimeoutError,
+    NotWritten,
     NotWrittenTimeout,
     Producer,
     ProducerClosed,
@@ -47,64 +50,81 @@ async def waits_for_partition_2(broker: FakeBroker, producer: Producer) -> Deliv
     return delivery
 
 
-async def test_a_record_for_a_partition_that_is_gone_says_so(broker: FakeBroker) -> None:
-    clock = Clock()
+async def waits_for_a_deleted_topic(
+    broker: FakeBroker, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> Delivery:
+    """A record that waits for a topic of which the producer knows that brokers do not know it."""
+    await producer.send("orders", b"value", partition=2)
+    broker.delete_topic("orders")
+    delivery = await producer.enqueue("orders", b"value", partition=2)
+    await until(lambda: "is not known to the brokers any more; it had 3 partitions. 1 record" in caplog.text)
+    return delivery
+
+
+async def test_a_record_for_a_partition_that_is_gone_for_good_fails_soon(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         delivery = await waits_for_partition_2(broker, producer)
-        error = await given_up(delivery, clock)
+        with pytest.raises(NotWritten) as caught:
+            await delivery
 
-    assert "orders-2" in str(error)
-    assert "Partition 2 of topic 'orders' does not exist any more: the topic has had 2 partitions, 0 to 1," in str(
-        error
+    assert not isinstance(caught.value, TimeoutError)
+    assert isinstance(caught.value.__cause__, BrokerError)
+    assert (
+        "Partition 2 of topic 'orders' does not exist any more: the topic was created again with 2 partitions"
+        in str(caught.value)
     )
-    assert ", for 120 s, and had 3 before. delivery_timeout_ms (120 s) is over, after" in str(error)
-    assert isinstance(error.__cause__, KafkaTimeoutError)
 
 
 async def test_a_record_that_never_left_for_a_partition_that_is_gone_is_not_written(broker: FakeBroker) -> None:
-    clock = Clock()
     async with opened(broker, max_in_flight_requests_per_connection=1) as producer:
         await producer.send("orders", b"value", partition=2)
         with broker.hold("Produce") as held:
-            await producer.enqueue("orders", b"first", partition=2)
+            first = await producer.enqueue("orders", b"first", partition=2)
             await until(lambda: held.waiting)
-            delivery = await producer.enqueue("orders", b"second", partition=2)
+            second = await producer.enqueue("orders", b"second", partition=2)
             broker.recreate_topic("orders", 1)
-        await knows_of(producer, 1)
-        error = await given_up(delivery, clock)
+        outcomes = await asyncio.gather(first, second, return_exceptions=True)
 
-    assert isinstance(error, NotWrittenTimeout)
-    assert "the topic has had 1 partition, 0, for 120 s" in str(error)
-    assert "delivery_timeout_ms (120 s) is over, and it never left" in str(error)
+    assert [type(outcome) for outcome in outcomes] == [NotWritten, NotWritten]
+    assert "the topic was created again with 1 partition, 0, and had 3 before" in str(outcomes[1])
 
 
-async def test_a_record_that_close_gives_up_says_that_its_partition_is_gone(broker: FakeBroker) -> None:
+async def test_the_other_partitions_go_on(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         delivery = await waits_for_partition_2(broker, producer)
-        report = await producer.close(timeout=0)
+        kept = [await producer.enqueue("orders", b"value", partition=partition) for partition in (0, 1, 0)]
 
-    assert [record.value for record in report.not_written] == [b"value"]
-    with pytest.raises(DeliveryError, match=r"Partition 2 of topic 'orders' does not.*0 s were not enough") as caught:
+        assert [(await each).offset for each in kept] == [0, 0, 1]
+        assert isinstance((await asyncio.gather(delivery, return_exceptions=True))[0], NotWritten)
+        assert (await producer.send("orders", b"value", key=b"key")).partition in (0, 1)
+
+
+async def test_a_record_that_close_gives_up_says_that_its_topic_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    with FakeBroker(topics={"orders": 3}, auto_create_topics=False) as broker:
+        async with opened(broker) as producer:
+            delivery = await waits_for_a_deleted_topic(broker, producer, caplog)
+            report = await producer.close(timeout=0)
+
+    assert [record.value for record in report.undelivered] == [b"value"]
+    with pytest.raises(DeliveryError, match=r"Topic 'orders' does not exist any more.*0 s were not enough") as caught:
         delivery.result()
     assert isinstance(caught.value.__cause__, ProducerClosed)
 
 
-async def test_the_partition_may_come_back(broker: FakeBroker) -> None:
-    async with opened(broker) as producer:
-        delivery = await waits_for_partition_2(broker, producer)
-        broker.add_partitions("orders", 3)
+async def test_the_topic_may_come_back(caplog: pytest.LogCaptureFixture) -> None:
+    with FakeBroker(topics={"orders": 3}, auto_create_topics=False) as broker:
+        async with opened(broker) as producer:
+            delivery = await waits_for_a_deleted_topic(broker, producer, caplog)
+            broker.create_topic("orders", 3)
 
-        assert (await delivery).offset == 0
+            assert (await delivery).offset == 0
 
 
 async def test_a_record_for_a_topic_that_was_deleted_says_so(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     with FakeBroker(topics={"orders": 3}, auto_create_topics=False) as broker:
         async with opened(broker) as producer:
-            await producer.send("orders", b"value", partition=2)
-            broker.delete_topic("orders")
-            delivery = await producer.enqueue("orders", b"value", partition=2)
-            await until(lambda: "is not known to the brokers any more; it had 3 partitions. 1 record" in caplog.text)
+            delivery = await waits_for_a_deleted_topic(broker, producer, caplog)
             error = await given_up(delivery, clock)
 
     assert (
@@ -134,12 +154,11 @@ async def test_what_waits_for_a_partition_that_is_gone_is_logged_at_once(
     async with opened(broker, client_id="shop") as producer:
         await waits_for_partition_2(broker, producer)
         await until(lambda: "[shop]" in caplog.text)
-        broker.add_partitions("orders", 3)
 
     (line,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert line.getMessage() == (
         "[shop] Topic 'orders' has 2 partitions now, and had 3: 1 record(s) wait for a partition that does not exist any "
-        "more. They fail when delivery_timeout_ms (120 s) is over, unless it comes back."
+        "more. They fail if the next metadata response says the same."
     )
     assert line.topic == "orders"  # type: ignore[attr-defined]
 

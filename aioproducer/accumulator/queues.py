@@ -240,6 +240,19 @@ class Queues:
             self.place(queue, now)
         return expired
 
+    def take_lost(self, topic: str, first: int, now: float) -> list[ProducerBatch]:
+        """Take the waiting batches for partitions of the topic from this number on out of their queues.
+
+        The caller must give each of them up. Those in flight are refused, and then wait here.
+        """
+        lost: list[ProducerBatch] = []
+        for queue in self.by_partition.values():
+            if queue.batches and queue.partition.topic == topic and queue.partition.partition >= first:
+                lost += queue.batches
+                queue.batches.clear()
+                self.place(queue, now)
+        return lost
+
     def arm_expiry(self, queue: PartitionQueue, oldest: ProducerBatch) -> None:
         """Have `expire` look at the queue when its oldest batch expires."""
         queue.expiry_armed = True

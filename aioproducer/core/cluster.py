@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from aioproducer.protocol.error_codes import ErrorCode
@@ -20,6 +20,10 @@ from aioproducer.protocol.messages import MetadataResponse, MetadataResponseTopi
 from aioproducer.protocol.wire import ZERO_UUID
 
 __all__ = ["ClusterMetadata", "Loss", "Node", "PartitionMetadata", "TopicMetadata"]
+
+
+#: How many answers must agree before a partition counts as gone for good; one alone may come from an outdated broker.
+_ANSWERS_THAT_AGREE: Final = 2
 
 
 class Node(NamedTuple):
@@ -67,11 +71,23 @@ class TopicMetadata:
 
 
 class Loss(NamedTuple):
-    """How many partitions a topic had and has, since when; none if brokers do not know the topic any more."""
+    """How many partitions a topic had and has, since when; none if brokers do not know the topic any more.
+
+    ``answers`` is the number of successive answers that say so.
+    """
 
     had: int
     has: int
     since: float
+    answers: int = 1
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the partitions will not come back: the topic was created again, with fewer, and two answers agree.
+
+        A topic that brokers do not know may come back: the answer may be outdated, or the permission to see it missing.
+        """
+        return self.has > 0 and self.answers >= _ANSWERS_THAT_AGREE
 
 
 class ClusterMetadata:
@@ -88,6 +104,7 @@ class ClusterMetadata:
         self.version = 0
         self._losses: dict[str, Loss] = {}
         self._new_losses: dict[str, Loss] = {}
+        self._final_losses: dict[str, Loss] = {}
         self._used_at: dict[str, float] = {}
 
     # -- queries ------------------------------------------------------------------------------------------------------
@@ -109,6 +126,11 @@ class ClusterMetadata:
         """Return the topics that have lost partitions since the last call."""
         losses, self._new_losses = self._new_losses, {}
         return losses
+
+    @property
+    def final_losses(self) -> Mapping[str, Loss]:
+        """The topics with partitions that will not come back."""
+        return self._final_losses
 
     @property
     def wanted(self) -> list[str]:
@@ -138,6 +160,7 @@ class ClusterMetadata:
             self.errors.pop(topic, None)
             self.answers.pop(topic, None)
             self._losses.pop(topic, None)
+            self._final_losses.pop(topic, None)
             self.version += 1
 
     def forget_nodes(self) -> None:
@@ -158,7 +181,7 @@ class ClusterMetadata:
         Only topics that were ``requested`` (None: all) and have not been forgotten since are applied.
         ``reliable_epochs`` is False for answers before version 9, whose leader epochs may be out of date (KAFKA-9212).
         """
-        before = (self.nodes, dict(self.topics), dict(self.errors))
+        before = (self.nodes, dict(self.topics), dict(self.errors), dict(self._final_losses))
         reachable = before[0].keys() - self.unreachable
         if response.brokers:
             self.nodes = {
@@ -178,7 +201,7 @@ class ClusterMetadata:
                 if had is not None:
                     self._note_loss(topic.name, had.partition_count, now)
         self._keep_leaders(before[0])
-        if before == (self.nodes, self.topics, self.errors):
+        if before == (self.nodes, self.topics, self.errors, self._final_losses):
             return False
         self.version += 1
         return True
@@ -196,8 +219,14 @@ class ClusterMetadata:
         if has >= had:
             self._losses.pop(topic, None)
             self._new_losses.pop(topic, None)
+            self._final_losses.pop(topic, None)
         elif known is None or known.has != has:
             self._losses[topic] = self._new_losses[topic] = Loss(had, has, now)
+            self._final_losses.pop(topic, None)
+        elif not known.is_final:
+            loss = self._losses[topic] = known._replace(answers=known.answers + 1)
+            if loss.is_final:
+                self._final_losses[topic] = loss
 
     def _keep_leaders(self, known: Mapping[int, Node]) -> None:
         """Keep the addresses of leaders that an answer omits, because it is older than a leader hint."""

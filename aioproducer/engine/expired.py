@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.cluster import Loss
-from aioproducer.errors import KafkaError, KafkaTimeoutError, ProducerClosed
+from aioproducer.errors import BrokerError, KafkaError, KafkaTimeoutError, ProducerClosed
 from aioproducer.net.client import NetworkClient
+from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.types import TopicPartition
 
-__all__ = ["expired", "not_enough", "waiting_for_lost"]
+__all__ = ["expired", "lost", "not_enough", "waiting_for_lost"]
 
 
 def expired(batch: ProducerBatch, timeout_s: float, client: NetworkClient, now: float) -> KafkaTimeoutError:
@@ -19,6 +20,17 @@ def expired(batch: ProducerBatch, timeout_s: float, client: NetworkClient, now: 
     cause = KafkaTimeoutError(_with_reasons(over, batch, client, error, now))
     cause.__cause__ = error
     return cause
+
+
+def lost(partition: TopicPartition, loss: Loss) -> BrokerError:
+    """The cause for a batch whose partition is gone for good."""
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return BrokerError(
+        code,
+        code.name,
+        f"Partition {partition.partition} of topic {partition.topic!r} does not exist any more: the topic was created again "
+        f"with {_numbered(loss.has)}, and had {loss.had} before. Send the record again to let the partitioner choose.",
+    )
 
 
 def not_enough(batch: ProducerBatch, seconds: float, client: NetworkClient, now: float) -> ProducerClosed:
@@ -38,22 +50,22 @@ def _with_reasons(text: str, batch: ProducerBatch, client: NetworkClient, error:
 
 def waiting_for_lost(topic: str, loss: Loss, waiting: int, timeout_s: float) -> tuple[str, *tuple[object, ...]]:
     """The line for the log about records that wait for partitions that are lost: its format and arguments."""
-    end = "They fail when delivery_timeout_ms (%g s) is over, unless it comes back."
     if not loss.has:
         return (
-            f"Topic %r is not known to the brokers any more; it had %s. %d record(s) wait for it. {end}",
+            "Topic %r is not known to the brokers any more; it had %s. %d record(s) wait for it. They fail when "
+            "delivery_timeout_ms (%g s) is over, unless it comes back.",
             topic,
             _count(loss.had, "partition"),
             waiting,
             timeout_s,
         )
     return (
-        "Topic %r has %s now, and had %d: %d record(s) wait for a partition that does not exist any more. " + end,
+        "Topic %r has %s now, and had %d: %d record(s) wait for a partition that does not exist any more. They fail if "
+        "the next metadata response says the same.",
         topic,
         _count(loss.has, "partition"),
         loss.had,
         waiting,
-        timeout_s,
     )
 
 

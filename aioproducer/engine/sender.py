@@ -32,7 +32,7 @@ from aioproducer.core.cluster import Loss
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.answers import read_producer_id
 from aioproducer.engine.compressor import Compressor
-from aioproducer.engine.expired import expired, waiting_for_lost
+from aioproducer.engine.expired import expired, lost, waiting_for_lost
 from aioproducer.engine.produce_answers import ProduceAnswers
 from aioproducer.errors import (
     AuthenticationError,
@@ -212,6 +212,9 @@ class Sender:
             for topic, loss in client.metadata.take_new_losses().items():
                 self._report_loss(topic, loss)
         queues.tick(now)
+        for topic, loss in client.metadata.final_losses.items():
+            for batch in queues.take_lost(topic, loss.has, now):
+                self._outcomes.give_up(batch, lost(batch.partition, loss), now, timed_out=False)
         for batch in queues.expire(now):
             self._expire(batch, now)
         if (

@@ -288,7 +288,7 @@ def test_a_partition_that_a_recreated_topic_does_not_have_is_lost(cluster: Clust
     cluster.update(answer(topic(partition(0), topic_id=OTHER)), now=5.0)
     cluster.update(answer(topic(partition(0, 2, 1), topic_id=OTHER)), now=6.0)
 
-    assert cluster.lost("t", 1) == cluster.lost("t", 2) == Loss(had=3, has=1, since=5.0)
+    assert cluster.lost("t", 1) == cluster.lost("t", 2) == Loss(had=3, has=1, since=5.0, answers=2)
     assert cluster.lost("t", 0) is None
     assert cluster.lost("t", 3) is None, "it never had that one"
     assert cluster.take_new_losses() == {"t": Loss(3, 1, 5.0)}
@@ -302,13 +302,55 @@ def test_a_partition_that_a_recreated_topic_does_not_have_is_lost(cluster: Clust
     assert cluster.lost("t", 2) is None
 
 
+def test_a_loss_is_final_as_soon_as_two_answers_agree(cluster: ClusterMetadata) -> None:
+    fewer = answer(topic(partition(0), topic_id=OTHER))
+    cluster.update(fewer, now=5.0)
+    assert cluster.final_losses == {}
+
+    assert cluster.update(fewer, now=6.0), "it wakes the Sender"
+    assert cluster.final_losses == {"t": Loss(3, 1, 5.0, answers=2)}
+    assert not cluster.update(fewer, now=7.0)
+
+    cluster.update(answer(topic(partition(0), partition(1), topic_id=OTHER)), now=8.0)
+    assert cluster.final_losses == {}
+    cluster.update(answer(topic(*map(partition, range(3)), topic_id=OTHER)), now=9.0)
+    assert cluster.lost("t", 2) is None
+
+
+def test_a_final_loss_is_over_when_the_partitions_are_there(cluster: ClusterMetadata) -> None:
+    fewer = answer(topic(partition(0), topic_id=OTHER))
+    cluster.update(fewer, now=5.0)
+    cluster.update(fewer, now=6.0)
+
+    cluster.update(answer(topic(*map(partition, range(3)), topic_id=OTHER)), now=7.0)
+
+    assert cluster.final_losses == {}
+
+
+def test_a_topic_that_is_forgotten_has_no_final_loss(cluster: ClusterMetadata) -> None:
+    fewer = answer(topic(partition(0), topic_id=OTHER))
+    cluster.update(fewer, now=5.0)
+    cluster.update(fewer, now=6.0)
+
+    cluster.forget_idle(1e9, 1.0)
+
+    assert cluster.final_losses == {}
+
+
+def test_a_topic_that_brokers_do_not_know_any_more_is_never_a_final_loss(cluster: ClusterMetadata) -> None:
+    for now in range(5):
+        cluster.update(answer(topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)), now=float(now))
+
+    assert cluster.final_losses == {}
+
+
 def test_a_topic_that_brokers_do_not_know_any_more_has_lost_all_partitions(cluster: ClusterMetadata) -> None:
     unknown = answer(topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     cluster.update(unknown, now=5.0)
     cluster.update(answer(topic(error=ErrorCode.LEADER_NOT_AVAILABLE)), now=6.0)
     cluster.update(unknown, now=7.0)
 
-    assert cluster.lost("t", 0) == Loss(had=3, has=0, since=5.0)
+    assert cluster.lost("t", 0) == Loss(had=3, has=0, since=5.0, answers=2)
 
     cluster.update(answer(topic(partition(0), topic_id=OTHER)), now=8.0)
     assert cluster.lost("t", 0) is None

@@ -171,7 +171,7 @@ def test_what_one_writes_the_other_reads_and_both_write_the_same(
     compare_with_kio(cls, version, messages_of(cls, version), examples=10)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @every_message
 def test_very_many_random_messages_are_understood_both_ways(
     cls: type[Message], version: int, messages_of: MessagesOf

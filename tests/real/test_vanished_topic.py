@@ -55,4 +55,4 @@ async def test_a_record_for_a_partition_that_the_topic_does_not_have_any_more_sa
     outcome = await sent_after_deletion(kafka, auto_create=True)
 
     assert isinstance(outcome, DeliveryError)
-    assert "does not exist any more: the topic has had 1 partition, 0, for" in str(outcome)
+    assert "does not exist any more: the topic was created again with 1 partition, 0, and had 3 before" in str(outcome)

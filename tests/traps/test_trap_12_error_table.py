@@ -6,12 +6,13 @@ it told with what a reader with read_committed sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Any, Literal, NamedTuple
 
 import pytest
 
 from aioproducer import Producer
+from aioproducer.core.produce_error_codes import may_be_written, produce_verdict
 from aioproducer.core.transactions.error_codes import Action
 from aioproducer.core.transactions.requests import Rpc
 from aioproducer.errors import (
@@ -104,18 +105,30 @@ def is_named(rpc: Rpc, code: ErrorCode) -> bool:
 
 
 def cells(which: Callable[[Cell], bool], *, quick: bool = False) -> list[Any]:
-    """Cells by the names of their columns and rows; with ``quick`` some are run always, else only with the slow tests."""
-    return [
-        pytest.param(
-            cell,
-            id=f"{name}-{code.name}-{version}",
-            marks=() if quick and is_named(place.rpc, code) else pytest.mark.slow,
-        )
-        for name, place in PLACES.items()
-        for code, row in CELLS.items()
-        for version in (TV1, TV2)[: 1 if place.rpc in ONLY_TV1 else 2]
-        if which(cell := Cell(version, place, code, expected(place, code, row[COLUMNS.index(place.rpc)], version)))
-    ]
+    """Cells by the names of their columns and rows; with ``quick`` some are run always.
+
+    Of the others that the table treats alike in one place, one is run with the slow tests and the rest with the soak: which
+    codes are alike is decided below the seam, where tests/core goes through all of them.
+    """
+    found: list[Any] = []
+    tried: set[object] = set()
+    for name, place in PLACES.items():
+        for code, row in sorted(CELLS.items(), key=lambda each: not (quick and is_named(place.rpc, each[0]))):
+            action = row[COLUMNS.index(place.rpc)]
+            for version in (TV1, TV2)[: 1 if place.rpc in ONLY_TV1 else 2]:
+                cell = Cell(version, place, code, expected(place, code, action, version))
+                if not which(cell):
+                    continue
+                kind = (name, version, action, cell.expected)
+                marks: Any = () if quick and is_named(place.rpc, code) else one_of_a_kind(kind, tried)
+                tried.add(kind)
+                found.append(pytest.param(cell, id=f"{name}-{code.name}-{version}", marks=marks))
+    return found
+
+
+def one_of_a_kind(kind: object, tried: Container[object]) -> pytest.MarkDecorator:
+    """The mark of a test that is not run always: of one kind the first is slow, the others are for the soak."""
+    return pytest.mark.soak if kind in tried else pytest.mark.slow
 
 
 async def go_on(ledger: Ledger, producer: Producer, error: KafkaError | None, wanted: Expected, step: Step) -> None:
@@ -255,18 +268,20 @@ SUCCESS = (E.NONE, E.DUPLICATE_SEQUENCE_NUMBER)
 RECORDS = Place(Rpc.COMMIT, "Produce", Step.RECORDS)
 
 
-def batch_cells(which: Callable[[ErrorCode], bool], examples: Iterable[ErrorCode] = ()) -> list[Any]:
-    """Every code that there is; the examples are run always."""
-    return [
-        pytest.param(
-            Cell(version, RECORDS, code, expected_of_batch(code)),
-            id=f"Produce-{code.name}-{version}",
-            marks=() if code in examples else pytest.mark.slow,
-        )
-        for code in ErrorCode
-        for version in (TV1, TV2)
-        if code not in SUCCESS and which(code)
-    ]
+def batch_cells(which: Callable[[ErrorCode], bool], examples: Collection[ErrorCode] = ()) -> list[Any]:
+    """Every code that there is; the examples are run always, of the others one of each kind."""
+    found: list[Any] = []
+    tried: set[object] = set()
+    for code in sorted(ErrorCode, key=lambda each: each not in examples):
+        for version in (TV1, TV2):
+            if code in SUCCESS or not which(code):
+                continue
+            cell = Cell(version, RECORDS, code, expected_of_batch(code))
+            kind = (version, produce_verdict(code), may_be_written(code), cell.expected)
+            marks: Any = () if code in examples else one_of_a_kind(kind, tried)
+            tried.add(kind)
+            found.append(pytest.param(cell, id=f"Produce-{code.name}-{version}", marks=marks))
+    return found
 
 
 def expected_of_batch(code: ErrorCode) -> Expected:
