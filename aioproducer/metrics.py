@@ -137,6 +137,10 @@ class ProducerMetrics:
         self.request_latency = Distribution()
         self.throttle_time = Distribution()
 
+    def waited_for_memory(self, seconds: float) -> None:
+        """Add the time that a sender has waited for memory of the BufferPool."""
+        self.pool_wait_s += seconds
+
     def topic(self, name: str) -> TopicMetrics:
         """The metrics of one topic; created at the first call."""
         found = self.topics.get(name)

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aioproducer.accumulator.buffer_pool import BufferPool, PoolClosed
+from tests.conftest import Clock
 
 
 async def take(pool: BufferPool, size: int, log: list[int] | None = None, name: int = 0) -> None:
@@ -299,3 +300,22 @@ async def test_memory_that_was_granted_and_not_used_when_the_pool_closed_is_take
     with pytest.raises(PoolClosed):
         await waiting
     assert (pool.free, pool.waiting) == (100, 0)
+
+
+async def test_the_time_of_each_wait_is_noted_and_no_other() -> None:
+    waited: list[float] = []
+    clock = Clock()
+    pool = BufferPool(100, on_waited=waited.append)
+    await pool.wait(pool.join(60))
+    assert waited == []
+
+    second, third = pool.join(60), pool.join(40)
+    clock.advance(5)
+    pool.leave(third)
+    clock.advance(5)
+    pool.release(60)
+    await pool.wait(second)
+
+    assert len(waited) == 2
+    assert waited[0] >= 5
+    assert waited[1] >= 10

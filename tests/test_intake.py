@@ -78,6 +78,15 @@ async def test_a_record_that_finds_no_room_in_time_counts_as_exhausted_and_as_an
     assert numbers["bufferpool-wait-time-ns-total"] >= 15e6
 
 
+async def test_only_who_waits_for_memory_counts_as_waiting_for_memory(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        for number in range(3):  # the first waits for metadata
+            await producer.send("orders", b"value", partition=number)
+        await producer.send_many("orders", [b"value"] * 100)
+
+        assert producer.metrics()["bufferpool-wait-time-ns-total"] == 0
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

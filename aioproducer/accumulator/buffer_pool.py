@@ -30,13 +30,16 @@ class PoolClosed(Exception):
 
 
 class Ticket:
-    """A place in the queue for ``size`` bytes."""
+    """A place in the queue for ``size`` bytes; ``waits_since`` is None if they were free at once."""
 
-    __slots__ = ("granted", "size")
+    __slots__ = ("granted", "size", "waits_since")
+
+    waits_since: float | None
 
     def __init__(self, size: int, granted: asyncio.Future[None]) -> None:
         self.size = size
         self.granted = granted
+        self.waits_since = None
 
     @property
     def is_granted(self) -> bool:
@@ -50,14 +53,20 @@ PressureCallback: TypeAlias = Callable[[], object]
 class BufferPool(Budget):
     """An awaitable, first-come-first-served share of a number of bytes (Java's BufferPool).
 
-    ``on_pressure`` is called when the first sender begins to wait.
+    ``on_pressure`` is called when the first sender begins to wait, ``on_waited`` with the seconds that each one has waited.
     """
 
-    def __init__(self, total: int, on_pressure: PressureCallback = lambda: None) -> None:
+    def __init__(
+        self,
+        total: int,
+        on_pressure: PressureCallback = lambda: None,
+        on_waited: Callable[[float], object] = lambda seconds: None,
+    ) -> None:
         super().__init__(total)
         self.total = total
         self.grants = 0
         self._on_pressure = on_pressure
+        self._on_waited = on_waited
         self._queue: deque[Ticket] = deque()  # may hold abandoned tickets; `line` does not count them
         self._closed = False
 
@@ -88,6 +97,8 @@ class BufferPool(Budget):
         self.line += 1
         self._queue.append(ticket)
         self._grant()
+        if not ticket.granted.done():
+            ticket.waits_since = ticket.granted.get_loop().time()
         if self._queue and self._queue[0] is ticket:
             self._on_pressure()
         return ticket
@@ -104,10 +115,16 @@ class BufferPool(Budget):
         except BaseException:
             self.leave(ticket)
             raise
+        self._note_wait(ticket)
         self.line -= 1
+
+    def _note_wait(self, ticket: Ticket) -> None:
+        if ticket.waits_since is not None:
+            self._on_waited(ticket.granted.get_loop().time() - ticket.waits_since)
 
     def leave(self, ticket: Ticket) -> None:
         """Give up a place in the queue, or the bytes that were granted for it."""
+        self._note_wait(ticket)
         self.line -= 1
         if ticket.is_granted:
             self.release(ticket.size)

@@ -115,7 +115,7 @@ class Engine(Lifetime):
             gate=self.transactions,
         )
         self.client = NetworkClient(config, client_id=client_id, log=log, random=random, on_ready=self._look_again)
-        self.pool = BufferPool(config.buffer_memory, self._under_pressure)
+        self.pool = BufferPool(config.buffer_memory, self._under_pressure, metrics.waited_for_memory)
         self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign, log)
         self.accumulator = self._make_accumulator(codec, random, attachment)
         self.shared = None if self.transactions is None else self._make_shared(random)

@@ -225,21 +225,17 @@ class Intake:
                     if choice is None or choice.topic.partition_count != topic.partition_count:
                         choice = Choice(topic, self._partition(record, topic))
                     waits_for = "there was no room in buffer_memory"
-                    joined = engine.loop.time()
-                    try:
-                        return await engine.accumulator.append(
-                            topic,
-                            choice.partition,
-                            record.timestamp_ms,
-                            record.key,
-                            record.value,
-                            record.headers,
-                            record.size,
-                            engine.loop.time,
-                            check,
-                        )
-                    finally:
-                        self._metrics.pool_wait_s += engine.loop.time() - joined
+                    return await engine.accumulator.append(
+                        topic,
+                        choice.partition,
+                        record.timestamp_ms,
+                        record.key,
+                        record.value,
+                        record.headers,
+                        record.size,
+                        engine.loop.time,
+                        check,
+                    )
         except PoolClosed:
             raise engine.refusal() from None
         except InvalidRecord:

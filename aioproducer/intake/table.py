@@ -347,13 +347,9 @@ class SendTable:
         await self._send_rest()
         self._give_back_spare()
         self._check_usable()
-        joined = self._engine.loop.time()
-        try:
-            await self._in_time(
-                self._wait_memory(max(size, self._engine.pool.total // 4)), "there was no room in buffer_memory"
-            )
-        finally:
-            self._engine.metrics.pool_wait_s += self._engine.loop.time() - joined
+        await self._in_time(
+            self._wait_memory(max(size, self._engine.pool.total // 4)), "there was no room in buffer_memory"
+        )
 
     async def _wait_memory(self, size: int) -> None:
         await self._engine.pool.wait(self._engine.pool.join(size))
