@@ -162,7 +162,7 @@ def _note(pace: Pace) -> str:
     seconds = max(pace.elapsed, 1e-9)
     return (
         f"{pace.acknowledged / seconds:,.0f} records/s  {pace.acknowledged_bytes / seconds / 1e6:,.1f} MB/s  "
-        f"{pace.pending:,} in flight  p99 {pace.p99 * 1e3:,.1f} ms"
+        f"{pace.pending:,} in flight"
     )
 
 

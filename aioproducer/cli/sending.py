@@ -24,15 +24,19 @@ from aioproducer import (
 )
 from aioproducer.cli.verdict import Content, Place
 
-__all__ = ["NoBroker", "Pace", "SendReport", "content_size", "send_all"]
+__all__ = ["STEADY_RATE", "NoBroker", "Pace", "SendReport", "content_size", "send_all"]
 
-#: Latency from enqueue() to acknowledgement is sampled once per this many records: a callback for each would be slow.
+#: Records per second of the steady part.
+STEADY_RATE: Final = 5000
+
+#: In the flood the time to the acknowledgement is sampled once per this many records: a callback for each would be slow.
 _SAMPLE_EVERY: Final = 16
 _PACE_INTERVAL: Final = 0.1
-#: The last records are sent one at a time, to measure the latency of a single record too.
+#: After the flood these many records are sent at a steady rate, then these many one at a time, to measure their latency.
+_STEADY: Final = 5000
 _SINGLES: Final = 200
-#: The percentile shown while sending covers this many latest samples.
-_LATEST: Final = 256
+#: The most of all records that either may take.
+_SHARE: Final = 10
 _READY_TIMEOUT: Final = 15.0
 
 
@@ -41,22 +45,22 @@ class NoBroker(Exception):
 
 
 class Pace(NamedTuple):
-    """Progress: records and bytes acknowledged, records in flight, seconds so far, latest p99 in seconds."""
+    """Progress: records and bytes acknowledged, records in flight, seconds so far."""
 
     acknowledged: int
     acknowledged_bytes: int
     pending: int
     elapsed: float
-    p99: float
 
 
 @dataclass(slots=True)
 class SendReport:
-    """The outcome of the records. Times are in seconds, latencies sorted.
+    """The outcome of the records. Times are in seconds, and sorted.
 
     ``places`` are those of the acknowledged records, in the order of sending; all records if ``error`` is None.
-    ``pipelined``, ``seconds``, ``latencies`` and ``metrics`` are of the acknowledged records that were sent without
-    waiting, ``round_trips`` of the last few, each of which was awaited. ``retries`` counts records of both.
+    ``pipelined``, ``seconds``, ``drain`` and ``metrics`` are of the acknowledged records of the flood, which were sent
+    without waiting: such a record mostly waits for those before it. ``latencies`` are those at a steady rate, and
+    ``round_trips`` those of the last few, each of which was awaited. ``retries`` counts records of all three.
     """
 
     accepted: int = 0
@@ -67,6 +71,7 @@ class SendReport:
     pipelined: int = 0
     pipelined_bytes: int = 0
     seconds: float = 0.0
+    drain: Sequence[float] = ()
     latencies: Sequence[float] = ()
     round_trips: Sequence[float] = ()
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -79,7 +84,7 @@ async def send_all(
     records: Sequence[Content],
     on_pace: Callable[[Pace], object],
 ) -> SendReport:
-    """Send the records in order: nearly all without waiting for acknowledgements, the last few one at a time.
+    """Send the records in order: nearly all as fast as possible, some at a steady rate, the last few one at a time.
 
     Stops early when a record fails; see the report. Raises NoBroker if no broker can be reached at the beginning.
 
@@ -116,51 +121,77 @@ class _Run:
         self._now = time.perf_counter  # uvloop's loop.time() counts whole milliseconds
         self._began = self._now()
         self._report = SendReport()
+        self._drain: list[float] = []
         self._latencies: list[float] = []
         self._failed = False
         self._average_size = sum(map(content_size, records)) / max(1, len(records))
 
     async def all(self) -> SendReport:
-        report = self._report
-        singles = min(_SINGLES, len(self._records) // 10)
-        pipelined = self._records[: len(self._records) - singles]
-        deliveries = await self._pipelined(pipelined)
+        report, records = self._report, self._records
+        most = len(records) // _SHARE
+        singles = len(records) - min(_SINGLES, most)
+        steady = singles - min(_STEADY, most)
+        deliveries = await self._pipelined(records[:steady])
         report.seconds = self._now() - self._began
         report.metrics = self._producer.metrics()
-        for record, delivery in zip(pipelined, deliveries, strict=False):  # fewer deliveries where one failed
+        for record, delivery in zip(records, deliveries, strict=False):  # fewer deliveries where one failed
             self._count_in(record, delivery)
         if report.error is None:
-            await self._one_at_a_time(self._records[len(pipelined) :])
+            await self._steadily(records[steady:singles])
+        if report.error is None:
+            await self._one_at_a_time(records[singles:])
+        report.drain = sorted(self._drain)
         report.latencies = sorted(self._latencies)
         report.retries = int(self._producer.metrics()["record-retry-total"])
         return report
 
     async def _pipelined(self, records: Sequence[Content]) -> list[Delivery]:
         deliveries: list[Delivery] = []
-        enqueue = self._producer.enqueue
         try:
-            for number, (key, value, headers, timestamp_ms) in enumerate(records):
-                on_delivery = partial(self._sampled, self._now()) if number % _SAMPLE_EVERY == 0 else None
-                deliveries.append(
-                    await enqueue(
-                        self._topic,
-                        value,
-                        key=key,
-                        headers=headers,
-                        timestamp_ms=timestamp_ms,
-                        on_delivery=on_delivery,
-                    )
-                )
+            for number, record in enumerate(records):
+                times = self._drain if number % _SAMPLE_EVERY == 0 else None
+                deliveries.append(await self._enqueue(record, times))
                 if self._failed:
                     break
         except KafkaError as error:
             self._report.error = error
-        self._report.accepted = len(deliveries)
+        await self._flush(deliveries)
+        return deliveries
+
+    async def _steadily(self, records: Sequence[Content]) -> None:
+        """Send so many records a second, as a service does that is neither idle nor flooded."""
+        deliveries: list[Delivery] = []
+        began = self._now()
+        try:
+            for number, record in enumerate(records):
+                ahead = began + number / STEADY_RATE - self._now()
+                if ahead > 0:
+                    await asyncio.sleep(ahead)
+                deliveries.append(await self._enqueue(record, self._latencies))
+                if self._failed:
+                    break
+        except KafkaError as error:
+            self._report.error = error
+        await self._flush(deliveries)
+        for record, delivery in zip(records, deliveries, strict=False):
+            self._count_outcome(record, delivery)
+
+    async def _enqueue(self, record: Content, times: list[float] | None) -> Delivery:
+        return await self._producer.enqueue(
+            self._topic,
+            record.value,
+            key=record.key,
+            headers=record.headers,
+            timestamp_ms=record.timestamp_ms,
+            on_delivery=None if times is None else partial(self._sampled, times, self._now()),
+        )
+
+    async def _flush(self, deliveries: Sequence[Delivery]) -> None:
+        self._report.accepted += len(deliveries)
         try:
             await self._producer.flush()
         except KafkaError as error:  # the producer died; the deliveries hold what is known
             self._report.error = self._report.error or error
-        return deliveries
 
     async def _one_at_a_time(self, records: Sequence[Content]) -> None:
         times: list[float] = []
@@ -183,20 +214,25 @@ class _Run:
             self._count_place(metadata)
         self._report.round_trips = sorted(times)
 
-    def _sampled(self, began: float, delivery: Delivery) -> None:
+    def _sampled(self, times: list[float], began: float, delivery: Delivery) -> None:
         if delivery.exception() is None:
-            self._latencies.append(self._now() - began)
+            times.append(self._now() - began)
         else:
             self._failed = True
 
     def _count_in(self, record: Content, delivery: Delivery) -> None:
-        error = delivery.exception() if delivery.done() else Unknown("No outcome was reported.")
-        if error is None:
+        if self._count_outcome(record, delivery):
             self._report.pipelined += 1
             self._report.pipelined_bytes += content_size(record)
+
+    def _count_outcome(self, record: Content, delivery: Delivery) -> bool:
+        """Whether the record was acknowledged."""
+        error = delivery.exception() if delivery.done() else Unknown("No outcome was reported.")
+        if error is None:
             self._count_place(delivery.result())
         else:
             self._count_error(error)
+        return error is None
 
     def _count_place(self, metadata: RecordMetadata) -> None:
         self._report.places.append(Place(metadata.partition, metadata.offset))
@@ -211,13 +247,11 @@ class _Run:
     def pace(self) -> Pace:
         metrics = self._producer.metrics()
         acknowledged = int(metrics["record-delivered-total"])
-        latest = sorted(self._latencies[-_LATEST:])
         return Pace(
             acknowledged,
             int(acknowledged * self._average_size),
             int(metrics["records-pending"]),
             self._now() - self._began,
-            latest[int(len(latest) * 0.99)] if latest else 0.0,
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aiokafka.partitioner import murmur2  # type: ignore[import-untyped]
 
+from aioproducer._twin import implementation
 from aioproducer.cli.flights import flights
 from aioproducer.cli.main import main
 from aioproducer.cli.opinion import partitions_of
@@ -50,11 +51,28 @@ def test_every_record_comes_back_as_it_was_sent(capsys: pytest.CaptureFixture[st
     assert told["accepted"] == told["acknowledged"] == told["read_back"] == RECORDS
     assert set(told["faults"].values()) == {0}
     assert told["records_per_second"] > 0
+    assert 0 < told["drain_ms"]["p50"] <= told["drain_ms"]["max"]
     assert 0 < told["latency_ms"]["p50"] <= told["latency_ms"]["p99"] <= told["latency_ms"]["max"]
     assert 0 < told["round_trip_ms"]["p50"] <= told["round_trip_ms"]["max"]
     assert told["batches"] >= told["produce_requests"] > 0
     assert told["wire_bytes"] > told["raw_bytes"] > 0
     assert told["record_retries"] == 0
+
+
+@pytest.mark.parametrize("pure", [False, True], ids=["as built", "pure"])
+def test_a_flood_is_called_a_flood_and_pure_python_says_what_native_code_would_bring(pure: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "aioproducer", "demo", "--records", "1000"],
+        env={**os.environ, "COLUMNS": "200", **({"AIOPRODUCER_PURE": "1"} if pure else {})},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "Time to drain" in done.stdout
+    assert "Latency at 5,000/s" in done.stdout
+    assert "Latency one by one" in done.stdout
+    assert ("four times as many records" in done.stdout) is (pure or implementation() != "native")
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
