@@ -27,7 +27,7 @@ from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.testing import FakeBroker, Logins
 from aioproducer.testing.broker.secured import SecuredBroker
 from aioproducer.testing.certificates import CertificateAuthority
-from tests.conftest import QUICK, until
+from tests.conftest import QUICK, Clock, until
 
 TOPIC = {"orders": 1}
 USERS = {"alice": "alice-secret"}
@@ -331,6 +331,10 @@ async def test_a_provider_that_gives_something_else_is_told_so() -> None:
                 await producer.send("orders", b"value")
 
 
+#: How long a login lasts for the broker, whose clock no test moves; and after which part of it the next one is always due.
+SESSION_MS = 100_000
+LOGIN_IS_DUE_S = 0.95 * SESSION_MS / 1000
+
 # -- logging in again (KIP-368) ---------------------------------------------------------------------------------------
 
 
@@ -338,26 +342,27 @@ async def test_a_provider_that_gives_something_else_is_told_so() -> None:
 async def test_logging_in_again_on_the_open_connection_is_seen_by_nobody(mechanism: str) -> None:
     """The broker hangs up on who asks for anything after the session's end, or in the middle of a login."""
     more: dict[str, Any] = {"sasl_oauth_token_provider": jwt} if mechanism == "OAUTHBEARER" else {}
-    with FakeBroker(topics=TOPIC, logins=Logins(USERS, session_lifetime_ms=1500)) as broker:
+    logins, clock, sent = Logins(USERS, session_lifetime_ms=SESSION_MS), Clock(), 0
+    with FakeBroker(topics=TOPIC, logins=logins) as broker:
         async with Producer(broker.bootstrap_servers, **options(mechanism, batch_size=200, **more)) as producer:
-            ends = time.monotonic() + 4.5
-            sent = 0
-            while time.monotonic() < ends:
-                deliveries = [await producer.enqueue("orders", b"%d" % (sent + each)) for each in range(20)]
-                sent += len(deliveries)
-                await asyncio.gather(*deliveries)
+            for renewals in range(4):
+                while len(logins.seen) <= renewals:
+                    deliveries = [await producer.enqueue("orders", b"%d" % (sent + each)) for each in range(20)]
+                    sent += len(deliveries)
+                    await asyncio.gather(*deliveries)
+                clock.advance(LOGIN_IS_DUE_S)
         assert len(broker.connections(closed=True)) == 1
         assert [record.value for record in broker.records()] == [b"%d" % number for number in range(sent)]
-        assert broker.logins is not None
-        assert len(broker.logins.seen) >= 3
 
 
 async def test_logging_in_again_with_requests_in_flight() -> None:
     """What was sent before is answered before the login, what comes during it leaves after it."""
-    with FakeBroker(topics=TOPIC, logins=Logins(USERS, session_lifetime_ms=1500)) as broker:
+    clock = Clock()
+    with FakeBroker(topics=TOPIC, logins=Logins(USERS, session_lifetime_ms=SESSION_MS)) as broker:
         async with Producer(broker.bootstrap_servers, **options("PLAIN", batch_size=100)) as producer:
             await producer.send("orders", b"0")
             with broker.hold("SaslHandshake") as held:
+                clock.advance(LOGIN_IS_DUE_S)
                 await until(lambda: held.waiting)
                 kept = [await producer.enqueue("orders", b"x" * 60) for _ in range(3)]
                 for _ in range(50):  # it would leave in a few
@@ -395,22 +400,28 @@ class Vault:
         return "alice", "alice-secret"
 
 
-@pytest.mark.parametrize(("failures", "session_ms", "connections"), [(1, 5000, 1), (60, 3000, 2)])
+@pytest.mark.parametrize(("failures", "ends"), [(1, False), (60, True)], ids=["the session lasts", "the session ends"])
 async def test_a_callback_that_fails_at_the_next_login_costs_nothing(
-    caplog: pytest.LogCaptureFixture, failures: int, session_ms: int, connections: int
+    caplog: pytest.LogCaptureFixture, failures: int, ends: bool
 ) -> None:
     """It is asked again as long as the session lasts, and for the connection after that."""
-    vault, logins = Vault(failures), Logins(USERS, session_lifetime_ms=session_ms)
+    vault, logins, clock = Vault(failures), Logins(USERS, session_lifetime_ms=SESSION_MS), Clock()
     given = options("PLAIN", sasl_credentials_provider=vault.credentials)
     with FakeBroker(topics=TOPIC, logins=logins) as broker:
         async with Producer(broker.bootstrap_servers, **given) as producer:
-            sending = [asyncio.create_task(producer.send("orders", b"value"))]
+            await producer.send("orders", b"value")
+            sending: list[asyncio.Task[Any]] = []
+            clock.advance(LOGIN_IS_DUE_S)
+            if ends:
+                await until(lambda: vault.asked > 2)
+                clock.advance(SESSION_MS / 1000 - LOGIN_IS_DUE_S)
             while len(logins.seen) < 2:
                 await asyncio.sleep(0.005)
                 sending.append(asyncio.create_task(producer.send("orders", b"value")))
             await asyncio.gather(*sending)
-        assert len({connection for connection, _, _ in logins.seen}) == connections
-        assert len(broker.records()) == len(sending)
+        first, last = logins.seen[0][0], logins.seen[-1][0]
+        assert (first != last) is ends
+        assert len(broker.records()) == 1 + len(sending)
     assert "is not renewed yet" in caplog.text
     assert "the vault" not in caplog.text
 
