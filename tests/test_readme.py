@@ -106,7 +106,7 @@ def test_ci_runs_its_commands_for_the_tests() -> None:
     commands = {name: re.findall(f"{pattern}.*$", README, re.MULTILINE) for name, _, pattern in patterns}
 
     assert {name: len(found) for name, found in commands.items()} == {"quick": 1, "all": 1}
-    assert commands["quick"][0].endswith("&& .venv/bin/pytest -n 2 --dist worksteal")
+    assert commands["quick"][0].endswith("&& .venv/bin/pytest -n 4 --dist worksteal")
     for part in ('as_part newest "$quick"', 'as_part pure "${quick##*&& }"', 'as_part all "$all"'):
         assert f'"$({part})"' in script
 
