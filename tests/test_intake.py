@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer import BufferFull, InvalidRecord, NotWrittenTimeout, Producer, RecordTooLarge
+from aioproducer import BufferFull, InvalidRecord, NotWrittenTimeout, Producer, RecordTooLarge, SendManyError
 from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.record import Codec
 from aioproducer.testing import FakeBroker
@@ -137,3 +137,18 @@ async def test_a_duplicate_that_the_broker_recognises_is_a_success_whose_offset_
     assert third.offset == 2
     assert numbers["record-retry-total"] == 0
     assert [record.value for record in broker.records("orders", 0)] == [b"first", b"second", b"third"]
+
+
+async def test_a_record_that_is_too_large_is_named_by_its_key_and_the_sizes_of_its_parts(broker: FakeBroker) -> None:
+    async with opened(broker, max_request_size=1000) as producer:
+        with pytest.raises(RecordTooLarge) as caught:
+            await producer.send("orders", b"x" * 2000, key=b"k" * 50, headers={"trace": b"12", "empty": None})
+        with pytest.raises(RecordTooLarge, match="The record for 'orders' with no key takes"):
+            await producer.send("orders", b"x" * 2000)
+        with pytest.raises(SendManyError, match=r"stopped at record 7 \(from 0\) after 7 acknowledged") as many:
+            await producer.send_many("orders", [b"x" * (2000 if number == 7 else 1) for number in range(9)], key=bytes)
+
+    assert str(caught.value).startswith(f"The record for 'orders' with the key {b'k' * 40!r}... takes up to 21")
+    assert "more than max_request_size=1000: 2000 of value, 50 of key, 12 of headers. Raise" in str(caught.value)
+    assert isinstance(many.value.error, RecordTooLarge)
+    assert many.value.result.count == 7

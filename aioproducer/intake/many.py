@@ -108,6 +108,7 @@ class SendMany:
         self._count = self._failed = self._unknown = self._bytes = 0
         self._offsets: dict[TopicPartition, tuple[int, int]] = {}
         self._error: KafkaError | None = None
+        self._refused: int | None = None  # the index of the record that was not accepted
 
     def __enter__(self) -> Self:
         return self
@@ -173,6 +174,8 @@ class SendMany:
             delivery = await accepted
         except (DeliveryError, InvalidRecord) as error:
             self._error = error
+            accepted_before = sum(run.count for run in self._waiting)
+            self._refused = self._count + self._failed + self._unknown + accepted_before
             self._may_go_on = False
             return
         delivery.mark_observed()
@@ -204,8 +207,9 @@ class SendMany:
         await self.wait()
         if self._error is None:
             return self.result
+        at = "" if self._refused is None else f" at record {self._refused} (from 0)"
         raise SendManyError(
-            f"send_many to {self._topic!r} stopped after {self._count} acknowledged record(s): {self._error}",
+            f"send_many to {self._topic!r} stopped{at} after {self._count} acknowledged record(s): {self._error}",
             self.result,
             self._error,
         ) from self._error

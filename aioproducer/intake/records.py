@@ -48,6 +48,9 @@ _T = TypeVar("_T")
 #: How many topics to remember decisions for, so that they are not repeated for each record.
 _MAX_KEPT = 10_000
 
+#: How much of a key a message shows, in bytes.
+_SHOWN_OF_KEY = 40
+
 
 class SerializedRecord(NamedTuple):
     """A record ready to be encoded; ``size`` is an upper bound of its encoded size in bytes."""
@@ -154,7 +157,7 @@ class Intake:
             )
         size = record_size_upper_bound(key, value, headers)
         if size + BATCH_OVERHEAD > self.config.max_request_size or size + BATCH_OVERHEAD > self.config.buffer_memory:
-            raise self._too_large(topic, size + BATCH_OVERHEAD)
+            raise self._too_large(topic, key, value, headers, size + BATCH_OVERHEAD)
         return SerializedRecord(topic, partition, timestamp_ms, key, value, headers, size)
 
     def check_topic(self, topic: object) -> None:
@@ -162,13 +165,16 @@ class Intake:
         if len(self._legal_topics) < _MAX_KEPT:
             self._legal_topics.add(name)
 
-    def _too_large(self, topic: str, size: int) -> RecordTooLarge:
+    def _too_large(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Sequence[Header], size: int
+    ) -> RecordTooLarge:
         by_memory = self.config.buffer_memory <= self.config.max_request_size  # which alone is not enough then
         option = "buffer_memory" if by_memory else "max_request_size"
         limit = self.config.buffer_memory if by_memory else self.config.max_request_size
         return RecordTooLarge(
-            f"The record for {topic!r} takes up to {size} bytes, more than {option}={limit}. Raise that option (and, for "
-            "max_request_size, the topic's max.message.bytes), or send a smaller record."
+            f"The record for {topic!r} with {_named(key)} takes up to {size} bytes, more than {option}={limit}: "
+            f"{_size(value)} of value, {_size(key)} of key, {_headers_size(headers)} of headers. Raise that option (and, "
+            "for max_request_size, the topic's max.message.bytes), or send a smaller record."
         )
 
     def choose(self, engine: Engine, record: SerializedRecord) -> Choice | None:
@@ -413,3 +419,18 @@ def run_now(work: Coroutine[Any, Any, _T]) -> _T:
     raise InvalidRecord(
         "enqueue_nowait() cannot wait for an async serializer or interceptor; use `await enqueue()` with those."
     )
+
+
+def _named(key: bytes | None) -> str:
+    """What tells a record apart in a message: its key, or the beginning of it."""
+    if key is None:
+        return "no key"
+    return f"the key {bytes(key[:_SHOWN_OF_KEY])!r}{'...' if len(key) > _SHOWN_OF_KEY else ''}"
+
+
+def _size(content: bytes | None) -> int:
+    return 0 if content is None else len(content)
+
+
+def _headers_size(headers: Sequence[Header]) -> int:
+    return sum(len(name.encode()) + _size(value) for name, value in headers)
