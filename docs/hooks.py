@@ -26,14 +26,19 @@ FROM_THE_PACKAGE = {
         for path in ROOT.glob("aioproducer/vendors/*.md")
     },
 }
+#: Of the benchmarks' report, for the home page.
+PICTURES = ("throughput-light.svg", "throughput-dark.svg")
 _PAGE_OF = {path: page for page, path in FROM_THE_PACKAGE.items()}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are files of the package."""
+    """Add the pages that are files of the package, and the picture of the home page."""
     for page, path in FROM_THE_PACKAGE.items():
         text = _with_links_into_the_site((ROOT / path).read_text(encoding="utf-8"), page, path)
         files.append(File.generated(config, page, content=text))
+    for name in PICTURES:
+        picture = (ROOT / "benchmarks" / "report" / name).read_text(encoding="utf-8")
+        files.append(File.generated(config, name, content=picture))
     return files
 
 

@@ -79,8 +79,8 @@ class Java:
     version: str
 
     @staticmethod
-    def find() -> Java:
-        """The Java of ``JAVA_HOME``, else the first one on the ``PATH``.
+    def find(kafka_version: str) -> Java:
+        """The Java of ``JAVA_HOME``, else the first one on the ``PATH``; messages name the version of Kafka that needs it.
 
         Raises KafkaUnavailable if there is none, or it is older than 17.
         """
@@ -89,15 +89,15 @@ class Java:
         executable = executable or shutil.which("java")
         if executable is None:
             raise KafkaUnavailable(
-                f"Kafka needs Java {_JAVA_NEEDED} or newer, but there is no `java` in PATH or JAVA_HOME; "
+                f"Kafka {kafka_version} needs Java {_JAVA_NEEDED} or newer, but there is no `java` in PATH or JAVA_HOME; "
                 "install a JDK (for example `apt-get install openjdk-17-jdk-headless`)."
             )
         java = Java(executable, _java_version(executable))
         major = int(java.version.split(".")[0])
         if major < _JAVA_NEEDED:
             raise KafkaUnavailable(
-                f"Kafka needs Java {_JAVA_NEEDED} or newer, but {executable} is Java {java.version}; install a "
-                "newer JDK and set JAVA_HOME to it."
+                f"Kafka {kafka_version} needs Java {_JAVA_NEEDED} or newer, but {executable} is Java {java.version}; "
+                "install a newer JDK and set JAVA_HOME to it."
             )
         return java
 
@@ -117,7 +117,7 @@ class KafkaJars:
         Concurrent processes wait for each other, and an interrupted download leaves nothing behind. Raises
         KafkaUnavailable if Java, Maven or the network is missing.
         """
-        java = Java.find()
+        java = Java.find(version)
         given = os.environ.get(JARS_VARIABLE)
         directory = _given_directory(Path(given), version) if given else _fetched_directory(version)
         return KafkaJars(version, directory, java)
