@@ -172,3 +172,20 @@ async def test_a_topic_that_is_gone_and_that_nobody_sends_to_is_not_logged(
         await producer.partitions_for("orders")
 
     assert caplog.records == []
+
+
+async def test_a_transaction_with_a_record_for_such_a_partition_is_aborted_and_the_next_one_goes_on(
+    broker: FakeBroker,
+) -> None:
+    async with opened(broker, transactional_id="shop") as producer:
+        await producer.init_transactions()
+        async with producer.transaction() as transaction:
+            await transaction.send("orders", b"first", partition=2)
+        broker.recreate_topic("orders", 2)
+        with pytest.raises(NotWritten):
+            async with producer.transaction() as transaction:
+                await transaction.send("orders", b"second", partition=2)
+        async with producer.transaction() as transaction:
+            await transaction.send("orders", b"third", partition=1)
+
+    assert [record.value for record in broker.records("orders")] == [b"third"]

@@ -246,8 +246,8 @@ class Queues:
         The caller must give each of them up. Those in flight are refused, and then wait here.
         """
         lost: list[ProducerBatch] = []
-        for queue in self.by_partition.values():
-            if queue.batches and queue.partition.topic == topic and queue.partition.partition >= first:
+        for queue in list(self._leaderless):
+            if queue.partition.topic == topic and queue.partition.partition >= first:
                 lost += queue.batches
                 queue.batches.clear()
                 self.place(queue, now)

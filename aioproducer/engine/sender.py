@@ -212,9 +212,8 @@ class Sender:
             for topic, loss in client.metadata.take_new_losses().items():
                 self._report_loss(topic, loss)
         queues.tick(now)
-        for topic, loss in client.metadata.final_losses.items():
-            for batch in queues.take_lost(topic, loss.has, now):
-                self._outcomes.give_up(batch, lost(batch.partition, loss), now, timed_out=False)
+        if client.metadata.final_losses:
+            self._give_up_lost(now)
         for batch in queues.expire(now):
             self._expire(batch, now)
         if (
@@ -230,6 +229,14 @@ class Sender:
         if self._shared is not None:
             for topic in self._shared.to_ask():
                 helpers.start_soon(self._shared.ask, topic)
+
+    def _give_up_lost(self, now: float) -> None:
+        losses = self._client.metadata.final_losses
+        for topic in self._queues.leaderless_topics():
+            loss = losses.get(topic)
+            if loss is not None:
+                for batch in self._queues.take_lost(topic, loss.has, now):
+                    self._outcomes.give_up(batch, lost(batch.partition, loss), now, timed_out=False)
 
     def _expire(self, batch: ProducerBatch, now: float) -> None:
         cause = expired(batch, self._config.delivery_timeout_ms / 1000, self._client, now)
