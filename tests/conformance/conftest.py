@@ -65,8 +65,12 @@ class Cluster(ABC):
 
     @asynccontextmanager
     async def producer(self, **options: Any) -> AsyncIterator[Producer]:
-        """A producer on this cluster that fails quickly."""
-        async with Producer(self.bootstrap_servers, **{**QUICK, "close_timeout_ms": 10_000, **options}) as producer:
+        """A producer on this cluster that fails quickly.
+
+        It retries records of any age: a new topic's broker may refuse the first attempt as not yet its leader.
+        """
+        always = {**QUICK, "close_timeout_ms": 10_000, "producer_id_expiration_ms": -1}
+        async with Producer(self.bootstrap_servers, **{**always, **options}) as producer:
             yield producer
 
     def read(self, topic: str, at_least: int = 0) -> dict[int, list[ReadBack]]:

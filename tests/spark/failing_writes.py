@@ -11,10 +11,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.spark import AioProducerSource, write_exactly_once
+from aioproducer.testing.kafka import Kafka
+from tests.real.open_transactions import open_transactions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +26,9 @@ __all__ = ["TIMEOUT_MS", "main"]
 
 TIMEOUT_MS: Final = 1000
 
+#: How long a row may wait for its transaction to begin, and to end, on the slowest machine.
+_PATIENCE_S: Final = 20.0
+
 _SHAPE: Final = "value string, partition int"
 
 
@@ -30,12 +36,21 @@ def _too_large(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("if(value = '7', repeat('x', 3000000), value) AS value", "partition")
 
 
-def _slow(rows: DataFrame) -> DataFrame:
+def _slow(rows: DataFrame, bootstrap_servers: str, transactional_id: str) -> DataFrame:
     def wait(batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
             yield from [batch] * 2000  # more than Spark hands over at once, so that some are written now
-            time.sleep(2.5 * TIMEOUT_MS / 1000)  # longer than the transaction may take
+            until(time.monotonic() + _PATIENCE_S, is_open=True)
+            until(
+                time.monotonic() + _PATIENCE_S, is_open=False
+            )  # brokers look only now and then whether its time is over
             yield batch
+
+    def until(deadline: float, *, is_open: bool) -> None:
+        while bool(open_transactions(Kafka(bootstrap_servers), transactional_id)) != is_open:
+            if time.monotonic() > deadline:
+                return  # another attempt at the task, whose transaction was over before
+            time.sleep(0.05)
 
     return rows.mapInArrow(wait, _SHAPE)
 
@@ -75,13 +90,14 @@ def main(bootstrap_servers: str, topic: str, directory: str) -> None:
         "transactional.id": topic,
         "report": str(Path(directory, "report")),
     }
+    slow = partial(_slow, bootstrap_servers=bootstrap_servers, transactional_id=topic)
     brief = options | {"transaction.timeout.ms": str(TIMEOUT_MS)}
     writes: dict[str, Callable[[], object]] = {
         "batch, too large": lambda: _batch(_too_large(_numbers(spark)), options),
         "stream, too large": lambda: _stream(spark, _too_large, options, Path(directory, "too-large")),
         "helper, too large": lambda: write_exactly_once(_too_large(_numbers(spark)), options),
-        "batch, timeout": lambda: _batch(_slow(_numbers(spark)), brief),
-        "stream, timeout": lambda: _stream(spark, _slow, brief, Path(directory, "timeout")),
+        "batch, timeout": lambda: _batch(slow(_numbers(spark)), brief),
+        "stream, timeout": lambda: _stream(spark, slow, brief, Path(directory, "timeout")),
         "batch, upstream": lambda: _batch(_broken(_numbers(spark)), options),
         "batch, worker dies": lambda: _batch(_dying(_numbers(spark)), options),
         "batch, job": lambda: _batch(_numbers(spark), options | {"job.id": "1"}),
