@@ -15,8 +15,8 @@ __all__ = ["Setting", "Summary", "percentile", "percentiles"]
 _MEGA = 1e6
 _NATIVE = "native"
 _FASTER = (
-    "Native code sends about four times as many records per second; it is built when the package is installed, if there is "
-    "a C compiler."
+    "Native code sends about 1.5 times as many records per second beside a broker in this process, and about 7 times as "
+    "many without. It is built when the package is installed, if there is a C compiler."
 )
 _QUANTILES: Mapping[str, float] = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
