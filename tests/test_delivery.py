@@ -291,6 +291,49 @@ def test_a_cause_that_cannot_be_copied_is_kept_without_its_frames() -> None:
     assert str(kept.__cause__) == "7: no"
 
 
+def test_an_exception_that_is_its_own_cause_can_be_kept() -> None:
+    """Python allows it, and foreign code may do it."""
+    error, cause = KafkaTimeoutError("too late"), ValueError("deeper")
+    error.__cause__, cause.__cause__ = cause, error
+
+    kept = detached(error)
+
+    assert isinstance(kept.__cause__, ValueError)
+    assert kept.__cause__.__cause__ is kept
+
+
+def test_a_group_that_is_the_cause_of_one_of_its_exceptions_can_be_kept() -> None:
+    member = ValueError("deeper")
+    member.__cause__ = ExceptionGroup("one", [member])
+
+    assert str(detached(member)) == "deeper"
+    assert detached(member.__cause__).message == "one"
+
+
+def test_an_exception_whose_constructor_changes_its_text_keeps_the_text() -> None:
+    class Changing(Exception):
+        def __init__(self, code: object) -> None:
+            super().__init__(f"failed with {code}")
+
+    with pytest.raises(Changing) as caught:
+        raise Changing(7)
+
+    kept = detached(caught.value)
+
+    assert str(kept) == "failed with 7"
+    assert kept.__traceback__ is None
+
+
+def test_a_group_keeps_its_notes() -> None:
+    group = ExceptionGroup("two", [ValueError(1), KeyError(2)])
+    group.add_note("look here")
+
+    kept = detached(group)
+
+    assert [type(each) for each in kept.exceptions] == [ValueError, KeyError]
+    assert kept.__notes__ == ["look here"]
+
+
 def test_what_an_exception_says_outlives_the_copy() -> None:
     error = BrokerError(87, "INVALID_RECORD", "no good", retriable=True)
     error.add_note("look here")

@@ -15,21 +15,41 @@ def detached(error: _E) -> _E:
 
     A traceback refers to frames, and these to their variables. A `Delivery` among them would refer to the exception through
     the outcome of its batch, and such a circle is never collected, as the garbage collector does not track deliveries: a
-    failure that is never observed would not be reported. A copy, because the original may be raised again later.
+    failure that is never observed would not be reported. A copy, because the original may be raised again later; one that
+    cannot be copied loses its own traceback instead.
     """
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        new = cast("_E", group.derive([detached(each) for each in group.exceptions]))
-    else:
-        new = _copied(error)
-    new.__cause__ = None if error.__cause__ is None else detached(error.__cause__)  # suppresses the context as well
+    return _detached(error, {})
+
+
+def _detached(error: _E, done: dict[int, BaseException]) -> _E:
+    """``done``: the copies so far, by the id of the original, since Python allows an exception to be its own cause."""
+    known = done.get(id(error))
+    if known is not None:
+        return cast("_E", known)
+    cause, kind = error.__cause__, type(error)
+    done[id(error)] = error  # for a group that is the cause of one of its exceptions
+    new = cast("_E", _group(error, done)) if issubclass(kind, BaseExceptionGroup) else _copied(error)
+    done[id(error)] = new
+    new.__cause__ = None if cause is None else _detached(cause, done)  # suppresses the context as well
+    return new
+
+
+def _group(error: BaseException, done: dict[int, BaseException]) -> BaseException:
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    new = group.derive([_detached(each, done) for each in group.exceptions])
+    for note in getattr(error, "__notes__", ()):
+        new.add_note(note)
     return new
 
 
 def _copied(error: _E) -> _E:
+    """Foreign code may define a class whose constructor does not take `args`, or changes them."""
     try:
-        return copy(error)
-    except Exception:  # foreign code: a class whose constructor needs more than `args`
-        new = error.with_traceback(None)
-        new.__context__ = None
+        new = copy(error)
+    except Exception:  # anything that such a constructor may raise
+        new = error
+    if type(new) is type(error) and new.args == error.args:
+        new.__traceback__ = new.__context__ = None
         return new
+    error.__traceback__ = error.__context__ = None
+    return error

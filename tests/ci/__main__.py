@@ -53,7 +53,7 @@ def sum_up(folder: Path) -> bool:
     flaky: dict[str, TestRecord] = {}
     for name in parts:
         run = read_run(folder / f"{name}.jsonl", code=0)
-        print(f"\n== {name}: minutes of both processes together")
+        print(f"\n== {name}: minutes of all its processes together")
         print("\n".join(tier_table(run.tests.values())))
         print("\n".join(slowest_files(run.tests)))
         flaky |= {f"{test} ({name})": run.tests[test] for test in parts[name]["flaky"]}
