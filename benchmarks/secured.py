@@ -21,6 +21,7 @@ from aioproducer import Producer
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.kafka.security import KafkaSecurity
+from benchmarks.brokers.kafka import RUN_FAST
 
 __all__ = ["main"]
 
@@ -166,7 +167,7 @@ def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 3.0
     authority = CertificateAuthority()
     security = KafkaSecurity(authority, {"alice": "alice-secret"}, super_users=["alice"])
-    with TemporaryDirectory() as directory, KafkaCluster(security=security, heap="1g") as kafka:
+    with TemporaryDirectory() as directory, KafkaCluster(security=security, heap="1g", jvm_options=RUN_FAST) as kafka:
         kafka.create_topic(_TOPIC, 3, config={"retention.bytes": "200000000"})
         asyncio.run(_compare(_Bench(kafka, authority.write(Path(directory) / "ca.pem")), seconds))
 

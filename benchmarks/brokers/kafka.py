@@ -8,7 +8,10 @@ from typing import Self
 from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
 from benchmarks.unavailable import Unavailable
 
-__all__ = ["RealKafka"]
+__all__ = ["RUN_FAST", "RealKafka"]
+
+#: The JVM's own default, in place of the one for a short life that a test has.
+RUN_FAST = ["-XX:TieredStopAtLevel=4"]
 
 _PROPERTIES = {"log.segment.delete.delay.ms": "1000", "message.max.bytes": "2097152"}
 
@@ -19,7 +22,7 @@ class RealKafka:
     is_mock = False
 
     def __init__(self) -> None:
-        self._cluster = KafkaCluster(properties=_PROPERTIES, heap="1g")
+        self._cluster = KafkaCluster(properties=_PROPERTIES, heap="1g", jvm_options=RUN_FAST)
         self.title = f"Apache Kafka {self._cluster.version}, one broker"
 
     def __enter__(self) -> Self:

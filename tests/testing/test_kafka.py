@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from confluent_kafka import Producer
 from aioproducer.record._murmur2 import murmur2, partition_for_key
 from aioproducer.record.reader import read_batches
 from aioproducer.testing.kafka import CONTROLLER_ID, KafkaCluster, KafkaStartError
+from aioproducer.testing.kafka.formatted import FormattedDirectory
 from aioproducer.testing.kafka.jars import (
     DEFAULT_KAFKA_VERSION,
     JARS_VARIABLE,
@@ -71,6 +73,23 @@ def fake_java(directory: Path, version: str) -> None:
     java = directory / "java"
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
     java.chmod(0o755)
+
+
+def test_a_data_directory_is_formatted_like_another_one_with_ids_of_its_own(tmp_path: Path) -> None:
+    original = "#\nnode.id=100\ndirectory.id=ZHjs9jxEYkPALHHomkikfg\nversion=1\ncluster.id=YWlvcHJvZHVjZXItdGVzdA\n"
+    (tmp_path / "meta.properties").write_text(original)
+    (tmp_path / "bootstrap.checkpoint").write_bytes(b"\x00\xff")
+    formatted = FormattedDirectory.read(tmp_path)
+
+    written: list[str] = []
+    for number in range(200):  # one in 64 random ids begins with a dash
+        formatted.write(tmp_path / f"{number}", number)
+        assert (tmp_path / f"{number}" / "bootstrap.checkpoint").read_bytes() == b"\x00\xff"
+        written.append((tmp_path / f"{number}" / "meta.properties").read_text())
+
+    ids = [re.findall(r"(?m)^directory\.id=(?!-)([\w-]{22})$", text) for text in written]
+    assert len({found for (found,) in ids}) == 200
+    assert written[7] == original.replace("=100", "=7").replace("ZHjs9jxEYkPALHHomkikfg", ids[7][0])
 
 
 def test_without_java_kafka_is_unavailable_and_the_error_says_what_to_install(empty_path: Path) -> None:
