@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias
 from aioproducer.errors import (
     DeliveryError,
     KafkaError,
+    LastError,
     NotWritten,
     NotWrittenTimeout,
     RecordTooLarge,
@@ -45,7 +46,8 @@ class BatchFailure:
     """Why a batch was given up, and whether its records may still be in the log.
 
     ``record_errors`` holds the broker's errors of single records (KIP-467); the others were refused with them.
-    ``read_records`` returns the records, with serialized keys and values.
+    ``read_records`` returns the records, with serialized keys and values. ``last_error`` is that of the last attempt, or of
+    the connections to brokers.
     """
 
     partition: TopicPartition
@@ -54,6 +56,7 @@ class BatchFailure:
     timed_out: bool
     read_records: Callable[[], Sequence[ProducerRecord]]
     record_errors: Mapping[int, str] = field(default_factory=dict[int, str])
+    last_error: LastError | None = None
     _records: Sequence[ProducerRecord] | None = None
 
     def __post_init__(self) -> None:
@@ -74,6 +77,7 @@ class BatchFailure:
         )
         error.topic, error.partition = self.partition
         error.record = self.records[index]
+        error.last_error = self.last_error
         error.retriable = self.cause.retriable and not self.possibly_written
         error.__cause__ = detached(self.cause)
         return error

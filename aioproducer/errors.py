@@ -24,7 +24,7 @@
     │   │   └── ProducerIdExpired       the coordinator forgot the transactional_id after a long idle time
     │   ├── TransactionFatal            stop: a retry cannot succeed
     │   └── CommitUnknown               it may be committed or not: check before retrying the work
-    ├── DeliveryError                   one record was not acknowledged; .topic .partition .record
+    ├── DeliveryError                   one record was not acknowledged; .topic .partition .record .last_error
     │   ├── NotWritten                  it is certainly not in the log
     │   │   ├── NotWrittenTimeout (TimeoutError)   time ran out before it was sent
     │   │   ├── BufferFull              enqueue_nowait: no room in buffer_memory
@@ -43,7 +43,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from aioproducer.types import ProducerRecord, SendManyResult
@@ -62,6 +62,7 @@ __all__ = [
     "InvalidRecord",
     "KafkaError",
     "KafkaTimeoutError",
+    "LastError",
     "MetadataNotReady",
     "NotStarted",
     "NotWritten",
@@ -193,15 +194,29 @@ class CommitUnknown(TransactionError):
     """
 
 
+class LastError(NamedTuple):
+    """The last error before a record failed: what a broker answered, or why its connection failed.
+
+    ``broker`` is the id of that broker; None for a bootstrap server, and where the error concerns the cluster.
+    ``seconds_ago`` is the time between this error and the record's failure.
+    """
+
+    error: KafkaError
+    broker: int | None
+    seconds_ago: float
+
+
 class DeliveryError(KafkaError):
     """One record was not acknowledged; ``__cause__`` is the reason.
 
-    ``record`` is the record with its serialized key and value, or None if it failed before it was created.
+    ``record`` is the record with its serialized key and value, or None if it failed before it was created. ``last_error`` is
+    the last error of a broker before that, None if there was none: after a timeout it says what went wrong until then.
     """
 
     topic: str | None = None
     partition: int | None = None
     record: ProducerRecord | None = None
+    last_error: LastError | None = None
 
 
 class NotWritten(DeliveryError):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, cast
 
 from aioproducer._config.other_clients import explain_names_of_other_clients
 from aioproducer.arguments import check_hook, check_timeout, checked_group, checked_offsets
-from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.delivery import Delivery, DeliveryCallback
 from aioproducer.errors import (
     ConfigError,
@@ -31,8 +30,6 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.hot import RECORD_COST, Appender, FastPath
-from aioproducer.intake.many import SendMany, SendManyProgress, check_values
-from aioproducer.intake.records import Intake, SerializedRecord, not_acknowledged, run_now, whole_record
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.runtime.detached import detached
 from aioproducer.runtime.lifetime import no_event_loop
@@ -53,12 +50,15 @@ from aioproducer.types import (
 )
 
 if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig, ProducerOptions
     from aioproducer.core.transactions.handle import TransactionHandle
     from aioproducer.core.transactions.operation import Operation
     from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
     from aioproducer.engine.engine import Attachment, Engine
     from aioproducer.engine.run import Run
     from aioproducer.intake.hand_over import HandOver
+    from aioproducer.intake.many import SendManyProgress
+    from aioproducer.intake.records import SerializedRecord
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
     from aioproducer.transactions.context import Transaction
     from aioproducer.transactions.link import TransactionLink
@@ -113,18 +113,21 @@ class Producer(FastPath):
         ``bootstrap_servers`` is ``"host:port,host:port"``, a sequence of these, or a whole `ProducerConfig`, which
         ``options`` then change.
         """
+        # A program may import this class without using it: options and engine are two thirds of all modules.
+        from random import Random
+
+        from aioproducer.config import ProducerConfig
+        from aioproducer.engine.engine import Engine
+        from aioproducer.engine.run import Run
+        from aioproducer.intake.many import SendMany
+        from aioproducer.intake.records import Intake
+
         if isinstance(bootstrap_servers, ProducerConfig):
             config = bootstrap_servers.replace(**options) if options else bootstrap_servers
         else:
             config = ProducerConfig.create(bootstrap_servers, **options)
         _refuse_unsupported(config)
-        # They bring half of all modules, and a program may import this class without using it.
-        from random import Random
-
-        from aioproducer.engine.engine import Engine
-        from aioproducer.engine.run import Run
-
-        self._engine_type, self._run_type = Engine, Run
+        self._engine_type, self._run_type, self._bulk_type = Engine, Run, SendMany
         self.config = config
         self.client_id = config.client_id or f"aioproducer-{next(_client_numbers)}"
         self.log = ClientLog(self.client_id, config.transactional_id)
@@ -144,6 +147,8 @@ class Producer(FastPath):
     @classmethod
     def from_url(cls, url: str, **overrides: Unpack[ProducerOptions]) -> Self:
         """A producer configured by ``kafka://host:port,host/?compression_type=zstd``; see `ProducerConfig.from_url`."""
+        from aioproducer.config import ProducerConfig
+
         return cls(ProducerConfig.from_url(url, **overrides))
 
     @classmethod
@@ -151,6 +156,8 @@ class Producer(FastPath):
         cls, source: Mapping[str, object] | str | PathLike[str], **overrides: Unpack[ProducerOptions]
     ) -> Self:
         """A producer configured by Java's keys, in a mapping or a .properties file; see `ProducerConfig.from_properties`."""
+        from aioproducer.config import ProducerConfig
+
         return cls(ProducerConfig.from_properties(source, **overrides))
 
     @classmethod
@@ -158,6 +165,8 @@ class Producer(FastPath):
         cls, prefix: str = "KAFKA_", environ: Mapping[str, str] | None = None, **overrides: Unpack[ProducerOptions]
     ) -> Self:
         """A producer configured by environment variables like KAFKA_BOOTSTRAP_SERVERS; see `ProducerConfig.from_env`."""
+        from aioproducer.config import ProducerConfig
+
         return cls(ProducerConfig.from_env(prefix, environ, **overrides))
 
     @classmethod
@@ -392,7 +401,8 @@ class Producer(FastPath):
         if timeout is None:
             return await (await enqueue())
         seconds = check_timeout(timeout, InvalidRecord)
-        deadline = self._usable().loop.time() + seconds
+        engine = self._usable()
+        deadline = engine.loop.time() + seconds
         delivery = await enqueue()
         limit = asyncio.timeout_at(deadline)
         try:
@@ -401,7 +411,10 @@ class Producer(FastPath):
         except TimeoutError:
             if not limit.expired():
                 raise
-        raise not_acknowledged(delivery, seconds)
+        from aioproducer.intake.timeouts import not_acknowledged
+
+        queues, client = engine.accumulator.queues, engine.client
+        raise not_acknowledged(delivery.topic_partition, seconds, queues, client, engine.loop.time())
 
     async def _enqueue(
         self,
@@ -431,8 +444,8 @@ class Producer(FastPath):
                 record = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
             else:
                 began = engine.loop.time()
-                whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
-                record = await self._intake.in_time(timeout, self._intake.prepared(whole))
+                preparing = self._intake.prepared(topic, value, key, headers, partition, timestamp_ms)
+                record = await self._intake.in_time(timeout, preparing)
             if still_open is not None:
                 still_open()
             choice = self._intake.choose(engine, record)
@@ -470,8 +483,7 @@ class Producer(FastPath):
             if self._intake.is_plain:
                 record = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
             else:
-                whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
-                record = run_now(self._intake.prepared(whole))
+                record = self._intake.prepared_now(topic, value, key, headers, partition, timestamp_ms)
             delivery = self._intake.try_append(engine, record, self._intake.choose(engine, record))
             if delivery is None:
                 raise self._intake.no_room_now(engine, record)
@@ -508,8 +520,10 @@ class Producer(FastPath):
         Cancellation: no further item is read; accepted records are still delivered, and failures go to
         ``on_delivery_error``.
         """
+        from aioproducer.intake.many import check_values
+
         check_values(values, may_be_async=True)
-        bulk = SendMany(
+        bulk = self._bulk_type(
             self,
             topic,
             self._usable().loop.time,

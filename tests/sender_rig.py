@@ -10,6 +10,7 @@ from typing import Any, cast
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.cluster import ClusterMetadata
+from aioproducer.core.failed_attempt import FailedAttempt
 from aioproducer.core.transactions.manager import TransactionManager
 from aioproducer.engine.sender import Sender
 from aioproducer.errors import KafkaError
@@ -52,7 +53,7 @@ class Client:
         self.metadata = metadata
         self.version = version
         self.ready = True
-        self.last_error: KafkaError | None = None
+        self.last_failure: FailedAttempt | None = None
         self.sent: list[SentRequest] = []
         self.updates: list[str | None] = []
         self.asked: list[tuple[float, Request[Any], float]] = []

@@ -17,6 +17,7 @@ import pytest
 
 from aioproducer.core.answers import ProduceAnswer
 from aioproducer.core.cluster import TopicMetadata
+from aioproducer.core.failed_attempt import FailedAttempt
 from aioproducer.engine.sender import Sender
 from aioproducer.errors import (
     AuthenticationError,
@@ -511,7 +512,8 @@ async def test_a_batch_whose_time_is_over_says_how_long_it_was_tried_and_what_we
     sender = sender_of(rig, client, delivery_timeout_ms=40_000)
     delivery = rig.put()
     await one_round(sender)
-    client.last_error = BrokerConnectionError("kafka-1 refused the connection")
+    now = asyncio.get_running_loop().time()
+    client.last_failure = FailedAttempt(BrokerConnectionError("kafka-1 refused the connection"), 1, now + 37.5)
 
     await asyncio.sleep(40)
     await one_round(sender)
@@ -519,9 +521,13 @@ async def test_a_batch_whose_time_is_over_says_how_long_it_was_tried_and_what_we
     error = delivery.exception()
     assert type(error) is (UnknownTimeout if left else NotWrittenTimeout)
     tried = "after 1 attempt" if left else "and it never left"
-    assert f"delivery_timeout_ms (40 s) is over, {tried}. The last error was: kafka-1" in str(error)
+    assert f"delivery_timeout_ms (40 s) is over, {tried}. The last error, from broker 1, 2.5 s ago: kafka-1" in str(
+        error
+    )
+    assert error.last_error is not None
+    assert (error.last_error.broker, error.last_error.seconds_ago) == (1, 2.5)
     assert isinstance(error.__cause__, KafkaTimeoutError)
-    assert repr(error.__cause__.__cause__) == repr(client.last_error)
+    assert repr(error.__cause__.__cause__) == repr(client.last_failure.error) == repr(error.last_error.error)
 
 
 @virtually

@@ -170,7 +170,7 @@ class Outcomes:
         """Give the batch up; its deliveries fail with the cause."""
         batch.is_in_flight = False
         if not batch.given_up:  # before its sequence is given up: a transaction reports the first cause
-            self._fail_deliveries(batch, cause, timed_out, record_errors)
+            self._fail_deliveries(batch, cause, now, timed_out, record_errors)
         self._sequences.given_up(batch)
         queue = self._queues.by_partition[batch.partition]
         queue.remove_from_flight(batch)
@@ -188,7 +188,7 @@ class Outcomes:
     def give_up(self, batch: ProducerBatch, cause: KafkaError, now: float, *, timed_out: bool) -> None:
         """Fail the deliveries of an expired batch. A batch in flight keeps its memory until it is answered."""
         if batch.is_in_flight:
-            self._fail_deliveries(batch, cause, timed_out, None)
+            self._fail_deliveries(batch, cause, now, timed_out, None)
             batch.given_up = True
         else:
             self.fail(batch, cause, now, timed_out=timed_out)
@@ -209,7 +209,7 @@ class Outcomes:
                 its_cause = cause(batch) if callable(cause) else cause
                 failed.append((batch, its_cause))
                 batch.given_up = True  # first: the failure may give up this batch again
-                self._fail_deliveries(batch, its_cause, timed_out, None)
+                self._fail_deliveries(batch, its_cause, now, timed_out, None)
         for batch, its_cause in failed:
             if batch.is_in_flight:
                 continue
@@ -218,10 +218,10 @@ class Outcomes:
                 queue.batches.remove(batch)
             self.fail(batch, its_cause, now)
 
-    def forsake_all(self, cause: KafkaError) -> None:
+    def forsake_all(self, cause: KafkaError, now: float) -> None:
         """Fail everything that has no outcome when the event loop is closed: nothing is woken, nothing given back."""
         for batch in self.incomplete_in_order():
-            self._count_failure(batch, failure := batch.failure(cause, timed_out=False, record_errors=None))
+            self._count_failure(batch, failure := batch.failure(cause, now=now))
             batch.flush_waiters = None
             batch.given_up = True
             batch.result.forsake(failure)
@@ -234,9 +234,14 @@ class Outcomes:
     # -- consequences -------------------------------------------------------------------------------------------------
 
     def _fail_deliveries(
-        self, batch: ProducerBatch, cause: KafkaError, timed_out: bool, record_errors: dict[int, str] | None
+        self,
+        batch: ProducerBatch,
+        cause: KafkaError,
+        now: float,
+        timed_out: bool,
+        record_errors: dict[int, str] | None,
     ) -> None:
-        failure = batch.failure(cause, timed_out=timed_out, record_errors=record_errors)
+        failure = batch.failure(cause, now=now, timed_out=timed_out, record_errors=record_errors)
         self._count_failure(batch, failure)
         self._note_outcome(batch)
         batch.result.fail(failure)

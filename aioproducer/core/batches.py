@@ -8,13 +8,18 @@ reading them long after the batch expired (KAFKA-19012).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from aioproducer.core.failed_attempt import FailedAttempt
 from aioproducer.core.sequences import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from aioproducer.delivery import BatchFailure, ProduceResult, UnobservedSink
 from aioproducer.errors import KafkaError
 from aioproducer.hot import OpenBatch
-from aioproducer.record import BATCH_OVERHEAD, Codec, EncodedBatch, Record, RecordBatchBuilder, encode_batch
+from aioproducer.record import BATCH_OVERHEAD, Codec, EncodedBatch, RecordBatchBuilder, encode_batch
 from aioproducer.types import ProducerRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from aioproducer.record.reader import Record
 
 __all__ = ["BATCH_OVERHEAD", "FlushWaiter", "ProducerBatch", "UndeliveredRecords"]
 
@@ -57,7 +62,7 @@ class ProducerBatch(OpenBatch):
         "is_in_flight",
         "is_sealing",
         "last_attempt_at",
-        "last_error",
+        "last_failure",
         "leader_epoch",
         "ordinal",
         "partition",
@@ -80,7 +85,7 @@ class ProducerBatch(OpenBatch):
         self.encoded: EncodedBatch | None = None
         self.attempts = 0
         self.last_attempt_at = created_at
-        self.last_error: KafkaError | None = None  # of the last attempt, if that failed
+        self.last_failure: FailedAttempt | None = None
         self.retry_at = 0.0
         self.leader_epoch = -1
         self.is_in_flight = False
@@ -170,7 +175,12 @@ class ProducerBatch(OpenBatch):
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def failure(
-        self, cause: KafkaError, *, timed_out: bool = False, record_errors: dict[int, str] | None = None
+        self,
+        cause: KafkaError,
+        *,
+        now: float,
+        timed_out: bool = False,
+        record_errors: dict[int, str] | None = None,
     ) -> BatchFailure:
         """Return the failure of this batch for this cause, with what is known about its outcome."""
         return BatchFailure(
@@ -180,6 +190,7 @@ class ProducerBatch(OpenBatch):
             timed_out,
             self.undelivered(),
             record_errors or {},
+            None if self.last_failure is None else self.last_failure.seen_at(now),
         )
 
     def undelivered(self) -> UndeliveredRecords:

@@ -98,6 +98,7 @@ class ClusterMetadata:
         self.topics: dict[str, TopicMetadata] = {}
         self.errors: dict[str, int] = {}  # a topic's error in the last answer
         self.answers: dict[str, int] = {}  # the number of answers about a topic, good or bad
+        self.answered_at: dict[str, float] = {}
         self.unreachable: set[int] = set()  # the nodes whose last connection attempt failed
         self.cluster_id: str | None = None
         self.controller_id = -1
@@ -159,6 +160,7 @@ class ClusterMetadata:
             self.topics.pop(topic, None)
             self.errors.pop(topic, None)
             self.answers.pop(topic, None)
+            self.answered_at.pop(topic, None)
             self._losses.pop(topic, None)
             self._final_losses.pop(topic, None)
             self.version += 1
@@ -196,6 +198,7 @@ class ClusterMetadata:
                 requested is None or (topic.name in requested and topic.name in self._used_at)
             ):
                 self.answers[topic.name] = self.answers.get(topic.name, 0) + 1
+                self.answered_at[topic.name] = now
                 had = self.topics.get(topic.name)
                 self._update_topic(topic.name, topic, reliable_epochs, reachable)
                 if had is not None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from aioproducer.core.batches import ProducerBatch
-from aioproducer.record import Record, record_size_upper_bound
+from aioproducer.record import record_size_upper_bound
+
+if TYPE_CHECKING:
+    from aioproducer.record.reader import Record
 
 __all__ = ["divided_by_count", "divided_by_size"]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import weakref
 from collections.abc import Callable, Coroutine
 from random import Random
@@ -298,7 +299,7 @@ class Engine(Lifetime):
                 "acknowledged. Use `async with Producer(...)`, or await close() at the end.",
                 records,
             )
-        self.accumulator.outcomes.forsake_all(cause)
+        self.accumulator.outcomes.forsake_all(cause, time.monotonic())  # the clock of the loop, which is closed
 
     def _interrupt(self) -> None:
         self.pool.close()

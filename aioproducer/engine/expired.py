@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from aioproducer.core.batches import ProducerBatch
-from aioproducer.core.cluster import Loss
-from aioproducer.errors import BrokerError, KafkaError, KafkaTimeoutError, ProducerClosed
-from aioproducer.net.client import NetworkClient
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import (
+    BrokerError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosed,
+)
 from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aioproducer.core.batches import ProducerBatch
+    from aioproducer.core.cluster import Loss
+    from aioproducer.net.client import NetworkClient
+    from aioproducer.types import TopicPartition
 
 __all__ = ["expired", "lost", "not_enough", "waiting_for_lost"]
 
@@ -16,9 +25,10 @@ def expired(batch: ProducerBatch, timeout_s: float, client: NetworkClient, now: 
     """The cause for a batch whose delivery timeout is over."""
     attempts = f"after {_count(batch.attempts, 'attempt')}" if batch.attempts else "and it never left"
     over = f"delivery_timeout_ms ({timeout_s:g} s) is over, {attempts}."
-    error = batch.last_error or client.last_error
-    cause = KafkaTimeoutError(_with_reasons(over, batch, client, error, now))
-    cause.__cause__ = error
+    if batch.last_failure is None:
+        batch.last_failure = client.last_failure
+    cause = KafkaTimeoutError(_with_reasons(over, batch, client, now))
+    cause.__cause__ = _last_error(batch)
     return cause
 
 
@@ -36,16 +46,20 @@ def lost(partition: TopicPartition, loss: Loss) -> BrokerError:
 def not_enough(batch: ProducerBatch, seconds: float, client: NetworkClient, now: float) -> ProducerClosed:
     """The cause for a batch that a close gives up after so many seconds."""
     late = f"The producer was closed, and {seconds:g} s were not enough to deliver this record."
-    cause = ProducerClosed(_with_reasons(late, batch, client, batch.last_error, now))
-    cause.__cause__ = batch.last_error
+    cause = ProducerClosed(_with_reasons(late, batch, client, now))
+    cause.__cause__ = _last_error(batch)
     return cause
 
 
-def _with_reasons(text: str, batch: ProducerBatch, client: NetworkClient, error: KafkaError | None, now: float) -> str:
+def _last_error(batch: ProducerBatch) -> KafkaError | None:
+    return None if batch.last_failure is None else batch.last_failure.error
+
+
+def _with_reasons(text: str, batch: ProducerBatch, client: NetworkClient, now: float) -> str:
     loss = client.metadata.lost(*batch.partition)
     if loss is not None:
         text = f"{_lost(batch.partition, loss, now)} {text}"
-    return text if error is None else f"{text} The last error was: {error}"
+    return text if batch.last_failure is None else f"{text} {batch.last_failure.sentence(now)}"
 
 
 def waiting_for_lost(topic: str, loss: Loss, waiting: int, timeout_s: float) -> tuple[str, *tuple[object, ...]]:

@@ -50,7 +50,7 @@ class ProduceAnswers:
         """The node has answered a request with these batches, or never will."""
         if isinstance(answer, KafkaError):
             for batch in batches:
-                self._retries.unanswered(batch, answer, now)
+                self._retries.unanswered(node, batch, answer, now)
         elif answer is WRITTEN:  # acks=0: the bytes were sent, and no more is ever known
             for batch in batches:
                 self._outcomes.complete(batch, -1, -1, now)

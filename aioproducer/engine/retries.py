@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aioproducer.accumulator.outcomes import Outcomes
 from aioproducer.config import ProducerConfig
 from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.failed_attempt import FailedAttempt
 from aioproducer.core.forgotten_producers import NEVER, may_be_forgotten, not_repeated
 from aioproducer.core.produce_error_codes import ProduceVerdict, may_be_written
 from aioproducer.core.sequences import Sequences
@@ -63,9 +64,10 @@ class Retries:
         self._shared = shared
         self._unrepeated: set[TopicPartition] = set()  # where a batch was not repeated, because of its age
 
-    def unanswered(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+    def unanswered(self, node: int, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         """No readable response: the batch may be in the log; only sending the same bytes again can tell."""
         batch.possibly_written = True
+        batch.last_failure = FailedAttempt(error, node, now)
         self._client.request_update(batch.partition.topic)
         if error.retriable or isinstance(error, ProtocolError):
             self._send_again(batch, error, now)
@@ -88,7 +90,9 @@ class Retries:
         elif verdict is ProduceVerdict.SPLIT and batch.count == 1 and self._was_always_too_large(batch):
             batch.possibly_written = False
         self._learn_leader(node, batch, code, answer, endpoints)
-        _CARRY_OUT[verdict](self, _Refusal(batch, answer, broker_error(code, answer.error_message), now))
+        error = broker_error(code, answer.error_message)
+        batch.last_failure = FailedAttempt(error, node, now)
+        _CARRY_OUT[verdict](self, _Refusal(batch, answer, error, now))
 
     # -- refusals -----------------------------------------------------------------------------------------------------
 
@@ -181,7 +185,6 @@ class Retries:
         if batch.given_up or batch.attempts > self._config.retries or self._config.acks == 0:
             self._outcomes.fail(batch, error, now)
         elif not self._ends_unrepeated(batch, error, now):
-            batch.last_error = error
             self._log.debug("%r is sent again: %s", batch, error, extra=batch.partition._asdict())
             self._outcomes.retry(batch, now)
 

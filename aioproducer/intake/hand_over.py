@@ -42,8 +42,8 @@ from aioproducer.errors import (
     ProducerStateError,
 )
 from aioproducer.hot import Appender, Lane
-from aioproducer.intake.records import not_acknowledged
 from aioproducer.intake.sync_delivery import HandedOver, SyncDelivery, SyncDeliveryCallback, ThreadWaiter
+from aioproducer.intake.timeouts import not_acknowledged
 from aioproducer.record import BATCH_OVERHEAD, record_size_upper_bound
 from aioproducer.runtime.deadline import Deadline
 from aioproducer.runtime.detached import detached
@@ -216,7 +216,9 @@ class HandOver:
             delivery.wait_accepted()  # it was accepted, or is refused now because its time is over
             accepted = delivery._delivery
             if timeout is not None and accepted is not None and not delivery.done():
-                raise not_acknowledged(accepted, timeout)
+                engine, partition = self._engine, accepted.topic_partition
+                queues, client = engine.accumulator.queues, engine.client
+                raise not_acknowledged(partition, timeout, queues, client, self.loop.time())
         return delivery.result()
 
     def check_waiter(self) -> None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from aioproducer.accumulator.buffer_pool import PoolClosed
 from aioproducer.arguments import checked_topic
-from aioproducer.config import ProducerConfig
 from aioproducer.core.partitioner import LIBRDKAFKA_PARTITIONERS, PartitionIds, RoundRobinPartitioner
 from aioproducer.delivery import Delivery
 from aioproducer.errors import (
@@ -28,7 +27,6 @@ from aioproducer.errors import (
     NotWritten,
     NotWrittenTimeout,
     RecordTooLarge,
-    UnknownTimeout,
 )
 from aioproducer.interceptors import ProducerInterceptors
 from aioproducer.metrics import ProducerMetrics
@@ -38,10 +36,11 @@ from aioproducer.serializers import MessageField, normalize_bytes, normalize_hea
 from aioproducer.types import Header, HeadersInput, ProducerRecord, RecordMetadata
 
 if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
     from aioproducer.core.cluster import TopicMetadata
     from aioproducer.engine.engine import Engine
 
-__all__ = ["Intake", "SerializedRecord", "not_acknowledged", "run_now", "whole_record"]
+__all__ = ["Intake", "SerializedRecord"]
 
 _T = TypeVar("_T")
 
@@ -107,7 +106,7 @@ class Intake:
     ) -> SerializedRecord:
         """Without interceptors and serializers: no user code runs here."""
         if isinstance(topic, ProducerRecord):
-            whole = whole_record(topic, value, key, headers, partition, timestamp_ms)
+            whole = _whole(topic, value, key, headers, partition, timestamp_ms)
             topic, value, key, headers = whole.topic, whole.value, whole.key, whole.headers
             partition, timestamp_ms = whole.partition, whole.timestamp_ms
         return self._serialized(
@@ -119,8 +118,29 @@ class Intake:
             normalize_headers(headers) if headers else (),
         )
 
-    async def prepared(self, record: ProducerRecord) -> SerializedRecord:
-        """Interceptors and serializers; suspends only if one of them is async."""
+    def prepared_now(
+        self,
+        topic: str | ProducerRecord,
+        value: object,
+        key: object,
+        headers: HeadersInput | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> SerializedRecord:
+        """With interceptors and serializers; raises `InvalidRecord` if one of them is async."""
+        return _run_now(self.prepared(topic, value, key, headers, partition, timestamp_ms))
+
+    async def prepared(
+        self,
+        topic: str | ProducerRecord,
+        value: object,
+        key: object,
+        headers: HeadersInput | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> SerializedRecord:
+        """With interceptors and serializers; suspends only if one of them is async."""
+        record = _whole(topic, value, key, headers, partition, timestamp_ms)
         if self.interceptors.sees_send:
             seen = self.interceptors.on_send(record)
             record = seen if isinstance(seen, ProducerRecord) else await seen
@@ -246,31 +266,26 @@ class Intake:
             raise engine.refusal() from None
         except InvalidRecord:
             raise
-        except TimeoutError as error:
+        except TimeoutError:
             if not engine.is_usable:
                 raise engine.refusal() from None
-            late = self._timed_out(engine, record, seconds, waits_for, error)
+            late = self._timed_out(engine, record, seconds, waits_for)
             raise late from late.__cause__
         except KafkaError as error:
             if not engine.is_usable:
                 raise engine.refusal() from error
             raise _about(NotWritten(f"The record for topic {record.topic!r} was not sent: {error}"), record) from error
 
-    def _timed_out(
-        self, engine: Engine, record: SerializedRecord, seconds: float, waits_for: str, error: TimeoutError
-    ) -> NotWrittenTimeout:
+    def _timed_out(self, engine: Engine, record: SerializedRecord, seconds: float, waits_for: str) -> NotWrittenTimeout:
         if "room" in waits_for:
             self._metrics.buffer_exhausted_total += 1
             waits_for += (
                 f" ({engine.pool.used} of {engine.pool.total} bytes are in use, {engine.pool.waiting} sender(s) wait)"
             )
-        reason = error.__cause__
-        if not isinstance(reason, KafkaError):
-            reason = engine.client.topic_error(record.topic) or engine.client.last_error
-        why = f": {reason}" if reason is not None else "."
-        late = NotWrittenTimeout(f"The record was not accepted within {seconds:g} s, because {waits_for}{why}")
-        late.__cause__ = reason
-        return _about(late, record)
+        from aioproducer.intake.timeouts import not_accepted
+
+        text = f"The record was not accepted within {seconds:g} s, because {waits_for}."
+        return _about(not_accepted(text, record.topic, engine.client, engine.loop.time()), record)
 
     def no_room_now(self, engine: Engine, record: SerializedRecord) -> NotWritten:
         topic = engine.client.topic(record.topic)
@@ -375,7 +390,7 @@ def _is_whole(number: object) -> bool:
     return hasattr(number, "__index__")
 
 
-def whole_record(
+def _whole(
     topic: str | ProducerRecord,
     value: object,
     key: object,
@@ -390,16 +405,6 @@ def whole_record(
     return topic
 
 
-def not_acknowledged(delivery: Delivery, seconds: float) -> UnknownTimeout:
-    """The error that `send` raises when its time runs out while the record is in flight."""
-    error = UnknownTimeout(
-        f"The record for {delivery.topic_partition} was not acknowledged within {seconds:g} s. It is still being sent; "
-        "a failure will go to on_delivery_error."
-    )
-    error.topic, error.partition = delivery.topic_partition
-    return error
-
-
 _E = TypeVar("_E", bound=DeliveryError)
 
 
@@ -408,7 +413,7 @@ def _about(error: _E, record: SerializedRecord) -> _E:
     return error
 
 
-def run_now(work: Coroutine[Any, Any, _T]) -> _T:
+def _run_now(work: Coroutine[Any, Any, _T]) -> _T:
     """The result of a coroutine that does not have to wait."""
     try:
         work.send(None)

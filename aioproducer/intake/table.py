@@ -32,9 +32,9 @@ from aioproducer.errors import (
     InvalidRecord,
     KafkaError,
     NotWritten,
-    NotWrittenTimeout,
     SendManyError,
 )
+from aioproducer.intake.timeouts import not_accepted
 from aioproducer.record import BATCH_OVERHEAD, RecordBatchBuilder
 from aioproducer.record.columns import (
     Binding,
@@ -416,11 +416,9 @@ class SendTable:
                 engine.metrics.buffer_exhausted_total += 1
                 pool = engine.pool
                 waits_for += f" ({pool.used} of {pool.total} bytes are in use, {pool.waiting} sender(s) wait)"
-            reason = error.__cause__
-            if not isinstance(reason, KafkaError):
-                reason = engine.client.topic_error(self._topic) or engine.client.last_error
-            why = "." if reason is None else f": {reason}"
-            refused = NotWrittenTimeout(f"{row} was not accepted within {self._timeout:g} s, because {waits_for}{why}")
+            late = f"{row} was not accepted within {self._timeout:g} s, because {waits_for}."
+            refused = not_accepted(late, self._topic, engine.client, engine.loop.time())
+            reason = refused.__cause__
         refused.topic = self._topic
         refused.__cause__ = reason
         return refused

@@ -20,6 +20,7 @@ import anyio.abc
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.cluster import ClusterMetadata, Node
+from aioproducer.core.failed_attempt import FailedAttempt
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, BrokerError, KafkaError
 from aioproducer.net.addresses import Resolver
 from aioproducer.net.broker import Broker
@@ -153,10 +154,12 @@ class Brokers:
         return max(failed, key=lambda broker: broker.failed_at, default=None)
 
     @property
-    def last_error(self) -> KafkaError | None:
+    def last_failure(self) -> FailedAttempt | None:
         """The last error of a broker that has not answered since."""
         failed = self.failed_last
-        return None if failed is None else failed.error
+        if failed is None or failed.error is None:
+            return None
+        return FailedAttempt(failed.error, failed.node.id if failed.node.id >= 0 else None, failed.failed_at)
 
     def refusal(self, since: float, broker: Broker | None = None) -> AuthenticationError | None:
         """Why waiting longer will not help: this broker, in an attempt that began at ``since`` or later, refused us.

@@ -19,6 +19,7 @@ import anyio.abc
 from aioproducer.config import ProducerConfig
 from aioproducer.core.answers import ProduceAnswer
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
+from aioproducer.core.failed_attempt import FailedAttempt
 from aioproducer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -111,7 +112,13 @@ class NetworkClient:
     @property
     def last_error(self) -> KafkaError | None:
         """The last error, unless it is known to be over; None if all is well."""
-        return self._brokers.last_error or self._updater.error
+        last = self.last_failure
+        return None if last is None else last.error
+
+    @property
+    def last_failure(self) -> FailedAttempt | None:
+        """The last error with its broker and time, unless it is known to be over; None if all is well."""
+        return self._brokers.last_failure or self._updater.failure
 
     def refusal(self, since: float, node_id: int | None = None) -> AuthenticationError | None:
         """Why a wait that began at ``since`` (the event loop's time) will not succeed: refused credentials.
@@ -215,10 +222,10 @@ class NetworkClient:
         waiters = self._topic_waiters.get(name)
         return topic if waiters is None or topic is None or _is_next(waiters, None, topic) else None
 
-    def topic_error(self, name: str) -> KafkaError | None:
+    def topic_failure(self, name: str) -> FailedAttempt | None:
         """The error of a topic in the last answer."""
         code = self.metadata.errors.get(name)
-        return None if code is None else _topic_error(name, code)
+        return None if code is None else FailedAttempt(_topic_error(name, code), None, self.metadata.answered_at[name])
 
     def connected_nodes(self) -> list[int]:
         """The ids of the connected brokers, without bootstrap servers."""
@@ -321,17 +328,13 @@ class NetworkClient:
             if refused is not None:
                 raise refused
             if self._loop.time() >= until:
-                cause = self.topic_error(name) or self.last_error
-                raise _topic_unknown(name, cause, self._unreached())
+                raise _topic_unknown(name, self.topic_failure(name) or self.last_failure, self._unreached())
             self.request_update(name)
             await self._changed.wait(until)
 
     def _unreached(self) -> str:
-        return (
-            ""
-            if self.connected_nodes()
-            else f", and no broker of {', '.join(self._config.bootstrap_servers)} is connected"
-        )
+        servers = ", ".join(self._config.bootstrap_servers)
+        return "" if self.connected_nodes() else f", and no broker of {servers} is connected"
 
     async def wait_ready(self, deadline: float) -> None:
         """Wait until a broker of the cluster is connected and has answered a metadata request.
@@ -375,11 +378,9 @@ class NetworkClient:
             if refused is not None:
                 raise refused
             if now >= deadline:
-                whom = "any broker" if node_id is None else f"broker {node_id}"
-                why = "." if self.last_error is None else f": {self.last_error}"
-                raise KafkaTimeoutError(
-                    f"{what} could not be sent: {whom} was not reached within {timeout_s:g} s{why}"
-                ) from self.last_error
+                whom, last = "any broker" if node_id is None else f"broker {node_id}", self.last_error
+                late = f"{what} could not be sent: {whom} was not reached within {timeout_s:g} s"
+                raise KafkaTimeoutError(f"{late}." if last is None else f"{late}: {last}") from last
             await self._room.wait(look_again)
 
     async def _exchange(
@@ -518,10 +519,10 @@ def _no_answer(servers: Sequence[str], error: KafkaError | None) -> KafkaTimeout
     return KafkaTimeoutError(f"No broker of {', '.join(servers)} answered in time{why}")
 
 
-def _topic_unknown(name: str, cause: KafkaError | None, unreached: str) -> KafkaTimeoutError:
-    why = "." if cause is None else f": {cause}"
+def _topic_unknown(name: str, failure: FailedAttempt | None, unreached: str) -> KafkaTimeoutError:
+    why = "." if failure is None else f": {failure.error}"
     late = KafkaTimeoutError(f"The partitions of topic {name!r} were not known in time{unreached}{why}")
-    late.__cause__ = cause
+    late.__cause__ = None if failure is None else failure.error
     return late
 
 

@@ -17,6 +17,7 @@ import anyio
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.cluster import ClusterMetadata
+from aioproducer.core.failed_attempt import FailedAttempt
 from aioproducer.errors import KafkaError, ProtocolError
 from aioproducer.net.signal import Signal
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
@@ -64,7 +65,7 @@ class MetadataUpdater:
         on_answer: Callable[[], object],
         rebootstrap: Callable[[str], object],
     ) -> None:
-        self.error: KafkaError | None = None  # why the last request failed
+        self.failure: FailedAttempt | None = None  # of the last request
         self._config = config
         self._metadata = metadata
         self._random = random
@@ -164,7 +165,7 @@ class MetadataUpdater:
             try:
                 asked = await self._ask(self._partial_request, self._usable)
             except KafkaError as error:
-                self.error = error
+                self.failure = FailedAttempt(error, None, self._loop.time())
                 self._new.clear()
                 self.request()
             else:
@@ -210,7 +211,7 @@ class MetadataUpdater:
             reliable_epochs=asked.version >= _FIRST_VERSION_WITH_RELIABLE_EPOCHS,
             now=now,
         )
-        self.error = None
+        self.failure = None
         self._asking_since = None
         if is_refresh:
             self._updated_at = now
@@ -222,7 +223,7 @@ class MetadataUpdater:
 
     def _failed(self, error: KafkaError) -> None:
         self._log.debug("Could not get the metadata: %s", error)
-        self.error = error
+        self.failure = FailedAttempt(error, None, self._loop.time())
         self._not_before = self._loop.time() + self._pause(self._fruitless)
         self._fruitless += 1
         self.request()

@@ -13,11 +13,9 @@ from .encoder import (
     partitions_for_keys,
     record_size_upper_bound,
 )
-from .reader import DEFAULT_MAX_SIZE, Record, RecordBatch, parse_records, read_batches
 
 __all__ = [
     "BATCH_OVERHEAD",
-    "DEFAULT_MAX_SIZE",
     "LEVELS",
     "NO_PRODUCER_EPOCH",
     "NO_PRODUCER_ID",
@@ -25,8 +23,6 @@ __all__ = [
     "Codec",
     "EncodedBatch",
     "LevelRange",
-    "Record",
-    "RecordBatch",
     "RecordBatchBuilder",
     "c_level",
     "compress",
@@ -34,10 +30,8 @@ __all__ = [
     "encode_batch",
     "find_c_functions",
     "murmur2",
-    "parse_records",
     "partition_for_key",
     "partitions_for_keys",
-    "read_batches",
     "record_size_upper_bound",
     "require",
 ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .checksum import crc32c
 from .compression import Codec, decompress
 from .encoder import BATCH_OVERHEAD, RecordBatchBuilder
-from .reader import Record, parse_records
+
+if TYPE_CHECKING:
+    from .reader import Record
 
 __all__ = ["NO_PRODUCER_EPOCH", "NO_PRODUCER_ID", "NO_SEQUENCE", "EncodedBatch"]
 
@@ -89,6 +91,8 @@ class EncodedBatch:
 
     def read_records(self) -> list[Record]:
         """Decode the records, with offsets from 0: to split the batch, or to return them."""
+        from .reader import parse_records  # only failures and tests need it
+
         body = decompress(self.codec, self._body, max_size=self.uncompressed_size - BATCH_OVERHEAD)
         return parse_records(body, self.count, base_timestamp=self.base_timestamp)
 

@@ -8,7 +8,6 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from ._encoded_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from .checksum import crc32c
 from .compression import decompress
-from .reader import parse_records
 
 __all__ = ["EncodedBatch"]
 
@@ -86,6 +85,8 @@ The old header is not modified, since a socket may still be about to send it: ge
 
     def read_records(self):
         """Decode the records, with offsets from 0: to split the batch, or to return them."""
+        from .reader import parse_records  # only failures and tests need it
+
         body = decompress(self.codec, self._body, max_size=self.uncompressed_size - OVERHEAD)
         return parse_records(body, self.count, base_timestamp=self.base_timestamp)
 

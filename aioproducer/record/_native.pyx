@@ -16,7 +16,6 @@ from libc.string cimport memcpy
 
 from . import _pure
 from ._pure import BATCH_OVERHEAD
-from .reader import parse_records
 
 cdef extern from "Python.h":
     bint PyBytes_CheckExact(PyObject*)
@@ -335,6 +334,8 @@ format; the caller limits the size of a batch.
 
     def read_records(self):
         """Decode the records, with offsets from 0; open or closed."""
+        from .reader import parse_records  # only failures and tests need it
+
         # While it is open the body is written in place, so nothing else may have a reference to it.
         body = self._body if self._closed else PyBytes_FromStringAndSize(self._data, self._used)
         return parse_records(body, self.count, base_timestamp=self.base_timestamp)

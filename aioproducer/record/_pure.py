@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import InvalidRecord, ProducerStateError, RecordTooLarge
 
-from .reader import Record, parse_records
-
 if TYPE_CHECKING:
     from aioproducer.types import BytesLike, Headers
+
+    from .reader import Record
 
 __all__ = ["BATCH_OVERHEAD", "RecordBatchBuilder", "record_size_upper_bound"]
 
@@ -170,6 +170,8 @@ class RecordBatchBuilder:
 
     def read_records(self) -> list[Record]:
         """Decode the records, with offsets from 0; open or closed."""
+        from .reader import parse_records  # only failures and tests need it
+
         return parse_records(self._body, self.count, base_timestamp=self.base_timestamp)
 
 

@@ -110,7 +110,7 @@ def test_a_failure_is_as_certain_as_the_batch(batch: ProducerBatch, possibly_wri
     put(batch, 5)
     batch.possibly_written, batch.is_in_flight = possibly_written, is_in_flight
 
-    failure = batch.failure(KafkaTimeoutError("late"), record_errors={0: "bad"})
+    failure = batch.failure(KafkaTimeoutError("late"), now=0.0, record_errors={0: "bad"})
 
     assert failure.possibly_written == (possibly_written or is_in_flight)
     assert failure.timed_out is False

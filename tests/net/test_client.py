@@ -482,7 +482,7 @@ async def test_a_topic_that_is_being_created_is_waited_for() -> None:
             topic = await client.wait_topic("fresh", None, soon())
 
             assert topic.partition_count == 1
-            assert client.topic_error("fresh") is None
+            assert client.topic_failure("fresh") is None
 
 
 async def test_an_impossible_topic_is_told_at_once(broker: FakeBroker) -> None:
@@ -641,7 +641,7 @@ async def test_no_answer_in_time_is_no_reason_to_leave_the_known_brokers_with_st
         async with client_of(broker, **options) as client:
             await client.wait_topic("t", None, soon())
             broker.stop_node(1)
-            await until(lambda: isinstance(client._updater.error, KafkaTimeoutError))
+            await until(lambda: isinstance(getattr(client._updater.failure, "error", None), KafkaTimeoutError))
             await asyncio.sleep(0)
 
             assert client.metadata.leader("t", 0) == (1, 0)

@@ -7,16 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer.errors import ConfigError, InvalidRecord, ProducerStateError, RecordTooLarge
-from aioproducer.record import (
-    BATCH_OVERHEAD,
-    Codec,
-    EncodedBatch,
-    Record,
-    RecordBatchBuilder,
-    _pure,
-    encode_batch,
-    read_batches,
-)
+from aioproducer.record import BATCH_OVERHEAD, Codec, EncodedBatch, RecordBatchBuilder, _pure, encode_batch
+from aioproducer.record.reader import Record, read_batches
 
 Builder = type[RecordBatchBuilder]
 

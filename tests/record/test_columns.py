@@ -27,16 +27,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer.errors import InvalidRecord, RecordTooLarge
-from aioproducer.record import (
-    BATCH_OVERHEAD,
-    Record,
-    _columns_pure,
-    columns,
-    partition_for_key,
-    record_size_upper_bound,
-)
+from aioproducer.record import BATCH_OVERHEAD, _columns_pure, columns, partition_for_key, record_size_upper_bound
 from aioproducer.record.column_binding import ColumnNames, bind
 from aioproducer.record.json_columns import JsonTable
+from aioproducer.record.reader import Record
 
 #: Every encoder there is: the one in plain Python, and the one that is in use where that is another.
 TWINS = list(dict.fromkeys([_columns_pure.__name__, columns.ColumnEncoder.__module__]))

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer.errors import CorruptRecord
-from aioproducer.record import Codec, Record, RecordBatch, RecordBatchBuilder, compress, encode_batch, read_batches
+from aioproducer.record import Codec, RecordBatchBuilder, compress, encode_batch
+from aioproducer.record.reader import Record, RecordBatch, read_batches
 from aioproducer.types import TimestampType
 
 # position and format of the fields of a batch's header

@@ -15,14 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.records.readers import read_batch
 
-from aioproducer.record import (
-    LEVELS,
-    Codec,
-    Record,
-    RecordBatchBuilder,
-    encode_batch,
-    read_batches,
-)
+from aioproducer.record import LEVELS, Codec, RecordBatchBuilder, encode_batch
+from aioproducer.record.reader import Record, read_batches
 
 Builder = type[RecordBatchBuilder]
 Parts: TypeAlias = tuple[int, "bytes | None", "bytes | None", list[tuple[str, "bytes | None"]]]

@@ -24,8 +24,9 @@ import aioproducer.record
 from aioproducer import record
 from aioproducer._twin import NATIVE_MODULES
 from aioproducer.errors import RecordTooLarge
-from aioproducer.record import Codec, Record, RecordBatchBuilder, _encoded_batch, _pure, compress
+from aioproducer.record import Codec, RecordBatchBuilder, _encoded_batch, _pure, compress
 from aioproducer.record._murmur2 import murmur2, partition_for_key
+from aioproducer.record.reader import Record
 
 Builder = type[RecordBatchBuilder]
 Outcome: TypeAlias = "tuple[type[Exception], str] | int"

@@ -28,8 +28,8 @@ from aioproducer.protocol.messages import (
     SaslAuthenticateResponse,
     SaslHandshakeResponse,
 )
-from aioproducer.record import Codec, RecordBatchBuilder, compress, decompress, encode_batch, read_batches
-from aioproducer.record.reader import parse_records
+from aioproducer.record import Codec, RecordBatchBuilder, compress, decompress, encode_batch
+from aioproducer.record.reader import parse_records, read_batches
 from tests.fuzzing import each_count, survive
 
 every_codec = pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.name)

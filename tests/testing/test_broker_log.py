@@ -8,7 +8,8 @@ from crc32c import crc32c
 
 from aioproducer.errors import ConfigError
 from aioproducer.protocol import ErrorCode
-from aioproducer.record import Codec, RecordBatchBuilder, encode_batch, read_batches
+from aioproducer.record import Codec, RecordBatchBuilder, encode_batch
+from aioproducer.record.reader import read_batches
 from aioproducer.testing.broker.log import Appended, LogRules, PartitionLog, Refused, TopicConfig
 from aioproducer.types import TimestampType
 

@@ -1,0 +1,40 @@
+"""The errors of calls that wait no longer: they say what the record waited for, and what went wrong last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import NotWrittenTimeout, UnknownTimeout
+
+if TYPE_CHECKING:
+    from aioproducer.accumulator.queues import Queues
+    from aioproducer.net.client import NetworkClient
+    from aioproducer.types import TopicPartition
+
+__all__ = ["not_accepted", "not_acknowledged"]
+
+
+def not_accepted(text: str, topic: str, client: NetworkClient, now: float) -> NotWrittenTimeout:
+    """The failure of a record that waited for too long for metadata or room; ``text`` says for what."""
+    failure = client.topic_failure(topic) or client.last_failure
+    late = NotWrittenTimeout(text if failure is None else f"{text} {failure.sentence(now)}")
+    if failure is not None:
+        late.last_error, late.__cause__ = failure.seen_at(now), failure.error
+    return late
+
+
+def not_acknowledged(
+    partition: TopicPartition, seconds: float, queues: Queues, client: NetworkClient, now: float
+) -> UnknownTimeout:
+    """The error that `send` raises when its time runs out while the record is in flight; may be called in any thread."""
+    queue = queues.by_partition.get(partition)
+    batches = () if queue is None else (*queue.in_flight, *queue.batches)
+    failures = [batch.last_failure for batch in batches if batch.last_failure is not None]
+    last = max(failures, key=lambda each: each.at, default=None) or client.last_failure
+    error = UnknownTimeout(
+        f"The record for {partition} was not acknowledged within {seconds:g} s. "
+        f"{'' if last is None else last.sentence(now) + ' '}It is still being sent; a failure will go to on_delivery_error."
+    )
+    error.topic, error.partition = partition
+    error.last_error = None if last is None else last.seen_at(now)
+    return error

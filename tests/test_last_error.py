@@ -1,0 +1,145 @@
+"""A record that is given up says what went wrong last: the error, its broker, and how long ago it was."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import suppress
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+
+from aioproducer import (
+    BrokerConnectionError,
+    BrokerError,
+    DeliveryError,
+    KafkaTimeoutError,
+    LastError,
+    NotWritten,
+    NotWrittenTimeout,
+    SendManyError,
+    SyncProducer,
+    UnknownTimeout,
+)
+from aioproducer.testing import FakeBroker
+from tests.conftest import QUICK, opened
+
+#: Nobody listens there.
+AWAY = "127.0.0.1:1"
+
+OF_BROKER_1 = r"The last error, from broker 1, \d+\.\d s ago: "
+
+
+def last_of(error: BaseException | None) -> LastError:
+    assert isinstance(error, DeliveryError)
+    last = error.last_error
+    assert last is not None
+    assert str(last.error) in str(error)
+    assert 0 <= last.seconds_ago < 60
+    assert last.error.__traceback__ is None, "it keeps no frames"
+    return last
+
+
+def name_of(last: LastError) -> str:
+    assert isinstance(last.error, BrokerError)
+    return last.error.name
+
+
+async def test_a_delivery_timeout_names_what_the_broker_answered_last(broker: FakeBroker) -> None:
+    broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=10_000)
+    async with opened(broker, delivery_timeout_ms=200, request_timeout_ms=100) as producer:
+        delivery = await producer.enqueue("orders", b"value")
+        with pytest.raises((NotWrittenTimeout, UnknownTimeout), match=OF_BROKER_1 + "NOT_LEADER_OR_FOLLOWER"):
+            await delivery
+
+    last = last_of(delivery.exception())
+    assert (name_of(last), last.broker) == ("NOT_LEADER_OR_FOLLOWER", 1)
+
+
+async def test_a_broken_connection_is_the_last_error_of_what_was_sent_over_it(broker: FakeBroker) -> None:
+    broker.drop_connection("Produce", when="after", times=10_000)
+    async with opened(broker, delivery_timeout_ms=300, request_timeout_ms=100) as producer:
+        delivery = await producer.enqueue("orders", b"value")
+        with pytest.raises(UnknownTimeout, match="The last error, from broker 1"):
+            await delivery
+
+    last = last_of(delivery.exception())
+    assert isinstance(last.error, BrokerConnectionError)
+    assert last.broker == 1
+
+
+async def test_a_send_whose_time_is_over_names_the_last_error_of_its_partition(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"before", partition=0)
+        broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=10_000)
+        with pytest.raises(UnknownTimeout, match=OF_BROKER_1 + "NOT_ENOUGH_REPLICAS.* still being sent") as caught:
+            await producer.send("orders", b"value", partition=0, timeout=0.3)
+        broker.clear_faults()
+
+    assert name_of(last_of(caught.value)) == "NOT_ENOUGH_REPLICAS"
+
+
+async def test_a_record_that_is_refused_has_the_refusal_as_its_last_error(broker: FakeBroker) -> None:
+    broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    async with opened(broker) as producer:
+        with pytest.raises(NotWritten) as caught:
+            await producer.send("orders", b"value")
+
+    last = last_of(caught.value)
+    assert (name_of(last), last.broker) == ("TOPIC_AUTHORIZATION_FAILED", 1)
+
+
+async def test_a_record_without_any_error_has_no_last_one(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce"), pytest.raises(UnknownTimeout) as caught:
+            await producer.send("orders", b"value", timeout=0.1)
+
+    assert caught.value.last_error is None
+    assert "last error" not in str(caught.value)
+
+
+@pytest.mark.parametrize("records", ["one", "table", "thread"])
+async def test_a_record_that_was_not_accepted_says_why_nothing_is_reached(records: str) -> None:
+    error: BaseException
+    if records == "thread":
+        with SyncProducer(AWAY, close_timeout_ms=100, **QUICK) as sync, pytest.raises(NotWrittenTimeout) as waited:
+            sync.send("orders", b"value", timeout=0.3)
+        error = waited.value
+    else:
+        async with opened(AWAY, max_block_ms=300) as producer:
+            if records == "one":
+                with pytest.raises(NotWrittenTimeout) as caught:
+                    await producer.send("orders", b"value")
+                error = caught.value
+            else:
+                with pytest.raises(SendManyError) as of_table:
+                    await producer.send_table("orders", pa.table({"value": pa.array([b"value"])}), value="value")
+                error = of_table.value.error
+
+    last = last_of(error)
+    assert isinstance(last.error, BrokerConnectionError)
+    assert last.broker is None, "a bootstrap server has no id yet"
+    assert "The last error, 0." in str(error)
+
+
+async def test_a_topic_that_does_not_exist_is_the_last_error_of_its_records() -> None:
+    with FakeBroker(auto_create_topics=False) as broker:
+        async with opened(broker) as producer:
+            await producer.ready(30)
+            with suppress(KafkaTimeoutError):  # the answer comes within this time
+                await producer.partitions_for("nowhere", timeout=1)
+            with pytest.raises(NotWrittenTimeout) as caught:
+                await producer.send("nowhere", b"value", timeout=0.3)
+
+    last = last_of(caught.value)
+    assert (name_of(last), last.broker) == ("UNKNOWN_TOPIC_OR_PARTITION", None)
+
+
+async def test_it_is_pickled_with_the_error() -> None:
+    error = NotWritten("The record was not sent.")
+    error.last_error = LastError(BrokerError(6, "NOT_LEADER_OR_FOLLOWER", "another leads"), 1, 2.5)
+
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert (copy.last_error.broker, copy.last_error.seconds_ago) == (1, 2.5)
+    assert str(copy.last_error.error) == str(error.last_error.error)
