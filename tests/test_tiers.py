@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from contextlib import suppress
+from itertools import groupby
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_each_test_has_exactly_one_tier(request: pytest.FixtureRequest) -> None:
 )
 def test_the_first_rule_that_fits_gives_the_tier(place: str, marks: list[str], fixtures: list[str], tier: str) -> None:
     assert tier_of(place, marks, fixtures) == tier
+
+
+def test_the_tiers_that_take_longest_come_first_file_by_file(request: pytest.FixtureRequest) -> None:
+    """Where a long file is the last one, all processes but one have nothing to do."""
+    items = request.session.items
+    tiers = ["kafka", "spark", "house", "broker", "lint", "seam", "soak"]
+    of_file: dict[object, str] = {}
+    for item in request.config.stash[COLLECTED]:
+        (tier,) = {mark.name for mark in item.iter_markers() if mark.name in TIERS}
+        of_file[item.path] = min(tier, of_file.get(item.path, tier), key=tiers.index)
+    order = [of_file[item.path] for item in items]
+
+    assert order == sorted(order, key=tiers.index)
+    assert len(list(groupby(items, key=lambda item: item.path))) == len({item.path for item in items})
 
 
 @pytest.mark.parametrize(

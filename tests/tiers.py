@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-__all__ = ["COLLECTED", "RULES", "TIERS", "Rule", "assign", "may_hold", "may_start_spark", "tier_of"]
+__all__ = ["COLLECTED", "RULES", "TIERS", "Rule", "assign", "longest_first", "may_hold", "may_start_spark", "tier_of"]
 
 #: From what runs on each save to what runs before a release; pyproject.toml says what each is.
 TIERS = ("seam", "broker", "lint", "house", "spark", "kafka", "soak")
+
+#: Kafka before Spark, whose class archive is created meanwhile.
+_LONGEST_FIRST = ("kafka", "spark", "house", "broker", "lint", "seam")
 
 #: All tests that were found, before the marks are selected.
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
@@ -116,6 +120,16 @@ def may_hold(place: str, chosen: str) -> bool:
 def may_start_spark(chosen: str) -> bool:
     """Whether a test that starts Spark may be among those that ``-m`` chooses."""
     return chosen not in ("seam", "broker", "lint", "house") and "not slow" not in chosen
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort the files by tier, so that processes that run them side by side end at the same time: with many short ones."""
+    rank = {tier: number for number, tier in enumerate(_LONGEST_FIRST)}
+    of_file: dict[Path, int] = {}
+    for item in items:
+        ranks = (rank[mark.name] for mark in item.iter_markers() if mark.name in rank)
+        of_file[item.path] = min(of_file.get(item.path, len(rank)), *ranks, len(rank))
+    items.sort(key=lambda item: of_file[item.path])
 
 
 def assign(items: list[pytest.Item], root: str) -> None:

@@ -86,7 +86,7 @@ def consumed(servers: str, topic: str, partitions: int) -> Sequence[bytes]:
     return [message.value() or b"" for message in committed(servers, topic, partitions)]
 
 
-@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+@pytest.mark.parametrize("version", [pytest.param("3.9.2", marks=pytest.mark.soak), "4.3.1"])
 @pytest.mark.parametrize("guarantee", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
 def test_what_another_client_reads_is_what_was_written(
     rows: DataFrame, registry: Registry, kafka_factory: KafkaFactory, version: str, guarantee: dict[str, str]
