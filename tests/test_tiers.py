@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 
@@ -52,16 +53,16 @@ def test_the_first_rule_that_fits_gives_the_tier(place: str, marks: list[str], f
 
 def test_the_tiers_that_take_longest_come_first_file_by_file(request: pytest.FixtureRequest) -> None:
     """Where a long file is the last one, all processes but one have nothing to do."""
-    items = request.session.items
+    items = request.config.stash[COLLECTED]  # before pytest reorders them for fixtures
     tiers = ["kafka", "spark", "house", "broker", "lint", "seam", "soak"]
-    of_file: dict[object, str] = {}
-    for item in request.config.stash[COLLECTED]:
+    of_file: dict[Path, str] = {}
+    for item in items:
         (tier,) = {mark.name for mark in item.iter_markers() if mark.name in TIERS}
         of_file[item.path] = min(tier, of_file.get(item.path, tier), key=tiers.index)
     order = [of_file[item.path] for item in items]
 
     assert order == sorted(order, key=tiers.index)
-    assert len(list(groupby(items, key=lambda item: item.path))) == len({item.path for item in items})
+    assert len(list(groupby(items, key=lambda item: item.path))) == len(of_file)
 
 
 @pytest.mark.parametrize(
