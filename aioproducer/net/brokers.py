@@ -260,6 +260,11 @@ class Brokers:
                         self.throttle(broker, established.throttle_s)
         except KafkaError as error:
             self._failed(broker, error)
+        except asyncio.CancelledError:
+            # The scope recognises only anyio's own exception, and a credential callback may replace it. It must not leave
+            # this task: the task group would take it for a cancellation from outside, and end.
+            if not scope.cancel_called:
+                raise
         finally:
             broker.attempt = None
             self._on_change()

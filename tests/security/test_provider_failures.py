@@ -32,7 +32,7 @@ from aioproducer.net.security.sigv4 import Keys, signed_query
 from aioproducer.net.security.tokens import TokenSource
 from aioproducer.runtime.log import ClientLog
 from aioproducer.testing import FakeBroker, Logins
-from tests.conftest import QUICK
+from tests.conftest import QUICK, until
 
 TOPIC = {"orders": 1}
 SECRET = "canary"
@@ -378,3 +378,45 @@ def test_whatever_the_chain_of_credentials_raises_is_an_error_of_ours(
     with pytest.raises(KafkaError, match="FileNotFoundError") as failed:
         MskSigner().payload("localhost")
     assert SECRET not in shown(failed.value)
+
+
+@pytest.mark.parametrize("how", ["in a thread", "async", "async, and swallows its cancellation"])
+async def test_an_attempt_that_is_not_needed_any_more_ends_alone_while_its_credentials_are_fetched(how: str) -> None:
+    """Its cancellation must not look like one from outside: the producer died with "ended unexpectedly"."""
+    waiting, go_on = threading.Event(), threading.Event()
+    go_on.set()
+
+    def credentials() -> tuple[str, str]:
+        waiting.set()
+        assert go_on.wait(30)
+        return "alice", "alice-secret"
+
+    async def credentials_async() -> tuple[str, str]:
+        waiting.set()
+        try:
+            while not go_on.is_set():  # noqa: ASYNC110 - another thread's event
+                await asyncio.sleep(0.001)
+        except asyncio.CancelledError:
+            if "swallows" in how:
+                raise ValueError("no") from None
+            raise
+        return "alice", "alice-secret"
+
+    options: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256", **QUICK}
+    provider = credentials if how == "in a thread" else credentials_async
+    with FakeBroker(topics=TOPIC, logins=Logins({"alice": "alice-secret"})) as broker:
+        async with Producer(broker.bootstrap_servers, sasl_credentials_provider=provider, **options) as producer:
+            await producer.send("orders", b"value")
+            waiting.clear()
+            go_on.clear()
+            broker.disconnect()
+            await until(waiting.is_set)
+            assert producer._engine is not None
+            brokers = producer._engine.client._brokers
+            attempted = brokers.known(1)
+            assert attempted is not None
+            assert attempted.attempt is not None
+            brokers.drop(attempted, "The broker has moved.")
+            await until(lambda: attempted.attempt is None)
+            go_on.set()
+            await producer.send("orders", b"value")
