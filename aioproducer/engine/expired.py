@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproducer.errors import (
-    BrokerError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerClosed,
-)
+from aioproducer.errors import BrokerError, KafkaError, KafkaTimeoutError, ProducerClosed
 from aioproducer.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

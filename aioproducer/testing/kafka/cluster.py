@@ -128,7 +128,7 @@ class KafkaCluster(Kafka):
             kafka.kill(kafka.leader_of("orders", 0))
 
     Brokers have the ids 1, 2, ... and the controller ``CONTROLLER_ID``, so that the metadata quorum survives when
-    brokers are killed. Starting takes about 3 seconds for one broker and 7 for three on two cores; the first cluster of
+    brokers are killed. Starting takes 1.3 seconds for one broker and 3 for three on two quiet cores; the first cluster of
     a Kafka version on a machine takes three times that. Nothing outlives the process that started it.
 
     ``properties`` are broker and controller properties in Kafka's spelling. ``features`` are feature levels given to the

@@ -1,6 +1,6 @@
 """Formatted data directories: Kafka's own tool formats the first one, and the others are copies with ids of their own.
 
-The tool is a Java program that takes about a second of processor time for each node, a quarter of the start of a cluster.
+The tool is a Java program: with one broker and a controller, its two runs were a fifth of a cluster's processor time.
 What it writes depends on the Kafka version and the tool's arguments only, except for the two ids.
 """
 
