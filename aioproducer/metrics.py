@@ -9,10 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 
-__all__ = ["Distribution", "ProducerMetrics", "TopicMetrics"]
+__all__ = ["Distribution", "ProducerMetrics", "TopicMetrics", "Traffic"]
 
-# Upper bounds that grow by a fifth: percentiles are right to about 10 %, over twelve decades.
-_BOUNDS: tuple[float, ...] = tuple(1e-6 * 1.2**step for step in range(140))
+# Upper bounds: zero, and then each a fifth larger. Percentiles are right to about 10 %, over eleven decades.
+_BOUNDS: tuple[float, ...] = (0.0, *(1e-6 * 1.2**step for step in range(140)))
 _MOST_RECENT = 100
 
 
@@ -72,6 +72,14 @@ class Distribution:
                 return min(bound, self._maximum)
         return self._maximum
 
+    def among(self, total: int) -> Distribution:
+        """A copy in which these measurements are some of ``total``, and the others are zero."""
+        self._settle()
+        whole = Distribution()
+        whole._count, whole._total, whole._maximum = total, self._total, self._maximum
+        whole._buckets = [total - self._count + self._buckets[0], *self._buckets[1:]]
+        return whole
+
     def _settle(self) -> None:
         """Count the stored measurements."""
         recent, self._recent = self._recent, []
@@ -114,6 +122,15 @@ class TopicMetrics:
         }
 
 
+class Traffic:
+    """What a client's connections have sent, over all of them."""
+
+    __slots__ = ("requests",)
+
+    def __init__(self) -> None:
+        self.requests = 0
+
+
 class ProducerMetrics:
     """The metrics of one producer. Times are in seconds here, and in Java's units under Java's names."""
 
@@ -130,12 +147,13 @@ class ProducerMetrics:
         self.flush_time_s = 0.0
         self.pool_wait_s = 0.0
         self.produce_requests = 0
+        self.traffic = Traffic()
         self.batch_size = Distribution()
         self.records_per_request = Distribution()
         self.compression_rate = Distribution()
         self.record_queue_time = Distribution()
         self.request_latency = Distribution()
-        self.throttle_time = Distribution()
+        self.throttle_time = Distribution()  # of the answered requests that were throttled at all
 
     def waited_for_memory(self, seconds: float) -> None:
         """Add the time that a sender has waited for memory of the BufferPool."""
@@ -170,7 +188,8 @@ class ProducerMetrics:
             "buffer-exhausted-total": self.buffer_exhausted_total,
             "bufferpool-wait-time-ns-total": self.pool_wait_s * 1e9,
             "flush-time-ns-total": self.flush_time_s * 1e9,
-            "request-total": self.produce_requests,
+            "request-total": self.traffic.requests,
+            "produce-request-total": self.produce_requests,
             "batch-size-avg": self.batch_size.average,
             "batch-size-max": self.batch_size.maximum,
             "records-per-request-avg": self.records_per_request.average,
@@ -179,7 +198,7 @@ class ProducerMetrics:
         for name, spread in (
             ("record-queue-time", self.record_queue_time),
             ("request-latency", self.request_latency),
-            ("produce-throttle-time", self.throttle_time),
+            ("produce-throttle-time", self.throttle_time.among(self.request_latency.count)),
         ):
             out[f"{name}-avg"] = spread.average * 1e3
             out[f"{name}-max"] = spread.maximum * 1e3

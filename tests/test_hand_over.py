@@ -267,6 +267,7 @@ def test_a_record_that_is_refused_while_nobody_looks_goes_to_the_sink(broker: Fa
             producer.flush(0.3)
 
     assert [type(error) for error in errors] == [NotWrittenTimeout]
+    assert producer.metrics("orders")["record-error-total"] == 1
     assert producer.close().failed == 1
 
 

@@ -237,7 +237,7 @@ async def test_new_records_behind_an_old_one_that_never_arrived_do_not_wait_for_
         old = await producer.enqueue("orders", b"old", partition=0, timestamp_ms=ago(2 * DAY_MS))
         await until(lambda: produced(broker) == 2)
         behind = [await producer.enqueue("orders", value, partition=0) for value in (b"b", b"c")]
-        await until(lambda: producer.metrics()["request-total"] >= 3)
+        await until(lambda: producer.metrics()["produce-request-total"] >= 3)
         broker.clear_faults()
         broker.disconnect(1)
 

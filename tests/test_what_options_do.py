@@ -180,9 +180,9 @@ async def test_batches_do_not_linger_while_somebody_waits_for_memory(broker: Fak
         await producer.send("orders", b"value", partition=0)  # before that a partition has one batch in flight
         with broker.hold("Produce"):
             first = await producer.enqueue("orders", b"a", partition=0)
-            await until(lambda: producer.metrics()["request-total"] == 2)
+            await until(lambda: producer.metrics()["produce-request-total"] == 2)
             lingering = await producer.enqueue("orders", b"b" * 60_000, partition=0)
             waiting = asyncio.create_task(producer.send("orders", b"c" * 50_000, partition=1))
-            await until(lambda: producer.metrics()["request-total"] == 3, 10)  # although the first one is not answered
+            await until(lambda: producer.metrics()["produce-request-total"] == 3, 10)  # the first one is not answered
         async with asyncio.timeout(20):
             await asyncio.gather(first, lingering, waiting)

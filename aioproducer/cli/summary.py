@@ -81,7 +81,7 @@ class Summary:
             "raw_bytes": sent.pipelined_bytes,
             "wire_bytes": self._wire_bytes,
             "batches": self._batches,
-            "produce_requests": int(numbers.get("request-total", 0)),
+            "produce_requests": int(numbers.get("produce-request-total", 0)),
             "record_retries": sent.retries,
             "read_back_seconds": round(self.read_back_seconds, 4),
             "read_back": None if self.verdict is None else self.verdict.read,
@@ -110,7 +110,7 @@ class Summary:
             ("On the wire", self._wire),
             (
                 "Requests",
-                f"{int(numbers.get('request-total', 0)):,} with {self._batches:,} batches, "
+                f"{int(numbers.get('produce-request-total', 0)):,} with {self._batches:,} batches, "
                 f"{numbers.get('records-per-request-avg', 0.0):,.0f} records per request on average",
             ),
             ("Retries", f"{sent.retries:,} records"),

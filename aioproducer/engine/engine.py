@@ -107,15 +107,15 @@ class Engine(Lifetime):
         codec = Codec[config.compression_type.upper()]
         require(codec)
         repeats = config.retries > 0 and config.acks != 0
-        self.transactions: TransactionLink | None = None
-        if config.transactional_id is not None:
-            self.transactions = self._make_link()
+        self.transactions = None if config.transactional_id is None else self._make_link()
         self.sequences = Sequences(
             idempotent=config.enable_idempotence,
             max_unnumbered_in_flight=1 if repeats else _UNORDERED_IN_FLIGHT,
             gate=self.transactions,
         )
-        self.client = NetworkClient(config, client_id=client_id, log=log, random=random, on_ready=self._look_again)
+        self.client = NetworkClient(
+            config, client_id=client_id, log=log, random=random, on_ready=self._look_again, traffic=metrics.traffic
+        )
         self.pool = BufferPool(config.buffer_memory, self._under_pressure, metrics.waited_for_memory)
         self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign, log)
         self.accumulator = self._make_accumulator(codec, random, attachment)

@@ -23,7 +23,7 @@ from aioproducer.core.answers import ProduceAnswer, read_produce_answer
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.cluster import TopicMetadata
 from aioproducer.engine.sender import Sender
-from aioproducer.errors import UnsupportedVersion
+from aioproducer.errors import KafkaError, UnsupportedVersion
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.broker import Broker
 from aioproducer.net.client import NetworkClient
@@ -155,8 +155,10 @@ class LoneBatchSender:
         )
 
     def _take(self, node: int, batch: ProducerBatch, sent_at: float, answer: Answer[Written | ProduceAnswer]) -> None:
-        self._metrics.request_latency.observe(time.perf_counter() - sent_at)
+        latency = time.perf_counter() - sent_at
         now = self._loop.time()
+        if not isinstance(answer, KafkaError):
+            self._metrics.request_latency.observe(latency)
         try:
             if isinstance(answer, Written):
                 self._sender.answers.complete(batch, answer.base_offset, answer.log_append_time_ms, now)

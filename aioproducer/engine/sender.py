@@ -41,7 +41,7 @@ from aioproducer.errors import (
 )
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
-from aioproducer.net.connection import Answer
+from aioproducer.net.connection import WRITTEN, Answer
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import (
     InitProducerIdRequest,
@@ -304,7 +304,8 @@ class Sender:
 
         def take(answer: Answer[ProduceAnswer]) -> None:
             now, began = self._loop.time(), time.perf_counter()
-            self._metrics.request_latency.observe(began - sent_at)
+            if answer is not WRITTEN and not isinstance(answer, KafkaError):  # as Java: only what was answered
+                self._metrics.request_latency.observe(began - sent_at)
             try:
                 self.answers.take(node, batches, answer, now)
             except Exception as error:  # raised here it would reach only the connection, which logs it

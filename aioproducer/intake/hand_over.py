@@ -419,7 +419,9 @@ class HandOver:
             result.fail(_Refusal(place, error, whole))
         except RuntimeError:  # the event loop has ended, and runs no callbacks
             result.wake()
-        self._engine.metrics.records_failed += 1
+        metrics = self._engine.metrics
+        metrics.records_failed += 1
+        metrics.topic(topic).record_error_total += 1
         if size > _SMALL:
             self._count_large(-size)
 

@@ -30,6 +30,7 @@ from aioproducer.errors import (
     ProducerClosed,
     UnsupportedVersion,
 )
+from aioproducer.metrics import Traffic
 from aioproducer.net.broker import Broker
 from aioproducer.net.brokers import Brokers
 from aioproducer.net.connection import WRITTEN, Answer, Answered, Read, ReadFrame, settle
@@ -61,7 +62,7 @@ class NetworkClient:
     """Connections to the brokers of one cluster, and its metadata. Must be created in a running event loop.
 
     ``on_ready()`` is called soon after something becomes possible: by a connection, new metadata, the end of a throttle.
-    ``connect`` opens sockets in another way, for tests.
+    ``connect`` opens sockets in another way, for tests. ``traffic`` counts what its connections send.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class NetworkClient:
         random: Random,
         on_ready: Callable[[], object],
         connect: Connect | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self.metadata = ClusterMetadata()
         self._config = config
@@ -86,7 +88,7 @@ class NetworkClient:
         self._closed = False
         self._tasks: anyio.abc.TaskGroup | None = None
         self._ended = asyncio.Event()
-        self._connector = Connector(config, client_id, random, connect, log)
+        self._connector = Connector(config, client_id, random, connect, log, traffic)
         self._brokers = Brokers(
             config,
             self.metadata,

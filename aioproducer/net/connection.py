@@ -23,6 +23,7 @@ from itertools import chain
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError
+from aioproducer.metrics import Traffic
 from aioproducer.net.socket_options import set_socket_options
 from aioproducer.protocol.frames import FrameReader, decode_response_header, encode_request
 from aioproducer.protocol.message import Request
@@ -79,9 +80,16 @@ class Connection(asyncio.Protocol):
     """A connection to one broker.
 
     ``name`` is its name in messages; ``on_lost(connection, error)`` is called once at its end, before the requests fail.
+    ``traffic`` counts what is sent.
     """
 
-    def __init__(self, name: str, client_id: str, on_lost: Callable[[Connection, KafkaError], object]) -> None:
+    def __init__(
+        self,
+        name: str,
+        client_id: str,
+        on_lost: Callable[[Connection, KafkaError], object],
+        traffic: Traffic | None = None,
+    ) -> None:
         self.name = name
         self.last_used = 0.0
         self.error: KafkaError | None = None  # why it is closed
@@ -91,6 +99,7 @@ class Connection(asyncio.Protocol):
         self.first_bytes = b""  # the first bytes received, to guess what answered instead of a broker
         self._client_id = client_id
         self._on_lost = on_lost
+        self._traffic = traffic or Traffic()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._raw_transport: asyncio.WriteTransport | None = (
@@ -243,6 +252,7 @@ class Connection(asyncio.Protocol):
         read: Read[_T],
         read_frame: ReadFrame[_T] | None = None,
     ) -> _Waiting[_T]:
+        self._traffic.requests += 1
         now = self.last_used = self._loop.time()
         deadline = now + timeout_s
         if self._timer is None or deadline < self._timer_due:

@@ -15,6 +15,7 @@ from aioproducer._version import __version__
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import Node
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
+from aioproducer.metrics import Traffic
 from aioproducer.net.addresses import Address, Resolver
 from aioproducer.net.connection import WRITTEN, Answer, Connection, settle
 from aioproducer.net.security.strangers import guess_stranger
@@ -63,8 +64,10 @@ class Connector:
         random: Random,
         connect: Connect | None = None,
         log: ClientLog | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         log = log or ClientLog(client_id)
+        self._traffic = traffic
         self._config = config
         self._client_id = client_id
         self._connect = connect or self._open_socket
@@ -169,7 +172,8 @@ class Connector:
         """Connect to the first address that accepts. Each gets a share of the time, because one may never answer."""
 
         def make() -> Connection:
-            connection = progress.connection = Connection(str(node), self._client_id, self._forgetting(on_lost))
+            connection = Connection(str(node), self._client_id, self._forgetting(on_lost), self._traffic)
+            progress.connection = connection
             self._open[connection] = None
             return connection
 

@@ -37,7 +37,7 @@ async def test_a_buffer_in_a_socket_is_not_reused_when_its_batch_expires(codec: 
             await until(lambda: audit.metric("record-retry-total") == 1)
             reads = broker.hold_reads(1)
             clock.advance(12.5)  # the pause, and its jitter
-            await until(lambda: audit.metric("request-total") == 3)
+            await until(lambda: audit.metric("produce-request-total") == 3)
             clock.advance(8)
             await audit.outcome(first)
 
@@ -61,7 +61,7 @@ async def test_a_buffer_in_a_socket_is_given_back_when_the_connection_ends() -> 
             await audit.send()
             reads = broker.hold_reads(1)
             lost = await audit.enqueue(size=400_000)
-            await until(lambda: audit.metric("request-total") == 2)
+            await until(lambda: audit.metric("produce-request-total") == 2)
             clock.advance(21)
             await until(lambda: audit.free == audit.total)
             reads.release()

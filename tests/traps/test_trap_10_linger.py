@@ -138,7 +138,7 @@ async def test_linger_is_the_longest_that_a_record_waits_behind_one_in_flight(br
                 await audit.enqueue()
                 clock.advance(1)
                 await turns()
-            assert audit.metric("request-total") == 2
+            assert audit.metric("produce-request-total") == 2
             clock.advance(10)
             await until(lambda: broker.count("Produce") == 3)
 

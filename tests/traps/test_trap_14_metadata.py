@@ -178,7 +178,7 @@ async def test_a_throttle_means_that_no_byte_is_sent_for_so_long_and_nothing_tim
             clock.advance(10)
             await turns()
         assert len(broker.requests) == before
-        assert audit.metric("request-total") == 2, "nor is one on its way"
+        assert audit.metric("produce-request-total") == 2, "nor is one on its way"
         clock.advance(11)
         await audit.all_outcomes()
 
@@ -196,7 +196,7 @@ async def test_a_throttle_gives_those_in_flight_so_much_more_time(broker: FakeBr
         with broker.hold("Produce", times=1) as first, broker.hold("Produce") as others:
             for _ in range(5):
                 await audit.enqueue()
-            await until(lambda: first.waiting and audit.metric("request-total") == 6)
+            await until(lambda: first.waiting and audit.metric("produce-request-total") == 6)
             first.release()
             await until(lambda: audit.acknowledged == 2)
             clock.advance(30)

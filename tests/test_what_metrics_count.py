@@ -1,0 +1,353 @@
+"""Each number of ``metrics()`` counts what its name says: exactly, or for a time between two measured bounds.
+
+`counts` notes which names a test is about, and the last test fails if a name has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pytest
+
+from aioproducer import BufferFull, NotWritten, NotWrittenTimeout, Producer, RecordTooLarge, Unknown
+from aioproducer.metrics import Distribution
+from aioproducer.testing import FakeBroker
+from tests.conftest import opened, turns, until
+from tests.rig import Rig
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_tested: set[str] = set()
+_tested_by_topic: set[str] = set()
+
+_SPREAD = ("avg", "max", "p50", "p99", "p99.9")
+
+
+def counts(*names: str, by_topic: tuple[str, ...] = ()) -> Callable[[_F], _F]:
+    """Note that the test is about these metrics of the producer, and these of a topic."""
+
+    def noted(test: _F) -> _F:
+        _tested.update(names)
+        _tested_by_topic.update(by_topic)
+        return test
+
+    return noted
+
+
+def _spread(name: str) -> tuple[str, ...]:
+    return tuple(f"{name}-{end}" for end in _SPREAD)
+
+
+@contextmanager
+def _measured() -> Iterator[Callable[[], float]]:
+    """How many milliseconds the block has taken: the upper bound of each time that is measured within it."""
+    began = time.perf_counter()
+    ended: list[float] = []
+
+    def milliseconds() -> float:
+        return ((ended[0] if ended else time.perf_counter()) - began) * 1e3
+
+    yield milliseconds
+    ended.append(time.perf_counter())
+
+
+async def _let_pass(milliseconds: float) -> None:
+    began = time.perf_counter()
+    await until(lambda: (time.perf_counter() - began) * 1e3 > milliseconds)
+
+
+# -- records ---------------------------------------------------------------------------------------------------------
+
+
+@counts(
+    "record-send-total",
+    "record-delivered-total",
+    "record-error-total",
+    "record-not-written-total",
+    "record-unknown-total",
+    by_topic=("record-send-total", "record-error-total"),
+)
+async def test_each_outcome_of_a_record_has_its_count(broker: FakeBroker) -> None:
+    async with opened(broker, enable_idempotence=False, retries=0) as producer:
+        await producer.send_many("orders", [b"delivered"] * 5, partition=0)
+        await producer.send("payments", b"delivered")
+        with pytest.raises(RecordTooLarge):
+            await producer.send("orders", bytes(producer.config.max_request_size + 1))
+        broker.fail("Produce", "INVALID_RECORD")
+        with pytest.raises(NotWritten):
+            await producer.send("orders", b"refused", partition=0)
+        broker.drop_connection("Produce")
+        with pytest.raises(Unknown):
+            await producer.send("orders", b"in doubt", partition=0)
+        numbers, orders = producer.metrics(), producer.metrics("orders")
+
+    assert numbers["record-send-total"] == numbers["record-delivered-total"] == 6
+    assert (numbers["record-not-written-total"], numbers["record-unknown-total"]) == (1, 1)
+    assert numbers["record-error-total"] == 3, "the one that was never accepted is an error as well"
+    assert (orders["record-send-total"], orders["record-error-total"]) == (5, 2)
+
+
+@counts("record-retry-total", by_topic=("record-retry-total",))
+async def test_a_retry_counts_each_record_that_is_sent_again(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=2)
+        await producer.send_many("orders", [b"value"] * 10, partition=0)
+        await producer.send("payments", b"value")
+
+        assert producer.metrics()["record-retry-total"] == 20
+        assert producer.metrics("orders")["record-retry-total"] == 20
+        assert producer.metrics("payments")["record-retry-total"] == 0
+
+
+@counts("byte-total", "batch-size-avg", "batch-size-max", by_topic=("byte-total",))
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+async def test_bytes_are_those_of_the_batches_on_the_wire(broker: FakeBroker, codec: str) -> None:
+    async with opened(broker, compression_type=codec) as producer:
+        await producer.send("orders", b"x" * 100, partition=0)
+        await producer.send_many("orders", [b"x" * 1000] * 9, partition=0)
+        await producer.send("payments", b"x" * 500)
+        numbers = producer.metrics()
+        by_topic = {topic: producer.metrics(topic)["byte-total"] for topic in ("orders", "payments")}
+    sizes = {topic: [len(each.sent) for each in broker.batches(topic)] for topic in ("orders", "payments")}
+    all_sizes = [size for each in sizes.values() for size in each]
+
+    assert by_topic == {topic: sum(each) for topic, each in sizes.items()}
+    assert numbers["byte-total"] == sum(all_sizes)
+    assert numbers["batch-size-max"] == max(all_sizes)
+    assert numbers["batch-size-avg"] == pytest.approx(sum(all_sizes) / len(all_sizes))
+
+
+@counts("compression-rate-avg")
+async def test_the_compression_rate_is_what_remains_of_a_batch(broker: FakeBroker) -> None:
+    async with opened(broker) as plain, opened(broker, compression_type="gzip") as packed:
+        for producer in (plain, packed):
+            await producer.send("orders", b"x" * 5000, partition=0)
+        whole, small = plain.metrics("orders")["byte-total"], packed.metrics("orders")["byte-total"]
+
+        assert plain.metrics()["compression-rate-avg"] == 0, "nothing is compressed"
+        assert packed.metrics()["compression-rate-avg"] == pytest.approx(small / whole)
+        assert small < whole / 10
+
+
+@counts("batch-split-total")
+async def test_a_split_is_counted_once_for_the_batch(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        broker.fail("Produce", "MESSAGE_TOO_LARGE")
+        await producer.send_many("orders", [b"x" * 100] * 50, partition=0)
+
+        assert producer.metrics()["batch-split-total"] == 1
+
+
+# -- requests --------------------------------------------------------------------------------------------------------
+
+
+@counts("request-total", "produce-request-total", "records-per-request-avg")
+async def test_requests_are_counted_as_the_broker_receives_them(broker: FakeBroker) -> None:
+    producer = Producer(broker.bootstrap_servers)
+    async with producer:
+        await producer.send("orders", b"value", partition=0)
+        await producer.send_many("orders", [b"value"] * 10, partition=0)
+        await producer.send("orders", b"value", partition=0)
+        numbers = producer.metrics()
+
+        assert numbers["request-total"] == len(broker.requests)
+        assert numbers["produce-request-total"] == broker.count("Produce") == 3
+        assert numbers["records-per-request-avg"] == 4
+    async with producer:  # a second start goes on with the counts
+        await producer.send("orders", b"value", partition=0)
+        assert producer.metrics()["request-total"] == len(broker.requests)
+
+
+async def test_requests_of_lost_connections_stay_in_the_count(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value")
+        broker.drop_connection("Produce")
+        await producer.send("orders", b"value")
+
+        assert producer.metrics()["request-total"] == len(broker.requests)
+
+
+@counts(*_spread("request-latency"))
+async def test_the_latency_of_a_request_ends_with_its_answer(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.partitions_for("orders")
+        with _measured() as milliseconds:
+            with broker.hold("Produce") as hold:
+                waiting = await producer.enqueue("orders", b"value", partition=0)
+                await until(lambda: hold.waiting)
+                await _let_pass(30)
+            await waiting
+        numbers = producer.metrics()
+
+    for name in _spread("request-latency"):  # there is only one
+        assert 30 <= numbers[name] <= milliseconds(), name
+
+
+@pytest.mark.parametrize("how", ["lone", "in a batch", "acks=0"])
+async def test_a_request_without_an_answer_has_no_latency(broker: FakeBroker, how: str) -> None:
+    """As in Java: a broken connection would count as a quick answer, and a timeout as a slow one."""
+    options: dict[str, Any] = {"acks": 0} if how == "acks=0" else {}
+    async with opened(broker, enable_idempotence=False, retries=0, **options) as producer:
+        await producer.partitions_for("orders")
+        if not options:
+            broker.drop_connection("Produce")
+        with pytest.raises(Unknown) if not options else _nothing():
+            if how == "in a batch":
+                await asyncio.gather(*[await producer.enqueue("orders", b"value", partition=0) for _ in range(10)])
+            else:
+                await producer.send("orders", b"value", partition=0)
+        numbers = producer.metrics()
+
+    assert numbers["produce-request-total"] == 1
+    assert numbers["request-latency-max"] == 0
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@counts(*_spread("produce-throttle-time"))
+async def test_the_throttle_time_is_that_of_all_answered_requests(broker: FakeBroker) -> None:
+    """As in Java: most requests are not throttled, and count as zero."""
+    async with opened(broker) as producer:
+        for throttled in (0, 0, 40, 0):
+            if throttled:
+                broker.throttle("Produce", throttled)
+            await producer.send("orders", b"value")
+        numbers = producer.metrics()
+
+    assert numbers["produce-throttle-time-avg"] == pytest.approx(10)
+    assert numbers["produce-throttle-time-max"] == 40
+    assert numbers["produce-throttle-time-p50"] == 0
+    assert numbers["produce-throttle-time-p99"] == numbers["produce-throttle-time-p99.9"] == pytest.approx(40, rel=0.2)
+
+
+def test_percentiles_among_zeros() -> None:
+    some = Distribution()
+    for value in (0.0, 2.0, 3.0):
+        some.observe(value)
+    whole = some.among(10)
+
+    assert (whole.count, whole.total, whole.maximum, whole.average) == (10, 5.0, 3.0, 0.5)
+    assert (whole.percentile(0.5), whole.percentile(0.8)) == (0.0, 0.0)
+    assert whole.percentile(0.9) == pytest.approx(2, rel=0.2)
+    assert (some.count, some.percentile(0.3)) == (3, 0.0), "it has not changed"
+
+
+# -- times and memory --------------------------------------------------------------------------------------------------
+
+
+@counts(*_spread("record-queue-time"))
+def test_the_queue_time_is_from_a_batchs_creation_until_it_is_sent() -> None:
+    rig = Rig(linger_s=5.0)
+    rig.put(partition=0, now=10.0)
+    rig.put(partition=0, now=12.0)
+    (batch,) = rig.drain(now=15.5)
+    rig.accumulator.outcomes.retry(batch, 16.0)
+    assert rig.drain(now=40.0) == [batch]
+    numbers = rig.metrics.as_mapping()
+
+    for name in _spread("record-queue-time"):  # a retry does not count: it is one batch
+        assert numbers[name] == 5500, name
+
+
+@counts("buffer-total-bytes", "buffer-available-bytes", "waiting-threads", "records-pending", "buffer-exhausted-total")
+async def test_memory_and_those_who_wait_for_it(broker: FakeBroker) -> None:
+    async with opened(broker, buffer_memory=20_000) as producer:
+        await producer.partitions_for("orders")
+        idle = producer.metrics()
+        with broker.hold("Produce"):
+            held = [await producer.enqueue("orders", bytes(7_000)) for _ in range(2)]
+            waiting = asyncio.create_task(producer.enqueue("orders", bytes(7_000)))
+            await until(lambda: producer.metrics()["waiting-threads"])
+            with pytest.raises(BufferFull):
+                producer.enqueue_nowait("orders", bytes(7_000))
+            with pytest.raises(NotWrittenTimeout):
+                await producer.enqueue("orders", bytes(7_000), timeout=0.01)
+            full = producer.metrics()
+        await asyncio.gather(*held, await waiting)
+        end = producer.metrics()
+
+    assert idle["buffer-total-bytes"] == full["buffer-total-bytes"] == 20_000
+    assert idle["buffer-available-bytes"] == end["buffer-available-bytes"] == 20_000
+    assert 5_000 < full["buffer-available-bytes"] < 6_000, "two records of 7,000 bytes, and what a batch adds"
+    assert [each["waiting-threads"] for each in (idle, full, end)] == [0, 1, 0]
+    assert [each["records-pending"] for each in (idle, full, end)] == [0, 2, 0]
+    assert [each["buffer-exhausted-total"] for each in (idle, full, end)] == [0, 1, 1]
+
+
+@counts("bufferpool-wait-time-ns-total")
+async def test_the_wait_for_memory_is_added_up_over_those_who_waited(broker: FakeBroker) -> None:
+    async with opened(broker, buffer_memory=20_000) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce") as hold:
+            held = await producer.enqueue("orders", bytes(15_000))
+            before = producer.metrics()["bufferpool-wait-time-ns-total"]
+            with _measured() as milliseconds:
+                waiting = [asyncio.create_task(producer.enqueue("orders", bytes(8_000))) for _ in range(2)]
+                await until(lambda: producer.metrics()["waiting-threads"] == 2)
+                await _let_pass(20)
+                hold.release()
+                deliveries = await asyncio.gather(*waiting)
+        await asyncio.gather(held, *deliveries)
+        waited = producer.metrics()["bufferpool-wait-time-ns-total"]
+
+    assert before == 0
+    assert 2 * 20 <= waited / 1e6 <= 2 * milliseconds()
+
+
+@counts("flush-time-ns-total")
+async def test_the_time_of_flushes_is_added_up(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.partitions_for("orders")
+        before = producer.metrics()["flush-time-ns-total"]
+        with _measured() as milliseconds:
+            with broker.hold("Produce"):
+                await producer.enqueue("orders", b"value")
+                flushing = asyncio.create_task(producer.flush())
+                await turns(1)
+                await _let_pass(20)
+                while_it_waits = producer.metrics()["flush-time-ns-total"]
+            await flushing
+        after = producer.metrics()["flush-time-ns-total"]
+
+    assert before == while_it_waits == 0
+    assert 20 <= after / 1e6 <= milliseconds()
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+
+@counts("connection-count", "requests-in-flight", "producer-epoch")
+async def test_connections_and_requests_in_flight_are_those_of_now() -> None:
+    with FakeBroker(2, topics={"orders": 2}) as broker:
+        broker.next_producer_epoch = 7
+        async with opened(broker) as producer:
+            for partition in range(2):
+                await producer.send("orders", b"value", partition=partition)
+            await until(lambda: producer.metrics()["connection-count"] == 2)  # the bootstrap server's is closed
+            with broker.hold("Produce") as hold:
+                waiting = [await producer.enqueue("orders", b"value", partition=number) for number in range(2)]
+                await until(lambda: hold.waiting == 2)
+                busy = producer.metrics()
+            await asyncio.gather(*waiting)
+            idle = producer.metrics()
+            assert (busy["requests-in-flight"], idle["requests-in-flight"]) == (2, 0)
+            assert idle["producer-epoch"] == 7
+        assert "connection-count" not in producer.metrics(), "a producer that is not running has none"
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------
+
+
+async def test_every_metric_has_a_test_here(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value")
+
+        assert set(producer.metrics()) == _tested
+        assert set(producer.metrics("orders")) == _tested_by_topic
