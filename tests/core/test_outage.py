@@ -69,11 +69,11 @@ def test_the_next_outage_begins_from_the_start() -> None:
 @pytest.mark.parametrize(("ends_at", "lasted"), [(2.9, None), (3.0, 3.0), (700.0, 700.0)])
 def test_only_an_outage_that_was_reported_has_an_end_worth_a_line(ends_at: float, lasted: float | None) -> None:
     outage = Outage()
-    outage.begin(0.0)
-    reports(outage, ends_at)
+    outage.begin(1000.0)
+    reports(outage, 1000.0 + ends_at)
 
-    assert outage.end(ends_at) == lasted
-    assert outage.end(ends_at) is None
+    assert outage.end(1000.0 + ends_at) == lasted
+    assert outage.end(1000.0 + ends_at) is None
 
 
 def test_reports_that_were_missed_are_one() -> None:

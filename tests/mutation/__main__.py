@@ -46,6 +46,8 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "core/cluster.py": ("tests/core/test_cluster.py", "tests/test_accumulator.py"),
     "core/compression_ratio.py": ("tests/core/test_produce_error_codes.py", "tests/test_accumulator.py"),
     "core/division.py": ("tests/test_accumulator.py", *_SENDER),
+    "core/failed_attempt.py": ("tests/core/test_failed_attempt.py",),
+    "core/outage.py": ("tests/core/test_outage.py",),
     "core/partitioner.py": ("tests/core/test_partitioner.py",),
     "core/pause.py": ("tests/core/test_pause.py",),
     "core/sequences.py": ("tests/core/test_sequences.py",),
