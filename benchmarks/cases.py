@@ -17,6 +17,7 @@ class Workload(StrEnum):
     LONE = "lone"  # one record at a time
     BULK = "bulk"  # a list, in one call
     TABLE = "table"  # an Arrow table, in one call
+    STEADY = "steady"  # so many records a second, from a task that wakes each millisecond
     IDLE = "idle"  # nothing, after one record
     MEMORY = "memory"  # the broker is paused, and records are put in
     TRANSACTIONS = "transactions"  # one after the other, each of some records
@@ -49,6 +50,8 @@ class Case:
     codec: Literal["none", "lz4", "zstd"] = "none"
     #: 5 is the default of Kafka 4 and of librdkafka.
     linger_ms: int = 5
+    #: Records a second, where the rate is fixed.
+    rate: int = 0
     #: From so many threads, where it is from threads.
     threads: int = 1
     #: How many records a transaction has.
@@ -72,6 +75,7 @@ _FEW: Final = frozenset({"aioproducer", "confluent", "franz-go"})
 def _cases() -> list[Case]:
     pipelined, kib = Workload.PIPELINED, 1024
     threads = ((1, "", "a thread"), (16, "-16", "16 threads"))
+    steady = ((200, 12), (2_000, 1), (2_000, 12), (2_000, 100), (20_000, 1), (20_000, 12), (20_000, 100))
     return [
         Case("pipelined-100b", "pipelined, 100 B, unkeyed", pipelined, 1_000_000),
         Case("pipelined-keyed", "pipelined, 100 B, keyed over 12 partitions", pipelined, 1_000_000, keyed=True),
@@ -83,6 +87,23 @@ def _cases() -> list[Case]:
         Case("json-zstd", "pipelined, 1 KiB JSON, zstd", pipelined, 200_000, kib, Payload.JSON, codec="zstd"),
         Case("concurrent", "1,000 tasks, each awaiting one record at a time, 100 B", Workload.CONCURRENT, 200_000),
         Case("lone", "one record at a time, 100 B", Workload.LONE, 3_000, partitions=1, defaults=True),
+        *(
+            Case(
+                f"steady-{rate}-{partitions}",
+                f"{rate:,} records a second, 200 B, keyed over {partitions} partition{'s' * (partitions > 1)}, linger 0",
+                Workload.STEADY, 3 * rate, 200, keyed=True, partitions=partitions, linger_ms=0, rate=rate,
+                brokers=_KAFKA,
+            )
+            for rate, partitions in steady
+        ),
+        *(
+            Case(
+                f"steady-{rate}-12-defaults",
+                f"{rate:,} records a second, 200 B, keyed over 12 partitions, default settings",
+                Workload.STEADY, 3 * rate, 200, keyed=True, rate=rate, defaults=True, brokers=_KAFKA,
+            )
+            for rate in (2_000, 20_000)
+        ),
         Case("send-many", "a list of records in one call, 100 B", Workload.BULK, 1_000_000),
         Case("send-table", "an Arrow table in one call, 100 B", Workload.TABLE, 2_000_000),
         Case("send-table-keyed", "an Arrow table in one call, 100 B, keyed", Workload.TABLE, 1_000_000, keyed=True),

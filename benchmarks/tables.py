@@ -45,6 +45,11 @@ FIGURES: Final[dict[Workload, tuple[Figure, ...]]] = {
         Figure("p999_us", "p99.9 us", ",.0f"),
         Figure("cpu_us", "CPU us/record", ",.0f"),
     ),
+    Workload.STEADY: (
+        Figure("p50_us", "p50 us", ",.0f"),
+        Figure("p99_us", "p99 us", ",.0f"),
+        Figure("cpu_us", "CPU us/record", ".1f"),
+    ),
     Workload.TRANSACTIONS: (
         Figure("per_s", "transactions/s", ",.0f"),
         Figure("p50_us", "p50 us", ",.0f"),

@@ -62,6 +62,9 @@ class Client:
     def can_send(self, node: int) -> bool:
         return self.ready
 
+    def in_flight(self, node: int) -> int:
+        return sum(request.node == node for request in self.sent)
+
     def usable_version(self, node: int, request: object) -> int:
         return self.version
 

@@ -180,6 +180,57 @@ async def test_a_burst_fills_batches_behind_one_lone_record() -> None:
         assert len(broker.requests_of("Produce")) in (3, 4)
 
 
+async def _in_bursts(producer: Producer, bursts: int, records: int) -> None:
+    for _ in range(bursts):
+        await asyncio.gather(*[await producer.enqueue("orders", b"value", partition=each) for each in range(records)])
+
+
+async def test_what_one_turn_appends_leaves_in_one_request() -> None:
+    """Also if each record is the only one of its partition: the policy looks at the broker."""
+    with FakeBroker(topics={"orders": 4}) as broker:
+        async with Producer(broker.bootstrap_servers) as producer:
+            await _in_bursts(producer, 1, 4)  # learns the topic and gets a producer id
+            broker.forget_requests()
+            await _in_bursts(producer, 10, 4)
+            assert broker.count("Produce") == 10
+            await _in_bursts(producer, 10, 2)
+            assert broker.count("Produce") == 20
+
+
+async def test_lone_records_leave_at_once_whatever_their_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = 0
+
+    def counted(self: Sender, *arguments: Any) -> None:
+        nonlocal rounds
+        rounds += 1
+        WORK(self, *arguments)
+
+    monkeypatch.setattr(Sender, "_work", counted)
+    with FakeBroker(topics={"orders": 4}) as broker:
+        async with Producer(broker.bootstrap_servers) as producer:
+            await _in_bursts(producer, 2, 4)
+            await producer.send("orders", b"the first lone record after a burst goes through the Sender", partition=0)
+            rounds = 0
+            for number in range(8):
+                await producer.send("orders", b"value", partition=number % 4)
+
+    assert rounds <= 1, "at most the one that the metadata's answer causes"
+
+
+async def test_each_broker_has_its_own_state() -> None:
+    with FakeBroker(2, topics={"orders": 8}) as broker:
+        busy = [each for each in range(8) if broker.leader("orders", each) == 1]
+        quiet = next(each for each in range(8) if broker.leader("orders", each) == 2)
+        async with Producer(broker.bootstrap_servers) as producer:
+            await _in_bursts(producer, 2, 8)
+            for _ in range(2):
+                await asyncio.gather(*[await producer.enqueue("orders", b"value", partition=each) for each in busy])
+                await producer.send("orders", b"value", partition=quiet)
+            engine = producer._engine
+            assert engine is not None
+            assert engine.sender.lone_nodes == {2}
+
+
 async def test_a_throttled_broker_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LoneBatchSender, "use", Use.ALWAYS)
     with FakeBroker(topics={"orders": 1}) as broker:

@@ -100,7 +100,6 @@ class Outcomes:
         queue.remove_from_flight(batch)
         if queue.batches:
             self._queues.promote(queue, now)
-        queue.is_lone = batch.count == 1 and not queue.batches
         self._release(batch)
 
     def _resolve_split_siblings(self, part: ProducerBatch) -> None:

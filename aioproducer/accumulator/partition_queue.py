@@ -14,14 +14,13 @@ __all__ = ["PartitionQueue"]
 class PartitionQueue:
     """The batches of one partition: the waiting ones, in order, and those in flight."""
 
-    __slots__ = ("batches", "expiry_armed", "in_flight", "is_lone", "lock", "partition", "place", "timer", "waiting")
+    __slots__ = ("batches", "expiry_armed", "in_flight", "lock", "partition", "place", "timer", "waiting")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.batches: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
         self.lock: asyncio.Lock | None = None  # created when a record must wait for memory
-        self.is_lone = False  # the last batch had one record, and no other came while it was in flight
         self.waiting = 0  # how many hold the lock or wait for it; between two of them it is not locked
         self.place: OrderedDict[PartitionQueue, None] | None = None  # where `Queues` has put it
         self.expiry_armed = False  # one entry in the expiries at most, due no later than the oldest batch expires

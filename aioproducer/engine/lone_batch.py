@@ -4,8 +4,9 @@ If nothing has to be decided (the partition is idle, its sequence known, its lea
 numbered, framed and written at once, and a plain success response is read without message objects. Every other batch goes
 through the Sender, with nothing done twice: `LoneBatchSender.send` changes nothing before it is certain.
 
-As in Nagle's algorithm a broker has one such request in flight, so that a burst still fills batches. And a partition sends
-at once only if its last batch was a lone record, too: otherwise a burst would spend a round trip on its first record.
+As in Nagle's algorithm a broker has one such request in flight, so that a burst still fills batches. And a record leaves at
+once only if the last request to its broker was a lone record as well, with nothing else in flight: otherwise the first
+record of each burst would cost a request by itself, instead of leaving with the others at the end of the turn.
 """
 
 from __future__ import annotations
@@ -95,15 +96,17 @@ class LoneBatchSender:
 
     def send(self, queue: PartitionQueue, now: float) -> bool:
         """Send the queue's batch and return True, if it is the only one and nothing has to be decided."""
-        if not (queue.is_lone if self.use is Use.WHEN_LONE else self.use is Use.ALWAYS):
+        if self.use is Use.NEVER or queue.in_flight or queue.place is not None or len(queue.batches) != 1:
             return False
-        if queue.in_flight or queue.place is not None or len(queue.batches) != 1 or not self._is_answered:
+        if not self._is_answered:
             return False
         if queue.batches[0].size > _LARGEST or self._queues.is_paused(now):
             return False
         leader = self._metadata.leader(*queue.partition)
-        broker = None if leader is None else self._client.idle_broker(leader[0])
-        if leader is None or broker is None:
+        if leader is None or not (leader[0] in self._sender.lone_nodes or self.use is Use.ALWAYS):
+            return False
+        broker = self._client.idle_broker(leader[0])
+        if broker is None:
             return False
         form = self._form(broker, queue.partition)
         batch = None if form is None else self._accumulator.drain_lone(queue, leader[1], now)

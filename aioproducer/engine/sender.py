@@ -111,6 +111,8 @@ class Sender:
         self._wakeup: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._rings_at = inf
+        #: The brokers whose last request held one record, and was the only one in flight.
+        self.lone_nodes: set[int] = set()
         self._awake = False  # `wake` was called since the last round began
         self._late_at = inf  # the time after which the round must let other tasks run
         self._failure: Exception | None = None  # an exception outside `run`, which ends with it
@@ -298,6 +300,10 @@ class Sender:
             timeout_ms=self._config.request_timeout_ms,
             topic_data=list(topics.values()),
         )
+        if records == 1 and not self._client.in_flight(node):
+            self.lone_nodes.add(node)
+        else:
+            self.lone_nodes.discard(node)
         self._metrics.produce_requests += 1
         self._metrics.records_per_request.observe(records)
         sent_at = time.perf_counter()  # uvloop's clock counts whole milliseconds: enough for deadlines, not for this

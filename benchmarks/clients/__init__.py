@@ -56,24 +56,25 @@ def _clients() -> list[Client]:
     w = Workload
     pipelined = frozenset({w.PIPELINED})
     most = pipelined | {w.LONE, w.IDLE}
+    steady = {w.STEADY}
     transactions = {w.TRANSACTIONS}
     threads = {w.THREADS, w.THREADS_LONE}
     asynchronous = most | {w.CONCURRENT, w.HEARTBEAT}
     return [
         Client("aioproducer", "aioproducer", "aioproducer_client",
-               asynchronous | transactions | threads | {w.BULK, w.TABLE, w.MEMORY}),
+               asynchronous | transactions | threads | steady | {w.BULK, w.TABLE, w.MEMORY}),
         Client("aioproducer-pure", "aioproducer, pure Python", "aioproducer_client", pipelined, 0.2,
                environment={"AIOPRODUCER_PURE": "1"}),
         Client("confluent", "confluent-kafka produce()", "confluent",
-               most | transactions | threads | {w.BULK, w.TABLE, w.MEMORY}),
+               most | transactions | threads | steady | {w.BULK, w.TABLE, w.MEMORY}),
         Client("confluent-batch", "confluent-kafka produce_batch()", "confluent_batch", frozenset({w.BULK, w.TABLE})),
         Client("confluent-aio", "confluent-kafka AIOProducer", "confluent_aio", asynchronous | {w.BULK}, 0.2),
-        Client("aiokafka", "aiokafka", "aiokafka_client", asynchronous | transactions | {w.BULK}, 0.2),
+        Client("aiokafka", "aiokafka", "aiokafka_client", asynchronous | transactions | steady | {w.BULK}, 0.2),
         Client("kafka-python", "kafka-python", "kafka_python", most, 0.05),
         # It finds no version of ApiVersions in common with the mock cluster, and asks for ever.
         Client("java", "Java", "java", pipelined | transactions, keyed=False, mock=False),
         Client("franz-go", "franz-go (Go)", "franz_go", most | {w.CONCURRENT}),
-        Client("loop", "(an event loop alone)", "loop_alone", frozenset({w.HEARTBEAT, w.LONE})),
+        Client("loop", "(an event loop alone)", "loop_alone", frozenset({w.HEARTBEAT, w.LONE, w.STEADY})),
         Client("socket", "a bare socket, encoded before", "bare_socket", frozenset({w.LONE, w.BULK, w.TABLE})),
     ]  # fmt: skip
 

@@ -14,6 +14,7 @@ from benchmarks.cases import Workload
 from benchmarks.clients.loops import blocking
 from benchmarks.job import CONCURRENCY, Job
 from benchmarks.measure import Figures, Stopwatch, concurrently, heartbeat, idleness, lone, throughput
+from benchmarks.steady import Done, steady
 
 __all__ = ["AsynchronousClient"]
 
@@ -39,6 +40,7 @@ class AsynchronousClient:
             Workload.BULK: blocking(self._pipelined),
             Workload.CONCURRENT: blocking(self._concurrent),
             Workload.LONE: blocking(self._lone),
+            Workload.STEADY: blocking(self._steady),
             Workload.IDLE: blocking(self._idle),
             Workload.HEARTBEAT: blocking(self._heartbeat),
         }
@@ -94,6 +96,17 @@ class AsynchronousClient:
             one = partial(self.send_alone(producer), job.topic, value)
             await lone(one, job.warm_up)
             return await lone(one, job.records)
+
+    async def _steady(self, job: Job) -> Figures:
+        topic, values, keys = job.topic, job.values(), job.keys()
+        async with self.producer(job) as producer:
+            enqueue = self.put(producer)
+
+            async def put(number: int, done: Done) -> None:
+                outcome: Any = await enqueue(topic, values[number % len(values)], key=keys[number % len(keys)])
+                outcome.add_done_callback(done)
+
+            return await steady(put, job.case.rate, job.warm_up, job.records)
 
     async def _idle(self, job: Job) -> Figures:
         async with self.producer(job) as producer:

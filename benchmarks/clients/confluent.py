@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections import deque
@@ -9,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from benchmarks.cases import Workload
+from benchmarks.clients.loops import blocking
 from benchmarks.job import BATCH_SIZE, Job
 from benchmarks.measure import Figures, Stopwatch, idleness, in_threads, lone_blocking, throughput
 from benchmarks.memory import broker_paused, encoded_bytes, growth, resident_bytes
+from benchmarks.steady import Done, steady
 from benchmarks.unavailable import optional
 
 __all__ = ["WORKLOADS", "Outcomes", "options", "produce", "produce_with"]
@@ -19,6 +22,7 @@ __all__ = ["WORKLOADS", "Outcomes", "options", "produce", "produce_with"]
 #: Callbacks run in poll(); calling it for each record costs more than calling it now and then.
 _POLL_EVERY: Final = 1_000
 _WAIT: Final = 0.01
+_TICK: Final = 0.001
 
 
 class Outcomes:
@@ -118,6 +122,26 @@ def _lone(job: Job) -> Figures:
     return lone_blocking(one, job.records)
 
 
+async def _steady(job: Job) -> Figures:
+    """In an event loop, as a service would use it; callbacks run in poll(), which each turn of the pacing calls."""
+    topic, values, keys = job.topic, job.values(), job.keys()
+    producer = _producer(job)
+    polling = asyncio.create_task(_poll(producer))
+
+    async def put(number: int, done: Done) -> None:
+        producer.produce(topic, values[number % len(values)], keys[number % len(keys)], on_delivery=done)
+
+    figures = await steady(put, job.case.rate, job.warm_up, job.records)
+    polling.cancel()
+    return figures
+
+
+async def _poll(producer: Any) -> None:
+    while True:
+        await asyncio.sleep(_TICK)
+        producer.poll(0)
+
+
 def _transactions(job: Job) -> Figures:
     topic, records = job.topic, job.transaction()
     producer = optional("confluent_kafka").Producer(options(job) | {"transactional.id": topic})
@@ -200,6 +224,7 @@ WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
     Workload.BULK: _pipelined,
     Workload.TABLE: _pipelined,
     Workload.LONE: _lone,
+    Workload.STEADY: blocking(_steady),
     Workload.TRANSACTIONS: _transactions,
     Workload.THREADS: _threads,
     Workload.THREADS_LONE: _threads_lone,

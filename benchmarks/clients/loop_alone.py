@@ -1,4 +1,4 @@
-"""No client: an event loop that does nothing but beat, or write what was encoded before and read the answer.
+"""No client: an event loop that beats, keeps a rate, or writes what was encoded before and reads the answer.
 
 The one tells how quiet the machine is, the other what of a record's time is the event loop's and not the client's.
 """
@@ -14,6 +14,7 @@ from benchmarks.clients.bare_socket import BareSocket, check
 from benchmarks.clients.loops import blocking
 from benchmarks.job import Job
 from benchmarks.measure import Figures, heartbeat, lone
+from benchmarks.steady import Done, steady
 
 __all__ = ["WORKLOADS"]
 
@@ -68,7 +69,15 @@ async def _lone(job: Job) -> Figures:
     return figures
 
 
+async def _steady(job: Job) -> Figures:
+    async def put(number: int, done: Done) -> None:
+        done()
+
+    return {"sent": 0} | await steady(put, job.case.rate, job.warm_up, job.records)
+
+
 WORKLOADS: Final[Mapping[Workload, Callable[[Job], Figures]]] = {
     Workload.HEARTBEAT: blocking(_heartbeat),
     Workload.LONE: blocking(_lone),
+    Workload.STEADY: blocking(_steady),
 }
