@@ -41,7 +41,7 @@ def use_native(module: str) -> bool:
 
 
 def implementation() -> str:
-    """Which code runs, for display: ``native``, or ``pure Python`` and the reason."""
+    """The implementation in use, for display: ``native``, or ``pure Python`` and the reason."""
     if PURE:
         return f"pure Python: AIOPRODUCER_PURE={os.environ['AIOPRODUCER_PURE']}"
     missing = {module: why for module in NATIVE_MODULES if (why := _why_missing(module)) is not None}

@@ -71,7 +71,7 @@ class BatchFailure:
 
     def error_for(self, index: int) -> DeliveryError:
         """The exception for one record, with its own reason if the broker gave one."""
-        fate = "may or may not be in the log" if self.possibly_written else "is not in the log"
+        fate = "may or may not have been written" if self.possibly_written else "was not written"
         error = _ERRORS[self.possibly_written, self.timed_out](
             f"The record for {self.partition} was not acknowledged and {fate}: {self._reason(index)}"
         )
@@ -109,7 +109,7 @@ class UnobservedSink(Protocol):
         ...
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
-        """Run the callback soon, outside the code that completes batches; a coroutine that it returns is run, too."""
+        """Run the callback soon, outside the code that completes batches; a coroutine that it returns is run as well."""
         ...
 
     def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:

@@ -41,7 +41,7 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many measurements there were."""
+        """The number of measurements."""
         return self._count + len(self._recent)
 
     @property
@@ -123,7 +123,7 @@ class TopicMetrics:
 
 
 class Traffic:
-    """What a client's connections have sent, over all of them."""
+    """Counts of what all connections of a client have sent."""
 
     __slots__ = ("requests",)
 

@@ -196,7 +196,9 @@ class _Endpoint:
             raise BrokerConnectionError(f"The token endpoint {self.shown} answered {answer.fault}.")
         if answer.status != _OK:
             kind = AuthenticationError if answer.status in _REFUSALS else BrokerConnectionError
-            raise kind(f"The token endpoint {self.shown} refused with status {answer.status}{answer.why()}.")
+            raise kind(
+                f"The token endpoint {self.shown} refused the request with status {answer.status}{answer.why()}."
+            )
         token = answer.token(self._extensions)
         if token is None:
             raise BrokerConnectionError(f"The token endpoint {self.shown} answered without an access_token.")
@@ -223,7 +225,7 @@ class _Endpoint:
             async for piece in response.aiter_raw():
                 answer.body += piece
                 if len(answer.body) > _MOST_BYTES:
-                    answer.fault = "with too many bytes"
+                    answer.fault = f"with more than {_MOST_BYTES} bytes"
                     return
 
 
@@ -266,9 +268,9 @@ def _is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def _object(told: bytearray) -> Mapping[str, object]:
+def _object(received: bytearray) -> Mapping[str, object]:
     try:
-        read: Any = json.loads(told)
+        read: Any = json.loads(received)
     except (ValueError, RecursionError):
         return {}
     return cast("Mapping[str, object]", read) if isinstance(read, dict) else {}

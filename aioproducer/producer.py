@@ -212,7 +212,9 @@ class Producer(FastPath):
             raise ConfigError(f"Invalid writer={writer!r}: must be an integer >= 0, or None for a random one.")
         named = options.get("transactional_id")
         if named not in (None, handle.transactional_id):
-            raise ConfigError(f"transactional_id={named!r} is not that of the handle, {handle.transactional_id!r}.")
+            raise ConfigError(
+                f"transactional_id={named!r} does not match the handle, which has {handle.transactional_id!r}; leave it out."
+            )
         options["transactional_id"] = handle.transactional_id
         from aioproducer.core.transactions.writer_shape import WRITER_BITS
         from aioproducer.engine.engine import Attachment
@@ -240,8 +242,8 @@ class Producer(FastPath):
             run.end_with_loop()
         if self._attachment is not None and self._shared is not None:
             raise TransactionStateError(
-                "An attached producer cannot be started again: its sequences would start from 0 once more, in partitions "
-                "that it has already written to. Write all records of a transaction in one run."
+                "An attached producer cannot be started again: its sequence numbers would restart at 0, in partitions "
+                "that it has already written to. Send all records before you close the producer."
             )
         self._report = self._transaction_error = self._hand_over = None
         itself: weakref.ref[Producer] = weakref.ref(self)
@@ -348,7 +350,7 @@ class Producer(FastPath):
     # -- records ------------------------------------------------------------------------------------------------------
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """Have ``send`` use a subclass's own ``enqueue``, too."""
+        """Have ``send`` use a subclass's own ``enqueue`` as well."""
         super().__init_subclass__(**more)
         if cls.enqueue is not Producer.enqueue and cls.send is Producer.send:
             setattr(cls, "send", cls._send_by_enqueue)  # noqa: B010 - a type checker knows the method as `FastPath` has it
@@ -657,7 +659,7 @@ class Producer(FastPath):
 
         Raises `KafkaTimeoutError` after the timeout; it continues, and the same call waits for it. Raises
         `TransactionFatal` if the coordinator refuses, `AuthenticationError` if brokers refuse the credentials (then it
-        may be called again), `TransactionStateError` if it was done already. Cancellation: it continues, too.
+        may be called again), `TransactionStateError` if it was done already. Cancellation: it also continues.
         """
         engine, transactions = self._transactional()
         operation = transactions.manager.initialize(keep_prepared=keep_prepared_txn)
@@ -715,7 +717,7 @@ class Producer(FastPath):
 
         Records that were not sent yet fail as `NotWritten`, with `TransactionAborted` as the cause. ``timeout`` is in
         seconds; None means ``max_block_ms``. Raises what `commit_transaction` raises; if brokers refuse the
-        credentials, `AuthenticationError`, and the abort continues. Cancellation: it continues, too.
+        credentials, `AuthenticationError`, and the abort continues. Cancellation: it also continues.
         """
         engine, transactions = self._transactional()
         await self._outcome(engine, transactions, transactions.abort(), timeout)
@@ -731,7 +733,7 @@ class Producer(FastPath):
 
         Needs ``transaction_two_phase_commit_enable``, and brokers that allow it. ``timeout`` is in seconds; None means
         ``max_block_ms``. Raises `TransactionStateError`, and `KafkaTimeoutError`; after a timeout it continues, and the
-        same call waits for it. Cancellation: it continues, too.
+        same call waits for it. Cancellation: it also continues.
         """
         engine, transactions = self._transactional()
         await self._outcome(engine, transactions, transactions.prepare(), timeout)
@@ -758,7 +760,7 @@ class Producer(FastPath):
     def transaction_handle(self) -> TransactionHandle:
         """A handle with which another process can write into the open transaction; frozen, can be pickled.
 
-        From then on this producer, too, detects another writer of a partition, as `attach` does; but not for topics with
+        From then on this producer detects another writer of a partition, as `attach` does; but not for topics with
         LogAppendTime, and it needs the right to DESCRIBE_CONFIGS for that.
 
         Raises `TransactionStateError` if no transaction is open; and, with a cluster before ``transaction.version=2``,

@@ -201,8 +201,8 @@ class SyncProducer:
             waiting = self._take_all()
             if left == 0 and waiting:
                 raise KafkaTimeoutError(
-                    f"flush() took longer than {seconds:g} s: {waiting} record(s) still wait for metadata or room, and "
-                    "are still being sent."
+                    f"flush() took longer than {seconds:g} s: {waiting} record(s) are waiting for metadata or for room "
+                    "in buffer_memory, and are still being sent."
                 )
             await self._producer.flush(left)
             await asyncio.sleep(0)  # so that the callbacks have run
@@ -250,7 +250,8 @@ class SyncProducer:
                 self._hand_over.end()
         else:
             self._producer.log.warning(
-                "The producer's thread is left running: a task in its event loop continues although it was cancelled."
+                "The producer's thread is left running, because a task in its event loop did not end when it was "
+                "cancelled. Let CancelledError pass in async interceptors and callbacks."
             )
         self._closing.notify_all()
 
@@ -312,7 +313,7 @@ class SyncProducer:
 
         Usually the record is only handed over here, and the producer's thread puts it into the buffer soon after: if the
         topic's partitions are known, there is room, no ``timeout`` is given, and the producer has no transactions,
-        serializers, interceptors or partitioner. Such a record is accepted, too, and stays in order: if other records take
+        serializers, interceptors or partitioner. Such a record is also accepted, and stays in order: if other records take
         the room first, or the topic is deleted, it waits for up to ``max_block_ms``, and then its delivery fails with the
         error that this call would have raised.
         """
@@ -594,7 +595,8 @@ class SyncProducer:
             )
         if self._producer.is_forked:
             raise ForkedProcess(
-                "The producer was started in another process, of which this one is a fork. Create one in each process."
+                "The producer was started before this process was forked; it can only be used in the parent. "
+                "Create one in each process."
             )
         self._refuse_own_thread()
         return loop_thread.portal
@@ -613,7 +615,7 @@ def _close_all() -> None:
             producer.close()
         except Exception:  # the others must still be closed
             ClientLog(producer.client_id, producer.config.transactional_id).exception(
-                "The producer could not be closed when the interpreter ended"
+                "The producer could not be closed at interpreter exit"
             )
     for loop_thread in list(_closing_themselves):
         loop_thread.join(_TO_END_S)
@@ -634,8 +636,9 @@ def _close_dropped(producer: Producer, loop_thread: LoopThread) -> None:
         _closing_themselves.add(loop_thread)
         loop_thread.end_after(producer.close)
         warnings.warn(
-            f"The SyncProducer {producer.client_id!r} was dropped without being closed. It is closed in the background, "
-            "which delivers what it accepted. Use `with`, or call close(), which reports what became of it.",
+            f"The SyncProducer {producer.client_id!r} was dropped without being closed. It will be closed in the "
+            "background, after delivering the records that it accepted. Use `with`, or call close(), which reports "
+            "undelivered records.",
             ResourceWarning,
             stacklevel=2,
         )

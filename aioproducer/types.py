@@ -181,7 +181,7 @@ class PartitionInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SendManyResult:
-    """What ``send_many`` delivered: how many records and bytes, and the offsets in each partition.
+    """The result of ``send_many``: the number of records and bytes, and the offsets in each partition.
 
     ``serialized_bytes`` counts keys and values. ``offsets`` maps each partition to (first, last) offset; with ``acks=0``
     it is empty. ``failed`` and ``unknown`` count records that were accepted but not acknowledged.

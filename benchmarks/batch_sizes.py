@@ -37,7 +37,7 @@ _SAMPLE: Final = 20
 
 
 class _Case(NamedTuple):
-    """What is measured with each of the sizes."""
+    """A measurement that is made with each of the sizes."""
 
     title: str
     work: str

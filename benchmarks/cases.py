@@ -10,7 +10,7 @@ __all__ = ["CASES", "Case", "Payload", "Workload"]
 
 
 class Workload(StrEnum):
-    """How a client is used."""
+    """The ways to use a client."""
 
     PIPELINED = "pipelined"  # enqueue all records, then check each outcome
     CONCURRENT = "concurrent"  # 1,000 tasks, each of which awaits one record after the other

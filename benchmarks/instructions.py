@@ -1,4 +1,4 @@
-"""How many instructions the encoder executes for a record: a figure without noise, which shows gradual growth.
+"""Counts the instructions that the encoder executes for a record: a figure without noise, which shows gradual growth.
 
     python -m benchmarks.instructions            # count, and compare with instructions.json
     python -m benchmarks.instructions --check    # fail if an operation takes over 3 % more than there
@@ -160,7 +160,7 @@ def _check(counts: Mapping[str, float], baseline: Mapping[str, float]) -> None:
 
 
 def _here(counter: Counter) -> str:
-    """What a count depends on, as far as it can be named."""
+    """The known conditions that a count depends on."""
     python = f"{platform.python_implementation()} {'.'.join(platform.python_version_tuple()[:2])}"
     encoder = "native" if implementation() == "native" else "pure Python"
     return f"{encoder}, {python}, {platform.machine()}, {counter[0][0]}"

@@ -45,28 +45,28 @@ class Job:
 
     @property
     def warm_up(self) -> int:
-        """How many records go ahead, unmeasured."""
+        """The number of records that are sent before the measurement."""
         return max(1, min(self.records // 10, _MOST_WARM_UP))
 
     @property
     def transactions(self) -> int:
-        """How many transactions the records make."""
+        """The number of transactions for these records."""
         return max(1, self.records // self.case.per_transaction)
 
     @property
     def warm_up_transactions(self) -> int:
-        """How many transactions go ahead, unmeasured."""
+        """The number of transactions before the measurement."""
         return max(1, self.transactions // 10)
 
     @property
     def sent(self) -> int:
-        """How many offsets the topic has in the end: records, and the marker of each transaction in its partitions."""
+        """The number of offsets in the topic at the end: records, and the marker of each transaction in its partitions."""
         if self.case.workload is Workload.TRANSACTIONS:
             return self.offsets_of(self.warm_up_transactions + self.transactions)
         return self.warm_up + self.records
 
     def offsets_of(self, transactions: int) -> int:
-        """How many offsets so many transactions take."""
+        """The number of offsets that these transactions take."""
         return transactions * (self.case.per_transaction + min(self.case.per_transaction, self.case.partitions))
 
     def transaction(self) -> list[tuple[bytes, int]]:

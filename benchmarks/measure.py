@@ -109,7 +109,7 @@ def lone_blocking(one: Callable[[], object], count: int) -> Figures:
 
 
 def lone_figures(seconds: Sequence[float], cpu: float) -> Figures:
-    """How long each one took, their rate, and the CPU of one; ``cpu`` is that of all, in seconds."""
+    """The distribution of their durations, their rate, and the CPU of one; ``cpu`` is that of all, in seconds."""
     count = len(seconds)
     return latencies(seconds) | {"cpu_us": cpu / count * 1e6, "per_s": count / sum(seconds)}
 

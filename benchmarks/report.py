@@ -78,7 +78,7 @@ def _missing(results: Results) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _counted(results: Results) -> str:
-    """What was read back, and what that is worth."""
+    """A sentence about the records that were read back, and what that shows."""
     runs = [f"{count} runs against {results.about.get(broker, broker)}" for broker, count in results.counted.items()]
     return (
         f"Read back and counted: {' and '.join(runs) or 'no run'}.\nAfter each run an independent consumer (librdkafka's) "

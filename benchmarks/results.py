@@ -39,11 +39,11 @@ class Results:
 
     @property
     def counted(self) -> Mapping[str, int]:
-        """How many runs were counted, by broker."""
+        """The number of counted runs, by broker."""
         return Counter(run.broker for run in self.runs if run.is_counted)
 
     def clients(self, broker: str, case: str) -> list[str]:
-        """Who took part, in the order of the first round."""
+        """The clients that took part, in the order of the first round."""
         return list(dict.fromkeys(run.client for run in self._runs(broker, case)))
 
     def median(self, broker: str, case: str, client: str, figure: str) -> float | None:

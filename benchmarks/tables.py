@@ -15,7 +15,7 @@ __all__ = ["FIGURES", "Figure", "case_table", "markdown"]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """How one number is shown."""
+    """The format of one number."""
 
     key: str
     title: str

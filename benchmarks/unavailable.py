@@ -1,4 +1,4 @@
-"""What a case cannot be asked of on this machine, said in one place so that a comparison goes on without it."""
+"""The error for a case that cannot run on this machine, so that a comparison goes on without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a send costs a web service: FastAPI on uvicorn, each request of which awaits the acknowledgement of one record.
+"""The cost of a send in a web service: FastAPI on uvicorn, each request of which awaits the acknowledgement of one record.
 
     python -m benchmarks.web --broker kafka --rounds 3
 
@@ -156,7 +156,7 @@ async def _ask_for(port: int, path: str) -> bytes:
 
 
 async def _load(port: int, requests: int) -> list[float]:
-    """How long each request took, in seconds."""
+    """The duration of each request, in seconds."""
     head = f"POST /orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(_BODY)}\r\n\r\n".encode()
     request, left, seconds = head + _BODY, requests, list[float]()
 

@@ -115,7 +115,7 @@ async def main() -> None:
                 seen.update(record.value for record in records)
             if seen and "bert" not in members:  # a second member takes over some partitions
                 members["bert"] = asyncio.create_task(work(servers, "bert"))
-            if seen.total() >= 200:  # and then the others, too
+            if seen.total() >= 200:  # and then the others
                 members["anna"].cancel()
         late = await results.getmany(timeout_ms=500)
     for member in members.values():

@@ -1,4 +1,4 @@
-"""What to do when records cannot be delivered: how failures are reported, what is certain, and how nothing gets lost.
+"""Handle records that cannot be delivered: how failures are reported, what is certain, and how nothing gets lost.
 
 Always with a fake broker, because only that one fails on demand.
 """
@@ -16,7 +16,7 @@ from aioproducer.testing import FakeBroker
 
 def alert(error: DeliveryError) -> None:
     """Called for each failed record that is not awaited."""
-    fate = "is not in the log" if isinstance(error, NotWritten) else "may be in the log"
+    fate = "was not written" if isinstance(error, NotWritten) else "may have been written"
     print(
         f"  on_delivery_error: a record for {error.topic} {fate}; its value was {error.record and error.record.value!r}"
     )

@@ -1,4 +1,4 @@
-"""Send a table (from polars here; pyarrow, pandas and duckdb work, too) without creating a Python object per row."""
+"""Send a table (from polars here; pyarrow, pandas and duckdb also work) without creating a Python object per row."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ SAYS: Mapping[str, tuple[str, ...]] = {
     "on_error.py": (
         "safe to send again: ",
         "check before sending again: ",
-        "on_delivery_error: a record for payments is not in the log; its value was b'30 EUR'",
+        "on_delivery_error: a record for payments was not written; its value was b'30 EUR'",
         "3 saved to spool.jsonl",
         "3 sent after the restart",
     ),

@@ -277,7 +277,9 @@ def test_records_that_wait_for_room_are_counted_and_keep_their_order(broker: Fak
         thread = in_thread(lambda: behind.append(producer.enqueue("orders", b"behind", partition=0)))
         assert producer.health().pending_records == 3
         assert producer.metrics()["records-pending"] == 3
-        with pytest.raises(KafkaTimeoutError, match=r"1 record\(s\) still wait for metadata or room"):
+        with pytest.raises(
+            KafkaTimeoutError, match=r"1 record\(s\) are waiting for metadata or for room in buffer_memory"
+        ):
             producer.flush(0.01)
         with pytest.raises(TimeoutError):
             delivery.result(0.01)

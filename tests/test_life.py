@@ -382,7 +382,7 @@ def test_what_is_dropped_after_its_event_loop_was_closed_says_how_much_is_lost(
 
 # -- without asyncio --------------------------------------------------------------------------------------------------
 
-NO_LOOP = r"needs a running event loop of asyncio, and none runs here.*asyncio\.run.*SyncProducer"
+NO_LOOP = r"needs a running asyncio event loop, but none is running in this thread.*asyncio\.run.*SyncProducer"
 TRIO = r"needs asyncio, and this is trio.*SyncProducer.*trio\.to_thread\.run_sync.*backend='asyncio'"
 
 

@@ -317,7 +317,7 @@ def test_a_record_that_was_refused_gets_the_brokers_reason_and_the_others_hear_o
     desk.answer(sent, E.INVALID_RECORD, record_errors=errors, error_message="two records are wrong")
 
     reasons = [str(each.exception()) for each in sent.deliveries]
-    assert reasons[0].endswith("is not in the log: the key is missing")
+    assert reasons[0].endswith("was not written: the key is missing")
     assert reasons[1].endswith("two records are wrong")
     assert "None" not in reasons[1]
     assert "shared a batch with 2 record(s)" in reasons[2]

@@ -128,8 +128,8 @@ async def test_a_record_for_a_topic_that_was_deleted_says_so(caplog: pytest.LogC
             error = await given_up(delivery, clock)
 
     assert (
-        "Topic 'orders' does not exist any more, or may not be seen: brokers have not known it for 120 s (it had 3 "
-        "partitions, 0 to 2)." in str(error)
+        "Topic 'orders' does not exist any more, or this client has no permission to see it: brokers have not known it for "
+        "120 s (it had 3 partitions, 0 to 2)." in str(error)
     )
 
 
@@ -158,7 +158,7 @@ async def test_what_waits_for_a_partition_that_is_gone_is_logged_at_once(
     (line,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert line.getMessage() == (
         "[shop] Topic 'orders' has 2 partitions now, and had 3: 1 record(s) wait for a partition that does not exist any "
-        "more. They fail if the next metadata response says the same."
+        "more. They fail if the next metadata response confirms this."
     )
     assert line.topic == "orders"  # type: ignore[attr-defined]
 

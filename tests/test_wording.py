@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,13 +30,17 @@ AVOIDED = {
     r"\blikewise\b": "nothing, or 'also'",
     r"\bmeanwhile\b": "nothing, or 'in the meantime'",
     r"\banew\b": "again",
+    r", too(?=$|[.,;:)\"]| (and|but|or)\b)": "also",
+    r"\bof (its|their|his) own\b(?! \w)": "separate, another, its",
+    r"\bin words\b(?!\))": "a description, as a message",
+    r"\b(is|are) to be\b": "must",
     r"\b[Ww]hoever\b": "the caller, the broker, a producer that ...",
     r"\b([Nn]obody|[Ss]omebody)\b": "name the subject, or use the passive voice",
     r"\bis not possible: (it|they) must\b": "invalid NAME=VALUE: must be ...",
     r"\bcould not be connected\b": "could not connect to",
     r"\b(it|they) comes?\b(?! (from|in|with|back|to))": "arrives, 'by default'",
     r"\S -, ": "a plain comma, or parentheses",
-    r"\b(is|are|was|were) told (of|about|that|to|the|by|what|why|whether)\b": "notified, reported, called",
+    r"\b(told|tells)\b": "notified, reported, returned, logged",
     r"\banswers (a|an|the|what|whether|how|None|True|False)\b": "returns (only a broker answers)",
     r"\bof (ours|yours)\b": "our, your",
     r"\bof (Python|Spark|pandas|librdkafka)'s(?=[.,;:)]| (and|or|is|are|for|that|which|in|with)\b)": "Python's ...",
@@ -69,10 +74,43 @@ def test_no_text_has_a_wording_that_is_avoided() -> None:
     assert not found, "\n".join(found)
 
 
+#: Packages whose docstrings begin with a noun or a verb.
+DOCUMENTED = ("aioproducer", "benchmarks", "examples")
+
+_CLAUSE = re.compile(r"(What|Who|Whose|Whom|Where|How|When|Which)\b")
+
+
+def clauses(source: str) -> Iterator[tuple[int, str]]:
+    """The line and the beginning of each docstring that begins with a clause: it hides the noun that one looks for."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node)
+            if docstring is not None and _CLAUSE.match(docstring):
+                yield node.body[0].lineno, docstring.splitlines()[0]
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {beginning}"
+        for folder in DOCUMENTED
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, beginning in clauses(path.read_text(encoding="utf-8"))
+    ]
+
+    assert not found, "\n".join(found)
+
+
+def test_a_clause_is_detected() -> None:
+    assert list(clauses('"""Where it listens."""')) == [(1, "Where it listens.")]
+    assert not list(clauses('"""The address that it listens at."""'))
+
+
 @pytest.mark.parametrize(
     "line",
     [
         "#: Whoever asks gets it.",
+        "a duplicate, too.",
+        "with a thread of its own.",
         "the record is delivered all the same.",
         "Two writers of one partition are found out.",
         "it is read - by a thread -, then sent",

@@ -43,7 +43,7 @@ def env_options(
 def _misspelled_variable(variable: str, name: str, meant: Sequence[str]) -> ConfigError:
     prefix = variable[: -len(name)]
     return ConfigError(
-        f"The environment variable {variable} looks like an option but is not one; it is called "
-        f"{' or '.join(prefix + option.upper() for option in meant)}. If it belongs to another program, give the "
-        f"producer another prefix=..."
+        f"The environment variable {variable} is not the name of an option. Did you mean "
+        f"{' or '.join(prefix + option.upper() for option in meant)}? If it belongs to another program, give the "
+        "producer another prefix=..."
     )

@@ -28,11 +28,11 @@ _OWN_METRICS = "producer.metrics() returns counters and histograms without windo
 #: Keys of Java's producer that have no counterpart here, each with the reason.
 DROPPED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "buffer.memory.allocation.strategy": "memory is always taken as records are added",
+        "buffer.memory.allocation.strategy": "memory is always allocated as records are added",
         "metrics.sample.window.ms": _OWN_METRICS,
         "metrics.num.samples": _OWN_METRICS,
         "metrics.recording.level": _OWN_METRICS,
-        "auto.include.jmx.reporter": f"{_NO_JVM}; Java has removed it, too",
+        "auto.include.jmx.reporter": f"{_NO_JVM}, and newer Java producers no longer have it",
         "config.providers": "a configuration never runs code; fill in values before you pass them",
         "security.providers": _NO_JVM,
         "ssl.provider": _NO_JVM,

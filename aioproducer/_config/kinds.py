@@ -336,7 +336,7 @@ class PartitionerHook(Hook):
     _names: Final = MappingProxyType({name: name for name in _own_names} | {"RoundRobinPartitioner": "round_robin"})
 
     def fits(self, value: object) -> bool:
-        if isinstance(value, str | bytes | bytearray):  # which have a method partition(), too
+        if isinstance(value, str | bytes | bytearray):  # which also have a method partition()
             return value in self._own_names
         return super().fits(value)
 

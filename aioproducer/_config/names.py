@@ -29,11 +29,11 @@ _FOREIGN: Final[Mapping[str, _Foreign]] = MappingProxyType(
         "sasl_plain_password": _Foreign("aiokafka", "sasl_password"),
         "sasl_kerberos_domain_name": _Foreign("aiokafka", None, "the broker's host name determines the domain"),
         "api_version": _Foreign("aiokafka", None, "versions are negotiated with every broker"),
-        "loop": _Foreign("aiokafka", None, "the producer runs in the event loop in which it is entered"),
+        "loop": _Foreign("aiokafka", None, "the producer runs in the event loop in which it is started"),
         "ssl_check_hostname": _Foreign(
             "aiokafka",
             "ssl_context",
-            "a broker's certificate must be for its host, unless your context says otherwise",
+            "a broker's certificate must match its host name, unless your context disables that check",
         ),
         "ssl_crlfile": _Foreign("kafka-python", "ssl_context", "load the list into a context"),
         "ssl_password": _Foreign("kafka-python", "ssl_key_password"),
@@ -64,10 +64,10 @@ _FOREIGN: Final[Mapping[str, _Foreign]] = MappingProxyType(
         "ssl_certificate_pem": _Foreign("librdkafka", "ssl_keystore_certificate_chain"),
         "ssl_key_pem": _Foreign("librdkafka", "ssl_keystore_key"),
         "enable_ssl_certificate_verification": _Foreign(
-            "librdkafka", "ssl_context", "certificates are always verified, unless your context says otherwise"
+            "librdkafka", "ssl_context", "certificates are always verified, unless your context disables that"
         ),
-        "statistics_interval_ms": _Foreign("librdkafka", None, "ask producer.metrics() whenever you like"),
-        "stats_cb": _Foreign("librdkafka", None, "ask producer.metrics() whenever you like"),
+        "statistics_interval_ms": _Foreign("librdkafka", None, "call producer.metrics() at any time"),
+        "stats_cb": _Foreign("librdkafka", None, "call producer.metrics() at any time"),
         "error_cb": _Foreign(
             "librdkafka", None, "errors are raised by the call that they concern; see producer.health()"
         ),
@@ -110,19 +110,20 @@ def unknown_option(name: str) -> ConfigError:
 
 
 def _explain_name(name: str, plain: str) -> str | None:
-    """What an unknown name stands for, if known."""
+    """The meaning of an unknown name, if known."""
     foreign = _FOREIGN.get(plain)
     if foreign is not None:
-        here = f"here it is {foreign.name}" if foreign.name else "there is no such option here"
+        here = f"here it is called {foreign.name}" if foreign.name else "there is no such option here"
         note = f": {foreign.note}" if foreign.note else ""
-        return f"{name!r} is {foreign.client}'s name; {here}{note}."
+        return f"{name!r} is an option of {foreign.client}; {here}{note}."
     dotted = plain.replace("_", ".")
     if dotted in DROPPED:
         return dropped(dotted)
     if dotted in BY_JAVA_KEY:
-        return f"{name!r} is Java's name; here it is {BY_JAVA_KEY[dotted]}."
+        return f"{name!r} is an option of the Java producer; here it is called {BY_JAVA_KEY[dotted]}."
     if dotted in TRANSLATIONS:
-        return f"{name!r} is Java's name; here see {', '.join(TRANSLATIONS[dotted].options)}."
+        options = ", ".join(TRANSLATIONS[dotted].options)
+        return f"{name!r} is an option of the Java producer; the options for it here: {options}."
     return None
 
 

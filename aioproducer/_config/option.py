@@ -27,7 +27,7 @@ class Option:
 
     @property
     def allowed(self) -> str:
-        """The valid values, in words."""
+        """A description of the valid values."""
         return f"{self.kind.allowed()}, or None" if self.kind.optional else self.kind.allowed()
 
     @property

@@ -68,7 +68,7 @@ class PartitionerObject(Protocol):
 
 
 class TokenProvider(Protocol):
-    """Where OAuth tokens come from."""
+    """The source of OAuth tokens."""
 
     @property
     def token(self) -> Callable[..., object]:

@@ -90,7 +90,7 @@ def _wrong_compression_level(c: OptionValues) -> Iterator[str]:
     if c.compression_type not in _LEVELS:
         yield (
             f"compression_level={level} has no meaning with compression_type={c.compression_type!r}, which has no "
-            f"levels; gzip, lz4 and zstd do."
+            f"levels. Leave it out, or use gzip, lz4 or zstd."
         )
         return
     low, high = _LEVELS[c.compression_type]

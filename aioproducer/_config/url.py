@@ -53,7 +53,9 @@ def url_options(url: str, overrides: Mapping[str, object], problems: Problems) -
     for name in options.keys() & found.keys():
         # kafka:// says nothing about security, so an option may.
         if not (implied and name == "security_protocol") and options[name] != found[name]:
-            problems.add(ConfigError(f"The URL says {name} twice: before the ? and after it."), name)
+            problems.add(
+                ConfigError(f"The URL sets {name} twice, with different values: before the ? and after it."), name
+            )
     return {**found, **options}
 
 

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Where the broker put a record, for the native module that makes these."""
+"""The layout of `RecordMetadata`, for the native module that creates these."""
 
 
 cdef class RecordMetadata:

@@ -1,1 +1,1 @@
-"""Where records wait: batches for each partition, and the memory that they share."""
+"""The buffer of waiting records: batches for each partition, and the memory that they share."""

@@ -175,7 +175,7 @@ class RecordAccumulator:
     def append_builder(
         self, topic: TopicMetadata, partition: int, builder: RecordBatchBuilder, now: float
     ) -> ProduceResult:
-        """Append records that were encoded elsewhere to a partition, as a batch of their own.
+        """Append records that were encoded elsewhere to a partition, as a separate batch.
 
         The caller has acquired ``builder.size`` bytes of the BufferPool and hands them over. Raises if no transaction
         can take the batch.
@@ -421,12 +421,12 @@ class RecordAccumulator:
 
     @property
     def pending_records(self) -> int:
-        """How many records wait for their outcome."""
+        """The number of records without an outcome."""
         return sum(batch.count for batch in self._incomplete)
 
     @property
     def oldest_created_at(self) -> float | None:
-        """When the oldest batch without an outcome was begun."""
+        """The creation time of the oldest batch without an outcome."""
         return min((batch.created_at for batch in self._incomplete), default=None)
 
     def begin_flush(self, on_done: Callable[[], object], now: float) -> FlushWaiter:

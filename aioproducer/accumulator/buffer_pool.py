@@ -72,7 +72,7 @@ class BufferPool(Budget):
 
     @property
     def waiting(self) -> int:
-        """How many senders wait for memory."""
+        """The number of senders that wait for memory."""
         return self.line - _CLOSED if self._closed else self.line
 
     @property

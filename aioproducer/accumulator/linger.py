@@ -24,7 +24,7 @@ class Linger:
         self._suspensions = 0
 
     def suspend(self) -> None:
-        """Let nothing linger until `resume`: a flush or close waits. Each call needs a `resume` of its own."""
+        """Let nothing linger until `resume`: a flush or close waits. Each call needs its `resume`."""
         self._suspensions += 1
 
     def resume(self) -> None:
@@ -42,7 +42,7 @@ class Linger:
         )
 
     def end(self, queue: PartitionQueue, head: ProducerBatch) -> float:
-        """When ``head``, the first batch of the queue, stops waiting for more records; 0.0: it does not wait."""
+        """The time when ``head``, the queue's first batch, stops waiting for more records; 0.0: it does not wait."""
         if not queue.in_flight or not self.may_fill(queue, head):
             return 0.0
         return head.created_at + self._linger_s

@@ -99,7 +99,7 @@ class Queues:
         return ready
 
     def _due(self, queue: PartitionQueue, head: ProducerBatch, leader: tuple[int, int] | None) -> float:
-        """When the first batch may be sent; 0.0 for at once."""
+        """The time from which the first batch may be sent; 0.0 for at once."""
         if head.retry_at:
             # A leader elected since the last attempt justifies an attempt now (KIP-951).
             moved = leader is not None and leader[1] > head.leader_epoch >= 0
@@ -170,7 +170,7 @@ class Queues:
         return self._topics - known
 
     def records_of(self, topic: str, first: int) -> int:
-        """How many records wait or are in flight for partitions of the topic from this number on."""
+        """The number of records that wait or are in flight for partitions of the topic from this number on."""
         return sum(
             batch.count
             for queue in self.by_partition.values()

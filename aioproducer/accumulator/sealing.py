@@ -17,7 +17,7 @@ __all__ = ["Sealing"]
 
 
 class Sealing:
-    """How large batches may be before compression, and their compression."""
+    """Limits the size of batches before compression, and compresses them."""
 
     def __init__(
         self, settings: AccumulatorSettings, queues: Queues, lanes: Mapping[str, Lane], metrics: ProducerMetrics

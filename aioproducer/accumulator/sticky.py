@@ -16,7 +16,7 @@ __all__ = ["StickyChoice"]
 
 #: The longest turn of a partition, in bytes. Java's turns are as long as its batches, 16 KiB by default. Ours would
 #: put 2,600 records of 100 bytes into one partition. Shorter turns cost nothing: a partition whose turn comes again
-#: before its batch has left continues that batch. franz-go uses 64 KiB, too.
+#: before its batch has left continues that batch. franz-go also uses 64 KiB.
 _LONGEST_TURN = 65_536
 
 #: How long the weights of the adaptive partitioner are used before they are recomputed, in seconds; the same again

@@ -209,7 +209,7 @@ def _check_file(name: str, path: Path) -> None:
     if path.is_dir():
         raise Trouble(f"{name} {path}: this is a directory. Name a file in it.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise Trouble(f"{name} {path}: permission to write is missing.")
+        raise Trouble(f"{name} {path}: writing to it is not permitted.")
 
 
 def _write(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> None:

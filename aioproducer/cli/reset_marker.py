@@ -151,7 +151,11 @@ def _warn(seen: CommitMarker, found: _Found, options: argparse.Namespace) -> Non
     wanted, last = checked_batch(seen, options.batch), seen.highest
     _say(f"The marker ({found.place}) records {seen}.", options)
     if wanted == last:
-        _say(f"Reset to where it was, it fits a query whose checkpoint continues at batch {wanted + 1}.", options)
+        _say(
+            "This takes back the earlier reset: the marker then fits a query whose checkpoint continues at batch "
+            f"{wanted + 1}.",
+            options,
+        )
         return
     first = wanted + 1
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"

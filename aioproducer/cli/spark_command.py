@@ -35,7 +35,7 @@ def refuse_spark_connect(purpose: str, options: argparse.Namespace) -> None:
     asks = _asks_for_connect(options)
     if asks is not None:
         raise Trouble(
-            f"{purpose} needs direct access to Spark's JVM, and {asks} asks for Spark Connect, which has none. Remove "
+            f"{purpose} needs direct access to Spark's JVM, and {asks} selects Spark Connect, which has none. Remove "
             "that, and set --master to local[*], spark://host:7077 or any other master."
         )
 
@@ -51,7 +51,7 @@ def require_spark(purpose: str) -> None:
 
 
 def _asks_for_connect(options: argparse.Namespace) -> str | None:
-    """What asks for it, without the address, which may contain a token."""
+    """The option or variable that selects it, without the address, which may contain a token."""
     settings = dict(options.settings)
     if options.master.startswith("sc://"):
         return "--master sc://..."

@@ -22,7 +22,7 @@ _LOGIN: Final = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
 
 
 def add_file_arguments(parser: argparse.ArgumentParser) -> None:
-    """How files are read, and how rows become records."""
+    """Options for reading files and for converting rows to records."""
     group = parser.add_argument_group("files and records")
     group.add_argument(
         "--format", choices=["parquet", "csv", "json", "text"], help="file format (default: from the file names)"
@@ -59,7 +59,7 @@ def add_file_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where Spark runs, and its settings."""
+    """The place where Spark runs, and its settings."""
     group = parser.add_argument_group("Spark")
     group.add_argument(
         "--master", default="local[*]", help="local[*] (default), local[2], spark://host:7077 or any other master"
@@ -84,7 +84,7 @@ def files_of(options: argparse.Namespace, paths: list[str]) -> SourceFiles:
 
 
 def shape_of(options: argparse.Namespace, *, is_compared: bool = False) -> RecordShape:
-    """How rows become records; with ``is_compared`` no schema is registered. Raises Trouble."""
+    """Return the conversion of rows to records; with ``is_compared`` no schema is registered. Raises Trouble."""
     from aioproducer.spark.avro.registry import value_subject
     from aioproducer.spark.files.avro_shape import AvroShape
     from aioproducer.spark.files.files import RecordShape, ValueShape

@@ -28,7 +28,7 @@ class Content(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a record was acknowledged; ``offset`` is -1 if the broker did not return it."""
+    """A record's acknowledged position; ``offset`` is -1 if the broker did not return one."""
 
     partition: int
     offset: int
@@ -46,7 +46,7 @@ class ReadRecord(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Where it was read."""
+        """The position at which it was read."""
         return Place(self.partition, self.offset)
 
 
@@ -63,7 +63,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result: the number of records with each fault (faults with 0 may be missing), and a few of them in words.
+    """The result: the number of records with each fault (faults with 0 may be missing), and descriptions of a few of them.
 
     A record can have several faults: of two records that swapped places both are misplaced and one is reordered.
     """

@@ -72,6 +72,7 @@ def _answer_for(
     for error in answer.record_errors:
         if not 0 <= error.batch_index < batch.count:
             raise ProtocolError(
-                f"record {error.batch_index} of {batch.partition} was refused, in a batch of {batch.count} record(s)."
+                f"record {error.batch_index} (from 0) of {batch.partition} was refused, but the batch has only "
+                f"{batch.count} record(s)."
             )
     return answer

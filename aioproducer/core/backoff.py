@@ -1,4 +1,4 @@
-"""How long to wait before a retry: longer each time, with jitter so that clients do not retry in step (KIP-580)."""
+"""The pauses before retries: longer each time, with jitter so that clients do not retry in step (KIP-580)."""
 
 from __future__ import annotations
 

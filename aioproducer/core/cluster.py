@@ -71,7 +71,7 @@ class TopicMetadata:
 
 
 class Loss(NamedTuple):
-    """How many partitions a topic had and has, since when; none if brokers do not know the topic any more.
+    """The number of partitions that a topic had and has, and since when; none if brokers do not know the topic any more.
 
     ``answers`` is the number of successive answers that say so.
     """

@@ -35,11 +35,11 @@ def not_repeated(oldest_ms: int, now_ms: int, expiration_ms: int, lost: KafkaErr
     """The reason not to repeat a batch after ``lost``, which left its outcome open; ``oldest_ms`` is the
     relevant timestamp."""
     error = KafkaError(
-        f"Its fate is open ({lost}), and it is not sent again: its timestamps are {_words(now_ms - oldest_ms)} old, and a "
-        "broker forgets a producer whose timestamps are older than its producer.id.expiration.ms (taken to be "
-        f"{_words(expiration_ms)}: producer_id_expiration_ms). It could write the records twice. Load history in a "
-        "transaction, which is never forgotten while it is open; or set producer_id_expiration_ms=-1 to retry and accept "
-        "duplicates."
+        f"It is unknown whether the batch was written ({lost}), and it is not retried: its timestamps are "
+        f"{_words(now_ms - oldest_ms)} old, and a broker forgets a producer whose latest timestamp is older than its "
+        f"producer.id.expiration.ms (assumed to be {_words(expiration_ms)}: producer_id_expiration_ms), so a retry could "
+        "write the records twice. Write old records in a transaction, because brokers remember a producer while its "
+        "transaction is open; or set producer_id_expiration_ms=-1 to retry and accept duplicates."
     )
     error.__cause__ = lost
     return error

@@ -33,7 +33,7 @@ class Outage:
             self.report_at = now + _REPORTS_S[0]
 
     def report(self, now: float) -> float:
-        """Note a report; returns the duration of the outage. Other overdue reports count as made, too."""
+        """Note a report; returns the duration of the outage. Other overdue reports also count as made."""
         while self.report_at <= now:  # not by their difference, which is rounded differently
             self._reports += 1
             self.report_at = self._since + _duration(self._reports)

@@ -116,7 +116,7 @@ class RoundRobinPartitioner:
 
 
 class PartitionLoad(NamedTuple):
-    """How busy each partition is, as running sums that a random number picks from."""
+    """The weight of each partition by its load, as running sums that a random number picks from."""
 
     ids: tuple[int, ...]
     cumulative: tuple[int, ...]

@@ -5,7 +5,7 @@ partitions, and no batch has to wait for an earlier one of its partition, most b
 and sending would leave no time for anything else. Java's Sender has its own thread, and batches fill while it works. Here
 nothing can be appended while it works; so afterwards it leaves other tasks as much time as it took.
 
-This has no cost: a record that arrives while the Sender works would have to wait, too. So only work that takes
+This has no cost: a record that arrives while the Sender works would also have to wait. So only work that takes
 milliseconds leads to a pause, and a pause in which no record is appended ends at once.
 """
 
@@ -23,7 +23,7 @@ _LONGEST_PAUSE: Final = 0.25
 
 
 class Pause:
-    """How long batches that are ready to be sent wait for more records."""
+    """The time for which batches that are ready to be sent wait for more records."""
 
     __slots__ = ("_latest", "until")
 

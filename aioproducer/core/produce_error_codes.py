@@ -11,7 +11,7 @@ __all__ = ["ProduceVerdict", "may_be_written", "produce_verdict"]
 
 
 class ProduceVerdict(Enum):
-    """What to do with a batch after a response."""
+    """The decision about a batch after a response."""
 
     COMPLETE = auto()
     COMPLETE_WITHOUT_OFFSET = auto()  # an earlier attempt was written; the broker no longer knows its offset

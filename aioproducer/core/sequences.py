@@ -15,7 +15,7 @@ The rules from which everything else follows:
    newer epoch than ours, or does not know any more, is replaced by a new one in the same way.
 6. A partition is renumbered only from the hole on, when none of its batches is in flight and those before the hole are
    answered: one of these may be in the log already, and the broker recognises it only by its old number. Nor does the
-   batch behind a lost one get a new number while an attempt of its own may still arrive.
+   batch behind a lost one get a new number while an earlier attempt of it may still arrive.
 
 A lost batch whose fate is unknown leaves the partition *unresolved*: nothing new is numbered until the batches behind it
 are answered. If they are acknowledged, the lost one was written too, and all is well; otherwise rule 4 applies.
@@ -185,7 +185,7 @@ class Sequences:
         self._partitions: dict[TopicPartition, _Partition] = {}
         #: The partitions that `settle` must check: they are unresolved, or need a bump.
         self.attention: dict[TopicPartition, _Partition] = {}
-        self._leaves_id = False  # another producer uses the producer id, too, or a broker has forgotten it
+        self._leaves_id = False  # another writer uses the producer id, or a broker has forgotten it
         self._limit = MAX_IN_FLIGHT if idempotent else max_unnumbered_in_flight
 
     # -- the producer id ----------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""What runs while a producer is open: the engine and its sender, in one event loop."""
+"""The running part of an open producer: the engine and its sender, in one event loop."""

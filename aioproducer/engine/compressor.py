@@ -74,7 +74,9 @@ class Compressor:
             try:
                 self._native = _NativeThreads(functions, c_level(self._codec, self._level), self._processors)
             except (OSError, NotImplementedError) as error:  # no descriptors left, or the loop cannot watch a pipe
-                self._log.debug("batches are compressed in Python's threads (%r)", error)
+                self._log.debug(
+                    "Native compression threads could not start (%r); batches are compressed in Python threads.", error
+                )
         self._has_native = self._native is not None
         return self._native
 
@@ -112,7 +114,7 @@ class _NativeThreads:
 
 
 def _processors() -> int:
-    """How many processors this process may use, if the system reports it."""
+    """The number of processors that this process may use, if the system reports it."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system

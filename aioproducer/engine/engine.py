@@ -78,7 +78,7 @@ class Engine(Lifetime):
         closed="The producer is closed or closing; it accepts no more records.",
         elsewhere="The producer was started in another event loop. Use it in that loop, create one for each loop, or use "
         "SyncProducer to send from threads.",
-        ended="The event loop in which the producer was started is closed; each asyncio.run() has an event loop of its own. "
+        ended="The event loop in which the producer was started is closed; each asyncio.run() creates a new event loop. "
         "Enter it again in this one: `async with producer:`.",
     )
 
@@ -410,7 +410,7 @@ def _as_it_is(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
 
 
 async def _endless(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine that must not end: if it does (a task in it was cancelled from outside), that is an error, too."""
+    """Run a coroutine that must not end: if it does (a task in it was cancelled from outside), that is also an error."""
     await run()
     raise RuntimeError(f"{run!r} ended unexpectedly")
 

@@ -18,8 +18,8 @@ __all__ = ["expired", "lost", "not_enough", "waiting_for_lost"]
 
 def expired(batch: ProducerBatch, timeout_s: float, client: NetworkClient, now: float) -> KafkaTimeoutError:
     """The cause for a batch whose delivery timeout is over."""
-    attempts = f"after {_count(batch.attempts, 'attempt')}" if batch.attempts else "and it never left"
-    over = f"delivery_timeout_ms ({timeout_s:g} s) is over, {attempts}."
+    attempts = f"after {_count(batch.attempts, 'attempt')}" if batch.attempts else "before the first attempt"
+    over = f"delivery_timeout_ms ({timeout_s:g} s) expired {attempts}."
     if batch.last_failure is None:
         batch.last_failure = client.last_failure
     cause = KafkaTimeoutError(_with_reasons(over, batch, client, now))
@@ -70,7 +70,7 @@ def waiting_for_lost(topic: str, loss: Loss, waiting: int, timeout_s: float) -> 
         )
     return (
         "Topic %r has %s now, and had %d: %d record(s) wait for a partition that does not exist any more. They fail if "
-        "the next metadata response says the same.",
+        "the next metadata response confirms this.",
         topic,
         _count(loss.has, "partition"),
         loss.had,
@@ -82,12 +82,12 @@ def _lost(partition: TopicPartition, loss: Loss, now: float) -> str:
     seconds = f"{now - loss.since:.0f} s"
     if not loss.has:
         return (
-            f"Topic {partition.topic!r} does not exist any more, or may not be seen: brokers have not known it for "
-            f"{seconds} (it had {_numbered(loss.had)})."
+            f"Topic {partition.topic!r} does not exist any more, or this client has no permission to see it: brokers "
+            f"have not known it for {seconds} (it had {_numbered(loss.had)})."
         )
     return (
-        f"Partition {partition.partition} of topic {partition.topic!r} does not exist any more: the topic has had "
-        f"{_numbered(loss.has)}, for {seconds}, and had {loss.had} before."
+        f"Partition {partition.partition} of topic {partition.topic!r} does not exist any more: for {seconds} the "
+        f"topic has had {_numbered(loss.has)}; before that it had {loss.had}."
     )
 
 

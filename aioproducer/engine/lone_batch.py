@@ -44,7 +44,7 @@ _LARGEST = 32_768
 
 
 class Use(Enum):
-    """When to take the fast path, if it is possible."""
+    """The policy for taking the fast path, if it is possible."""
 
     WHEN_LONE = auto()
     ALWAYS = auto()  # for tests

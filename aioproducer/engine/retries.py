@@ -41,7 +41,7 @@ class _Refusal(NamedTuple):
 
 
 class Retries:
-    """The decisions of one producer. ``shared`` takes part while others write into the transaction, too."""
+    """The decisions of one producer. ``shared`` takes part while other producers also write into the transaction."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Retries:
         self._unrepeated: set[TopicPartition] = set()  # where a batch was not repeated, because of its age
 
     def unanswered(self, node: int, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """No readable response: the batch may be in the log; only sending the same bytes again can tell."""
+        """No readable response: the batch may be in the log; only sending the same bytes again can show it."""
         batch.possibly_written = True
         batch.last_failure = FailedAttempt(error, node, now)
         self._client.request_update(batch.partition.topic)

@@ -33,7 +33,7 @@ class _Left(NamedTuple):
 
 
 class HandedOver(Protocol):
-    """What other threads handed over, which is `HandOver` of the intake, above this."""
+    """Records handed over by other threads: the part of the intake's `HandOver` that this module, below it, uses."""
 
     @property
     def not_written(self) -> Sequence[ProducerRecord]:
@@ -86,7 +86,7 @@ class Run:
         engine = self.engine
         self._given_up += self._left()
         engine.accumulator.outcomes.fail_all(
-            ProducerClosed("The producer was closed by a cancellation before this record was delivered."),
+            ProducerClosed("The task that was closing the producer was cancelled before this record was delivered."),
             engine.loop.time(),
         )
         close_by.bring_forward(0)
@@ -109,13 +109,13 @@ class Run:
         try:
             engine.loop.call_soon_threadsafe(self.close, None)
             when = "in the background" if engine.loop.is_running() else "when its event loop runs again"
-            what = f"It is closed {when}, which delivers what it accepted."
+            what = f"It will be closed {when}, after delivering the records that it accepted."
         except RuntimeError:
             lost = len(self.end_with_loop().undelivered)
-            what = f"Its event loop is closed, too: {lost} record(s) were not acknowledged."
+            what = f"Its event loop is closed, so nothing more can be sent: {lost} record(s) were not acknowledged."
         warnings.warn(
             f"The producer {self._client_id!r} was dropped without being closed. {what} Use `async with`, or await close(), "
-            "which reports what became of it.",
+            "which reports undelivered records.",
             ResourceWarning,
             stacklevel=2,
         )

@@ -72,7 +72,7 @@ class UnobservedFailures:
 
     def acknowledged_late(self, partition: TopicPartition, records: int) -> None:
         """Report records that are in the log, although they were given up after their timeout."""
-        what = "that were given up as Unknown were acknowledged later: they are in the log"
+        what = "that had failed with Unknown were acknowledged later: they were written"
         self._tally.add(LogKey(partition.topic, what, logging.WARNING), records, "")
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class UnobservedFailures:
 
 
 def _log_key(failure: BatchFailure) -> LogKey:
-    fate = "may or may not be in the log" if failure.possibly_written else "are not in the log"
+    fate = "may or may not have been written" if failure.possibly_written else "were not written"
     # The caller has aborted the transaction, and knows it.
     level = logging.DEBUG if isinstance(failure.cause, TransactionAborted) else logging.ERROR
     return LogKey(failure.partition.topic, f"that were not awaited {fate}", level, _kind(failure.cause))

@@ -203,7 +203,7 @@ class Delivery:
         ``callback`` is not callable.
         """
         if not callable(callback):
-            raise TypeError(f"add_done_callback({callback!r}): that cannot be called.")
+            raise TypeError(f"add_done_callback() needs a callable, not {callback!r}.")
         self.mark_observed()
         self.watch(callback)
 

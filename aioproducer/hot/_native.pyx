@@ -328,7 +328,7 @@ await does not cancel the delivery. Awaiting it is optional: an unobserved failu
         ``callback`` is not callable.
         """
         if not callable(callback):
-            raise TypeError(f"add_done_callback({callback!r}): that cannot be called.")
+            raise TypeError(f"add_done_callback() needs a callable, not {callback!r}.")
         self._observed = True
         self.watch(callback)
 

@@ -251,7 +251,7 @@ class HandOver:
 
     @property
     def waiting(self) -> int:
-        """How many handed-over records wait for metadata or room."""
+        """The number of handed-over records that wait for metadata or room."""
         return sum(len(queue.records) for queue in self._topic_queues.values())
 
     def take(self) -> None:
@@ -334,7 +334,9 @@ class HandOver:
                         accepted = append(topic, value, key, headers, partition, timestamp_ms)
                 except Exception:  # an internal error or no memory, which the round trip reports
                     self.log.exception(
-                        "A record for topic %r could not be put into a batch at once", topic, extra={"topic": topic}
+                        "The fast path failed for a record for topic %r; it continues on the slow path",
+                        topic,
+                        extra={"topic": topic},
                     )
             if accepted is None:
                 self._queue_up(handle)

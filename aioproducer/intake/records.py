@@ -427,7 +427,7 @@ def _run_now(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 def _named(key: bytes | None) -> str:
-    """What tells a record apart in a message: its key, or the beginning of it."""
+    """The part of a message that identifies a record: its key, or the beginning of it."""
     if key is None:
         return "no key"
     return f"the key {bytes(key[:_SHOWN_OF_KEY])!r}{'...' if len(key) > _SHOWN_OF_KEY else ''}"

@@ -89,7 +89,7 @@ class ThreadWaiter:
     def wait(self, seconds: float | None) -> bool:
         """Wait at most ``seconds`` (None: without limit); returns whether it was woken.
 
-        The end of the event loop ends the wait, too, and so does Ctrl-C.
+        The end of the event loop also ends the wait, and so does Ctrl-C.
         """
         until = None if seconds is None else time.monotonic() + seconds
         while True:
@@ -239,7 +239,7 @@ class SyncDelivery:
         if not self._loop_thread.post(partial(self.when_accepted, waiter.wait_for)):
             if self.done():
                 return
-            raise ProducerClosed("The producer ended before it knew the outcome of this record.")
+            raise ProducerClosed("The producer was closed before the outcome of this record was known.")
         try:
             waiter.wait(seconds)
         finally:

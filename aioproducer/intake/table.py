@@ -180,7 +180,7 @@ def _open_json(table: object, names: ColumnNames, value: Any) -> _Opened:
 
 
 def _slice_for(send_buffer: int) -> int:
-    """How many bytes to encode at a time: the size of a socket's buffer, which is not refilled during the encoding.
+    """The number of bytes to encode at a time: the size of a socket's buffer, which is not refilled during the encoding.
 
     Linux uses twice the requested size, and some MiB if it decides itself.
     """
@@ -529,7 +529,7 @@ class _Chunks:
 
 
 def _rows_of(chunk: Any) -> int:
-    """A chunk's weight in the read-ahead: an empty one takes memory, too."""
+    """A chunk's weight in the read-ahead: an empty one also takes memory."""
     return max(1, getattr(chunk, "num_rows", 0))
 
 

@@ -61,7 +61,7 @@ class Broker:
 
     @property
     def in_flight(self) -> int:
-        """How many requests it has not answered."""
+        """The number of requests that it has not answered."""
         return 0 if self.connection is None else self.connection.in_flight
 
     def opened(self, established: Established, now: float) -> None:

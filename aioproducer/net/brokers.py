@@ -59,7 +59,7 @@ _LEAST_TIDY_S = 0.001
 
 
 class _Session(NamedTuple):
-    """How long a login is valid (KIP-368), in the event loop's time."""
+    """The validity of a login (KIP-368), in the event loop's time."""
 
     give_up_at: float
     ends_at: float
@@ -302,7 +302,7 @@ class Brokers:
             connection.abort(BrokerConnectionError(f"The login to broker {broker.node} could not be renewed: {error}"))
         else:
             self._log.debug(
-                "The %s login to broker %s is renewed.",
+                "The %s login to broker %s was renewed.",
                 self._config.sasl_mechanism,
                 broker.node,
                 extra=broker.log_fields,
@@ -337,7 +337,7 @@ class Brokers:
             level = logging.DEBUG if failures > 1 else logging.WARNING
             self._log.log(
                 level,
-                "The login to broker %s is not renewed yet: %s",
+                "The login to broker %s could not be renewed yet, and this will be retried: %s",
                 broker.node,
                 why,
                 extra=broker.log_fields,

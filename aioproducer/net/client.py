@@ -234,7 +234,7 @@ class NetworkClient:
         return [broker.node.id for broker in self._brokers.connected() if broker.node.id >= 0]
 
     def in_flight(self, node_id: int) -> int:
-        """How many requests to a broker are in flight."""
+        """The number of requests to a broker in flight."""
         broker = self._brokers.known(node_id)
         return 0 if broker is None else broker.in_flight
 
@@ -336,7 +336,7 @@ class NetworkClient:
 
     def _unreached(self) -> str:
         servers = ", ".join(self._config.bootstrap_servers)
-        return "" if self.connected_nodes() else f", and no broker of {servers} is connected"
+        return "" if self.connected_nodes() else f", and no broker is connected (bootstrap servers {servers})"
 
     async def wait_ready(self, deadline: float) -> None:
         """Wait until a broker of the cluster is connected and has answered a metadata request.
@@ -380,8 +380,8 @@ class NetworkClient:
             if refused is not None:
                 raise refused
             if now >= deadline:
-                whom, last = "any broker" if node_id is None else f"broker {node_id}", self.last_error
-                late = f"{what} could not be sent: {whom} was not reached within {timeout_s:g} s"
+                whom, last = "no broker was" if node_id is None else f"broker {node_id} was not", self.last_error
+                late = f"{what} could not be sent: {whom} reached within {timeout_s:g} s"
                 raise KafkaTimeoutError(f"{late}." if last is None else f"{late}: {last}") from last
             await self._room.wait(look_again)
 
@@ -518,7 +518,7 @@ def _version(broker: Broker, request: Request[Any], highest: int | None = None) 
 
 def _no_answer(servers: Sequence[str], error: KafkaError | None) -> KafkaTimeoutError:
     why = "." if error is None else f": {error}"
-    return KafkaTimeoutError(f"No broker of {', '.join(servers)} answered in time{why}")
+    return KafkaTimeoutError(f"No broker answered in time (bootstrap servers {', '.join(servers)}){why}")
 
 
 def _topic_unknown(name: str, failure: FailedAttempt | None, unreached: str) -> KafkaTimeoutError:

@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def in_flight(self) -> int:
-        """How many requests were sent and not answered (or, if brokers do not answer them, not written)."""
+        """The number of requests sent and not answered (or, if brokers do not answer them, not written)."""
         held = 0 if self._held is None else len(self._held)
         return len(self._waiting) + len(self._unwritten) + held
 
@@ -349,7 +349,9 @@ class Connection(asyncio.Protocol):
         waiting = self._waiting[0]
         correlation_id, body = decode_response_header(frame, waiting.request, waiting.version)
         if correlation_id != waiting.correlation_id:
-            raise ProtocolError(f"answer {correlation_id} arrived instead of {waiting.correlation_id}.")
+            raise ProtocolError(
+                f"the response has correlation id {correlation_id}; the one expected next is {waiting.correlation_id}."
+            )
         answer = waiting.read(waiting.version, body)
         self._waiting.popleft()
         self.answers += 1

@@ -302,7 +302,7 @@ class Connector:
 
 
 class _Progress:
-    """How far an attempt has come, for its error message and for cleaning up."""
+    """The progress of an attempt, for its error message and for cleaning up."""
 
     def __init__(self) -> None:
         self.stage = "its name was not resolved"
@@ -372,7 +372,7 @@ def _unreached(node: Node, addresses: Sequence[Address], failures: Sequence[OSEr
 
 def _reason(error: OSError) -> str:
     if isinstance(error, TimeoutError):
-        return "no answer to the attempt to connect"
+        return "the connection attempt timed out"
     if error.errno is not None and error.errno > 0:  # asyncio's text only repeats the address
         return os.strerror(error.errno)
     return error.strerror or str(error)

@@ -193,9 +193,9 @@ class MetadataUpdater:
             return response
         if response.error_code != ErrorCode.NONE:
             failed = broker_error(response.error_code)
-            raise ProtocolError(f"no metadata, but {failed}.") from failed
+            raise ProtocolError(f"instead of metadata the error {failed}") from failed
         if not response.brokers:
-            raise ProtocolError("metadata without any broker; it may be starting.")
+            raise ProtocolError("the metadata list no brokers; the cluster may still be starting.")
         return response
 
     def _take_in(self, asked: Asked, *, is_refresh: bool) -> None:

@@ -23,7 +23,7 @@ __all__ = ["OutageLog", "Reach"]
 
 _LOGIN: Final = "Check security_protocol={protocol!r}, the login (sasl_ options) and the certificates (ssl_ options)."
 _LISTENER: Final = (
-    "Check that Kafka listens at this port, and that security_protocol={protocol!r} is that of the listener."
+    "Check that Kafka listens at this port, and that security_protocol={protocol!r} matches the listener."
 )
 
 #: What to check, by the first of these classes that matches the error.
@@ -32,7 +32,7 @@ _ADVICE: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (ConnectionRefusedError, "Check that Kafka is running, and that host and port are those of one of its listeners."),
     (
         TimeoutError,
-        "Check host and port, whether a firewall drops the packets, and that security_protocol={protocol!r} is that of the "
+        "Check host and port, whether a firewall drops the packets, and that security_protocol={protocol!r} matches the "
         "listener.",
     ),
     (ConnectionError, _LISTENER),
@@ -43,7 +43,10 @@ _ADVICE: Final[tuple[tuple[type[BaseException], str], ...]] = (
 _NEVER_REACHED: Final = "Kafka has not been reached for %s since the start (bootstrap servers %s). %s Still trying."
 _AWAY: Final = "No broker has been reached for %s (bootstrap servers %s). %s Still trying."
 _NO_ERROR_YET: Final = "No attempt has failed yet, and none has succeeded. Check whether a firewall drops the packets."
-_ADVERTISED: Final = " The cluster itself names this address: check advertised.listeners of the broker."
+_ADVERTISED: Final = (
+    " This address comes from the cluster's metadata, not from bootstrap_servers: check advertised.listeners of the "
+    "broker."
+)
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
@@ -86,7 +89,7 @@ class OutageLog:
                 self._was_reached, reached_at = True, now
                 lasted = outage.end(now)
                 if lasted is not None:
-                    self._log.info("Kafka is reached, after %s.", _words(lasted))
+                    self._log.info("Kafka was reached after %s.", _words(lasted))
             elif reach.failed is not None and reach.failed.failed_at > reached_at:
                 outage.begin(now)  # closed idle connections are not an outage
             if now >= outage.report_at:
@@ -112,7 +115,7 @@ class OutageLog:
 
 
 def _advice(error: KafkaError) -> str:
-    """What to check: if brokers refuse us, that; otherwise the root cause of the error."""
+    """The advice what to check: about the refusal if brokers refuse this client, otherwise about the error's root cause."""
     chain = list(_chain(error))
     if any(isinstance(each, AuthenticationError) for each in chain):
         return _LOGIN

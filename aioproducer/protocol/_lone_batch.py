@@ -36,7 +36,7 @@ _OFFSETS_END: Final = 2**63
 
 
 class Written(NamedTuple):
-    """Where a batch was written; -1 if the broker does not report it."""
+    """The position of a written batch; -1 if the broker does not report it."""
 
     base_offset: int
     log_append_time_ms: int
@@ -102,7 +102,7 @@ class LoneBatch:
         return self.read(data[_RESPONSE_START.size :], count)
 
     def read(self, body: bytes, count: int) -> Written | None:
-        """Where the ``count`` records were written; None if the response says anything else."""
+        """The position of the ``count`` written records; None if the response says anything else."""
         at = len(self._expected)
         if len(body) != at + _OFFSETS.size + len(_NOTHING_ELSE):
             return None

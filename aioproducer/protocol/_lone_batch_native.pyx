@@ -35,7 +35,7 @@ cdef inline int64_t take64(const uint8_t* at) noexcept nogil:
 
 
 cdef class Written:
-    """Where a batch was written; -1 if the broker does not report it."""
+    """The position of a written batch; -1 if the broker does not report it."""
 
     cdef readonly int64_t base_offset
     cdef readonly int64_t log_append_time_ms
@@ -109,7 +109,7 @@ cdef class LoneBatch:
         return self.found(at + RESPONSE_START, size - RESPONSE_START, count)
 
     def read(self, bytes body not None, int64_t count):
-        """Where the ``count`` records were written; None if the response says anything else."""
+        """The position of the ``count`` written records; None if the response says anything else."""
         return self.found(<const uint8_t*>PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body), count)
 
     cdef Written found(self, const uint8_t* body, Py_ssize_t size, int64_t count):

@@ -148,7 +148,7 @@ cdef class StructCodec:
 
     def __cinit__(self, cls):
         if not isinstance(cls, type):  # creating an instance does not check again
-            raise TypeError(f"{cls!r} is no class.")
+            raise TypeError(f"{cls!r} is not a class.")
         self.cls = cls
 
     def encode(self, struct, buffer, pieces):

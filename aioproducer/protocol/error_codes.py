@@ -380,7 +380,7 @@ _TEXTS: Mapping[int, str] = MappingProxyType(
         ErrorCode.INCONSISTENT_CLUSTER_ID: "The broker belongs to a different cluster than expected.",
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "The coordinator does not know this transactional id.",
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: "The fetch session mixes topic ids and names.",
-        ErrorCode.INELIGIBLE_REPLICA: "A replica was named as in-sync that may not be.",
+        ErrorCode.INELIGIBLE_REPLICA: "The request names a replica as in-sync that is not eligible.",
         ErrorCode.NEW_LEADER_ELECTED: "The change was applied, and the partition has a new leader.",
         ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: "The offset is in tiered storage now.",
         ErrorCode.FENCED_MEMBER_EPOCH: (

@@ -148,7 +148,7 @@ cdef class ArrowSource:
         cdef ArrowSchema schema
         cdef int code
         if given.release == NULL:
-            raise ValueError("The table's stream was read already.")
+            raise ValueError("The table's Arrow stream was already consumed; it can be read only once. Create it again.")
         self.stream = given[0]
         given.release = NULL
         schema.release = NULL
@@ -166,7 +166,7 @@ cdef class ArrowSource:
         cdef ArrowSchema* schema = <ArrowSchema*>PyCapsule_GetPointer(schema_capsule, "arrow_schema")
         cdef ArrowArray* array = <ArrowArray*>PyCapsule_GetPointer(array_capsule, "arrow_array")
         if schema.release == NULL or array.release == NULL:
-            raise ValueError("The table's array was read already.")
+            raise ValueError("The table's Arrow array was already consumed; it can be read only once. Create it again.")
         self.fields = columns_of(schema)  # the capsule owns and releases it
         self.only = ArrowChunk.__new__(ArrowChunk)
         self.only.array = array[0]
@@ -217,10 +217,10 @@ Raises ``OSError`` with the library's message if that fails.
             self.stream.release = NULL
 
     cdef object error(self, int code):
-        cdef const char* told
+        cdef const char* reason
         with nogil:
-            told = self.stream.get_last_error(&self.stream)
-        message = strerror(code) if told == NULL else told
+            reason = self.stream.get_last_error(&self.stream)
+        message = strerror(code) if reason == NULL else reason
         return OSError("The table could not be read: " + message.decode("utf-8", "replace"))
 
 
@@ -239,7 +239,7 @@ cdef tuple columns_of(ArrowSchema* schema):
 
 cdef object field_of(ArrowSchema* schema, int depth):
     if depth > 64:
-        raise ValueError("The table's types are nested more than 64 deep.")
+        raise ValueError("The table's types are nested more than 64 levels deep.")
     name = "" if schema.name == NULL else (<bytes>schema.name).decode("utf-8", "replace")
     format = (<bytes>schema.format).decode("utf-8", "replace")
     children = tuple([field_of(schema.children[index], depth + 1) for index in range(schema.n_children)])
@@ -639,7 +639,7 @@ ctypedef fused offset_t:
 
 
 cdef int64_t skim_values(const offset_t* offsets, int64_t rows, int64_t most, int64_t limit, int64_t* size) noexcept nogil:
-    """How many of the next values are certainly records of at most ``most`` bytes each and ``limit`` in total.
+    """The number of the next values that are certainly records of at most ``most`` bytes each and ``limit`` in total.
 
 ``size`` is set to the maximum bytes of these.
     """
@@ -897,7 +897,7 @@ Raises ``ValueError`` if it does not match the table's schema.
         if array.length == 0:
             return
         if array.n_children != len(self.fields):
-            raise ValueError("The table's chunks have other columns than its schema says.")
+            raise ValueError("The columns of the table's chunks do not match its schema.")
         self.attach(self.value)
         self.attach(self.key)
         self.attach(self.timestamp)
@@ -918,7 +918,7 @@ Raises ``ValueError`` if it does not match the table's schema.
             return 0
         child = self.chunk.array.children[column.index]
         if not point(column, child, self.offset) or column.length < self.chunk.array.length:
-            raise ValueError(f"Column {self.fields[column.index].name!r} of the table is not what its schema says.")
+            raise ValueError(f"Column {self.fields[column.index].name!r} of the table does not match the table's schema.")
         return 0
 
     def check(self, int64_t limit):

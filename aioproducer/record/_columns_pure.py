@@ -231,7 +231,7 @@ class ColumnEncoder:
         Raises ``ValueError`` if it does not match the table's schema.
         """
         if chunk.num_rows and chunk.num_columns != len(self._fields):
-            raise ValueError("The table's chunks have other columns than its schema says.")
+            raise ValueError("The columns of the table's chunks do not match its schema.")
         if self._chunk is not None:
             self._rows_before += self._chunk.num_rows
         self._chunk = chunk

@@ -221,7 +221,7 @@ job is not accepted then.
         cdef Job* job
         cdef bint wants_thread
         if self.is_closed or self.process != getpid():
-            raise RuntimeError("These threads compress nothing any more.")
+            raise RuntimeError("The compression threads are closed, or belong to the parent process of this fork.")
         pthread_mutex_lock(&self.lock)
         wants_thread = self.queued >= self.idle and self.started < self.most
         pthread_mutex_unlock(&self.lock)

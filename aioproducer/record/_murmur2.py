@@ -38,15 +38,15 @@ def partitions_for_keys(ends: Buffer, data: Buffer, partitions: int) -> bytes:
     number of ``partitions``.
     """
     if not 0 < partitions <= _MOST_PARTITIONS:
-        raise ValueError(f"partitions={partitions}: a number from 1 to 2**31 - 1 is expected")
+        raise ValueError(f"invalid partitions={partitions}: must be 1 to 2**31 - 1.")
     keys, bounds = memoryview(data).cast("B") if len(memoryview(data)) else memoryview(b""), memoryview(ends)
     if bounds.itemsize not in (4, 8):
-        raise ValueError(f"ends are numbers of {bounds.itemsize} bytes; 4 or 8 are expected")
+        raise ValueError(f"invalid ends: their items have {bounds.itemsize} bytes; must be 4 or 8.")
     numbers = bounds.cast("B").cast("i" if bounds.itemsize == 4 else "q").tolist() if len(bounds) else []
     if not all(begin <= end for begin, end in pairwise(numbers)) or (
         len(numbers) > 1 and (numbers[0] < 0 or numbers[-1] > len(keys))
     ):
-        raise ValueError("the ends of the keys do not fit their data")
+        raise ValueError("invalid ends: must not decrease, or lie outside the data.")
     chosen = [partition_for_key(keys[begin:end], partitions) for begin, end in pairwise(numbers)]
     return struct.pack(f"{len(chosen)}i", *chosen)
 

@@ -436,14 +436,14 @@ def partition_for_key(key, long long partitions):
 def partitions_for_keys(ends, data, long long partitions):
     """``partition_for_key`` for many keys in one buffer, as bytes with one 32-bit number per key."""
     if not 0 < partitions < 0x80000000:
-        raise ValueError(f"partitions={partitions}: a number from 1 to 2**31 - 1 is expected")
+        raise ValueError(f"invalid partitions={partitions}: must be 1 to 2**31 - 1.")
     # Python's views: Cython's own add 50 KB of code to a module.
     keys = memoryview(data).cast("B") if len(data) else None
     cdef const unsigned char* first = NULL if keys is None else <const unsigned char*>PyMemoryView_GET_BUFFER(keys).buf
     cdef Py_ssize_t size = 0 if keys is None else PyMemoryView_GET_BUFFER(keys).len
     whole = memoryview(ends)
     if whole.itemsize != 4 and whole.itemsize != 8:
-        raise ValueError(f"ends are numbers of {whole.itemsize} bytes; 4 or 8 are expected")
+        raise ValueError(f"invalid ends: their items have {whole.itemsize} bytes; must be 4 or 8.")
     cdef bint is_wide = whole.itemsize == 8
     if len(whole) < 2:
         return b""
@@ -467,7 +467,7 @@ def partitions_for_keys(ends, data, long long partitions):
                 break
             chosen[row] = <int32_t>((murmur2_bytes(first + begin, end - begin) & 0x7FFFFFFF) % count)
     if not is_sound:
-        raise ValueError("the ends of the keys do not fit their data")
+        raise ValueError("invalid ends: must not decrease, or lie outside the data.")
     return found
 
 

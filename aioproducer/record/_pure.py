@@ -42,7 +42,7 @@ class _Varints(dict[int, bytes]):
 
     def __missing__(self, value: int) -> bytes:
         encoded = self._before + _encode_varint(value)
-        if -8192 <= value < 16384:  # enough for the 100-byte records of a 1 MB batch, too
+        if -8192 <= value < 16384:  # enough for the 100-byte records also of a 1 MB batch
             self[value] = encoded
         return encoded
 

@@ -359,5 +359,6 @@ def null_header(row: int, column: str) -> InvalidRecord:
 def unreadable(row: int, column: str) -> InvalidRecord:
     """The offsets, indexes or views of a column are out of range."""
     return InvalidRecord(
-        f"Row {row} of the table: column {column!r} points outside of its own data; the table's library created it wrong."
+        f"Row {row} of the table: the offsets in column {column!r} are outside its data. The library that created "
+        "the table made it invalid."
     )

@@ -25,7 +25,7 @@ __all__ = ["LEVELS", "Codec", "LevelRange", "c_level", "compress", "decompress",
 
 
 class Codec(IntEnum):
-    """How the records of a batch are compressed: bits 0 to 2 of its attributes."""
+    """The compression of a batch's records: bits 0 to 2 of its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -195,7 +195,7 @@ def _compress_snappy(data: BytesLike, _: int | None) -> bytes:
 
 def _decompress_snappy(data: BytesLike, max_size: int) -> bytes:
     view = memoryview(data)
-    # librdkafka writes one bare block, which Java's library can read, too.
+    # librdkafka writes one bare block, which Java's library can read as well.
     blocks = _xerial_blocks(view) if view[:8].tobytes() == _XERIAL_HEADER[:8] else [view]
     snappy = _library(Codec.SNAPPY).snappy
     parts: list[bytes] = []

@@ -1,1 +1,1 @@
-"""What every part that runs in an event loop needs: a lifetime, a log, deadlines, tasks of the user's, a thread."""
+"""Shared by all parts that run in an event loop: a lifetime, a log, deadlines, the user's tasks, a thread."""

@@ -19,7 +19,7 @@ class Deadline:
         self._limits: set[asyncio.Timeout] = set()
 
     def bring_forward(self, seconds: float) -> None:
-        """Move it to ``seconds`` from now, unless it is earlier already; current waiters end then, too."""
+        """Move it to ``seconds`` from now, unless it is earlier already; current waiters also end then."""
         at = self._loop.time() + seconds
         if at >= self._at:
             return

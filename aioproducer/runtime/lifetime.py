@@ -31,7 +31,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def no_event_loop() -> WrongEventLoop:
-    """What to raise where no event loop of asyncio runs; says what does run, as far as is known, and what works there."""
+    """The error for a call without a running asyncio event loop, with what runs instead, if known, and what works there."""
     if _is_trio():
         return WrongEventLoop(
             "The producer needs asyncio, and this is trio. Use SyncProducer in a worker thread, "
@@ -39,8 +39,8 @@ def no_event_loop() -> WrongEventLoop:
             "asyncio backend, anyio.run(main, backend='asyncio')."
         )
     return WrongEventLoop(
-        "The producer needs a running event loop of asyncio, and none runs here. Run the program with asyncio.run(main()), "
-        "or use SyncProducer, which needs none."
+        "The producer needs a running asyncio event loop, but none is running in this thread. Run the program with "
+        "asyncio.run(main()), or use SyncProducer, which needs none."
     )
 
 

@@ -66,7 +66,7 @@ class LoopThread:
             anyio.run(self._serve)
         except BaseException as error:
             if self._opened.done():
-                self._log.exception("The event loop of a thread ended")
+                self._log.exception("The event loop thread ended unexpectedly")
             else:
                 self._opened.set_exception(error)
         finally:
@@ -85,7 +85,7 @@ class LoopThread:
         try:
             await last()
         except Exception:
-            self._log.exception("The last call in an event loop's thread failed")
+            self._log.exception("The closing call in the event loop thread failed")
         finally:
             self._last_is_done.set()
             await self.portal.stop(True)

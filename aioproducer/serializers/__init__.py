@@ -65,7 +65,7 @@ Serializer: TypeAlias = Callable[..., Serialized | Awaitable[Serialized]]
 
 
 class MessageField(StrEnum):
-    """Which part of a record is being serialized."""
+    """The part of a record that is being serialized."""
 
     KEY = "key"
     VALUE = "value"
@@ -133,7 +133,7 @@ def normalize_headers(headers: object) -> tuple[tuple[str, bytes | None], ...]:
 
 
 class _CallStyle(enum.Enum):
-    """How a serializer takes the context."""
+    """The way in which a serializer takes the context."""
 
     NOT_AT_ALL = enum.auto()
     POSITIONAL = enum.auto()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class KafkaFactory(Protocol):
-    """What the ``kafka_factory`` fixture gives."""
+    """The value of the ``kafka_factory`` fixture."""
 
     def __call__(
         self,
@@ -39,7 +39,7 @@ class KafkaFactory(Protocol):
 
 
 class TopicFactory(Protocol):
-    """What the ``kafka_topic`` fixture gives."""
+    """The value of the ``kafka_topic`` fixture."""
 
     def __call__(
         self, partitions: int = 1, replication_factor: int = 1, config: Mapping[str, str] | None = None
@@ -136,7 +136,7 @@ def secured_broker() -> Generator[SecuredBroker, None, None]:
 
 @pytest.fixture
 def kafka_topic(kafka: Kafka, request: pytest.FixtureRequest) -> Generator[TopicFactory, None, None]:
-    """Makes topics with a name of their own, which is that of the test; they are deleted after it."""
+    """Creates topics that are named after the test; they are deleted after it."""
     import uuid
 
     test: str = request.node.name
@@ -153,7 +153,7 @@ def kafka_topic(kafka: Kafka, request: pytest.FixtureRequest) -> Generator[Topic
 
 
 def _broker_options(request: pytest.FixtureRequest, takes: type[FakeBroker]) -> dict[str, Any]:
-    """What the markers say, that of the module first, so that the nearest one counts; their topics are merged."""
+    """The arguments of the markers, merged: the nearest one counts, and their topics are combined."""
     import inspect
 
     known = list(inspect.signature(takes).parameters)

@@ -24,7 +24,7 @@ __all__ = ["Attempts", "Next", "what_next"]
 
 
 class Next(Enum):
-    """What to do after a transaction that failed."""
+    """The next step after a transaction that failed."""
 
     REDO = auto()
     REOPEN = auto()  # and then retry
@@ -42,10 +42,10 @@ _NEXT: Mapping[type[KafkaError], Next] = {
 
 
 def what_next(error: KafkaError) -> Next:
-    """What to do after this error of a transaction, or of a record in it.
+    """Return the next step after this error of a transaction, or of a record in it.
 
     The cause of a failed record counts if it ended more than the transaction. A record that can never be sent would fail
-    the next attempt, too.
+    the next attempt as well.
     """
     if isinstance(error, SendManyError):
         error = error.error
@@ -77,7 +77,7 @@ class Attempts:
         self._random = random
 
     def after(self, error: KafkaError) -> Next:
-        """What to do after an attempt that failed."""
+        """Return the next step after an attempt that failed."""
         self._made += 1
         if self._made >= self._most:
             return Next.GIVE_UP

@@ -370,7 +370,7 @@ class TransactionCoordinatorClient:
                 await running.run_requests(manager, attempt)
             finally:
                 if not operation.is_done:
-                    manager.close(KafkaError("The call ended before it was answered."))
+                    manager.close(KafkaError("The call ended before the coordinator answered."))
                 if isinstance(operation.error, CommitUnknown):
                     self._in_doubt.add(handle)
             _raise_error_of(operation)
@@ -401,9 +401,9 @@ class TransactionCoordinatorClient:
             raise error
         self._in_doubt.discard(handle)
         what = (
-            "was aborted before"
+            "was already aborted"
             if fate is TransactionFate.ABORTED
-            else "is empty, although its writers report that they wrote"
+            else "is empty, although its writers report written records"
         )
         raise TransactionAbortable(
             f"commit() of {_named(handle)} failed: it {what}. The same work may succeed in a new one."
@@ -477,8 +477,8 @@ def _not_aborted(handle: TransactionHandle, fate: TransactionFate | None, *, is_
     if fate is TransactionFate.FORGOTTEN:
         return ProducerFenced(f"There is nothing to abort: newer transactions followed {_named(handle)}.")
     return TransactionStateError(
-        f"There is nothing to abort: either {_named(handle)} was never written to, or it was committed before. To "
-        "distinguish these takes Kafka 3.0, and the right to DESCRIBE the transactional id."
+        f"There is nothing to abort: either {_named(handle)} was never written to, or it is already committed. Telling "
+        "these apart needs Kafka 3.0 or later, and the permission DESCRIBE on the transactional id."
     )
 
 

@@ -27,7 +27,7 @@ __all__ = ["NOT_BEGUN", "OVER", "SENDING", "Transaction", "TransactionalProducer
 SENDING = ("send", "enqueue", "enqueue_nowait", "send_many", "send_table")
 
 NOT_BEGUN = "This transaction has not begun: enter it first, with `async with` (SyncProducer: `with`)."
-OVER = "This transaction has ended and accepts nothing any more. Send through the next transaction's own methods."
+OVER = "This transaction has ended and accepts no more records. Send through the methods of the next transaction."
 
 
 def refuse(why: str, *_: object, **__: object) -> NoReturn:
@@ -40,7 +40,7 @@ async def _refuse(why: str, *_: object, **__: object) -> NoReturn:
 
 
 class TransactionalProducer(Protocol):
-    """What a transaction uses of its producer: `Producer` is above this module, and its docstrings say what each does."""
+    """The part of its producer that a transaction uses: `Producer` is above this module, and has the docstrings."""
 
     log: ClientLog
 

@@ -65,8 +65,8 @@ class Coordination(Lifetime):
         closed="The coordinator client was closed during this call.",
         elsewhere="The coordinator client was started in another event loop. Use it in that loop, or create one for each "
         "loop.",
-        ended="The event loop in which the coordinator client was started is closed; each asyncio.run() has an event loop "
-        "of its own. Create a client in this one.",
+        ended="The event loop in which the coordinator client was started is closed; each asyncio.run() creates a new event "
+        "loop. Create a client in this one.",
     )
 
     def __init__(self, config: ProducerConfig, client_id: str, random: Random) -> None:
@@ -127,7 +127,9 @@ class Coordination(Lifetime):
                 raise
             last = attempt.error or self._client.last_error
             servers = ", ".join(self._config.bootstrap_servers)
-            where = "" if self._client.connected_nodes() else f", and no broker of {servers} is connected"
+            where = (
+                "" if self._client.connected_nodes() else f", and no broker is connected (bootstrap servers {servers})"
+            )
             why = "." if last is None else f": {last}"
             raise KafkaTimeoutError(f"{what} timed out{where}{why}") from last
 

@@ -176,7 +176,7 @@ class TransactionLink:
             self._log.warning(
                 "The producer of transactional_id %r is closed while its transaction is open: it will not be committed. It "
                 "is aborted now or, if that takes too long, by the coordinator after transaction_timeout_ms (with "
-                "two-phase commit: when a successor is initialized).",
+                "two-phase commit: when another producer with this id is initialized).",
                 self.manager.transactional_id,
             )
         with suppress(KafkaError):
@@ -351,7 +351,9 @@ class TransactionLink:
 
 
 def _late(operation: Operation) -> KafkaTimeoutError:
-    return KafkaTimeoutError(f"{operation.name}() timed out, and continues. Call it again to wait for its outcome.")
+    return KafkaTimeoutError(
+        f"{operation.name}() timed out, but continues in the background. Call it again to wait for its outcome."
+    )
 
 
 def _not_sent(operation: Operation, cause: AuthenticationError) -> AuthenticationError:
@@ -363,7 +365,9 @@ def _not_sent(operation: Operation, cause: AuthenticationError) -> Authenticatio
 
 def _goes_on(operation: Operation, cause: AuthenticationError, *, is_commit: bool) -> KafkaError:
     kind = CommitUnknown if is_commit else AuthenticationError
-    what = "The transaction may be committed or not. " if is_commit else ""
-    error = kind(f"{what}{operation.name}() continues; call it again to wait for its outcome. {cause}")
+    what = "The transaction may or may not be committed. " if is_commit else ""
+    error = kind(
+        f"{what}{operation.name}() continues in the background; call it again to wait for its outcome. {cause}"
+    )
     error.__cause__ = cause
     return error

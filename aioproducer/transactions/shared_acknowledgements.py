@@ -80,11 +80,17 @@ class SharedAcknowledgements:
         else:
             if base_offset >= 0:  # another writer's batch has its sequence
                 batch.possibly_written = False
-            self._refuse(batch, "the broker mistook a batch for a duplicate of theirs, and did not write it", now)
+            self._refuse(
+                batch,
+                "the broker mistook a batch of this producer for a duplicate of the other writer's, and did not write it",
+                now,
+            )
 
     def unexpected(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         """The broker does not expect the batch's sequence, and none of our earlier batches is missing."""
-        self._refuse(batch, f"the broker had another sequence before it ({error})", now)
+        self._refuse(
+            batch, f"the broker expected another sequence number, although no earlier batch is missing ({error})", now
+        )
 
     def _refuse(self, batch: ProducerBatch, how: str, now: float) -> None:
         self._outcomes.fail(batch, shared_partition(batch.partition, how), now)
@@ -157,7 +163,7 @@ def _timestamp_type(response: DescribeConfigsResponse) -> TimestampType | Broker
 
 def _cannot_check(topic: str, error: KafkaError) -> str:
     return (
-        "an acknowledgement looks like that of a duplicate of theirs, unless the topic has "
+        "an acknowledgement looks like one for a duplicate of the other writer's batch, unless the topic has "
         f"message.timestamp.type=LogAppendTime, which could not be checked ({error}); a writer that shares a transaction "
-        f"needs the right to DESCRIBE_CONFIGS of topic {topic!r} for that"
+        f"needs the permission DESCRIBE_CONFIGS on topic {topic!r} for that check"
     )

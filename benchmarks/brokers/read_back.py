@@ -1,4 +1,4 @@
-"""How many records a topic holds, as librdkafka's consumer sees it: none of the compared clients judges itself."""
+"""Counts the records of a topic with librdkafka's consumer: none of the compared clients checks itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def count_records(servers: str, topic: str, expected: int) -> int:
 
 
 def count_committed(servers: str, topic: str, expected: int) -> int:
-    """How many records a reader of what was committed is given; transactions leave offsets that are no records.
+    """The number of records that a read_committed consumer gets; transactions leave offsets without records.
 
     What is expected is waited for, for some seconds.
     """

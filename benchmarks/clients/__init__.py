@@ -45,7 +45,7 @@ class Client:
         return case.workload in self.workloads and (self.keyed or not (case.keyed or case.spread))
 
     def records(self, case: Case, most: int | None = None) -> int:
-        """How many records it sends in one round."""
+        """The number of records that it sends in one round."""
         count = case.records if most is None else min(case.records, most)
         if case.workload not in _THROUGHPUT:
             return count

@@ -21,7 +21,7 @@ __all__ = ["AsynchronousClient"]
 
 @dataclass(frozen=True)
 class AsynchronousClient:
-    """How to use one: its producer, and where that has which methods.
+    """The way to use a client: its producer, and the names of its methods.
 
     ``put`` takes a record, and what it answers when awaited is awaited for the outcome. ``send`` and ``send_alone`` await
     the outcome of a record, among others or with none beside it. ``hurry`` has everything sent that was put in.

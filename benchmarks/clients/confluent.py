@@ -38,7 +38,7 @@ class Outcomes:
 
 
 def options(job: Job) -> dict[str, Any]:
-    """What librdkafka is configured with."""
+    """The configuration of librdkafka."""
     found: dict[str, Any] = {"bootstrap.servers": job.servers, "acks": "all", "enable.idempotence": True}
     if job.case.workload in (Workload.LONE, Workload.THREADS_LONE):
         found["linger.ms"] = 0

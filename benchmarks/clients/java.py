@@ -83,7 +83,7 @@ def _jars() -> KafkaJars:
 
 
 def _perf_test(jars: KafkaJars, job: Job, values: Path, records: int, warm_up: int) -> tuple[str, float]:
-    """What the tool printed, and the seconds of CPU that it took."""
+    """The output of the tool, and the seconds of CPU that it took."""
     command = [jars.java.executable, *_OPTIONS, "-cp", jars.classpath, "org.apache.kafka.tools.ProducerPerformance"]
     command += ["--topic", job.topic, "--num-records", str(records), "--throughput", "-1"]
     command += ["--payload-file", str(values), "--bootstrap-server", job.servers]

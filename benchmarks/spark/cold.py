@@ -22,7 +22,7 @@ __all__ = ["run_cold"]
 
 
 def run_cold(way: Way, job: Job, jars: Sequence[str]) -> Figures:
-    """What the first two jobs of a new session took."""
+    """The times of the first two jobs of a new session."""
     command = [sys.executable, "-m", "benchmarks.spark.cold", way.name, job.servers, job.topic, str(job.records), *jars]
     done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, timeout=600, check=True)
     told = json.loads(done.stdout.splitlines()[-1])

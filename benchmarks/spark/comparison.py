@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class SparkComparison:
-    """What is to be run."""
+    """The cases to run."""
 
     brokers: Sequence[str]
     cases: Sequence[Case]
@@ -60,7 +60,7 @@ class SparkComparison:
                     tell(str(error))
 
     def count(self, case: Case) -> int:
-        """How many rows the case has here."""
+        """The number of rows of the case."""
         return case.records if self.rows is None else min(case.records, self.rows)
 
 
@@ -110,7 +110,7 @@ class _Comparing:
 
     @property
     def _warm_ups(self) -> int:
-        """What the JVM has compiled for one case it has for the others, too."""
+        """Warm up: code that the JVM has compiled for one case also serves the others."""
         return min(self._comparison.warm_ups, 1) if self._results.runs else self._comparison.warm_ups
 
     def _job(self, case: Case, rows: DataFrame, way: Way) -> Figures:

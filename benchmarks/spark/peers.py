@@ -1,4 +1,4 @@
-"""What PySpark users write without our sink, and a sink that does nothing: it shows what Spark's own part costs."""
+"""Sinks that PySpark users write without ours, and one that does nothing: it shows the cost of Spark's own part."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ConfluentSource(DataSource):
 
 
 def source_options(job: Job) -> Mapping[str, str]:
-    """What `ConfluentSource` is told."""
+    """The options of `ConfluentSource`."""
     return {"case": job.case.name, "servers": job.servers, "topic": job.topic}
 
 

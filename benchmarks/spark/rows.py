@@ -1,4 +1,4 @@
-"""What is written: rows of a cached DataFrame, and the same kind of rows in files that a stream reads."""
+"""The rows to write: a cached DataFrame, and the same kind of rows in files that a stream reads."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def session(jars: Sequence[str] = ()) -> Generator[SparkSession]:
 
 
 def cpu_seconds(spark: SparkSession) -> float:
-    """What the JVM and all its Python workers have used so far; those that have ended count through who waited for them."""
+    """The CPU time of the JVM and all its Python workers so far; ended workers count through their parents."""
     jvm: Any = spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage] - nothing else tells its process
     root = int(jvm.java.lang.ProcessHandle.current().pid())
     used: dict[int, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""What the Spark sink promises about its speed."""
+"""The Spark sink's targets for speed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _faster_than(case: str, other: str) -> Callable[[Results, str], float | None
 
 
 def _transfer_share(results: Results, broker: str) -> float | None:
-    """How long Spark takes to hand the rows over, of the time that our job takes."""
+    """The share of our job's time that Spark takes to hand the rows over."""
     return _percent(results.ratio(broker, "rows", "count", OURS, "ms"), 0)
 
 
@@ -26,7 +26,7 @@ def _price_of_exactly_once(results: Results, broker: str) -> float | None:
 
 
 def _share_of(results: Results, broker: str, goal: float) -> float | None:
-    """What exactly once reaches of so many times Spark's own sink."""
+    """The rate of exactly-once writes, as a share of Spark's own sink."""
     ratio = results.ratio(broker, "rows", "exactly-once", "spark-kafka", "records_per_s")
     return None if ratio is None else ratio / goal
 

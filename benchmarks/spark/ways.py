@@ -47,7 +47,7 @@ class Way:
 
 
 def sink_options(job: Job) -> dict[str, str]:
-    """What our sink is told; the others have the same sizes."""
+    """The options of our sink; the others have the same sizes."""
     found = {"kafka.bootstrap.servers": job.servers, "topic": job.topic}
     if not job.case.defaults:
         found |= {"kafka.batch.size": str(BATCH_SIZE), "kafka.linger.ms": str(job.case.linger_ms)}
@@ -55,12 +55,12 @@ def sink_options(job: Job) -> dict[str, str]:
 
 
 def spark_options(job: Job) -> dict[str, str]:
-    """What Spark's own sink is told: the same, and batches as large as ours."""
+    """The options of Spark's own sink: the same, and batches as large as ours."""
     return _OUR_BATCHES | sink_options(job)
 
 
 def exactly_once(job: Job) -> dict[str, str]:
-    """What our sink is told for a transaction."""
+    """The options of our sink for a transaction."""
     named = {"delivery.guarantee": "exactly-once", "transactional.id": f"benchmark-{uuid.uuid4().hex}"}
     return sink_options(job) | named
 

@@ -53,7 +53,7 @@ def test_so_is_a_cluster_that_does_not_answer(
     assert main([*load_of(broker, tmp_path), *nowhere]) == 2
 
     told = capsys.readouterr()
-    assert "no broker of 127.0.0.1:1 is connected" in told.err
+    assert "no broker is connected (bootstrap servers 127.0.0.1:1)" in told.err
     assert told.err.endswith("Is --bootstrap-servers right, and is Kafka running there?\n")
     assert "starting Spark" not in told.out
 

@@ -97,9 +97,9 @@ def test_missing_packages_are_named_with_the_command_that_brings_them(
     [
         ("audit", ["--expected", "a.csv", "--sequence", "header:seq"], "choose one"),
         ("audit", ["--out", "/"], "this is a directory"),
-        ("audit", ["--master", "sc://spark"], "asks for Spark Connect"),
+        ("audit", ["--master", "sc://spark"], "selects Spark Connect"),
         ("load", ["--again"], "need --exactly-once"),
-        ("load", ["--master", "sc://spark"], "asks for Spark Connect"),
+        ("load", ["--master", "sc://spark"], "selects Spark Connect"),
     ],
 )
 def test_contradictory_arguments_are_reported_before_missing_packages(
@@ -136,9 +136,9 @@ def test_without_java_it_says_which_one_to_install(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--master", "sc://spark:15002/;token=secret"], "--master sc://... asks for Spark Connect"),
-        (["--conf", "spark.remote=sc://spark:15002/;token=secret"], "--conf spark.remote=... asks for Spark Connect"),
-        (["--conf", "spark.api.mode=Connect"], "--conf spark.api.mode=connect asks for Spark Connect"),
+        (["--master", "sc://spark:15002/;token=secret"], "--master sc://... selects Spark Connect"),
+        (["--conf", "spark.remote=sc://spark:15002/;token=secret"], "--conf spark.remote=... selects Spark Connect"),
+        (["--conf", "spark.api.mode=Connect"], "--conf spark.api.mode=connect selects Spark Connect"),
     ],
 )
 def test_spark_connect_is_refused(
@@ -159,7 +159,7 @@ def test_a_variable_that_makes_every_session_one_of_spark_connect_is_named(
 
     error = refused(verb, capsys=capsys)
 
-    assert f"the variable {variable} asks for Spark Connect" in error
+    assert f"the variable {variable} selects Spark Connect" in error
     assert "secret" not in error
 
 

@@ -76,8 +76,11 @@ def test_any_offset_is_possible_that_leaves_room_for_the_records(offset: int) ->
         (answer(t=[told(0, -7)]), r"3 record\(s\) of t-0 cannot be at offset -7"),
         (answer(t=[told(0, 2**63 - 1)]), "cannot be at offset 9223372036854775807"),
         (answer(t=[told(0, 2**63 - 2)]), "cannot be at offset"),
-        (answer(t=[told(0, error=87, refused=(-3,))]), "record -3 of t-0 was refused, in a batch of 3"),
-        (answer(t=[told(0, error=87, refused=(1, 3))]), "record 3 of t-0"),
+        (
+            answer(t=[told(0, error=87, refused=(-3,))]),
+            r"record -3 \(from 0\) of t-0 was refused, but the batch has only 3",
+        ),
+        (answer(t=[told(0, error=87, refused=(1, 3))]), r"record 3 \(from 0\) of t-0"),
         (ProduceResponse(responses=[TopicProduceResponse(topic_id=ID, partition_responses=[told(0)])]), "not answered"),
     ],
 )

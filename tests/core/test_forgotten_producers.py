@@ -20,10 +20,10 @@ def test_the_oldest_of_those_that_may_have_been_written_last_counts(ages: list[i
 @pytest.mark.parametrize(
     ("age", "expiration", "words"),
     [
-        (2 * DAY + 5, DAY, ["2 days old", "taken to be 1 day:"]),
-        (DAY, 7 * DAY, ["1 day old", "taken to be 7 days:"]),
-        (3 * 3_600_000, 60_000, ["3 hours old", "taken to be 1 minute:"]),
-        (500, 20, ["500 ms old", "taken to be 20 ms:"]),
+        (2 * DAY + 5, DAY, ["2 days old", "assumed to be 1 day:"]),
+        (DAY, 7 * DAY, ["1 day old", "assumed to be 7 days:"]),
+        (3 * 3_600_000, 60_000, ["3 hours old", "assumed to be 1 minute:"]),
+        (500, 20, ["500 ms old", "assumed to be 20 ms:"]),
     ],
 )
 def test_the_reason_says_how_old_the_records_are_and_what_to_do(age: int, expiration: int, words: list[str]) -> None:

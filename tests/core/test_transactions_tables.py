@@ -155,10 +155,10 @@ def test_a_coordinator_that_could_not_finish_may_have_ended_the_transaction(rpc:
         (Action.ABORTABLE, "the same work may succeed in a new one"),
         (Action.COMMIT_FAILED, "let the consumer rejoin its group"),
         (Action.FENCED, "if no other process is meant to use this transactional_id"),
-        (Action.EXPIRED, "open another producer (or initialize a TransactionCoordinatorClient again)."),
+        (Action.EXPIRED, "create a new producer (or initialize a TransactionCoordinatorClient again)."),
         (Action.FATAL, "A retry cannot succeed"),
         (Action.INVALID_STATE, "A retry cannot succeed"),
-        (Action.UNINITIALIZED, "once the cause is fixed the same call succeeds"),
+        (Action.UNINITIALIZED, "fix the cause, then repeat the call"),
     ],
 )
 def test_each_error_says_what_can_be_done_next(action: Action, way_out: str) -> None:

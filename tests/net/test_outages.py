@@ -166,7 +166,7 @@ def test_when_it_is_reached_at_last_one_line_says_so(lines: list[Line]) -> None:
     virtually(scenario)
 
     assert times(lines) == pytest.approx([3, 6, 12, 30, 45], abs=0.2)
-    assert lines[-1].text == "[shop] Kafka is reached, after 45 s."
+    assert lines[-1].text == "[shop] Kafka was reached after 45 s."
 
 
 @pytest.mark.parametrize("seconds", [0.0, 2.5])
@@ -216,7 +216,7 @@ def test_a_cluster_that_goes_away_is_reported_as_rarely_and_anew_each_time(lines
                 lines.clear()
                 cluster.is_there = True
                 await asyncio.sleep(10)
-                assert [text for _, text in lines] == ["[shop] Kafka is reached, after 22 min."]
+                assert [text for _, text in lines] == ["[shop] Kafka was reached after 22 min."]
 
     virtually(scenario)
 
@@ -329,7 +329,7 @@ async def test_a_port_without_tls_says_to_look_at_the_protocol(
 ) -> None:
     line = await reported(broker, caplog, security_protocol="SSL")
 
-    assert "security_protocol='SSL' is that of the listener" in line
+    assert "security_protocol='SSL' matches the listener" in line
 
 
 # -- a connection that falls silent -----------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def test_a_connection_that_falls_silent_is_reported_once_each_time(lines: list[L
     assert [text for _, text in given_up] == [
         "[shop] Broker 1 (127.0.0.1:9092) did not answer MetadataRequest v13 within 10 s; 1 request(s) were in flight."
     ] * 2
-    assert lines[-1].text.startswith("[shop] Kafka is reached, after ")
+    assert lines[-1].text.startswith("[shop] Kafka was reached after ")
 
 
 @pytest.mark.parametrize(

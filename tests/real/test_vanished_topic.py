@@ -44,9 +44,11 @@ async def test_a_record_for_a_topic_that_was_deleted_says_so(
     outcome = await sent_after_deletion(kafka, auto_create=False)
 
     assert isinstance(outcome, DeliveryError)
-    assert "does not exist any more, or may not be seen: brokers have not known it for" in str(outcome)
+    assert "does not exist any more, or this client has no permission to see it: brokers have not known it for" in str(
+        outcome
+    )
     assert "it had 3 partitions, 0 to 2" in str(outcome)
-    assert "delivery_timeout_ms (8 s) is over" in str(outcome)
+    assert "delivery_timeout_ms (8 s) expired" in str(outcome)
     assert "is not known to the brokers any more" in caplog.text
 
 

@@ -422,7 +422,7 @@ async def test_a_callback_that_fails_at_the_next_login_costs_nothing(
         first, last = logins.seen[0][0], logins.seen[-1][0]
         assert (first != last) is ends
         assert len(broker.records()) == 1 + len(sending)
-    assert "is not renewed yet" in caplog.text
+    assert "could not be renewed yet" in caplog.text
     assert "the vault" not in caplog.text
 
 

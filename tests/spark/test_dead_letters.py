@@ -151,7 +151,7 @@ def test_a_row_that_names_the_topic_of_dead_letters_itself_is_refused(broker: Fa
     checked = SinkOptions.from_spark({"kafka.bootstrap.servers": broker.bootstrap_servers, **given})
     batch = rows("a", topic=["letters"])
 
-    with pytest.raises(InvalidRecord, match="the topic of dead letters"):
+    with pytest.raises(InvalidRecord, match="the topic for dead letters"):
         TaskRun(checked, columns(batch.schema, checked)).run([batch])
 
 

@@ -170,7 +170,7 @@ def test_it_can_be_set_to_where_the_checkpoint_is_and_to_where_it_was(broker: Fa
     assert set_back(broker, look(broker), 0) == CommitMarker("q1", 0, None, set_back_from=3)
     with pytest.raises(ResetRefused, match=r"--batch takes 0 to 3, other than 0\."):
         set_back(broker, look(broker), 4)
-    with pytest.raises(ResetRefused, match="is already there"):
+    with pytest.raises(ResetRefused, match="the marker already records"):
         set_back(broker, look(broker), 0)
     assert set_back(broker, look(broker), 3) == CommitMarker("q1", 3, None)
 
@@ -230,7 +230,7 @@ def test_twice_is_refused_with_what_is_there(broker: FakeBroker, query: Query) -
     query.run(0)
     set_back(broker, look(broker))
 
-    with pytest.raises(ResetRefused, match=r"already there: it records no batch of query q1 \(reset from batch 0, "):
+    with pytest.raises(ResetRefused, match=r"the marker already records no batch of query q1 \(reset from batch 0, "):
         set_back(broker, look(broker))
 
 
@@ -298,7 +298,7 @@ def test_a_batch_that_was_committed_since_it_was_looked_at_keeps_its_marker(brok
     seen = look(broker)
     query.run(1)
 
-    with pytest.raises(ResetFailed, match="has moved to batch 1 of query q1"):
+    with pytest.raises(ResetFailed, match="was changed to batch 1 of query q1"):
         set_back(broker, seen)
 
     assert query.run(1)[0].skipped

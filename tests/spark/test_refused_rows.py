@@ -91,10 +91,10 @@ def ahead(by_ms: int) -> Callable[[], Row]:
     [
         ("4.3", {"max_message_bytes": 500}, lambda: Row(value=b"x" * 500), "more than max.message.bytes=500."),
         ("4.3", {"compacted": True}, lambda: Row(key=None), "no key, but the topic's cleanup.policy is compact."),
-        ("4.3", BEFORE, ahead(-HOUR - 1), "message.timestamp.before.max.ms=3600000 when it arrives."),
+        ("4.3", BEFORE, ahead(-HOUR - 1), "message.timestamp.before.max.ms=3600000 on arrival."),
         ("4.3", AFTER, ahead(3 * HOUR), "message.timestamp.after.max.ms=7200000 ahead of the broker"),
         ("4.3", {}, ahead(2 * HOUR), "message.timestamp.after.max.ms=3600000 ahead of the broker"),
-        ("3.5", DIFFERENCE, ahead(-2 * HOUR), "message.timestamp.difference.max.ms=3600000 when it"),
+        ("3.5", DIFFERENCE, ahead(-2 * HOUR), "message.timestamp.difference.max.ms=3600000 on arrival"),
         ("3.5", DIFFERENCE, ahead(2 * HOUR), "message.timestamp.difference.max.ms=3600000 ahead of"),
         ("4.3", {}, lambda: Row(timestamp=-5), "The timestamp -5 is before 1970."),
     ],

@@ -117,7 +117,7 @@ def test_waiting_ends_when_the_records_are_there(broker: FakeBroker) -> None:
 def test_waiting_in_vain_tells_what_was_seen(broker: FakeBroker) -> None:
     send(broker, b"a")
 
-    with pytest.raises(KafkaTimeoutError, match=r"2 records .*; 1 records are in the log, .*'Produce': 1"):
+    with pytest.raises(KafkaTimeoutError, match=r"2 records; 1 records are in the log, .*'Produce': 1"):
         broker.wait_for(2, timeout=0.01)
 
 

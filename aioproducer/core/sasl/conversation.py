@@ -120,8 +120,8 @@ class Conversation:
 
     def _next(self, response: SaslAuthenticateResponse) -> Action:
         if response.error_code != ErrorCode.NONE:
-            told = (response.error_message or "").rstrip(".") or f"error {response.error_code}"
-            raise MechanismError(f"refused the credentials: {shown(self._mechanism.explain(told))}")
+            reason = (response.error_message or "").rstrip(".") or f"error {response.error_code}"
+            raise MechanismError(f"refused the credentials: {shown(self._mechanism.explain(reason))}")
         self._lifetime_ms = response.session_lifetime_ms
         self._rounds += 1
         if self._rounds > _MOST_ROUNDS:

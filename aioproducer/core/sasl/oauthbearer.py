@@ -71,10 +71,10 @@ class OAuthBearer:
 
 def _status(token: bytes) -> str:
     try:
-        told: Any = json.loads(token)
+        response: Any = json.loads(token)
     except (ValueError, RecursionError):
-        return "no reason that can be read"
-    if not isinstance(told, dict):
-        return "no reason that can be read"
-    fields = cast("dict[str, object]", told)
+        return "the broker's reason is unreadable"
+    if not isinstance(response, dict):
+        return "the broker's reason is unreadable"
+    fields = cast("dict[str, object]", response)
     return ", ".join(f"{key} {fields[key]}" for key in ("status", "scope") if fields.get(key)) or "no reason given"

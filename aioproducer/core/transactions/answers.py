@@ -117,7 +117,7 @@ def read_producer_id(response: InitProducerIdResponse) -> ProducerIdGiven:
 
 
 def read_partitions_added(asked: frozenset[TopicPartition], response: AddPartitionsToTxnResponse) -> PartitionsAdded:
-    """What the response says of each partition that was asked for, and of no other."""
+    """The result for each requested partition, and for no other."""
     results = [
         (TopicPartition(topic.name, each.partition_index), each.partition_error_code)
         for topic in response.results_by_topic_v3_and_below
@@ -133,7 +133,7 @@ def read_offsets_added(response: AddOffsetsToTxnResponse) -> OffsetsAdded:
 
 
 def read_offsets_taken(asked: frozenset[TopicPartition], response: TxnOffsetCommitResponse) -> OffsetsTaken:
-    """What the response says of each partition that was asked for, and of no other."""
+    """The result for each requested partition, and for no other."""
     results = [
         (TopicPartition(topic.name, each.partition_index), each.error_code)
         for topic in response.topics

@@ -16,7 +16,7 @@ __all__ = ["Action", "action_for", "action_for_batch", "decisive_code", "may_be_
 
 
 class Action(IntEnum):
-    """What to do after an answer. Of several codes in one answer the highest action is taken."""
+    """The action after an answer. Of several codes in one answer the highest action is taken."""
 
     DONE = auto()
     RETRY = auto()

@@ -36,18 +36,20 @@ _WAYS_OUT: Mapping[type[TransactionError], str] = {
     TransactionAbortable: "Abort the transaction; the same work may succeed in a new one.",
     CommitFailed: "Abort the transaction, let the consumer rejoin its group, and begin from its committed offsets.",
     ProducerFenced: (
-        "This producer id cannot be used again: open another producer (or initialize a TransactionCoordinatorClient "
+        "This producer id cannot be used again: create a new producer (or initialize a TransactionCoordinatorClient "
         "again), if no other process is meant to use this transactional_id."
     ),
     ProducerIdExpired: (
-        "This producer id cannot be used again: open another producer (or initialize a TransactionCoordinatorClient again)."
+        "This producer id cannot be used again: create a new producer (or initialize a TransactionCoordinatorClient again)."
     ),
     TransactionFatal: "A retry cannot succeed.",
-    CommitUnknown: "Read with isolation_level=read_committed before retrying the work.",
+    CommitUnknown: (
+        "Before you repeat the work, check with a consumer that has isolation_level=read_committed whether it was written."
+    ),
 }
 
 #: For requests before which nothing has begun, so nothing is lost.
-_ASK_AGAIN: Final = "Nothing has begun; once the cause is fixed the same call succeeds."
+_ASK_AGAIN: Final = "Nothing was started: fix the cause, then repeat the call."
 
 
 def transaction_error(action: Action, what: str, cause: KafkaError) -> TransactionError:
@@ -58,7 +60,7 @@ def transaction_error(action: Action, what: str, cause: KafkaError) -> Transacti
 
 def commit_unknown(transactional_id: str, cause: KafkaError) -> TransactionError:
     """Return the error for a commit whose outcome is unknown."""
-    what = f"The transaction of transactional_id {transactional_id!r} may be committed or not: {cause}"
+    what = f"The transaction of transactional_id {transactional_id!r} may or may not be committed: {cause}"
     return _with_cause(CommitUnknown, what, cause, _WAYS_OUT[CommitUnknown])
 
 
@@ -71,7 +73,7 @@ def two_phase_needs(*, keep_prepared: bool) -> str:
     if not keep_prepared:
         return needs
     return (
-        f"{needs}; up to Kafka 4.4 none keeps a prepared transaction (KAFKA-20739): without keep_prepared_txn=True, "
+        f"{needs}; no Kafka version up to 4.4 keeps a prepared transaction (KAFKA-20739): without keep_prepared_txn=True, "
         "init_transactions() aborts it"
     )
 

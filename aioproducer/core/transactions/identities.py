@@ -9,7 +9,7 @@ __all__ = ["CoordinatorKey", "CoordinatorType", "ProducerIdAndEpoch"]
 
 
 class CoordinatorType(Enum):
-    """What a broker coordinates; the value is FindCoordinator's ``key_type``."""
+    """The kinds of coordinators; the value is FindCoordinator's ``key_type``."""
 
     GROUP = 0
     TRANSACTION = 1

@@ -298,7 +298,7 @@ class TransactionManager:
         if self._epochs.has_counted:
             self._epochs.require_bump()
             raise TransactionStateError(
-                f"{name}() failed: with version 1 of the protocol an earlier transaction of transactional_id "
+                f"{name}() failed: with version 1 of the transaction protocol, an earlier transaction of transactional_id "
                 f"{self.transactional_id!r} used the same epoch, and brokers would mistake the records of other writers for "
                 "its duplicates. Commit or abort this transaction; the next one can be shared."
             )
@@ -357,7 +357,7 @@ class TransactionManager:
 
     def sequences_lost(self, error: KafkaError) -> None:
         """It is unknown which batches are in the log, so no further batch can be numbered in this epoch."""
-        what = f"The sequences of transactional_id {self.transactional_id!r} are in doubt: {error}"
+        what = f"The next sequence numbers of transactional_id {self.transactional_id!r} are unknown: {error}"
         self._outcomes.do(Action.BUMP_EPOCH, what, error)
 
     def close(self, error: KafkaError) -> None:
@@ -368,7 +368,7 @@ class TransactionManager:
 
     @property
     def attempts(self) -> int:
-        """How often the current request failed."""
+        """The number of failures of the current request."""
         return self._in_flight.attempts
 
     @property

@@ -305,7 +305,7 @@ class NextRequest:
         elif request.rpc is Rpc.COMMIT and contents.is_commit_in_doubt:
             self._outcomes.fatal(error)
         elif request.rpc is Rpc.COMMIT and action is Action.INVALID_STATE and may_be_gone:
-            self._outcomes.do(Action.ABORTABLE, f"{what}; {_NOTHING_TO_COMMIT[contents.is_shared]}", error)
+            self._outcomes.do(Action.ABORTABLE, f"{what.rstrip('.')}; {_NOTHING_TO_COMMIT[contents.is_shared]}", error)
         elif request.rpc is Rpc.FIND_COORDINATOR and request.about == self._key and self._is_aborting:
             self._outcomes.do(Action.FATAL, what, error)  # there is no other way to abort
         else:

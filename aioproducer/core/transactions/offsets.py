@@ -68,11 +68,11 @@ def _check(group_id: str, asked: frozenset[TopicPartition], response: OffsetFetc
             f"OffsetFetch for group {group_id!r} was answered for {[each.group_id for each in response.groups]}."
         )
     code, topics = _only_group(response)
-    told = _flat(topics)
-    if code == ErrorCode.NONE and sorted(told) != sorted(asked):
-        names = ", ".join(map(str, told)) or "nothing"
+    answers = _flat(topics)
+    if code == ErrorCode.NONE and sorted(answers) != sorted(asked):
+        names = ", ".join(map(str, answers)) or "nothing"
         raise ProtocolError(f"OffsetFetch for {', '.join(map(str, sorted(asked)))} was answered for {names}.")
-    for partition, found in told.items():
+    for partition, found in answers.items():
         if found.error_code == ErrorCode.NONE and found.committed_offset < -1:
             raise ProtocolError(f"OffsetFetch was answered with offset {found.committed_offset} for {partition}.")
 
@@ -82,12 +82,14 @@ def _read(group_id: str, asked: frozenset[TopicPartition], response: OffsetFetch
     code, topics = _only_group(response)
     if code != ErrorCode.NONE:
         return query_error(code, group_id)
-    told = _flat(topics)
+    answers = _flat(topics)
     # Errors that waiting cannot change come first: there is no point in waiting for a group that may not be read.
-    refused = [query_error(each.error_code, _about(each.error_code, group_id, where)) for where, each in _failed(told)]
+    refused = [
+        query_error(each.error_code, _about(each.error_code, group_id, where)) for where, each in _failed(answers)
+    ]
     if refused:
         return min(refused, key=lambda each: each.retriable)
-    return {where: _position(each) for where, each in sorted(told.items())}
+    return {where: _position(each) for where, each in sorted(answers.items())}
 
 
 def _only_group(response: OffsetFetchResponse) -> tuple[int, list[OffsetFetchResponseTopic]]:
@@ -102,9 +104,9 @@ def _flat(topics: Iterable[OffsetFetchResponseTopic]) -> dict[TopicPartition, Of
 
 
 def _failed(
-    told: Mapping[TopicPartition, OffsetFetchResponsePartition],
+    answers: Mapping[TopicPartition, OffsetFetchResponsePartition],
 ) -> list[tuple[TopicPartition, OffsetFetchResponsePartition]]:
-    return [(where, each) for where, each in sorted(told.items()) if each.error_code != ErrorCode.NONE]
+    return [(where, each) for where, each in sorted(answers.items()) if each.error_code != ErrorCode.NONE]
 
 
 def _about(code: int, group_id: str, where: TopicPartition) -> str:

@@ -1,4 +1,4 @@
-"""How long to wait before sending a coordinator the next request."""
+"""The pauses between requests to a coordinator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_PARTITIONS_BACKOFF = ExponentialBackoff(0.002, 0.020)
 
 
 class RequestPause(Enum):
-    """How long to wait before the next request."""
+    """The pause before the next request."""
 
     NONE = auto()
     SHORT = auto()  # that of FIRST_PARTITIONS_BACKOFF, or the usual one if that is shorter

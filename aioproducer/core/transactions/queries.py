@@ -77,7 +77,7 @@ def is_of_another_broker(error: BrokerError) -> bool:
 def described_transaction(
     transactional_id: str, read: Callable[[DescribedTransaction | None], T]
 ) -> CoordinatorQuery[T]:
-    """The result of ``tell(description)`` (KIP-664); it gets None if the coordinator does not know the id."""
+    """The result of ``read(description)`` (KIP-664); it gets None if the coordinator does not know the id."""
     about = CoordinatorKey(CoordinatorType.TRANSACTION, transactional_id)
     message = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     return CoordinatorQuery(

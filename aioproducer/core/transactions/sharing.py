@@ -5,7 +5,7 @@ CreateTime such an acknowledgement can be recognised: it has a time, the latest 
 log (UnifiedLog.append); one for a new batch has none. So
 
 - a batch that was sent once, and is acknowledged with a time, is not in the log;
-- one that was sent again may be its own duplicate, and then the time is that of its own latest record.
+- one that was sent again may be its own duplicate, and then the time is that of its latest record.
 
 With LogAppendTime every acknowledgement has a time, so the topic's kind must be known: from an acknowledgement without
 a time, or from its configuration. Such topics are left with the shape of the first batches (`writer_shape`), and with
@@ -74,7 +74,7 @@ class SharedWrites:
         self._stamps.update(configurations)
 
     def count(self, partition: TopicPartition, base_offset: int, records: int) -> None:
-        """Count one of its own batches that is in the log."""
+        """Count one of this writer's batches that is in the log."""
         last = base_offset + records - 1
         so_far = self.written.get(partition)
         self.written[partition] = (

@@ -22,7 +22,7 @@ _STANDS: Mapping[State, str] = {
     State.COMMITTING: "is committing its transaction",
     State.ABORTING: "is aborting its transaction",
     State.ABORTABLE_ERROR: "has to abort its transaction first",
-    State.FATAL_ERROR: "can do no more transactions; close it",
+    State.FATAL_ERROR: "cannot run any more transactions; close it",
 }
 
 
@@ -114,7 +114,8 @@ class StateMachine:
         if pending is not None:
             raise TransactionStateError(
                 f"{name}() is not allowed: the outcome of {pending.name}() for transactional_id "
-                f"{self._transactional_id!r} was not seen yet. Call {pending.name}() again, which continues it."
+                f"{self._transactional_id!r} has not been returned to a caller yet. Call {pending.name}() again to "
+                "wait for it."
             )
 
     def _check_error(self) -> None:

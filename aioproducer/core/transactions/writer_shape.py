@@ -1,4 +1,4 @@
-"""How a writer that shares its producer id divides its first batches, so that brokers can distinguish the writers.
+"""Divides the first batches of a writer that shares its producer id, so that brokers can distinguish the writers.
 
 A broker takes a batch for a duplicate if its first and last sequences are those of one of the five batches that it
 remembers (ProducerStateManager, `sequences`). Two writers of one transaction each count from 0. If both write to the
@@ -53,7 +53,7 @@ class FirstBatches:
         return (not self._short and bool(self._missing)) or self._size >= _MOST_SIZE
 
     def limit(self, row_size: int) -> int:
-        """How many bytes are to go into a small batch, of records of that size on average.
+        """The size in bytes of a small batch, of records of that size on average.
 
         The whole shape is taken from the first batch: one with fewer records than the next digit would be sent undivided,
         and not show the shape.

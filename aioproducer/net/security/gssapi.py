@@ -75,4 +75,4 @@ class Gssapi:
             why = str(error)
         else:
             return answer
-        raise MechanismError(f"could not be authenticated with a ticket for {self._target}: {why}")
+        raise MechanismError(f"cannot be logged in to with a Kerberos ticket for {self._target}: {why}")

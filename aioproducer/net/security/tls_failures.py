@@ -38,10 +38,10 @@ _REASONS: Final[Mapping[str, str]] = MappingProxyType(
         ),
         "TLSV13_ALERT_CERTIFICATE_REQUIRED": "requires a client certificate; set ssl_certfile and ssl_keyfile",
         "TLSV1_ALERT_UNKNOWN_CA": "does not trust the authority that signed this client's certificate (ssl_certfile)",
-        "SSLV3_ALERT_CERTIFICATE_EXPIRED": "says that this client's certificate (ssl_certfile) is expired",
-        "SSLV3_ALERT_CERTIFICATE_REVOKED": "says that this client's certificate (ssl_certfile) was revoked",
-        "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "does not accept this client's certificate (ssl_certfile), or wants one",
-        "SSLV3_ALERT_BAD_CERTIFICATE": "does not accept this client's certificate (ssl_certfile), or wants one",
+        "SSLV3_ALERT_CERTIFICATE_EXPIRED": "rejected this client's certificate (ssl_certfile) as expired",
+        "SSLV3_ALERT_CERTIFICATE_REVOKED": "rejected this client's certificate (ssl_certfile) as revoked",
+        "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "does not accept this client's certificate (ssl_certfile), or requires one",
+        "SSLV3_ALERT_BAD_CERTIFICATE": "does not accept this client's certificate (ssl_certfile), or requires one",
         "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "cannot use this kind of client certificate (ssl_certfile)",
         "TLSV1_ALERT_ACCESS_DENIED": "denies access to the subject of this client's certificate (ssl_certfile)",
     }
@@ -76,8 +76,8 @@ def _why_not_trusted(host: str, error: ssl.SSLCertVerificationError) -> str:
     code = error.verify_code
     if code in _HOSTNAME_MISMATCH:
         return (
-            f"its certificate is not for {host!r}, the host to which this client connected; does the broker advertise that "
-            f"host, and does its certificate name it"
+            f"its certificate is not for {host!r}, the host to which this client connected; check that the broker "
+            "advertises the right host, and that its certificate names it"
         )
     if code in _UNKNOWN_ISSUER:
         return (

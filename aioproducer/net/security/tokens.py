@@ -100,7 +100,7 @@ class TokenSource:
 
 
 def _none() -> OAuthToken:
-    raise BrokerConnectionError("The token was refused before it was used.")
+    raise BrokerConnectionError("A broker refused the token before this login used it; the next login gets a new one.")
 
 
 def _read(given: object) -> OAuthToken:

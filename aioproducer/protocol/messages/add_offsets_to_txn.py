@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (api key 25): tells the transaction coordinator that a transaction commits offsets of a group."""
+"""AddOffsetsToTxn (api key 25): registers a group, whose offsets a transaction commits, with the transaction coordinator."""
 
 from __future__ import annotations
 

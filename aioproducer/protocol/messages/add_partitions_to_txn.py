@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (api key 24): tells the transaction coordinator which partitions a transaction writes to.
+"""AddPartitionsToTxn (api key 24): registers the partitions that a transaction writes to with the transaction coordinator.
 
 Clients use versions up to 3; from version 4 on brokers use it among themselves, for several transactions at once.
 """

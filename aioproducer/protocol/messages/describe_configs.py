@@ -29,7 +29,7 @@ __all__ = [
 
 
 class DescribeConfigsResource(Struct):
-    """What to describe; ``resource_type`` 2 is a topic. ``configuration_keys`` None: all of them."""
+    """A resource to describe; ``resource_type`` 2 is a topic. ``configuration_keys`` None: all of them."""
 
     resource_type: Int8
     resource_name: String

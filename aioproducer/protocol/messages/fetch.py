@@ -40,7 +40,7 @@ __all__ = [
 
 
 class ReplicaState(Struct):
-    """Which replica fetches; -1 is a consumer."""
+    """The replica that fetches; -1 is a consumer."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
@@ -74,7 +74,7 @@ class ForgottenTopic(Struct):
 
 
 class EpochEndOffset(Struct):
-    """Where the log of the leader diverges from the fetcher's."""
+    """The position from which the leader's log differs from the fetcher's."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1

@@ -210,7 +210,7 @@ def _check_order(log: Facts) -> Iterator[Finding]:
 
 
 def _first_copies(log: Facts) -> Rows:
-    """The first of a key's records with the same number: a duplicate is not reported as out of order, too."""
+    """The first of a key's records with the same number: a duplicate is not also reported as out of order."""
     rows = np.lexsort((log.offset, log.partition, log.number, log.bucket))
     bucket, number = log.bucket[rows], log.number[rows]
     first = np.ones(len(rows), np.bool_)

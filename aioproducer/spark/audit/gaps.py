@@ -1,6 +1,6 @@
 """Explains why a consumer got no record for some offsets: control records, aborted transactions, or a fault.
 
-A read_committed consumer skips the first two silently, so it cannot tell them from missing records. Therefore the
+A read_committed consumer skips the first two silently, so it cannot distinguish them from missing records. Therefore the
 record batches around each gap are fetched again with our own protocol, and their headers are read.
 Limit: our connections do not accept a record batch of more than 16 MiB.
 """

@@ -27,7 +27,7 @@ class AuditReader(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditPlan:
-    """What to audit, and what to compare it with: files, or the sequence numbers in the records.
+    """The topic to audit, and the expectation to compare it with: files, or the sequence numbers in the records.
 
     ``config`` is librdkafka's. ``order`` is "file", "none" or a column of the files. ``records`` is the number of
     sequence numbers that each run should have, from ``first`` on; None: up to the highest one. ``source_options`` are

@@ -24,7 +24,7 @@ LOG_ALONE: Final = "log"
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What an audit compared the log with; ``unchecked`` maps the kinds of faults that it could not detect, or some of a
+    """The expectation in an audit; ``unchecked`` maps the kinds of faults that it could not detect, or some of a
     kind ("lost at the end"), to the reason.
 
     ``records``: how many sequence numbers each run should have, from ``first`` on; None: up to the highest. A run without

@@ -134,7 +134,7 @@ class JobCoordinator:
                     logger.warning("The transaction was not aborted by this call: %s", error)
 
     async def stop_others(self, handle: TransactionHandle) -> None:
-        """After a task failed: make the others fail, too, because what they write is discarded. Called in that task.
+        """After a task failed: make the others fail as well, because what they write is discarded. Called in that task.
 
         Only if the abort fences tasks that still write with this handle (transaction.version 2). Otherwise a task that
         continued would open a transaction with the same epoch: a later abort might miss it, and a driver that knew nothing
@@ -219,7 +219,7 @@ class JobCoordinator:
 
     @property
     def _seconds(self) -> float:
-        """How long to retry: the coordinator gives up after this time as well."""
+        """The time limit for retries: the coordinator gives up after this time as well."""
         return self._options.transaction_timeout_ms / 1000
 
 

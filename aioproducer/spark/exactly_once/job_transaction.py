@@ -152,7 +152,7 @@ class AttemptRefused(TransactionAbortable):
 def attempt_refused(attempt: TaskAttempt) -> AttemptRefused:
     """The error for an attempt that is not the first of its task and so must not write.
 
-    The transaction may hold rows of an earlier attempt, and brokers cannot tell the two apart. An attempt that fails by
+    The transaction may hold rows of an earlier attempt, and brokers cannot distinguish the two. An attempt that fails by
     itself reports the error (`TaskFailure`), so Spark starts another one only if the first was lost or is still running.
     """
     return AttemptRefused(

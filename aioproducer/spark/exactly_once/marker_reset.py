@@ -97,7 +97,7 @@ class MarkerReset:
         )
         if not abort and await self.has_open_transaction():
             raise ResetFailed(
-                f"A batch of {self._transactional_id!r} has begun since the marker was read; both are unchanged. Stop the "
+                f"A batch of {self._transactional_id!r} has begun since the marker was read; neither was changed. Stop the "
                 "query and try again; --abort aborts the open transaction."
             )
         try:
@@ -126,8 +126,8 @@ class MarkerReset:
         found = await self._read(require_stable=True)
         if found != seen:
             raise ResetFailed(
-                f"The marker has moved to {found or 'nothing'} since it was read, so a query was running; it is "
-                "unchanged. Stop the query, and look again."
+                f"The marker was changed to {found or 'nothing'} after it was read, so a query was running; it was not "
+                "reset. Stop the query, and try again."
             )
         await send_marker(self._client, handle, self._group, self._partition, wanted)
         await self._client.commit(handle)
@@ -149,12 +149,12 @@ def checked_batch(seen: CommitMarker, batch: int | None) -> int:
     if seen.may_be_set_to(wanted):
         return wanted
     if wanted == seen.batch and seen.rows is None:
-        raise ResetRefused(f"The marker is already there: it records {seen}.")
+        raise ResetRefused(f"There is nothing to reset: the marker already records {seen}.")
     if batch is None:
         raise ResetRefused(f"There is nothing to reset: the marker records {seen}.")
     raise ResetRefused(
-        f"The marker records {seen}, and cannot be set to batch {batch}, because the batches it skips would be lost. "
-        + _takes(seen)
+        f"The marker records {seen}, and cannot be set to batch {batch}, because the batches that it would skip "
+        "would be lost. " + _takes(seen)
     )
 
 

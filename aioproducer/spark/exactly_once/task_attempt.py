@@ -1,4 +1,4 @@
-"""What a Spark task knows about itself: its task, attempt and batch."""
+"""The identity of a running Spark task: its task, attempt and batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _JOB = "job "
 
 
 def job_query(job_id: str | None) -> str:
-    """What a batch job uses instead of a query's id; ``job_id`` is its option ``job.id``."""
+    """The id that a batch job uses instead of a query's id; ``job_id`` is its option ``job.id``."""
     return _JOB + (job_id or "")
 
 

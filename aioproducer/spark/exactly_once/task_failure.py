@@ -1,6 +1,6 @@
 """Why a task failed to write its rows, as the task reports it to the driver.
 
-In a transaction shared by all tasks Spark cannot retry a single task: brokers cannot tell the rows of two attempts apart.
+In a transaction shared by all tasks Spark cannot retry a single task: brokers cannot distinguish the rows of two attempts.
 Retries also hide the reason, because Spark reports the last attempt only. So a task that cannot write returns its failure as
 if it had succeeded, Spark does not retry, and the driver refuses to commit and reports the reason.
 """

@@ -89,7 +89,7 @@ _JSON: Final[Mapping[str, str]] = {
 
 
 class _OrderColumns(NamedTuple):
-    """Where a row comes from; sorting by these columns gives the order of the rows."""
+    """The origin of a row; sorting by these columns gives the order of the rows."""
 
     file: str = "_aioproducer_file"
     block: str = "_aioproducer_block"
@@ -313,7 +313,7 @@ def with_order(rows: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
-    """Which column is the key, and what the value consists of."""
+    """The choice of the key column and of the columns in the value."""
 
     value: ValueShape = ValueShape.JSON
     key: str | None = None

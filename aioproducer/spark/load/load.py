@@ -47,7 +47,7 @@ class _BadRow(LoadFailed):
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What to load, and where to. ``producer``: options of the producer, by Kafka's names.
+    """The source and destination of a load. ``producer``: options of the producer, by Kafka's names.
 
     With ``load_name`` it is written exactly once, with that name as transactional id; ``checkpoint`` is the directory
     that stores the progress, and ``max_files`` the number of files per transaction. ``is_again``: write everything that
@@ -73,7 +73,7 @@ class LoadPlan:
 
 @dataclass(slots=True)
 class LoadResult:
-    """What this run wrote: rows, bytes of keys and values, transactions, seconds."""
+    """The totals of this run: rows, bytes of keys and values, transactions, seconds."""
 
     rows: int = 0
     size: int = 0

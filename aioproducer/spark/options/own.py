@@ -32,14 +32,14 @@ class DeliveryGuarantee(StrEnum):
 
 
 class MissingMarker(StrEnum):
-    """What to do if a query continues but the marker of its last batch is gone."""
+    """The reaction if a query continues but the marker of its last batch is gone."""
 
     FAIL = "fail"
     TRUST_CHECKPOINT = "trust-checkpoint"
 
 
 class MarkerMismatch(StrEnum):
-    """What to do with a batch that has the number of a committed one but different contents."""
+    """The reaction to a batch that has the number of a committed one but different contents."""
 
     FAIL = "fail"
     SKIP = "skip"

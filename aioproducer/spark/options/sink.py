@@ -208,7 +208,7 @@ _BATCH_SIZE: Final = 262_144
 
 
 def _check_spelling(properties: Mapping[str, object]) -> None:
-    """Suggest the sink's options, too: the producer's own check suggests only producer options."""
+    """Suggest the sink's options as well: the producer's own check suggests only producer options."""
     for name in properties:
         near = get_close_matches(name, [*OWN, *(each.replace("_", ".") for each in OPTIONS)], n=1)
         if near and near[0] in OWN:

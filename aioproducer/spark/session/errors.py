@@ -1,4 +1,4 @@
-"""Extracts from Spark's exceptions the message of our own code in a task; the rest are stack traces of two languages."""
+"""Extracts from Spark's exceptions the message of our code in a task; the rest are stack traces of two languages."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def failed_file(error: BaseException) -> str | None:
 
 
 def cause_of(error: BaseException) -> str:
-    """The last of our own exceptions in the text, else the last of any, with the file that was being read."""
+    """The last of our exceptions in the text, else the last of any, with the file that was being read."""
     text = str(error).strip()
     if is_of_headers(error):
         return HEADERS_DIFFER

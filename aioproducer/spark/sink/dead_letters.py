@@ -27,7 +27,7 @@ _LARGEST: Final = 2**31 - 1
 class DeadLetters:
     """The dead letters of one task: unmodified rows that the producer or their topic would refuse.
 
-    Two headers of each hold its original topic and the error. A timestamp that the topic of dead letters refuses, too, is
+    Two headers of each hold its original topic and the error. A timestamp that the topic of dead letters also refuses is
     replaced by the time of writing. ``rules`` returns those of a topic, and may block.
     """
 
@@ -58,7 +58,10 @@ class DeadLetters:
         pa = import_module("pyarrow")
         for topic, table in tables:
             if topic == self.topic:
-                raise InvalidRecord(f"A row names {topic!r} in the column 'topic', which is the topic of dead letters.")
+                raise InvalidRecord(
+                    f"A row names {topic!r} in the column 'topic', but that is the topic for dead letters. Choose "
+                    "another topic for one of them."
+                )
             faults = self._faults.find(table, self._rules(topic), _now_ms())
             if not faults:
                 yield topic, table

@@ -148,7 +148,7 @@ def choose_for_keys(count: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
     array: Any = import_module("pyarrow").Array
     of_arrays = GenericAlias(Iterator, array)
-    choose.__annotations__ = {"columns": of_arrays, "return": of_arrays}  # tells Spark the kind of UDF
+    choose.__annotations__ = {"columns": of_arrays, "return": of_arrays}  # from which Spark infers the kind of UDF
     return choose
 
 

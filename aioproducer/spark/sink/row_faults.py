@@ -109,7 +109,7 @@ def _no_time(rows: _Rows) -> Iterator[tuple[int, str]]:
     for row in _numbers(are_no_times(column)):
         yield (
             row,
-            f"The timestamp {format_timestamp(column[row])} is not valid in Kafka, which has times from 1970 up to "
+            f"The timestamp {format_timestamp(column[row])} is not valid in Kafka, which supports times from 1970 up to "
             f"{LARGEST_SECOND}.",
         )
 
@@ -125,7 +125,10 @@ def _too_old(rows: _Rows) -> Iterator[tuple[int, str]]:
         return
     for row, stamp in rows.stamped("less", rows.now_ms - _with_margin(limit)):
         age = rows.now_ms - stamp
-        yield row, f"The timestamp {stamp} is {age} ms old; a record may be {limit.config}={limit.ms} when it arrives."
+        yield (
+            row,
+            f"The timestamp {stamp} is {age} ms old; the topic allows at most {limit.config}={limit.ms} on arrival.",
+        )
 
 
 def _too_far_ahead(rows: _Rows) -> Iterator[tuple[int, str]]:
@@ -134,7 +137,7 @@ def _too_far_ahead(rows: _Rows) -> Iterator[tuple[int, str]]:
         return
     for row, stamp in rows.stamped("greater", rows.now_ms + _with_margin(limit)):
         most = f"{limit.config}={limit.ms} ahead of the broker's clock"
-        yield row, f"The timestamp {stamp} is {stamp - rows.now_ms} ms ahead; a record may be {most}."
+        yield row, f"The timestamp {stamp} is {stamp - rows.now_ms} ms ahead; the topic allows at most {most}."
 
 
 def _with_margin(limit: TimestampLimit) -> int:

@@ -25,7 +25,7 @@ _NO_LIMIT: Final = 2**63 - 1
 
 
 class TimestampLimit(NamedTuple):
-    """How far a timestamp may be from the broker's clock, and the configuration that sets this."""
+    """The largest distance of a timestamp from the broker's clock, and the configuration that sets it."""
 
     config: str
     ms: int

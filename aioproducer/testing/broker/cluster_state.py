@@ -364,7 +364,7 @@ class ClusterState:
         topic = self.topics.get(name)
         partition = None if topic is None else topic.partition(index)
         if partition is None:
-            return  # deleted in the meantime: Kafka gives up, too
+            return  # deleted in the meantime: Kafka gives up as well
         partition.log.end_transaction(
             *producer,
             committed=committed,

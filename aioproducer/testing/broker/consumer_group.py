@@ -19,7 +19,7 @@ __all__ = ["Caller", "CommittedOffset", "ConsumerGroup", "GroupState", "Joined",
 
 
 class GroupState(Enum):
-    """Where a group is between two generations; Kafka's names."""
+    """The state of a group between two generations; Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -36,7 +36,7 @@ class CommittedOffset(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Whom a request says that it comes from. A generation of -1: not a member."""
+    """The sender that a request names. A generation of -1: not a member."""
 
     generation: int
     member_id: str
@@ -78,7 +78,7 @@ class Parked:
 class Member:
     """A member of a group. ``protocols`` are its assignment strategies, the preferred one first, with its metadata.
 
-    ``joining`` and ``syncing`` are the requests of its own that wait. It is removed after ``expires_ms``.
+    ``joining`` and ``syncing`` are its waiting requests. It is removed after ``expires_ms``.
     """
 
     member_id: str
@@ -138,7 +138,7 @@ class ConsumerGroup:
 
     @property
     def next_deadline_ms(self) -> float:
-        """When something happens to the group by itself."""
+        """The time of the group's next timeout."""
         expiries = [each.expires_ms for each in self.members.values()]
         return min(self.join_deadline_ms, self.sync_deadline_ms, *expiries, *self.pending.values())
 
@@ -245,7 +245,7 @@ class ConsumerGroup:
         return protocol_type == self.protocol_type and any(self._is_known_to_all(name) for name in protocols)
 
     def select_protocol(self) -> str:
-        """What most members prefer, of what all of them know."""
+        """The protocol that most members prefer, of those that all of them know."""
         votes = Counter(
             next(name for name in each.protocols if self._is_known_to_all(name)) for each in self.members.values()
         )

@@ -82,7 +82,7 @@ class FakeBroker(FaultScript, TransactionScript, GroupScript):
         self.cluster = FakeCluster(
             brokers, versions=versions, auto_create_topics=auto_create_topics, num_partitions=num_partitions
         )
-        self.cluster.on_change = self._tell_change
+        self.cluster.on_change = self._notify_change
         self.cluster.logins = self.logins = logins
         self.cluster.set_versions(max_versions=max_versions)
         for name, spec in (topics or {}).items():
@@ -265,14 +265,15 @@ class FakeBroker(FaultScript, TransactionScript, GroupScript):
             return sum(len(log) for log in self.cluster.logs(topic)) if there else 0
 
     def _too_late(self, what: Condition, topic: str | None, timeout: float) -> KafkaTimeoutError:
-        wanted = "the condition came true" if callable(what) else f"{what} records were there"
+        wanted = "the condition to become true" if callable(what) else f"{what} records"
         have = self._count_records(topic)
         where = "in the log" if topic is None else f"in topic {topic!r}"
         return KafkaTimeoutError(
-            f"Waited {timeout} s before {wanted}; {have} records are {where}, requests so far: {dict(self.counts)}."
+            f"Waited {timeout} s without success for {wanted}; {have} records are {where}, requests so far: "
+            f"{dict(self.counts)}."
         )
 
-    def _tell_change(self) -> None:
+    def _notify_change(self) -> None:
         with self._changed:
             self._changed.notify_all()
             for wake in self._watchers:
@@ -341,7 +342,7 @@ class FakeBroker(FaultScript, TransactionScript, GroupScript):
         """Increase the first offset of the partition's log."""
         with self._lock:
             self.cluster.partition(topic, partition).log.delete_records(before_offset)
-            self._tell_change()
+            self._notify_change()
 
     def omit_from_metadata(self, topic: str, *, partition: int | None = None, times: int | None = 1) -> None:
         """Leave a topic, or one partition, out of the next ``times`` metadata responses that would contain it."""

@@ -203,7 +203,7 @@ class FaultScript:
     ) -> None:
         """Delay the responses to the next requests by ``seconds``; ``when="before"``: they are also applied later.
 
-        As with a real broker, later requests on the same connection wait, too.
+        As with a real broker, later requests on the same connection also wait.
         """
 
         def apply(plan: Plan) -> None:

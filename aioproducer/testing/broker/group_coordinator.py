@@ -1,4 +1,4 @@
-"""What a group coordinator does with its members: lets them join, distributes assignments, and removes silent members.
+"""Coordinates the members of a group: lets them join, distributes assignments, and removes silent members.
 
 It is the classic protocol, by the rules of ``GroupMetadataManager`` in Kafka. There is no clock here: each call gets the
 present time, and ``expire`` does what is due. Requests that have to wait get a `Parked`, which is answered later.
@@ -30,7 +30,7 @@ _NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """What a JoinGroup says. ``needs_id``: its version asks newcomers to join with the id that they are given."""
+    """The contents of a JoinGroup. ``needs_id``: its version asks new members to join with the id that they are given."""
 
     group_id: str
     member_id: str
@@ -287,7 +287,7 @@ class GroupCoordinator:
         return code
 
     def next_deadline_ms(self, group_id: str) -> float:
-        """When something happens to a group by itself."""
+        """The time of the next timeout of any group."""
         group = self._offsets.groups.get(group_id)
         return math.inf if group is None else group.next_deadline_ms
 

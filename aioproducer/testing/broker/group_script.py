@@ -21,7 +21,7 @@ __all__ = ["ConsumerGroupView", "GroupScript"]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupView:
-    """What the coordinator knew of a group when it was asked. ``members`` are instance ids (None: dynamic) by member id.
+    """A snapshot of a group. ``members`` are instance ids (None: dynamic) by member id.
 
     ``state`` is Kafka's: Empty, PreparingRebalance, CompletingRebalance or Stable.
     """
@@ -39,11 +39,11 @@ class GroupScript:
     cluster: FakeCluster
     _lock: threading.RLock
 
-    def _tell_change(self) -> None:
+    def _notify_change(self) -> None:
         raise NotImplementedError  # the broker that inherits this does it
 
     def consumer_group(self, group_id: str) -> ConsumerGroupView:
-        """What the coordinator knows of a group; raises ConfigError if that is nothing."""
+        """Return the coordinator's state of a group; raises ConfigError if it has none."""
         with self._lock:
             self.cluster.group_coordinator.expire(_now_ms())
             group = self._group(group_id)
@@ -56,7 +56,7 @@ class GroupScript:
             )
 
     def committed_offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """Where the group stands; what open transactions will commit is not in it."""
+        """The committed offsets of the group, without those of open transactions."""
         with self._lock:
             group = self.cluster.groups.groups.get(group_id)
             return {} if group is None else dict(group.offsets)
@@ -71,7 +71,7 @@ class GroupScript:
             if member_id not in group.members:
                 raise ConfigError(f"Group {group_id!r} has no member {member_id!r}. Members: {list(group.members)}.")
             self.cluster.group_coordinator.remove(group, group.members[member_id], _now_ms())
-            self._tell_change()
+            self._notify_change()
 
     def set_group(self, group_id: str, generation: int, members: Mapping[str, str | None]) -> None:
         """Say which generation a group is in and who its members are: instance ids (None: dynamic) by member id.
@@ -105,7 +105,7 @@ class GroupScript:
 
     @property
     def initial_rebalance_delay_ms(self) -> int:
-        """How long a new group waits for more members (Kafka's group.initial.rebalance.delay.ms): 0, in Kafka 3000."""
+        """The time in ms that a new group waits for more members (group.initial.rebalance.delay.ms): 0, in Kafka 3000."""
         with self._lock:
             return self.cluster.group_coordinator.initial_rebalance_delay_ms
 

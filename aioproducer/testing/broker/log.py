@@ -113,7 +113,7 @@ class TopicConfig:
         return cls(**values)  # type: ignore[arg-type]  # the table names each field with a parser of its type
 
     def as_kafka(self, timestamp_limits: Mapping[str, int] = MappingProxyType({})) -> Iterator[tuple[str, str, bool]]:
-        """Kafka's name of each of those that Kafka would tell, its value as text, and whether that is the default.
+        """Kafka's name of each configuration that Kafka would report, its value as text, and whether that is the default.
 
         ``timestamp_limits`` are those that the release in charge knows, with their defaults.
         """
@@ -211,7 +211,7 @@ class Appended(NamedTuple):
 class Refused(NamedTuple):
     """The batch is not in the log, and why.
 
-    ``reached_log`` False: it was refused before the log was asked, and the answer does not tell where that starts.
+    ``reached_log`` False: it was refused before the log was asked, and the answer does not report its start.
     """
 
     code: ErrorCode
@@ -255,7 +255,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who set the records' timestamps."""
+        """The origin of the records' timestamps."""
         return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
 
     @property
@@ -351,7 +351,7 @@ class _Remembered(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerState:
-    """What a partition's leader remembers of one producer id: its epoch, and its last five batches.
+    """A partition leader's state of one producer id: its epoch, and its last five batches.
 
     ``last_timestamp_ms`` is that of the batch, or the marker, that was written last: by it the state ages.
     """
@@ -578,7 +578,7 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where the oldest open transaction begins, or the end: up to there everything is committed or aborted."""
+        """The start of the oldest open transaction, or the end: everything before it is committed or aborted."""
         return min(self.open_transactions.values(), default=self.end_offset)
 
     def aborted_in(self, first_offset: int, end_offset: int) -> list[AbortedRange]:
@@ -594,7 +594,7 @@ class PartitionLog:
         )
 
     def __len__(self) -> int:
-        """How many records a consumer can still read, markers not counted; those of aborted transactions are."""
+        """The number of records that a consumer can still read, without markers, with those of aborted transactions."""
         return self.end_offset - self.start_offset - self._markers
 
     def __bool__(self) -> bool:
@@ -682,7 +682,7 @@ def _check_framing(data: bytes, produce_version: int) -> Refused | None:
     if len(data) < size:
         return Refused(
             ErrorCode.INVALID_RECORD,
-            f"{what} must have at least one record batch per partition; this one says {size} bytes and has {len(data)}",
+            f"{what} must have at least one record batch per partition; this one announces {size} bytes and has {len(data)}",
         )
     if magic != 2:
         return Refused(
@@ -750,7 +750,7 @@ def _read_records(data: bytes, header: BatchHeader) -> Sequence[Record] | Refuse
 
 
 def _why_unreadable(data: bytes, header: BatchHeader) -> ErrorCode:
-    # Kafka has no error of its own for a payload that does not decompress: it is an unexpected one to it.
+    # Kafka has no error for a payload that does not decompress: it reports an unexpected one.
     try:
         decompress(Codec(header.codec), data[_HEADER.size :], max_size=_DECOMPRESSED_LIMIT)
     except (KafkaError, ValueError):

@@ -40,7 +40,7 @@ class ReceivedRequest:
     """A request as a broker received it.
 
     ``body`` is None if its version is not supported or the bytes are not such a request; ``problem`` says why. A request
-    with a body may have a problem, too: bytes after its end, which Kafka ignores. ``raw`` is the frame without its
+    with a body may also have a problem: bytes after its end, which Kafka ignores. ``raw`` is the frame without its
     length. ``received_at`` is in seconds on the clock of the cluster's driver (the shell: ``time.monotonic``).
     """
 

@@ -43,7 +43,7 @@ class TransactionScript:
         """The handle of something that waits."""
         raise NotImplementedError  # the broker that inherits this does it
 
-    def _tell_change(self) -> None:
+    def _notify_change(self) -> None:
         raise NotImplementedError  # the broker that inherits this does it
 
     @property
@@ -64,7 +64,7 @@ class TransactionScript:
     def two_phase_commit(self) -> TwoPhaseCommit:
         """The cluster's support for two-phase commits (KIP-939): refused, unless it is set.
 
-        As in Kafka the nodes must support InitProducerId 6, too, which they do with ``max_versions={"InitProducerId": 6}``
+        As in Kafka the nodes must also support InitProducerId 6, which they do with ``max_versions={"InitProducerId": 6}``
         (Kafka: unstable.api.versions.enable=true).
         """
         with self._lock:
@@ -99,7 +99,7 @@ class TransactionScript:
                     f"it is in state {transaction.state.value}."
                 )
             self.cluster.transactions.fence(transaction, _now_ms())
-            self._tell_change()
+            self._notify_change()
 
     def fence_transactional_id(self, transactional_id: str) -> None:
         """Fence the producer as a successor's InitProducerId would; its open transaction is aborted."""
@@ -109,7 +109,7 @@ class TransactionScript:
             if transaction.state is TransactionState.ONGOING:
                 coordinator.fence(transaction, _now_ms())
             coordinator.init_producer_id(transactional_id, timeout_ms, None, _now_ms())
-            self._tell_change()
+            self._notify_change()
 
     def forget_transactional_id(self, transactional_id: str) -> None:
         """Drop all state of a transactional id, as transactional.id.expiration.ms does."""
@@ -129,7 +129,7 @@ class TransactionScript:
 
     def _release_markers(self, held: MarkerHold) -> None:
         self.cluster.transactions.release_markers(held, _now_ms())
-        self._tell_change()
+        self._notify_change()
 
     def move_transaction_coordinator(self, transactional_id: str, to: int) -> None:
         """Make another node the coordinator of the transactional id (-1: none); the previous one returns NOT_COORDINATOR.

@@ -81,7 +81,7 @@ class Kafka:
         """Delete the topic and wait until no broker lists it any more."""
         self.admin.delete_topic(name)
         self._wait_until(
-            lambda: all(name not in admin.topics() for admin in self._admins()), f"topic {name!r} is still named"
+            lambda: all(name not in admin.topics() for admin in self._admins()), f"topic {name!r} is still listed"
         )
 
     def leader_of(self, topic: str, partition: int) -> int:
@@ -343,7 +343,7 @@ class KafkaCluster(Kafka):
         try:
             self._wait_until(
                 lambda: all(self._serves(broker_id, answering) for broker_id in broker_ids),
-                f"not each of the brokers {sorted(broker_ids)} serves",
+                f"not all of the brokers {sorted(broker_ids)} answer requests",
                 _START_TIMEOUT,
             )
         except TimeoutError as error:

@@ -1,4 +1,4 @@
-"""Formatted data directories: Kafka's own tool formats the first one, and the others are copies with ids of their own.
+"""Formatted data directories: Kafka's own tool formats the first one, and the others are copies with different ids.
 
 The tool is a Java program: with one broker and a controller, its two runs were a fifth of a cluster's processor time.
 What it writes depends on the Kafka version and the tool's arguments only, except for the two ids.

@@ -158,7 +158,7 @@ class JavaTools:
                 count += 1
                 yield _read_record(reading)
             if reading.take(8) != _LONG.pack(count):
-                raise JavaToolError(f"ReadBack ended after another number of records than the {count} that came.")
+                raise JavaToolError(f"ReadBack reported another number of records than the {count} that were received.")
 
     def digest(
         self,
@@ -255,7 +255,7 @@ class _Reading:
         data = self.output.read(size)
         if len(data) != size:
             self._finish()
-            raise JavaToolError(f"ReadBack's output ends within a record.\n{self._complaint()}")
+            raise JavaToolError(f"ReadBack's output ends in the middle of a record.\n{self._complaint()}")
         return data
 
     def take_field(self) -> bytes | None:
@@ -340,7 +340,7 @@ def _dumped_batch(file: str, found: Mapping[str, str]) -> DumpedBatch:
 
 
 def _compiled(jars: KafkaJars) -> Path:
-    """A jar of our own Java programs, compiled once for these sources, jars and Java version."""
+    """A jar of our Java programs, compiled once for these sources, jars and Java version."""
     sources = sorted(SOURCES.glob("*.java"))
     what = hashlib.sha256(f"{jars.directory}\n{jars.java.version}\n".encode())
     for source in sources:

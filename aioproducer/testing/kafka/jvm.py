@@ -25,7 +25,7 @@ __all__ = ["SOURCES", "JavaProgram", "Recording"]
 SOURCES: Final = Path(__file__).parent / "java"
 
 _OPTIONS = (
-    "-XX:+IgnoreUnrecognizedVMOptions",  # so that a JVM without class archives works, too
+    "-XX:+IgnoreUnrecognizedVMOptions",  # so that a JVM without class archives works as well
     "-XX:+UseSerialGC",
     "-XX:ActiveProcessorCount=1",
     "-XX:+ExitOnOutOfMemoryError",
@@ -58,7 +58,7 @@ class JavaProgram:
     jars: KafkaJars
     main: str
     role: str
-    #: A directory of our own compiled classes, after the jars.
+    #: A directory of our compiled classes, after the jars.
     classes: Path | None = None
     options: tuple[str, ...] = ("-Xms64m", "-Xmx256m")
 

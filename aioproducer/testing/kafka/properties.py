@@ -62,7 +62,7 @@ class ClusterProperties:
         ports = self.ports[broker_id]
         listeners = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
         advertised = {name: self.advertise(broker_id, port) for name, port in ports.items() if name != "INTERNAL"}
-        # Kafka 4 asks the controller instead, and warns repeatedly if a broker has this property, too.
+        # Kafka 4 asks the controller instead, and warns repeatedly if a broker also has this property.
         replication = {"default.replication.factor": str(self._replicas)} if self.version.startswith("3.") else {}
         return {
             **self._common(),

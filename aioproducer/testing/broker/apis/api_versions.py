@@ -37,11 +37,11 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
     if request.cluster_id is not None and meant_for != (context.cluster.cluster_id, context.node.node_id):
         return refuse(context, request, ErrorCode.REBOOTSTRAP_REQUIRED)
     answer = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=context.cluster.api_versions(context.node))
-    _tell_features(context, answer)
+    _add_features(context, answer)
     return answer
 
 
-def _tell_features(context: RequestContext, answer: ApiVersionsResponse) -> None:
+def _add_features(context: RequestContext, answer: ApiVersionsResponse) -> None:
     supported, level = context.node.release.transaction_version, context.cluster.transaction_version
     if context.version >= 4 and supported:
         answer.supported_features = [SupportedFeatureKey(name=_FEATURE, min_version=0, max_version=supported)]

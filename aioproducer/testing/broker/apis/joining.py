@@ -1,4 +1,4 @@
-"""How the requests of a group's members wait for each other."""
+"""Lets the requests of a group's members wait for each other."""
 
 from __future__ import annotations
 

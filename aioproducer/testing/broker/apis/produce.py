@@ -47,7 +47,7 @@ _UNVERIFIED = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-_START_OF_LOG_UNTOLD = frozenset(
+_WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -200,13 +200,13 @@ def _support(context: RequestContext) -> Support:
 
 def _refused(context: RequestContext, topic: Topic | None, index: int, refused: Refused) -> PartitionProduceResponse:
     partition = None if topic is None else topic.partition(index)
-    tells_start = refused.reached_log and refused.code not in _START_OF_LOG_UNTOLD
+    reports_start = refused.reached_log and refused.code not in _WITHOUT_LOG_START
     response = PartitionProduceResponse(
         index=index,
         error_code=refused.code,
         base_offset=-1,
         log_append_time_ms=-1,
-        log_start_offset=partition.log.start_offset if tells_start and partition is not None else -1,
+        log_start_offset=partition.log.start_offset if reports_start and partition is not None else -1,
         record_errors=[
             BatchIndexAndErrorMessage(batch_index=error.batch_index, batch_index_error_message=error.message)
             for error in refused.record_errors

@@ -17,7 +17,7 @@ __all__ = ["Support", "verify"]
 
 
 class Support(Enum):
-    """What the version of a request supports (``TransactionSupportedOperation``)."""
+    """The operations that the version of a request supports (``TransactionSupportedOperation``)."""
 
     DEFAULT_ERROR = "INVALID_TXN_STATE for a partition that was not added"
     GENERIC_ERROR = "TRANSACTION_ABORTABLE for it"
