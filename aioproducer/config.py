@@ -151,7 +151,7 @@ class ProducerConfig(OptionValues):
     def replace(
         self, bootstrap_servers: str | Sequence[str] | None = None, **changes: Unpack[ProducerOptions]
     ) -> ProducerConfig:
-        """This configuration with some options changed, checked again as a whole.
+        """Return a copy with some options changed, checked again as a whole.
 
         Values that are derived from others are derived again.
         """

@@ -102,7 +102,7 @@ class ConfigError(KafkaError, ValueError):
 
 
 class InvalidRecord(KafkaError, ValueError):
-    """This record can never be sent; nothing was buffered."""
+    """The record can never be sent; nothing was buffered."""
 
 
 class RecordTooLarge(InvalidRecord):
@@ -170,21 +170,26 @@ class TransactionAborted(TransactionError):
 
 
 class ReopenRequired(TransactionError):
-    """This producer can do no more transactions; a new one with the same ``transactional_id`` can."""
+    """The producer can run no more transactions; a new one with the same ``transactional_id`` can."""
 
 
 class ProducerFenced(ReopenRequired):
-    """The coordinator has a newer epoch: another producer with the same ``transactional_id`` took over, or the
-    transaction was open for longer than ``transaction_timeout_ms`` and was aborted."""
+    """The coordinator has a newer epoch.
+
+    Another producer with the same ``transactional_id`` took over, or the transaction was open for longer than
+    ``transaction_timeout_ms`` and was aborted.
+    """
 
 
 class ProducerIdExpired(ReopenRequired):
-    """The coordinator no longer knows the producer id: its ``transactional_id`` was unused for longer than the broker's
-    ``transactional.id.expiration.ms``."""
+    """The coordinator no longer knows the producer id.
+
+    Its ``transactional_id`` was unused for longer than the broker's ``transactional.id.expiration.ms``.
+    """
 
 
 class TransactionFatal(TransactionError):
-    """The producer can do no more transactions, and a new one like it could not either: close it."""
+    """The producer can run no more transactions, nor could a new one like it: close it."""
 
 
 class CommitUnknown(TransactionError):

@@ -193,7 +193,6 @@ class SyncProducer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every record accepted before has succeeded or failed; see `Producer.flush`."""
-
         seconds = check_timeout(timeout, ConfigError)
 
         async def flush() -> None:

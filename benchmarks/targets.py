@@ -1,4 +1,4 @@
-"""This client's speed targets, and whether a run of the benchmarks reaches them."""
+"""The speed targets of aioproducer, and whether a run of the benchmarks reaches them."""
 
 from __future__ import annotations
 

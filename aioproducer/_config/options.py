@@ -72,7 +72,7 @@ class TokenProvider(Protocol):
 
     @property
     def token(self) -> Callable[..., object]:
-        """An ``async def token()`` (or a plain function) that returns a fresh token."""
+        """Return a fresh token; a coroutine function or a plain one."""
         ...
 
 

@@ -32,8 +32,10 @@ def may_be_forgotten(latest_timestamps: Iterable[int], until_ms: int, expiration
 
 
 def not_repeated(oldest_ms: int, now_ms: int, expiration_ms: int, lost: KafkaError) -> KafkaError:
-    """The reason not to repeat a batch after ``lost``, which left its outcome open; ``oldest_ms`` is the
-    relevant timestamp."""
+    """The reason not to repeat a batch after ``lost``, which left its outcome open.
+
+    ``oldest_ms`` is the relevant timestamp.
+    """
     error = KafkaError(
         f"It is unknown whether the batch was written ({lost}), and it is not retried: its timestamps are "
         f"{_words(now_ms - oldest_ms)} old, and a broker forgets a producer whose latest timestamp is older than its "

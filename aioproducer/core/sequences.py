@@ -372,8 +372,10 @@ class Sequences:
     # -- once in each round of the Sender -------------------------------------------------------------------------------
 
     def settle(self, moved: Callable[[TopicPartition], object]) -> None:
-        """Resolve partitions if possible, and bump the epoch if needed; ``moved`` is called with each one that
-        may be drained."""
+        """Resolve partitions if possible, and bump the epoch if needed.
+
+        ``moved`` is called with each partition that may be drained.
+        """
         resolved: list[TopicPartition] = []
         bump: list[_Partition] = []
         for partition, state in list(self.attention.items()):

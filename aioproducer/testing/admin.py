@@ -1,5 +1,7 @@
-"""A small blocking admin client for tests: creates and deletes topics, and reads metadata, offsets and raw record "
-"batches."""
+"""A small blocking admin client for tests.
+
+It creates and deletes topics, and reads metadata, offsets and raw record batches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This client: enqueue and await each delivery, send, the same from threads, send_many, and send_table where it exists."""
+"""The project's own client: ``enqueue``, ``send``, both from threads, ``send_many``, and ``send_table`` if it exists."""
 
 from __future__ import annotations
 

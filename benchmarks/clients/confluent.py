@@ -72,7 +72,7 @@ def _burst(producer: Any, job: Job, count: int) -> None:
 
 
 def produce(producer: Any, topic: str, values: Iterable[bytes | str], outcomes: Callable[..., object]) -> None:
-    """produce() each of them, with a look at the callbacks now and then; whoever calls waits for the outcomes."""
+    """Call ``produce()`` for each value, and ``poll()`` now and then; the caller waits for the outcomes."""
     produce, poll = producer.produce, producer.poll
     for number, value in enumerate(values):
         while True:

@@ -841,8 +841,10 @@ class Broker:
 def test_whatever_is_lost_on_the_way_the_log_holds_each_acknowledged_batch_once_and_in_order(
     fates: list[str], arrivals: list[int]
 ) -> None:
-    """A model of the Sender against a model of the broker: answers are lost, batches refused, expired, retried, and
-    attempts that were given up arrive after all."""
+    """A model of the Sender against a model of the broker.
+
+    Answers are lost, batches refused, expired and retried, and attempts that were given up arrive after all.
+    """
     sequences, broker = Sequences(idempotent=True), Broker()
     sequences.set_producer_id(1, 0)
     waiting: list[Batch] = [Batch(f"b{number:03d}", count=number % 3 + 1) for number in range(30)]

@@ -62,7 +62,6 @@ needs_native = pytest.mark.skipif("native" not in TWINS, reason="the native exte
 
 def result_class(twin: Twin) -> Any:
     """An outcome that notes what is asked of it."""
-
     base: Any = twin.outcome
 
     class Result(base):  # type: ignore[misc]  # any class at all

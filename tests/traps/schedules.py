@@ -179,8 +179,11 @@ async def run_schedule(
     size_of_first: int = 0,
     **options: Any,
 ) -> Audit:
-    """Send in bursts while faults happen, and have the judge look at what came of it; ``cancel``: how likely a send is
-    cancelled; ``size_of_first``: of a record that each topic takes before anything goes wrong."""
+    """Send in bursts while faults happen, and have the judge check the result.
+
+    ``cancel`` is the probability that a send is cancelled; ``size_of_first`` the size of a record that each topic takes
+    before anything goes wrong.
+    """
     random = Random(seed)
     with FakeBroker(brokers, topics={"orders": 3, "payments": 2}) as broker:
         async with audited(broker, **{**random_options(random), **options}) as audit:

@@ -56,8 +56,10 @@ class Epochs:
 
     @property
     def is_of_handle(self) -> bool:
-        """Whether the open transaction was begun elsewhere: its sequences and the other holders of its handle
-        are unknown."""
+        """Whether the open transaction was begun elsewhere.
+
+        Its sequences and the other holders of its handle are unknown then.
+        """
         return self._of_handle
 
     @property

@@ -69,7 +69,7 @@ class StateMachine:
         return self.start(name)
 
     def start(self, name: str) -> Operation:
-        """This call is pending from now on."""
+        """Make this call the pending one."""
         operation = self._operation = Operation(name)
         return operation
 

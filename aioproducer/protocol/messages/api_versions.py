@@ -64,7 +64,7 @@ class ApiVersionsResponse(Response):
 
 
 class ApiVersionsRequest(Request[ApiVersionsResponse], api_key=ApiKey.API_VERSIONS, versions=(0, 5), flexible=3):
-    """The name and version must look like ``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?``; else INVALID_REQUEST.
+    r"""The name and version must look like ``[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?``; else INVALID_REQUEST.
 
     With a cluster id, a broker that is not this node of this cluster returns REBOOTSTRAP_REQUIRED (KIP-1242).
     """

@@ -1,5 +1,7 @@
-"""ListTransactions (api key 66): the transactional ids that one coordinator knows (KIP-664); must be sent to every "
-"broker."""
+"""ListTransactions (api key 66): the transactional ids that one coordinator knows (KIP-664).
+
+It must be sent to every broker.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,10 @@ class SaslHandshakeResponse(Response):
 
 
 class SaslHandshakeRequest(Request[SaslHandshakeResponse], api_key=ApiKey.SASL_HANDSHAKE, versions=(0, 1)):
-    """After version 0 the tokens follow without a request, each after its length; after version 1 in SaslAuthenticate
-    (KIP-152)."""
+    """Selects a mechanism.
+
+    After version 0 the tokens follow without a request, each after its length; after version 1 in SaslAuthenticate
+    (KIP-152).
+    """
 
     mechanism: String

@@ -38,7 +38,7 @@ _POLL: Final = 0.1
 
 
 def consumer_config(config: Mapping[str, str]) -> dict[str, str | int | bool]:
-    """librdkafka's configuration for a consumer that is read_committed, verifies checksums and commits no offsets."""
+    """The librdkafka configuration for a consumer that is read_committed, verifies checksums and commits no offsets."""
     return {
         "queued.max.messages.kbytes": 16384,
         "fetch.wait.max.ms": 50,

@@ -24,9 +24,9 @@ LOG_ALONE: Final = "log"
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The expectation in an audit; ``unchecked`` maps the kinds of faults that it could not detect, or some of a
-    kind ("lost at the end"), to the reason.
+    """The expectation in an audit.
 
+    ``unchecked`` maps the kinds of faults that it could not detect, or some of a kind ("lost at the end"), to the reason.
     ``records``: how many sequence numbers each run should have, from ``first`` on; None: up to the highest. A run without
     any record cannot be counted, but if there is no run at all, one is expected.
     """

@@ -55,8 +55,10 @@ class SchemaRegistry:
 
     @classmethod
     def at(cls, url: str, user_info: str | None = None) -> SchemaRegistry:
-        """The registry at a URL that may contain user and password; raises `ConfigError`, without repeating them, if "
-        "invalid."""
+        """Return the registry at a URL, which may contain user and password.
+
+        Raises `ConfigError`, without repeating them, if the URL is invalid.
+        """
         _check_url(url)
         try:
             parts = urlsplit(url)

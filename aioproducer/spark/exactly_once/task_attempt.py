@@ -16,9 +16,9 @@ def job_query(job_id: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """``id`` is the only number that is unique within the application; ``number`` restarts at 0 when Spark resubmits a
-    stage.
+    """One attempt at a task.
 
+    ``id`` is the only number that is unique within the application; ``number`` restarts at 0 when Spark resubmits a stage.
     ``query`` and ``batch`` identify the rows: a stream's query and micro-batch, or a job and 0.
     """
 

@@ -41,8 +41,10 @@ class SinkColumns:
 
     @classmethod
     def of_frame(cls, schema: Any, options: SinkOptions) -> Self:
-        """The columns of a DataFrame's ``StructType``; raises `ConfigError`, also for types that JSON or Avro cannot have,
-        and for a missing library."""
+        """Return the columns of a DataFrame's ``StructType``.
+
+        Raises `ConfigError`, also for types that JSON or Avro cannot represent, and for a missing library.
+        """
         columns = cls.of([(field.name, field.dataType.simpleString()) for field in schema.fields], options)
         if not columns.payload:
             return columns

@@ -44,8 +44,10 @@ class DeadLetters:
         self._faults = RowFaults(columns, options)
 
     def producer_config(self) -> ProducerConfig:
-        """The options of the letters' own producer, which accepts records up to its memory, or up to the protocol's "
-        "limit."""
+        """The options of the producer for dead letters.
+
+        It accepts records up to its memory, or up to the protocol's limit.
+        """
         config = self._config
         largest = max(config.max_request_size, min(config.buffer_memory, _LARGEST))
         return self._rules(self.topic).fitting(config.replace(max_request_size=largest))

@@ -48,8 +48,10 @@ class RowFaults:
 
 
 class _Rows(NamedTuple):
-    """Rows with the values to check: maximum sizes; timestamps in milliseconds, null if the producer sets them or they are
-    not valid times."""
+    """Rows with the values to check.
+
+    Sizes are upper bounds. Timestamps are in milliseconds, null if the producer sets them or they are not valid times.
+    """
 
     table: Any
     keys: Any | None

@@ -27,7 +27,9 @@ __all__ = ["AioProducerSource"]
 
 
 class AioProducerSource(DataSource):
-    """Writes DataFrames and streams to Kafka: ``spark.dataSource.register(AioProducerSource)``, then
+    """Writes DataFrames and streams to Kafka.
+
+    Register it with ``spark.dataSource.register(AioProducerSource)``, then use
     ``df.write.format("aioproducer").mode("append")`` or ``df.writeStream.format("aioproducer")``.
 
     Columns and options are those of Spark's own Kafka sink; see README.md beside this file for the rest.

@@ -129,7 +129,7 @@ class KafkaJars:
 
 
 def cache_directory() -> Path:
-    """aioproducer's cache: ``$XDG_CACHE_HOME/aioproducer`` or ``~/.cache/aioproducer``."""
+    """The cache of aioproducer: ``$XDG_CACHE_HOME/aioproducer`` or ``~/.cache/aioproducer``."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "aioproducer"
 
