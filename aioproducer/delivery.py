@@ -1,6 +1,6 @@
 """Reports the outcome of a batch to every waiter of one of its records, once.
 
-No failure is lost. A `Delivery` that is dropped before its outcome was observed leaves its index with the result; if the
+No failure is lost. A `Delivery` that is dropped unobserved first registers its index with its batch's result; if the
 batch then fails, these records go to the producer's error sink. A `Delivery` that is dropped after its batch failed reports
 itself. Observing means: awaiting to the end, ``result()``, ``exception()``, or a callback.
 """

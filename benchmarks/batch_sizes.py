@@ -179,7 +179,7 @@ def _run(broker: Broker, name: str, batch_size: int) -> Figures:
     return figures
 
 
-def _told(figures: Sequence[Figures]) -> str:
+def _reported(figures: Sequence[Figures]) -> str:
     middle = {name: statistics.median(each[name] for each in figures) for name in figures[0]}
     if "grown_mb" in middle:
         return f"{middle['grown_mb']:.1f} MB"
@@ -208,7 +208,10 @@ def main() -> None:
             for _ in range(arguments.rounds):
                 for size in _SIZES:
                     figures[size].append(_run(broker, name, size))
-            print(f"| {_CASES[name].title} | " + " | ".join(_told(figures[size]) for size in _SIZES) + " |", flush=True)
+            print(
+                f"| {_CASES[name].title} | " + " | ".join(_reported(figures[size]) for size in _SIZES) + " |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

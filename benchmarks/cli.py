@@ -42,12 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("\n" + case_table(results, broker, case) + "\n", flush=True)
         write_report(results, options.out)  # so that an interrupted run has a report, too
 
-    comparison.run(results, _tell, finished)
+    comparison.run(results, _report, finished)
     print(target_table(results))
     print(f"\nThe report is {write_report(results, options.out)}.")
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

@@ -77,7 +77,8 @@ class Results:
         kept = [run for run in self.runs if (run.broker, run.case) not in cases]
         names = list(dict.fromkeys(f"{run.case} ({run.broker})" for run in newer.runs))
         before = {
-            ", ".join(each for each in name.split(", ") if each not in names): told for name, told in self.about.items()
+            ", ".join(each for each in name.split(", ") if each not in names): reported
+            for name, reported in self.about.items()
         }
         before.pop("", None)  # all of them were measured again
         about = {name: value for name, value in newer.about.items() if value != self.about.get(name)}

@@ -1,4 +1,4 @@
-"""What many tests share: a broker, a producer on it, and event loops that complain."""
+"""Fixtures that many tests share: a broker, a producer on it, and event loops in debug mode."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_finish() -> None:
-    """What is there before the first test will stay."""
+    """Freeze the objects that exist before the first test: they stay."""
     _freeze()
 
 
 def _freeze() -> None:
-    """What is there now will stay, so that the collector need not look through it after each test that follows.
+    """Freeze the existing objects, so that the garbage collector does not look through them after each following test.
 
     Reports and caches grow with each test, and with them the time that looking through them takes.
     """
@@ -173,7 +173,7 @@ def _debugging_loop() -> asyncio.AbstractEventLoop:
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Which event loops a test runs on."""
+    """The event loops that a test runs on."""
     module = item.nodeid.split("::")[0]
     if not any(name in module for name in _ON_EVERY_LOOP):
         return {"asyncio": asyncio.new_event_loop}

@@ -40,7 +40,7 @@ _LENGTHS: Final = (
 
 
 class Survived(NamedTuple):
-    """How many inputs were taken for something, and how many were refused with an error of ours."""
+    """The number of inputs that were decoded, and of those that were refused with one of our errors."""
 
     taken: int
     refused: int

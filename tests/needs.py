@@ -1,4 +1,4 @@
-"""What becomes of a test where something that it needs is not there."""
+"""Skips or fails a test whose requirements are missing."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def begin(link: TransactionLink, rig: Rig, *, version: int = 2) -> Bench:
 
 
 def shared_acknowledgements(rig: Rig, client: object) -> SharedAcknowledgements:
-    """What looks at acknowledgements while others write into the transaction."""
+    """The check of acknowledgements while other producers write into the transaction."""
     return SharedAcknowledgements(
         rig.accumulator.outcomes,
         cast("NetworkClient", client),

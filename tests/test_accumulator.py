@@ -291,7 +291,7 @@ def test_a_partition_that_must_wait_holds_up_no_other() -> None:
     assert [batch.partition.partition for batch in rig.drain()] == [1], "partition 0 waits for its first answer"
 
 
-def test_partitions_without_a_leader_are_told_and_go_out_when_one_is_known() -> None:
+def test_partitions_without_a_leader_are_reported_and_go_out_when_one_is_known() -> None:
     rig = Rig(partitions=1)
     rig.lead({0: -1})
     rig.put()
@@ -554,10 +554,11 @@ def test_each_outcome_is_counted_with_all_its_records(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempts", "answered", "told"), [(1, 9, [9, 9]), (2, 9, [5, 9]), (3, 9, [5, 9]), (2, 7, [7, 7]), (1, -1, [5, 9])]
+    ("attempts", "answered", "reported"),
+    [(1, 9, [9, 9]), (2, 9, [5, 9]), (3, 9, [5, 9]), (2, 7, [7, 7]), (1, -1, [5, 9])],
 )
 def test_the_timestamp_in_the_answer_to_a_repeat_is_not_taken_for_the_brokers_own(
-    rig: Rig, attempts: int, answered: int, told: list[int]
+    rig: Rig, attempts: int, answered: int, reported: list[int]
 ) -> None:
     """A broker that recognises a repeat answers with the batch's latest timestamp."""
     deliveries = [rig.accumulator.try_append(rig.topic, 0, at, None, b"x", (), 31, 0.0) for at in (5, 9)]
@@ -568,7 +569,7 @@ def test_the_timestamp_in_the_answer_to_a_repeat_is_not_taken_for_the_brokers_ow
 
     rig.accumulator.outcomes.complete(batch, 0, answered, 0.0)
 
-    assert [delivery.result().timestamp_ms for delivery in deliveries if delivery is not None] == told
+    assert [delivery.result().timestamp_ms for delivery in deliveries if delivery is not None] == reported
 
 
 def test_the_backoff_doubles_with_each_attempt_of_a_batch(rig: Rig) -> None:
@@ -627,7 +628,7 @@ def test_a_batch_in_flight_when_all_is_given_up_keeps_its_memory_until_it_is_ans
     assert rig.metrics.records_delivered == 0
 
 
-def test_a_batch_that_expires_in_flight_and_is_then_refused_is_told_once(rig: Rig) -> None:
+def test_a_batch_that_expires_in_flight_and_is_then_refused_is_reported_once(rig: Rig) -> None:
     rig.put()
     (batch,) = rig.drain()
     rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
@@ -744,7 +745,7 @@ async def test_what_the_parts_of_a_split_need_no_more_goes_to_the_next_in_line()
 
 
 class Transaction:
-    """What is told to the transaction that all records are part of."""
+    """The calls to the transaction that all records are part of."""
 
     def __init__(self) -> None:
         self.causes: list[Exception] = []
@@ -760,7 +761,7 @@ class Transaction:
         self.settled += 1
 
 
-def test_the_transaction_is_told_what_failed_and_when_nothing_is_in_flight_any_more(rig: Rig) -> None:
+def test_the_transaction_is_reported_what_failed_and_when_nothing_is_in_flight_any_more(rig: Rig) -> None:
     transaction = rig.accumulator.outcomes._transaction = Transaction()
     rig.put(0)
     rig.put(1)
@@ -940,7 +941,7 @@ def test_without_idempotence_a_partition_has_one_batch_on_its_way() -> None:
         max_size=120,
     )
 )
-def test_after_quiet_all_memory_is_free_and_every_record_was_told(steps: list[tuple[str, int]]) -> None:
+def test_after_quiet_all_memory_is_free_and_every_record_was_reported(steps: list[tuple[str, int]]) -> None:
     """Random life: appends, retries, splits, expiry; then everything is answered."""
     rig = Rig(memory=8000)
     deliveries: list[Delivery] = []

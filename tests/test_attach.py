@@ -58,12 +58,12 @@ def attached(broker: FakeBroker, handle: TransactionHandle, **options: Any) -> P
 
 
 def committed(broker: FakeBroker, topic: str = "orders") -> list[bytes | None]:
-    """What a reader with read_committed sees, sorted."""
+    """The records that a read_committed reader sees, sorted."""
     return sorted((each.value for each in broker.records(topic, committed=True)), key=lambda each: each or b"")
 
 
 def counts(broker: FakeBroker, partition: int) -> list[int]:
-    """How many records each batch of the partition has."""
+    """The number of records in each batch of the partition."""
     return [len(batch.records) for batch in broker.batches("orders", partition) if not batch.header.is_control]
 
 
@@ -160,7 +160,7 @@ def shape_number(digits: list[int]) -> int:
 
 
 @pytest.mark.parametrize("count", [1, 2, 40, 400])
-async def test_a_second_writer_in_a_partition_is_told_so_and_not_acknowledged(broker: FakeBroker, count: int) -> None:
+async def test_a_second_writer_in_a_partition_is_reported_and_not_acknowledged(broker: FakeBroker, count: int) -> None:
     values = [b"%d" % number for number in range(count)]
     async with shared(broker) as (owner, handle):
         async with attached(broker, handle, writer=7) as one:
@@ -292,7 +292,9 @@ async def test_records_for_a_known_topic_take_the_fast_path(broker: FakeBroker) 
     assert committed(broker) == [b"one", b"two"]
 
 
-async def test_whoever_gave_the_handle_away_is_told_of_a_writer_in_the_same_partition_too(broker: FakeBroker) -> None:
+async def test_whoever_gave_the_handle_away_is_told_of_a_writer_in_the_same_partition_too(
+    broker: FakeBroker,
+) -> None:
     async with shared(broker) as (owner, handle):
         async with attached(broker, handle) as writer:
             await writer.send("orders", b"theirs", partition=0)

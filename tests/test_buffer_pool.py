@@ -155,16 +155,16 @@ async def test_a_closed_pool_has_nothing_for_a_newcomer() -> None:
     assert (pool.free, pool.waiting) == (100, 0)
 
 
-async def test_pressure_is_told_when_somebody_begins_to_wait() -> None:
-    told: list[int] = []
-    pool = BufferPool(10, lambda: told.append(1))
+async def test_pressure_is_reported_when_a_caller_begins_to_wait() -> None:
+    reported: list[int] = []
+    pool = BufferPool(10, lambda: reported.append(1))
     await take(pool, 10)
-    assert told == []
+    assert reported == []
 
     waiters = [asyncio.create_task(take(pool, 5)) for _ in range(3)]
     await asyncio.sleep(0)
 
-    assert told == [1]
+    assert reported == [1]
     for waiter in waiters:
         waiter.cancel()
     await asyncio.gather(*waiters, return_exceptions=True)

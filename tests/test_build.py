@@ -94,7 +94,7 @@ def contents(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def version_told_by(wheel: Path) -> str:
+def version_reported_by(wheel: Path) -> str:
     unpacked = wheel.parent / "unpacked"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(unpacked)
@@ -115,14 +115,14 @@ def test_a_wheel_has_the_native_modules_and_their_types_without_what_they_are_bu
     assert "aioproducer/record/_native.pyi" in contents(wheel)
     assert f"{FOR_SPARK}/__init__.py" in contents(wheel)
     assert not wheel.name.endswith("-any.whl")
-    assert version_told_by(wheel).endswith(" (native)\n")
+    assert version_reported_by(wheel).endswith(" (native)\n")
 
 
 def test_without_a_compiler_the_package_builds_and_says_that_it_is_python(source: Path) -> None:
     wheel = build_wheel(source, CC=NO_COMPILER)
 
     assert not [name for name in contents(wheel) if name.endswith(tuple(EXTENSION_SUFFIXES))]
-    assert version_told_by(wheel).endswith(" (pure Python: the native extension was not built)\n")
+    assert version_reported_by(wheel).endswith(" (pure Python: the native extension was not built)\n")
 
 
 def test_a_source_distribution_has_what_the_native_modules_are_built_from(source: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_source_distribution_has_what_the_native_modules_are_built_from(source
 
 
 def outcome(*command: str, cwd: Path) -> str:
-    """What a command writes in an environment that leads to no other copy of the package."""
+    """The output of a command in an environment that leads to no other copy of the package."""
     others = {"PYTHONPATH", "MYPYPATH"}
     return subprocess.run(
         [sys.executable, "-m", *command],
@@ -164,11 +164,11 @@ def test_a_type_checker_sees_the_package_of_an_editable_install(
         "from aioproducer import Producer\n\nProducer('kafka:9092')\nProducer(bootstrap_servers=1)\n"
     )
 
-    told = outcome(checker, option, str(editable), "app.py", cwd=elsewhere)
+    reported = outcome(checker, option, str(editable), "app.py", cwd=elsewhere)
 
-    [complained] = [line for line in told.splitlines() if "error" in line and "app.py:" in line]
+    [complained] = [line for line in reported.splitlines() if "error" in line and "app.py:" in line]
     assert "app.py:4:" in complained
-    assert complaint in told
+    assert complaint in reported
 
 
 def test_spark_finds_the_data_source_of_an_editable_install(editable: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What compresses beside the event loop: the same bytes as Python's way, without the GIL, and nothing left behind."""
+"""Compression beside the event loop: the same bytes as in Python, without the GIL, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_what_came_first_is_begun_first() -> None:
 
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
-def test_what_a_library_refuses_is_told_as_none(codec: Codec) -> None:
+def test_what_a_library_refuses_is_reported_as_none(codec: Codec) -> None:
     """It has less room than it said that it needs: 100 bytes, as the function in place of that one always answers."""
     lz4: Any = importlib.import_module("lz4.frame._frame")
     version = ctypes.cast(ctypes.CDLL(lz4.__file__).LZ4F_getVersion, ctypes.c_void_p).value or 0

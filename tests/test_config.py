@@ -136,10 +136,10 @@ def test_every_option_is_documented_once_in_the_table() -> None:
 
 def test_the_readme_names_the_options_that_have_no_effect() -> None:
     readme = (Path(__file__).parent.parent / "README.md").read_text()
-    (told,) = re.findall(r"options have no effect here[^:]*:(.*?)\.\n", readme, re.DOTALL)
+    (reported,) = re.findall(r"options have no effect here[^:]*:(.*?)\.\n", readme, re.DOTALL)
 
     idle = {option.name for option in OPTIONS.values() if "no effect" in option.doc}
-    assert set(re.findall(r"`(\w+)`", told)) == idle
+    assert set(re.findall(r"`(\w+)`", reported)) == idle
     assert "bootstrap_resolve_timeout_ms" in idle
 
 
@@ -283,7 +283,7 @@ def test_paths_may_be_path_objects() -> None:
         ("frobnicate", "describe_options()"),
     ],
 )
-def test_an_unknown_option_is_told_the_right_name(name: str, sentence: str) -> None:
+def test_an_unknown_option_is_reported_the_right_name(name: str, sentence: str) -> None:
     assert sentence in refusal(**{name: 1})
 
 
@@ -717,7 +717,7 @@ def test_a_configuration_that_was_refused_can_still_be_shown() -> None:
     assert repr(half_built) == "<ProducerConfig, not complete>"
 
 
-def test_a_file_is_told_by_its_path(tmp_path: Path) -> None:
+def test_a_file_is_reported_by_its_path(tmp_path: Path) -> None:
     for path in (str(tmp_path / "no such.properties"), "C:\\no\\such.properties", "no such.properties"):
         with pytest.raises(ConfigError, match="cannot be read") as caught:
             ProducerConfig.from_properties(path)
@@ -1161,7 +1161,7 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("way", SEVERAL.values(), ids=SEVERAL)
-def test_all_wrong_options_are_told_at_once(way: Callable[[], object]) -> None:
+def test_all_wrong_options_are_reported_at_once(way: Callable[[], object]) -> None:
     with pytest.raises(ConfigError) as caught:
         way()
     first, *mistakes = str(caught.value).split("\n- ")
@@ -1170,7 +1170,7 @@ def test_all_wrong_options_are_told_at_once(way: Callable[[], object]) -> None:
         assert sum(said in mistake.lower() for mistake in mistakes) == 1
 
 
-def test_all_contradictions_are_told_at_once() -> None:
+def test_all_contradictions_are_reported_at_once() -> None:
     sentences = refusal(
         acks=1, retries=0, transactional_id="t", compression_level=3, linger_ms=9, delivery_timeout_ms=10
     )

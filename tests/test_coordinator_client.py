@@ -72,7 +72,7 @@ def write(
     sequence: int = 0,
     versions: Versions | None = None,
 ) -> str:
-    """What the broker answers to a writer of its own, which has nothing but the handle."""
+    """The broker's response to a separate writer that has only the handle."""
     versions = versions or (TV2 if broker.transaction_version >= 2 else TV1)
     (address,) = broker.addresses.values()
     writer = RawTransactions(address, versions, handle.transactional_id, "orders", "readers")
@@ -83,7 +83,7 @@ def write(
 
 
 def committed(broker: FakeBroker) -> list[bytes | None]:
-    """What a reader with read_committed sees, sorted."""
+    """The records that a read_committed reader sees, sorted."""
     return sorted((each.value for each in broker.records("orders", committed=True)), key=lambda each: each or b"")
 
 
@@ -153,7 +153,7 @@ async def test_the_requests_are_those_of_the_version_that_the_cluster_has_finali
     assert broker.count("AddOffsetsToTxn") == (0 if version == 5 else 1)
 
 
-async def test_its_own_time_limit_is_told_to_the_coordinator(broker: FakeBroker) -> None:
+async def test_its_own_time_limit_is_reported_to_the_coordinator(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         await coordinator.init("load", transaction_timeout_ms=12_345)
         assert broker.transaction("load").timeout_ms == 12_345
@@ -161,7 +161,7 @@ async def test_its_own_time_limit_is_told_to_the_coordinator(broker: FakeBroker)
             await coordinator.init("load", transaction_timeout_ms=10**9)
 
 
-async def test_a_refused_transactional_id_is_told_at_once_and_may_be_allowed_later(broker: FakeBroker) -> None:
+async def test_a_refused_transactional_id_is_reported_at_once_and_may_be_allowed_later(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         broker.fail("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
         with pytest.raises(TransactionFatal, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
@@ -371,7 +371,7 @@ async def test_a_refusal_that_may_have_come_after_the_commit_does_not_pass_for_i
             await getattr(coordinator, call)(handle)
 
 
-async def test_a_commit_that_was_lost_and_then_refused_is_told_by_what_became_of_it(broker: FakeBroker) -> None:
+async def test_a_commit_that_was_lost_and_then_refused_is_reported_by_what_became_of_it(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         handle = await coordinator.init("load")
         write(broker, handle, 0, "never")
@@ -433,12 +433,12 @@ async def test_whatever_happens_on_the_way_each_call_tells_the_truth(broker: Fak
             await one.send_offsets(handle, marker, "readers")
             while f"{number}" not in fates:
                 client, commits = chance.choice([one, two]), chance.random() < 0.7
-                fate = await told(client, handle, commits=commits, cancel_after=chance.choice([None, 0, 3, 10, 30]))
+                fate = await reported(client, handle, commits=commits, cancel_after=chance.choice([None, 0, 3, 10, 30]))
                 if fate is not None:
                     fates[f"{number}"] = fate
             broker.clear_faults()
-            assert await told(two, handle, commits=True, cancel_after=None) is fates[f"{number}"]
-            assert await told(one, handle, commits=False, cancel_after=None) is fates[f"{number}"]
+            assert await reported(two, handle, commits=True, cancel_after=None) is fates[f"{number}"]
+            assert await reported(one, handle, commits=False, cancel_after=None) is fates[f"{number}"]
 
         last = max(int(name) for name, is_committed in fates.items() if is_committed)
         assert await one.committed("readers", [IN_0]) == {IN_0: OffsetAndMetadata(last)}
@@ -446,7 +446,7 @@ async def test_whatever_happens_on_the_way_each_call_tells_the_truth(broker: Fak
     assert {True, False} <= set(fates.values())
 
 
-async def told(
+async def reported(
     client: TransactionCoordinatorClient, handle: TransactionHandle, *, commits: bool, cancel_after: int | None
 ) -> bool | None:
     """Whether a call says that the transaction is committed, or that it never will be; None: it does not say."""
@@ -494,7 +494,7 @@ async def test_what_is_no_report_is_refused(broker: FakeBroker, written: Any) ->
 # -- what is open -------------------------------------------------------------------------------------------------------
 
 
-async def test_whether_a_transaction_is_open_is_told_without_a_handle(broker: FakeBroker) -> None:
+async def test_whether_a_transaction_is_open_is_reported_without_a_handle(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         assert not await coordinator.has_open_transaction("load"), "nobody has heard of it"
         handle = await coordinator.init("load")
@@ -508,7 +508,7 @@ async def test_whether_a_transaction_is_open_is_told_without_a_handle(broker: Fa
         assert not await coordinator.has_open_transaction("load")
 
 
-async def test_who_may_not_ask_that_is_told_which_right_is_missing(broker: FakeBroker) -> None:
+async def test_who_may_not_ask_that_is_reported_which_right_is_missing(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         broker.fail("DescribeTransactions", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
         assert not await coordinator.has_open_transaction("load"), "it is asked again"
@@ -554,7 +554,7 @@ async def test_positions_that_a_caller_did_not_wait_for_are_not_taken_for_grante
         await coordinator.abort(handle)
 
 
-async def test_what_is_asked_again_and_again_is_told_with_its_reason(broker: FakeBroker) -> None:
+async def test_what_is_asked_again_and_again_is_reported_with_its_reason(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         handle = await coordinator.init("load")
         clock = Clock()
@@ -567,7 +567,7 @@ async def test_what_is_asked_again_and_again_is_told_with_its_reason(broker: Fak
             await sending
 
 
-async def test_a_member_that_its_group_left_behind_is_told_so(broker: FakeBroker) -> None:
+async def test_a_member_that_its_group_left_behind_is_reported(broker: FakeBroker) -> None:
     broker.set_group("readers", 5, {"member": None})
     async with opened(broker) as coordinator:
         handle = await coordinator.init("load")
@@ -582,7 +582,7 @@ async def test_a_member_that_its_group_left_behind_is_told_so(broker: FakeBroker
         assert await coordinator.committed("readers", [IN_0]) == {IN_0: OffsetAndMetadata(7)}
 
 
-async def test_where_a_group_stands_is_told_when_no_transaction_can_change_it(broker: FakeBroker) -> None:
+async def test_where_a_group_stands_is_reported_when_no_transaction_can_change_it(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         handle = await coordinator.init("load")
         await coordinator.send_offsets(handle, {IN_0: 7}, "readers")
@@ -608,7 +608,7 @@ async def test_a_transaction_that_stays_open_is_named_as_the_reason(broker: Fake
 
 
 @pytest.mark.parametrize("highest", [1, 2, 6, 7, 8, 9, 10])
-async def test_where_a_group_stands_is_told_in_every_version(highest: int) -> None:
+async def test_where_a_group_stands_is_reported_in_every_version(highest: int) -> None:
     with FakeBroker(topics={"in": 2}, versions="3.9.2", max_versions={"OffsetFetch": highest}) as broker:
         async with opened(broker) as coordinator:
             handle = await coordinator.init("load")
@@ -762,7 +762,7 @@ def test_it_may_be_used_again_when_its_event_loop_is_gone(broker: FakeBroker) ->
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-async def test_a_fork_is_told_to_make_its_own(broker: FakeBroker) -> None:
+async def test_a_fork_is_reported_to_make_its_own(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         handle = await coordinator.init("load")
         pid = os.fork()
@@ -776,7 +776,9 @@ async def test_a_fork_is_told_to_make_its_own(broker: FakeBroker) -> None:
         await coordinator.abort(handle)
 
 
-async def test_the_end_of_its_task_is_told_to_everybody(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_end_of_its_task_is_reported_to_everybody(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     async with opened(broker) as coordinator:
         with broker.hold("InitProducerId") as hold:
             waiting = asyncio.ensure_future(coordinator.init("load"))

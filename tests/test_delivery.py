@@ -66,7 +66,7 @@ def failure(*, possibly_written: bool = False, timed_out: bool = False, **record
     return BatchFailure(ORDERS, cause, possibly_written, timed_out, lambda: records, errors)
 
 
-def test_every_record_is_told_its_own_offset_and_timestamp(result: ProduceResult) -> None:
+def test_every_record_is_reported_its_own_offset_and_timestamp(result: ProduceResult) -> None:
     deliveries = [delivery(result, index, 1000 * (index + 1)) for index in range(3)]
 
     result.succeed(base_offset=5, log_append_time_ms=-1)
@@ -402,15 +402,15 @@ async def test_ten_thousand_waiters_that_are_cancelled_at_once_are_forgotten_qui
 
 
 def test_one_callback_for_several_records_of_a_batch_is_called_for_each(result: ProduceResult) -> None:
-    told: list[int] = []
+    reported: list[int] = []
     deliveries = [Delivery(result, index, 0, -1, -1) for index in range(3)]
 
     def tell(delivery: Delivery) -> None:
-        told.append(delivery.result().offset)
+        reported.append(delivery.result().offset)
 
     for delivery in (*deliveries, deliveries[0]):
         delivery.add_done_callback(tell)
 
     result.succeed(5, -1)
 
-    assert told == [5, 6, 7, 5]
+    assert reported == [5, 6, 7, 5]

@@ -110,23 +110,23 @@ async def test_an_interceptor_whose_own_work_was_cancelled_does_not_end_the_prod
 
 async def test_closing_waits_for_interceptors_that_are_told_of_the_last_records(broker: FakeBroker) -> None:
     class Exporting:
-        told = 0
-        told_when_closed = -1
+        reported = 0
+        reported_when_closed = -1
 
         async def on_acknowledgement(self, metadata: object, error: object, headers: object) -> None:
             await until(lambda: tasks_named("aioproducer close"))
             await turns()
-            self.told += 1
+            self.reported += 1
 
         def close(self) -> None:
-            self.told_when_closed = self.told
+            self.reported_when_closed = self.reported
 
     exporting = Exporting()
     async with opened(broker, interceptors=[exporting]) as producer:
         for _ in range(3):
             await producer.enqueue("orders", b"value")
 
-    assert exporting.told_when_closed == 3
+    assert exporting.reported_when_closed == 3
 
 
 @pytest.mark.parametrize("hangs_in", ["on_acknowledgement", "close"])
@@ -241,15 +241,15 @@ async def test_leaving_the_block_by_a_cancellation_waits_for_no_interceptor(brok
 
 
 async def test_callbacks_may_be_async_and_closing_waits_for_them(broker: FakeBroker) -> None:
-    told: list[object] = []
+    reported: list[object] = []
 
     async def store(delivery: Delivery) -> None:
         await until(lambda: tasks_named("aioproducer close"))
-        told.append(delivery.result().offset)
+        reported.append(delivery.result().offset)
 
     async def store_error(error: DeliveryError) -> None:
         await until(lambda: tasks_named("aioproducer close"))
-        told.append(type(error))
+        reported.append(type(error))
 
     async with opened(broker, on_delivery_error=store_error) as producer:
         await producer.send("orders", b"one", partition=0, on_delivery=store)
@@ -259,13 +259,13 @@ async def test_callbacks_may_be_async_and_closing_waits_for_them(broker: FakeBro
         broker.fail("Produce", "INVALID_RECORD", times=1)
         await producer.enqueue("orders", b"four", partition=0)
 
-    assert Counter(told) == Counter([0, 1, 2, NotWritten]), "each once, and before closing came to its end"
+    assert Counter(reported) == Counter([0, 1, 2, NotWritten]), "each once, and before closing came to its end"
 
 
 async def test_what_an_async_callback_raises_is_logged_and_costs_nobody_anything(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(told: object) -> None:
+    async def broken(reported: object) -> None:
         raise LookupError("the callback is broken")
 
     async with opened(broker, on_delivery_error=broken, client_id="shop") as producer:
@@ -281,16 +281,16 @@ async def test_what_an_async_callback_raises_is_logged_and_costs_nobody_anything
 
 
 async def test_an_async_callback_that_comes_after_the_end_runs_all_the_same(broker: FakeBroker) -> None:
-    told = asyncio.Event()
+    reported = asyncio.Event()
 
     async def note(delivery: Delivery) -> None:
-        told.set()
+        reported.set()
 
     async with opened(broker) as producer:
         delivery = await producer.enqueue("orders", b"value")
     delivery.add_done_callback(note)
 
-    await asyncio.wait_for(told.wait(), 20)
+    await asyncio.wait_for(reported.wait(), 20)
 
 
 async def test_an_async_callback_may_close_the_producer(broker: FakeBroker) -> None:
@@ -401,13 +401,13 @@ async def test_the_timeout_of_a_call_holds_for_all_of_its_parts() -> None:
 
 
 @pytest.mark.parametrize("chosen", [1.0, "1", 17, -1])
-async def test_a_partitioner_that_chooses_no_partition_is_told_so(broker: FakeBroker, chosen: object) -> None:
+async def test_a_partitioner_that_chooses_no_partition_is_reported(broker: FakeBroker, chosen: object) -> None:
     async with opened(broker, partitioner=lambda *_: chosen) as producer:
         with pytest.raises(InvalidRecord, match="chose"):
             await producer.send("orders", b"value", timeout=20)
 
 
-async def test_what_cannot_be_a_topic_is_told_so(broker: FakeBroker) -> None:
+async def test_what_cannot_be_a_topic_is_reported(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         for topic in (["orders"], {"orders": 1}, None, b"orders"):
             with pytest.raises(InvalidRecord, match="topic="):

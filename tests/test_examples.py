@@ -180,11 +180,11 @@ def load(name: str) -> ModuleType:
 
 async def test_the_web_service_answers_when_the_order_is_in_kafka(broker: FakeBroker) -> None:
     async with serving(load("web_service")) as server:
-        status, told, _ = await server.request("POST", "/orders", b'{"item": "tea"}')
+        status, reported, _ = await server.request("POST", "/orders", b'{"item": "tea"}')
 
         assert status == 201
-        assert told["offset"] == 0
-        broker.assert_sent("orders", value=b'{"item": "tea"}', partition=told["partition"])
+        assert reported["offset"] == 0
+        broker.assert_sent("orders", value=b'{"item": "tea"}', partition=reported["partition"])
         assert (await server.request("GET", "/ready"))[0] == 200
         assert (await server.request("GET", "/elsewhere"))[0] == 404
 
@@ -192,10 +192,10 @@ async def test_the_web_service_answers_when_the_order_is_in_kafka(broker: FakeBr
 async def test_the_web_service_says_whether_a_failed_order_may_be_sent_again(broker: FakeBroker) -> None:
     async with serving(load("web_service")) as server:
         broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
-        status, told, headers = await server.request("POST", "/orders", b'{"item": "tea"}')
+        status, reported, headers = await server.request("POST", "/orders", b'{"item": "tea"}')
 
         assert status == 503
-        assert told["retry"].startswith("safe")
+        assert reported["retry"].startswith("safe")
         assert b"retry-after" in headers
 
 

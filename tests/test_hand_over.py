@@ -247,7 +247,7 @@ def overtaken(broker: FakeBroker, **options: Any) -> Iterator[tuple[SyncProducer
             yield producer, deliveries, held
 
 
-def test_a_record_that_finds_no_room_after_all_is_told_so_by_its_delivery(broker: FakeBroker) -> None:
+def test_a_record_that_finds_no_room_after_all_is_reported_by_its_delivery(broker: FakeBroker) -> None:
     with overtaken(broker, max_block_ms=50) as (_, (delivery,), _):
         error = delivery.exception(30)
 
@@ -323,14 +323,14 @@ def test_several_threads_may_wait_for_one_record(broker: FakeBroker, producer: S
 
 
 @pytest.mark.usefixtures("no_batch_fast_path")
-def test_the_records_of_a_batch_that_is_split_are_told_their_own_offsets(
+def test_the_records_of_a_batch_that_is_split_are_reported_their_own_offsets(
     broker: FakeBroker, producer: SyncProducer
 ) -> None:
-    told: dict[int, int] = {}
+    reported: dict[int, int] = {}
     called: list[int] = []
 
     def wait(number: int) -> None:
-        told[number] = deliveries[number].result(30).offset
+        reported[number] = deliveries[number].result(30).offset
 
     with stopped(producer):
         broker.fail("Produce", "MESSAGE_TOO_LARGE")
@@ -345,26 +345,26 @@ def test_the_records_of_a_batch_that_is_split_are_told_their_own_offsets(
         thread.join(30)
     producer.flush(30)
 
-    assert told == {number: number + 1 for number in range(0, 50, 7)}
+    assert reported == {number: number + 1 for number in range(0, 50, 7)}
     assert [delivery.result(0).offset for delivery in deliveries] == list(range(1, 51))
     assert sorted(called) == list(range(1, 51))
 
 
 def test_a_callback_is_called_in_the_producers_thread_or_at_once(broker: FakeBroker, producer: SyncProducer) -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     def note(_: SyncDelivery) -> None:
-        told.append(threading.current_thread().name)
+        reported.append(threading.current_thread().name)
 
     with stopped(producer):
         delivery = producer.enqueue("orders", b"value", on_delivery=note)
         delivery.add_done_callback(note)
-        assert told == []
+        assert reported == []
     delivery.result(30)
     producer.flush(30)
     delivery.add_done_callback(note)
 
-    assert told == ["aioproducer", "aioproducer", threading.current_thread().name]
+    assert reported == ["aioproducer", "aioproducer", threading.current_thread().name]
 
 
 def test_the_producers_thread_is_not_made_to_wait_for_itself(producer: SyncProducer) -> None:
@@ -558,7 +558,7 @@ def test_a_thread_does_not_wait_for_an_event_loop_that_has_ended(monkeypatch: py
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_fork_does_not_wait_for_what_its_parent_was_told(broker: FakeBroker, producer: SyncProducer) -> None:
+def test_a_fork_does_not_wait_for_what_its_parent_was_reported(broker: FakeBroker, producer: SyncProducer) -> None:
     done = producer.enqueue("orders", b"value", partition=0)
     done.result(30)
     with broker.hold("Produce"):

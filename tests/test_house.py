@@ -126,7 +126,7 @@ def test_every_module_says_in_one_sentence_what_it_is() -> None:
 
 
 def test_no_test_takes_a_helper_from_the_file_of_another() -> None:
-    """What two files of tests share has a place of its own, so that either can be moved or taken out."""
+    """Code that two test files share has a separate place, so that either can be moved or removed."""
     taken = [
         f"{path.relative_to(ROOT)}: {node.module}"
         for path in sorted((ROOT / "tests").rglob("*.py"))

@@ -1,4 +1,4 @@
-"""What ``from aioproducer import Producer`` brings along, and what it leaves to those who use it; in a fresh interpreter.
+"""The modules that ``from aioproducer import Producer`` imports, and those imported later; in a fresh interpreter.
 
 Modules are counted, not milliseconds: a machine that is busy takes no longer for them.
 """

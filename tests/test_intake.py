@@ -1,4 +1,4 @@
-"""How records get in: what is counted when one is refused, who is let run meanwhile, and which options reach the parts."""
+"""The intake of records: counts of refused ones, fairness to other tasks, and the options that reach each part."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ loop.run_until_complete(main())
 def test_a_producer_that_is_started_and_left_at_once_leaves_no_coroutine_behind(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a newcomer tries first; Python warns of coroutines that are never awaited."""
+    """The first mistakes of a new user; Python warns of coroutines that are never awaited."""
     producer = Producer(broker.bootstrap_servers)
     asyncio.run(producer.start())
     gc.collect()

@@ -20,7 +20,7 @@ WORK = Sender._work
 
 
 class Seen:
-    """What a run of the same sends left."""
+    """The results of a run of the same sends."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []

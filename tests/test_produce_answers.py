@@ -1,4 +1,4 @@
-"""What each answer to a Produce request does to its batches: complete, sent again, split, renumbered, or failed."""
+"""The effect of each response to a Produce request on its batches: complete, sent again, split, renumbered, or failed."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ class Desk:
         endpoints: Sequence[NodeEndpoint] = (),
         **said: Any,
     ) -> None:
-        told = PartitionProduceResponse(index=0, error_code=code, base_offset=-1 if code else base_offset, **said)
-        self.take(sent, answer=ProduceAnswer([told], endpoints, throttle_time_ms))
+        reported = PartitionProduceResponse(index=0, error_code=code, base_offset=-1 if code else base_offset, **said)
+        self.take(sent, answer=ProduceAnswer([reported], endpoints, throttle_time_ms))
 
     def lose(self, sent: Sent) -> None:
         """The answer is lost, and the batch goes out again."""
@@ -185,12 +185,12 @@ def test_each_batch_of_a_request_gets_its_own_answer() -> None:
     desk = Desk()
     deliveries = [desk.rig.put(partition) for partition in (0, 1)]
     first, second = (Sent(batch, [delivery]) for batch, delivery in zip(desk.rig.drain(), deliveries, strict=True))
-    told = [
+    reported = [
         PartitionProduceResponse(index=0, error_code=0, base_offset=5),
         PartitionProduceResponse(index=1, error_code=E.INVALID_RECORD, base_offset=-1),
     ]
 
-    desk.take(first, second, answer=ProduceAnswer(told, (), 0))
+    desk.take(first, second, answer=ProduceAnswer(reported, (), 0))
 
     assert (first.outcomes, second.outcomes) == ([None], [NotWritten])
 

@@ -185,7 +185,7 @@ async def test_the_partitions_of_a_topic_can_be_asked_for(broker: FakeBroker) ->
     assert [(each.partition, each.leader) for each in partitions] == [(0, 1), (1, 1), (2, 1)]
 
 
-async def test_a_topic_that_stays_unknown_is_told_with_the_reason() -> None:
+async def test_a_topic_that_stays_unknown_is_reported_with_the_reason() -> None:
     with FakeBroker(auto_create_topics=False) as broker:
         async with opened(broker) as producer:
             await producer.ready(timeout=30)
@@ -360,7 +360,7 @@ async def test_a_closed_or_unstarted_producer_says_so_and_may_be_entered_again(b
     assert len(broker.records("orders")) == 2
 
 
-def test_use_from_another_event_loop_is_told(broker: FakeBroker) -> None:
+def test_use_from_another_event_loop_is_reported(broker: FakeBroker) -> None:
     producer = Producer(broker.bootstrap_servers)
     loop = asyncio.new_event_loop()
     loop.run_until_complete(producer.start())
@@ -432,7 +432,7 @@ async def test_a_bad_record_gets_its_own_error_and_a_later_good_one_works(
 
 
 async def test_a_record_that_memory_cannot_hold_names_the_option_that_has_to_be_raised(broker: FakeBroker) -> None:
-    """Where max_request_size is not given it is no larger than buffer_memory, and cannot be raised alone."""
+    """If max_request_size is not given it is no larger than buffer_memory, and cannot be raised alone."""
     async with opened(broker, buffer_memory=50_000) as producer:
         with pytest.raises(RecordTooLarge, match=r"more than buffer_memory=50000: 60000 of value"):
             await producer.send("orders", b"x" * 60_000)
@@ -721,15 +721,17 @@ async def test_a_topic_that_the_broker_makes_is_waited_for() -> None:
     assert metadata.topic == "new-topic"
 
 
-async def test_a_topic_that_is_not_there_is_told() -> None:
+async def test_a_topic_that_is_not_there_is_reported() -> None:
     with FakeBroker(auto_create_topics=False) as broker:
         async with opened(broker) as producer:
-            told = ""
+            message = ""
             async with asyncio.timeout(30):
-                while "UNKNOWN_TOPIC_OR_PARTITION" not in told:  # nor is it, on a busy machine, before anybody answered
+                while (
+                    "UNKNOWN_TOPIC_OR_PARTITION" not in message
+                ):  # nor is it, on a busy machine, before anybody answered
                     with pytest.raises(NotWrittenTimeout) as caught:
                         await producer.send("nowhere", b"value", timeout=0.2)
-                    told = str(caught.value)
+                    message = str(caught.value)
 
 
 async def test_metrics_carry_javas_names(broker: FakeBroker) -> None:
@@ -823,8 +825,8 @@ async def test_a_list_in_a_batch_that_is_split_is_counted_record_by_record(broke
 
 
 @pytest.mark.parametrize("how", ["cancelled", "values raise"])
-async def test_failures_of_a_bulk_that_ends_without_an_answer_are_told(broker: FakeBroker, how: str) -> None:
-    told: list[DeliveryError] = []
+async def test_failures_of_a_bulk_that_ends_without_an_answer_are_reported(broker: FakeBroker, how: str) -> None:
+    reported: list[DeliveryError] = []
 
     async def values() -> AsyncIterator[bytes]:
         for _ in range(20):
@@ -834,7 +836,7 @@ async def test_failures_of_a_bulk_that_ends_without_an_answer_are_told(broker: F
         await asyncio.Event().wait()
 
     broker.fail("Produce", "INVALID_RECORD", times=None)
-    async with opened(broker, on_delivery_error=told.append) as producer:
+    async with opened(broker, on_delivery_error=reported.append) as producer:
         await producer.partitions_for("orders")
         with broker.hold("Produce"):
             bulk = asyncio.create_task(producer.send_many("orders", values()))
@@ -844,7 +846,7 @@ async def test_failures_of_a_bulk_that_ends_without_an_answer_are_told(broker: F
                 await asyncio.wait([bulk])
         with pytest.raises(asyncio.CancelledError if how == "cancelled" else KeyError):
             await bulk
-        await until(lambda: len(told) == 20)
+        await until(lambda: len(reported) == 20)
 
 
 async def test_who_never_waits_goes_the_fast_path_for_ever(broker: FakeBroker) -> None:

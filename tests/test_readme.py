@@ -1,4 +1,4 @@
-"""What the README tells can be done: its code runs, and its commands, options and files exist."""
+"""The README is true: its code runs, and its commands, options and files exist."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def test_its_flags_of_the_demo_exist(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         main(["demo", "--help"])
 
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     about_the_demo = next(section for section in README.split("\n## ") if "aioproducer demo" in section)
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", about_the_demo))
     assert "--kafka" in flags
-    assert not {flag for flag in flags if flag not in told}
+    assert not {flag for flag in flags if flag not in output}
 
 
 def test_its_commands_name_extras_and_markers_that_exist() -> None:

@@ -141,7 +141,7 @@ async def test_reading_stops_when_a_record_fails_behind_one_that_is_stalled(topi
     assert topic.unobserved_records == 0
 
 
-async def test_of_several_failures_the_first_in_the_order_of_the_records_is_told(topic: Topic) -> None:
+async def test_of_several_failures_the_first_in_the_order_of_the_records_is_reported(topic: Topic) -> None:
     stalled = topic.stall(0)
     topic.refusing.add(9)
     bulk = topic.bulk()
@@ -155,17 +155,17 @@ async def test_of_several_failures_the_first_in_the_order_of_the_records_is_told
     assert (raised.value.result.failed, raised.value.result.unknown) == (1, 1)
 
 
-async def test_progress_is_told_ten_times_a_second_and_at_the_end(topic: Topic) -> None:
-    told: list[tuple[float, int]] = []
-    bulk = topic.bulk(lambda result: told.append((topic.now, result.count)))
+async def test_progress_is_reported_ten_times_a_second_and_at_the_end(topic: Topic) -> None:
+    reported: list[tuple[float, int]] = []
+    bulk = topic.bulk(lambda result: reported.append((topic.now, result.count)))
 
     for _ in range(100):
         topic.now += 1 / 64
         await bulk.add([1])
     await bulk.finish()
 
-    assert [count for _, count in told] == [*range(7, 100, 7), 100]
-    assert told[-1] == (topic.now, 100)
+    assert [count for _, count in reported] == [*range(7, 100, 7), 100]
+    assert reported[-1] == (topic.now, 100)
 
 
 async def test_what_the_progress_hook_raises_is_logged_and_stops_nothing(
@@ -184,7 +184,7 @@ async def test_what_the_progress_hook_raises_is_logged_and_stops_nothing(
     assert "the hook is broken" in caplog.text
 
 
-async def test_a_refusal_to_accept_ends_the_reading_and_is_told(topic: Topic) -> None:
+async def test_a_refusal_to_accept_ends_the_reading_and_is_reported(topic: Topic) -> None:
     bulk = topic.bulk()
 
     assert not await bulk.add([1, -1, 1])

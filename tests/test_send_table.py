@@ -223,7 +223,7 @@ async def test_columns_become_json_objects(broker: FakeBroker) -> None:
     assert [record.key for record in broker.records("orders")][:2] == [b"a", b"b"]
 
 
-async def test_progress_is_told_and_the_last_of_it_is_the_result(broker: FakeBroker) -> None:
+async def test_progress_is_reported_and_the_last_of_it_is_the_result(broker: FakeBroker) -> None:
     progress: list[SendManyResult] = []
     async with opened(broker) as producer:
         result = await send(producer, "orders", numbers(1000), value="value", on_progress=progress.append)
@@ -251,7 +251,7 @@ async def test_an_exception_of_on_progress_is_logged_and_changes_nothing(
     assert "a bug" in caplog.text
 
 
-async def test_without_acknowledgements_no_offsets_are_told(broker: FakeBroker) -> None:
+async def test_without_acknowledgements_no_offsets_are_reported(broker: FakeBroker) -> None:
     async with opened(broker, acks=0, enable_idempotence=False) as producer:
         result = await send(producer, "orders", numbers(100), value="value")
 
@@ -353,7 +353,7 @@ async def test_a_thread_that_has_read_enough_is_followed_by_another_before_it_is
         executor.end.set()
 
 
-async def test_a_chunk_that_is_told_late_and_taken_already_is_not_taken_for_the_next_one() -> None:
+async def test_a_chunk_that_is_reported_late_and_taken_already_is_not_taken_for_the_next_one() -> None:
     source = GatedSource(1)
     chunks = _Chunks(source, asyncio.get_running_loop())
     waiting = asyncio.create_task(chunks.wait_ready(None))

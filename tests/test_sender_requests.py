@@ -1,4 +1,4 @@
-"""What the Sender asks of brokers, when it does so, and what it says of what it gives up; time is virtual here."""
+"""The Sender's requests, their times, and its reports of given-up batches; time is virtual here."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def virtually(test: Test) -> Callable[..., None]:
 
 
 def answer(code: int = 0, *, index: int = 0, **said: Any) -> ProduceAnswer:
-    told = PartitionProduceResponse(index=index, error_code=code, base_offset=-1 if code else 5, **said)
-    return ProduceAnswer([told], (), 0)
+    reported = PartitionProduceResponse(index=index, error_code=code, base_offset=-1 if code else 5, **said)
+    return ProduceAnswer([reported], (), 0)
 
 
 async def one_round(sender: Sender) -> None:
@@ -140,10 +140,10 @@ async def test_an_answer_about_a_topic_without_name_and_id_is_not_taken_for_one_
     client = Client(rig.metadata)
     put_into(rig, add_topic(rig, "old", ZERO_UUID))
     await one_round(sender_of(rig, client))
-    told = PartitionProduceResponse(index=0, error_code=0, base_offset=5)
+    reported = PartitionProduceResponse(index=0, error_code=0, base_offset=5)
 
     with pytest.raises(ProtocolError):
-        client.sent[0].read(ProduceResponse(responses=[TopicProduceResponse(name="", partition_responses=[told])]))
+        client.sent[0].read(ProduceResponse(responses=[TopicProduceResponse(name="", partition_responses=[reported])]))
 
 
 @pytest.mark.parametrize(("version", "expected"), [(1, 11), (2, 13)])
@@ -392,7 +392,7 @@ async def test_who_stamps_the_records_of_a_topic_is_asked_where_an_acknowledgeme
 
 
 async def until_sent(client: Client, count: int) -> float:
-    """When the request of this number was sent, in this minute."""
+    """The time at which the request with this number was sent, in this minute."""
     await asyncio.sleep(60)
     assert len(client.sent) == count
     return client.sent[count - 1].at

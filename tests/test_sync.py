@@ -106,7 +106,7 @@ def test_errors_come_out_as_they_are(producer: SyncProducer) -> None:
         lost.send("orders", b"value", timeout=0.1)
 
 
-def test_its_life_is_told_as_the_async_ones(broker: FakeBroker) -> None:
+def test_its_life_is_reported_as_the_async_ones(broker: FakeBroker) -> None:
     producer = SyncProducer.from_url(f"kafka://{broker.bootstrap_servers}/?linger_ms=7")
     with pytest.raises(NotStarted):
         producer.send("orders", b"value")
@@ -460,28 +460,28 @@ def test_a_record_is_enqueued_only_where_that_takes_no_waiting(broker: FakeBroke
                 producer.enqueue_nowait("orders", b"x" * 2000)
 
 
-def test_callbacks_are_told_in_the_thread_of_the_producer(broker: FakeBroker) -> None:
-    told: list[tuple[SyncDelivery, int, str]] = []
+def test_callbacks_are_reported_in_the_thread_of_the_producer(broker: FakeBroker) -> None:
+    reported: list[tuple[SyncDelivery, int, str]] = []
 
     def note(delivery: SyncDelivery) -> None:
-        told.append((delivery, delivery.result().offset, threading.current_thread().name))
+        reported.append((delivery, delivery.result().offset, threading.current_thread().name))
 
     with SyncProducer(broker.bootstrap_servers) as producer:
         producer.send("orders", b"one", partition=0, on_delivery=note)
         second = producer.enqueue("orders", b"two", partition=0, on_delivery=note)
         third = producer.enqueue_nowait("orders", b"three", partition=0, on_delivery=note)
 
-    assert [(offset, thread) for _, offset, thread in told] == [(number, "aioproducer") for number in range(3)]
-    assert [delivery for delivery, _, _ in told[1:]] == [second, third]
+    assert [(offset, thread) for _, offset, thread in reported] == [(number, "aioproducer") for number in range(3)]
+    assert [delivery for delivery, _, _ in reported[1:]] == [second, third]
 
 
 def test_a_callback_for_one_record_may_be_async_and_one_for_another_thread_may_not(broker: FakeBroker) -> None:
-    told: list[int] = []
+    reported: list[int] = []
     producer = SyncProducer(broker.bootstrap_servers)
 
     async def note(delivery: SyncDelivery) -> None:
         await until(lambda: producer.health().status is HealthStatus.CLOSING)
-        told.append(delivery.result().offset)
+        reported.append(delivery.result().offset)
 
     with producer:
         producer.send("orders", b"one", partition=0, on_delivery=note)
@@ -489,7 +489,7 @@ def test_a_callback_for_one_record_may_be_async_and_one_for_another_thread_may_n
         with pytest.raises(TypeError, match="on_delivery="):
             delivery.add_done_callback(note)
 
-    assert sorted(told) == [0, 1]
+    assert sorted(reported) == [0, 1]
 
 
 @pytest.mark.parametrize("method", ["send", "enqueue", "enqueue_nowait"])

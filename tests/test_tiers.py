@@ -52,7 +52,7 @@ def test_the_first_rule_that_fits_gives_the_tier(place: str, marks: list[str], f
 
 
 def test_the_tiers_that_take_longest_come_first_file_by_file(request: pytest.FixtureRequest) -> None:
-    """Where a long file is the last one, all processes but one have nothing to do."""
+    """If a long file is the last one, all processes but one are idle."""
     items = request.config.stash[COLLECTED]  # before pytest reorders them for fixtures
     tiers = ["kafka", "spark", "house", "broker", "lint", "seam", "soak"]
     of_file: dict[Path, str] = {}
@@ -100,9 +100,9 @@ def test_a_tier_of_few_files_leaves_the_others_unread(place: str, chosen: str, m
 
 
 def test_each_tier_has_a_rule_and_a_line_for_pytest(request: pytest.FixtureRequest) -> None:
-    told = [line.partition(":")[0] for line in request.config.getini("markers")]
+    reported = [line.partition(":")[0] for line in request.config.getini("markers")]
 
-    assert {rule.tier for rule in RULES} == set(TIERS) <= set(told)
+    assert {rule.tier for rule in RULES} == set(TIERS) <= set(reported)
 
 
 def test_every_place_in_the_table_is_there(request: pytest.FixtureRequest) -> None:

@@ -51,19 +51,19 @@ def transactional(broker: FakeBroker, **options: Any) -> Any:
 
 
 def committed(broker: FakeBroker) -> list[bytes | None]:
-    """What a reader with read_committed sees, sorted."""
+    """The records that a read_committed reader sees, sorted."""
     return sorted((each.value for each in broker.records("orders", committed=True)), key=lambda each: each or b"")
 
 
 def ended(broker: FakeBroker) -> EndTxnRequest:
-    """How the last transaction was ended."""
+    """The end of the last transaction."""
     request = broker.requests_of("EndTxn")[-1].body
     assert isinstance(request, EndTxnRequest)
     return request
 
 
 def asked_of_coordinators(broker: FakeBroker) -> list[str]:
-    """What was asked so far that has to do with transactions; for metadata it is asked at any time."""
+    """The requests so far that concern transactions; metadata is requested at any time."""
     return [each.api for each in broker.requests if each.api not in ("ApiVersions", "Metadata")]
 
 
@@ -450,7 +450,7 @@ async def test_closing_waits_for_a_commit_that_nobody_waits_for(broker: FakeBrok
 
 
 @pytest.mark.parametrize("api", ["FindCoordinator", "InitProducerId"])  # which need DESCRIBE and WRITE
-async def test_a_refused_transactional_id_is_told_at_once(broker: FakeBroker, api: str) -> None:
+async def test_a_refused_transactional_id_is_reported_at_once(broker: FakeBroker, api: str) -> None:
     async with transactional(broker) as producer:
         broker.fail(api, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
         with pytest.raises(TransactionFatal, match=r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*repeat the call"):
@@ -480,7 +480,7 @@ async def test_offsets_are_committed_with_the_transaction(broker: FakeBroker) ->
     assert [found[TopicPartition("in", number)].offset for number in range(2)] == [7, 9]
 
 
-async def test_offsets_that_are_refused_are_told_at_once(broker: FakeBroker) -> None:
+async def test_offsets_that_are_refused_are_reported_at_once(broker: FakeBroker) -> None:
     async with transactional(broker, max_block_ms=600_000) as producer:
         broker.fail("TxnOffsetCommit", "ILLEGAL_GENERATION")
         await producer.init_transactions()
@@ -827,7 +827,7 @@ async def test_closing_does_not_wait_for_an_initialization() -> None:
             await producer.close()
 
 
-async def test_a_commit_that_was_cancelled_and_failed_is_told_to_the_next_transaction(broker: FakeBroker) -> None:
+async def test_a_commit_that_was_cancelled_and_failed_is_reported_to_the_next_transaction(broker: FakeBroker) -> None:
     async def work(producer: Producer) -> None:
         async with producer.transaction() as txn:
             await txn.enqueue("orders", b"refused")
@@ -865,7 +865,7 @@ async def test_work_is_done_again_where_one_of_many_records_failed(broker: FakeB
     assert committed(broker) == [b"1", b"2"]
 
 
-async def test_the_first_reason_is_the_one_that_is_told(broker: FakeBroker) -> None:
+async def test_the_first_reason_is_the_one_that_is_reported(broker: FakeBroker) -> None:
     async with transactional(broker, batch_size=100) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()
@@ -962,7 +962,7 @@ async def test_the_health_of_a_producer_that_was_fenced_says_so(broker: FakeBrok
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged as a warning."""
+    """The logged warnings."""
     return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
 
 
@@ -978,9 +978,9 @@ async def test_closing_says_that_it_aborts_an_open_transaction(
     assert report.clean
     assert report.delivered == 1
     assert committed(broker) == []
-    (told,) = warnings_of(caplog)
-    assert "'shop'" in told
-    assert "aborted" in told
+    (reported,) = warnings_of(caplog)
+    assert "'shop'" in reported
+    assert "aborted" in reported
 
 
 async def test_closing_says_that_nobody_can_tell_what_became_of_a_commit(
@@ -996,9 +996,9 @@ async def test_closing_says_that_nobody_can_tell_what_became_of_a_commit(
             await until(lambda: hold.waiting)
             await producer.close(timeout=0.01)
 
-    (told,) = warnings_of(caplog)
-    assert "'shop'" in told
-    assert "may or may not be committed" in told
+    (reported,) = warnings_of(caplog)
+    assert "'shop'" in reported
+    assert "may or may not be committed" in reported
 
 
 async def test_closing_says_that_an_abort_was_not_confirmed(
@@ -1032,6 +1032,6 @@ async def test_closing_tells_why_a_commit_that_nobody_waited_for_failed(
         await until(refused.done)
         await producer.close()
 
-    (told,) = [each for each in warnings_of(caplog) if "shop" in each]
-    assert "INVALID_RECORD" in told
+    (reported,) = [each for each in warnings_of(caplog) if "shop" in each]
+    assert "INVALID_RECORD" in reported
     assert committed(broker) == []

@@ -45,7 +45,7 @@ def made(
 
 
 def counts(lines: Sequence[str], topic: str = "orders") -> list[int]:
-    """How many records each line about a topic speaks of."""
+    """The number of records in each line about a topic."""
     found = [re.search(rf"(\d+) record\(s\) for topic '{topic}'", line) for line in lines]
     return [int(match[1]) for match in found if match]
 
@@ -81,18 +81,18 @@ async def test_an_outage_is_logged_at_once_and_then_summed_up(caplog: pytest.Log
     assert counts(caplog.messages[5:]) == [1], "after the end nothing is held back"
 
 
-async def test_a_callback_is_told_every_record_and_may_raise(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[DeliveryError] = []
+async def test_a_callback_is_reported_every_record_and_may_raise(caplog: pytest.LogCaptureFixture) -> None:
+    reported: list[DeliveryError] = []
 
     def callback(error: DeliveryError) -> None:
-        told.append(error)
+        reported.append(error)
         raise ValueError("never mind")
 
     failures = made(asyncio.get_running_loop(), callback)
     failures.unobserved(failure(), range(4))
     await asyncio.sleep(0)
 
-    assert len(told) == 4
+    assert len(reported) == 4
     assert caplog.text.count("on_delivery_error raised") == 4
 
 

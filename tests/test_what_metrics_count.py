@@ -44,7 +44,7 @@ def _spread(name: str) -> tuple[str, ...]:
 
 @contextmanager
 def _measured() -> Iterator[Callable[[], float]]:
-    """How many milliseconds the block has taken: the upper bound of each time that is measured within it."""
+    """The duration of the block in milliseconds: the upper bound of each time that is measured within it."""
     began = time.perf_counter()
     ended: list[float] = []
 

@@ -1,4 +1,4 @@
-"""What options and metrics do, where nothing else would break without it."""
+"""Effects of options and metrics that no other test would miss."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.net.peers import FirstIsFirst
 from tests.net.virtual import run_virtually
 
 
-async def test_a_broker_is_told_which_client_this_is(broker: FakeBroker) -> None:
+async def test_a_broker_is_reported_which_client_this_is(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         await producer.send("orders", b"value")
 
@@ -84,7 +84,7 @@ async def test_a_transaction_of_version_1_is_written_with_versions_that_do_not_a
     assert broker.requests_of("Produce")[0].version > 11
 
 
-async def test_the_coordinator_is_told_how_long_a_transaction_may_take(broker: FakeBroker) -> None:
+async def test_the_coordinator_is_reported_how_long_a_transaction_may_take(broker: FakeBroker) -> None:
     async with opened(broker, transactional_id="t", transaction_timeout_ms=12_345) as producer:
         await producer.init_transactions()
 

@@ -75,7 +75,7 @@ def test_no_text_has_a_wording_that_is_avoided() -> None:
 
 
 #: Packages whose docstrings begin with a noun or a verb.
-DOCUMENTED = ("aioproducer", "benchmarks", "examples")
+DOCUMENTED = ("aioproducer", "benchmarks", "examples", "tests")
 
 _CLAUSE = re.compile(r"(What|Who|Whose|Whom|Where|How|When|Which)\b")
 

@@ -1,4 +1,4 @@
-"""Which tier a test belongs to, by what it needs: each has one, and nobody need remember to mark it."""
+"""The tier of a test, by its needs: each has one, without a marker."""
 
 from __future__ import annotations
 

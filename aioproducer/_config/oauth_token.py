@@ -11,9 +11,9 @@ __all__ = ["OAuthToken"]
 
 
 class OAuthToken:
-    """A token for OAUTHBEARER, returned by ``sasl_oauth_token_provider``; a str is enough if it holds its own expiry.
+    """A token for OAUTHBEARER, returned by ``sasl_oauth_token_provider``; a str is enough if the token contains its expiry.
 
-    ``expires_at`` is in seconds since 1970; None: the expiry in a JWT, and a token without one is requested again at each
+    ``expires_at`` is in seconds since 1970; None: that of the JWT, or, if it has none, a new token is requested for each
     login. ``extensions`` are sent to the broker with the token (KIP-342), for example Confluent's ``logicalCluster``.
     """
 

@@ -59,7 +59,7 @@ def _parse_properties(text: str) -> dict[str, object]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines with their numbers, continued ones joined, without comments and blank ones."""
+    """The number and text of each logical line: continuation lines are joined, comments and blank lines are left out."""
     joined, first = "", 0
     for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         line = natural.lstrip(" \t\f")

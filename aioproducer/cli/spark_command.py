@@ -31,7 +31,7 @@ _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def refuse_spark_connect(purpose: str, options: argparse.Namespace) -> None:
-    """Raise Trouble if the arguments or the environment ask for Spark Connect; ``purpose`` begins the sentence."""
+    """Raise Trouble if the arguments or the environment select Spark Connect; ``purpose`` is the subject of its message."""
     asks = _asks_for_connect(options)
     if asks is not None:
         raise Trouble(
@@ -41,7 +41,7 @@ def refuse_spark_connect(purpose: str, options: argparse.Namespace) -> None:
 
 
 def require_spark(purpose: str) -> None:
-    """Raise Trouble without PySpark or Java; ``purpose`` begins the sentence."""
+    """Raise Trouble if PySpark or Java is missing; ``purpose`` is the beginning of its message."""
     from aioproducer.spark.session.session import SparkMissing, check_spark
 
     try:

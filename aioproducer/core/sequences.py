@@ -85,7 +85,7 @@ class Numbered(Protocol):
 
 
 class TransactionGate(Protocol):
-    """The transaction, as far as sequence numbers are concerned."""
+    """The part of a transaction that this module uses."""
 
     def may_drain(self, partition: TopicPartition) -> bool:
         """Whether new batches of this partition may be sent."""

@@ -46,7 +46,7 @@ class HandedOver(Protocol):
 
 
 class Run:
-    """``on_end(run)`` is called at the end, and must not hold the producer."""
+    """One run of a producer. ``on_end(run)`` is called at its end, and must hold no reference to the producer."""
 
     def __init__(
         self, engine: Engine, client_id: str, interceptors: ProducerInterceptors, on_end: Callable[[Run], object]
@@ -68,7 +68,7 @@ class Run:
         _all.add(self)
 
     def close(self, seconds: float | None, hand_over: HandedOver | None = None) -> asyncio.Task[CloseReport]:
-        """Begin to close, or go on with it in less time; ``seconds`` None means ``close_timeout_ms``."""
+        """Start to close, or bring the deadline forward. ``seconds`` None: ``close_timeout_ms``, or the present deadline."""
         engine = self.engine
         if self._closing is None or (self._closing.done() and _failed(self._closing)):
             seconds = engine.config.close_timeout_ms / 1000 if seconds is None else seconds

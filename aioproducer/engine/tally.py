@@ -37,7 +37,7 @@ class _Count(NamedTuple):
 
 
 class Tally:
-    """The counts of one producer."""
+    """Counts and logs the outcomes of one producer's records."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: ClientLog) -> None:
         self._loop = loop

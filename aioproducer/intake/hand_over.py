@@ -370,11 +370,11 @@ class HandOver:
         self._topic_queues[topic] = _TopicQueue(records, task)
 
     async def _serve(self, topic: str, records: deque[tuple[SyncDelivery, float]]) -> None:
-        """Enqueue the records in the line of a topic, one after the other.
+        """Enqueue the records that wait for a topic, one after the other.
 
-        An exception on its way keeps the frames that it passes through. So no variable here refers to a SyncDelivery
-        while one is raised, nor after the record is dealt with: only then is a delivery that the caller has dropped freed,
-        and its failure reported.
+        A propagating exception keeps the frames that it passes through. So no variable here refers to a SyncDelivery
+        while one is raised, nor once a record is finished: otherwise a delivery that the caller has dropped would stay,
+        and its failure would not be reported.
         """
         try:
             while records:

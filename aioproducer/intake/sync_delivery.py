@@ -64,7 +64,7 @@ class EventLoopThread(Protocol):
 
 
 class ThreadWaiter:
-    """A thread that waits for the event loop's; an `Outcome` accepts it like a future."""
+    """Lets one thread wait until the event loop's thread wakes it; an `Outcome` accepts it like a future."""
 
     __slots__ = ("_lock", "_loop")
 
@@ -74,11 +74,11 @@ class ThreadWaiter:
         self._lock.acquire()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop in which it is woken."""
+        """The event loop in whose thread `set_result` is called."""
         return self._loop
 
     def done(self) -> bool:
-        """Whether it was woken, and has not continued yet."""
+        """Whether the thread was woken but has not continued yet."""
         return not self._lock.locked()
 
     def set_result(self, _: object) -> None:
@@ -100,7 +100,7 @@ class ThreadWaiter:
                 return False
 
     def wait_for(self, delivery: Delivery) -> None:
-        """Be woken when the outcome is known; call it in the event loop's thread."""
+        """Have the thread woken when the outcome is known (now, if it is already); call this in the event loop's thread."""
         with _reading:
             outcome = delivery.located()
             if not outcome.done:
@@ -109,7 +109,7 @@ class ThreadWaiter:
         self.set_result(None)
 
     def forget(self, delivery: Delivery) -> None:
-        """Be woken no more; call it in the event loop's thread."""
+        """Undo `wait_for`; call this in the event loop's thread."""
         with _reading:
             delivery.located().forget(cast("asyncio.Future[None]", self))
 
@@ -195,7 +195,7 @@ class SyncDelivery:
         return self._record
 
     def accept(self, delivery: Delivery) -> None:
-        """Adopt the outcome of this one; only in the event loop's thread."""
+        """Take over the outcome of ``delivery``; call this only in the event loop's thread."""
         self._delivery, self._record = delivery, None
         self._outcome = delivery.located()
         calls, self._when_accepted = self._when_accepted, None

@@ -232,7 +232,7 @@ class Brokers:
         return now + _A_MOMENT_S
 
     async def _connect(self, broker: Broker, scope: anyio.CancelScope) -> None:
-        """One attempt, after the pause since the last one."""
+        """Make one attempt to connect, not before ``retry_at``; ``scope`` cancels it. A failure is recorded, not raised."""
         try:
             with scope:
                 await asyncio.sleep(max(0.0, broker.retry_at - self._loop.time()))

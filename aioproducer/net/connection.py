@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_held(self) -> bool:
-        """Whether requests are held now because of another login."""
+        """Whether requests are held back now: the client logs in again, or the connection is about to end."""
         return self._held is not None
 
     def hold(self) -> None:
@@ -283,7 +283,7 @@ class Connection(asyncio.Protocol):
     def extend_deadlines(self, seconds: float) -> None:
         """Give all requests in flight ``seconds`` more time: the broker announced a delay (KIP-219).
 
-        This includes requests that are not written yet: the broker does not read earlier ones until then.
+        This includes requests that are not written yet: during the delay the broker reads nothing from the connection.
         """
         for waiting in chain(self._waiting, self._unwritten):
             waiting.deadline += seconds

@@ -61,7 +61,7 @@ class Reach(NamedTuple):
 
     @classmethod
     def of(cls, brokers: Brokers, metadata: ClusterMetadata, error: KafkaError | None) -> Reach:
-        """The current state; ``error`` is the last one that is not known to be over."""
+        """The current state; ``error`` is the last error, or None if its cause is known to be gone."""
         is_connected = any(broker.node.id >= 0 for broker in brokers.connected())
         # No connection and no error: there was nothing to send for a long time.
         return cls(is_connected or (error is None and bool(metadata.nodes)), brokers.failed_last, error)

@@ -176,9 +176,9 @@ class RecordBatchBuilder:
 
 
 def record_size_upper_bound(key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int:
-    """The maximum bytes of this record in a batch, with any timestamp and position; without the batch header.
+    """The most bytes that this record can take in a batch, whatever its timestamp and position, without the batch header.
 
-    At most 34 bytes more per record, and 8 more per header, than ``append`` will return.
+    This exceeds what ``append`` will return by at most 34 bytes, and 8 more for each header.
     """
     size = _MAX_RECORD_OVERHEAD
     if key is not None:

@@ -15,7 +15,7 @@ __all__ = ["ClientLog"]
 
 
 class ClientLog(logging.LoggerAdapter[logging.Logger]):
-    """Created once for a client, and passed to all of its parts."""
+    """A logger that adds the client id to each line; created once for a client, and passed to all of its parts."""
 
     def __init__(self, client_id: str, transactional_id: str | None = None, name: str = "aioproducer") -> None:
         fields = {"client_id": client_id}

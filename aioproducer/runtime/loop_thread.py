@@ -21,7 +21,7 @@ __all__ = ["LoopThread"]
 
 
 class LoopThread:
-    """The thread, which is started at once, and the ``portal`` to its event loop. A daemon: the interpreter can exit."""
+    """A daemon thread that runs an event loop. It is started at once; calls enter the loop through ``portal``."""
 
     def __init__(self, name: str, log: ClientLog) -> None:
         self._log = log
@@ -35,7 +35,7 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is called in the thread."""
+        """Whether the caller runs in this thread."""
         return threading.current_thread() is self._thread
 
     def end(self, timeout: float, *, cancel: bool = False) -> bool:

@@ -5,7 +5,7 @@ There are few rules, because nothing continues after a call has ended:
 1. Coordinators decide. The first call commits or aborts; later calls fail with that outcome, and a repeated call gets the
    same response as the first time. So every call may be repeated, by any process that has the handle.
 2. The client remembers only commits that may have been sent without a response, and unconfirmed offsets: the first so that a
-   later refusal is not mistaken for the transaction's outcome, the second so that it is not committed without them.
+   later refusal is not mistaken for the transaction's outcome, the second so that no commit leaves them out.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ OVER = "This transaction has ended and accepts no more records. Send through the
 
 
 def refuse(why: str, *_: object, **__: object) -> NoReturn:
-    """Raise `TransactionStateError` for any argument."""
+    """Raise `TransactionStateError` with the message ``why``; all other arguments are ignored."""
     raise TransactionStateError(why)
 
 

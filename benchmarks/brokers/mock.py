@@ -49,13 +49,13 @@ class MockCluster:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Make it; it has leaders at once."""
-        self._tell(f"create {name} {partitions}")
+        self._report(f"create {name} {partitions}")
 
     def delete_topic(self, name: str) -> None:
         """Give its memory back."""
-        self._tell(f"delete {name}")
+        self._report(f"delete {name}")
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()

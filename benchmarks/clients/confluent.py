@@ -160,18 +160,18 @@ def _transactions(job: Job) -> Figures:
 
 def _threads(job: Job) -> Figures:
     producer = _producer(job)
-    told: deque[object] = deque()  # to which any thread may append
+    reported: deque[object] = deque()  # to which any thread may append
 
     def put(count: int) -> None:
-        produce(producer, job.topic, job.values(count), lambda error, _: told.append(error))
+        produce(producer, job.topic, job.values(count), lambda error, _: reported.append(error))
 
     def burst(count: int) -> None:
-        told.clear()
+        reported.clear()
         in_threads(put, count, job.case.threads)
-        while len(told) < count:
+        while len(reported) < count:
             producer.poll(_WAIT)
-        if any(told):
-            raise RuntimeError(f"confluent-kafka did not deliver a record: {next(filter(None, told))}.")
+        if any(reported):
+            raise RuntimeError(f"confluent-kafka did not deliver a record: {next(filter(None, reported))}.")
 
     burst(job.warm_up)
     with Stopwatch() as watch:
@@ -182,18 +182,18 @@ def _threads(job: Job) -> Figures:
 def _threads_lone(job: Job) -> Figures:
     (value,) = job.values(1)
     producer = _producer(job)
-    told: deque[object] = deque()
+    reported: deque[object] = deque()
 
     def send(count: int) -> None:
         for _ in range(count):
-            producer.produce(job.topic, value, on_delivery=lambda error, _: told.append(error))
+            producer.produce(job.topic, value, on_delivery=lambda error, _: reported.append(error))
             producer.flush()
 
     in_threads(send, job.warm_up, job.case.threads)
     with Stopwatch() as watch:
         in_threads(send, job.records, job.case.threads)
-    if any(told):
-        raise RuntimeError(f"confluent-kafka did not deliver a record: {next(filter(None, told))}.")
+    if any(reported):
+        raise RuntimeError(f"confluent-kafka did not deliver a record: {next(filter(None, reported))}.")
     return throughput(watch, job)
 
 

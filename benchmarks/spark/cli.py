@@ -45,14 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_report(results, options.out)  # so that a run which is cut short has one, too
 
     try:
-        comparison.run(results, _tell, finished)
+        comparison.run(results, _report, finished)
     except Unavailable as error:
         raise SystemExit(str(error)) from error
     print(target_table(results))
     print(f"\nThe report is {write_report(results, options.out)}.")
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

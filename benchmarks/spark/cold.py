@@ -25,12 +25,12 @@ def run_cold(way: Way, job: Job, jars: Sequence[str]) -> Figures:
     """The times of the first two jobs of a new session."""
     command = [sys.executable, "-m", "benchmarks.spark.cold", way.name, job.servers, job.topic, str(job.records), *jars]
     done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, timeout=600, check=True)
-    told = json.loads(done.stdout.splitlines()[-1])
+    output = json.loads(done.stdout.splitlines()[-1])
     return {
-        "start_ms": told["start"] * 1e3,
-        "ms": told["first"] * 1e3,
-        "second_ms": told["second"] * 1e3,
-        "records_per_s": job.records / told["first"],
+        "start_ms": output["start"] * 1e3,
+        "ms": output["first"] * 1e3,
+        "second_ms": output["second"] * 1e3,
+        "records_per_s": job.records / output["first"],
     }
 
 

@@ -83,7 +83,7 @@ class _Comparing:
         self._jars = jars
         self._kind = kind
         self._broker = broker
-        self._tell = tell
+        self._report = tell
 
     def run(self, finished: Callable[[str, Case], None]) -> None:
         """Run each case that makes sense on this broker."""
@@ -101,7 +101,7 @@ class _Comparing:
         rows = cached_rows(self._spark, case, self._comparison.count(case))
         ways = [way for way in WAYS.values() if way.can(case, self._kind)]
         for way in ways:
-            self._tell(f"{self._kind}: {case.name}: {way.name} is warmed up")
+            self._report(f"{self._kind}: {case.name}: {way.name} is warmed up")
             for _ in range(self._warm_ups):
                 self._job(case, rows, way)
         for number, way in self._turns(ways, case):
@@ -141,7 +141,7 @@ class _Comparing:
         with tempfile.TemporaryDirectory(prefix="aioproducer-benchmark-") as directory:
             write_files(Path(directory), batches, count)
             for guarantee in GUARANTEES[: self._comparison.warm_ups]:
-                self._tell(f"{self._kind}: {MICRO_BATCHES.name}: {guarantee} is warmed up")
+                self._report(f"{self._kind}: {MICRO_BATCHES.name}: {guarantee} is warmed up")
                 self._query(Path(directory), guarantee, count * batches)
             for number, guarantee in self._turns(GUARANTEES, MICRO_BATCHES):
                 figures = self._query(Path(directory), guarantee, count * batches)
@@ -158,7 +158,7 @@ class _Comparing:
     def _turns(self, all_ways: Sequence[_T], case: Case) -> Iterator[tuple[int, _T]]:
         """Every way in each round, which begins with another one each time, so that none is always after the same."""
         for number in range(self._comparison.rounds):
-            self._tell(f"{self._kind}: {case.name}, round {number + 1} of {self._comparison.rounds}")
+            self._report(f"{self._kind}: {case.name}, round {number + 1} of {self._comparison.rounds}")
             turn = number % len(all_ways)
             for way in [*all_ways[turn:], *all_ways[:turn]]:
                 yield number, way

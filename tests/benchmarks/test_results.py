@@ -1,4 +1,4 @@
-"""What the benchmarks compute from what they measured, and how they say it."""
+"""The figures and texts that the benchmarks compute from measurements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASE = CASES["pipelined-100b"]
 
 
 def results(**rates: tuple[float, ...]) -> Results:
-    """What clients had in the rounds of one case; franz-go is written franz_go here."""
+    """The figures of clients in the rounds of one case; franz-go is written franz_go here."""
     runs = [
         Run("mock", CASE.name, client.replace("_", "-"), number, {"records_per_s": rate, "cpu_us": 1e6 / rate})
         for client, values in rates.items()

@@ -18,13 +18,13 @@ from tests.spark.local_spark import need
 
 
 def results(broker: str, case: str, key: str, **values: float) -> Results:
-    """What each way had in the one round of a case; ``confluent_arrow`` is confluent-arrow."""
+    """The figures of each way in the one round of a case; ``confluent_arrow`` is confluent-arrow."""
     runs = [Run(broker, case, way.replace("_", "-"), 0, {key: value}) for way, value in values.items()]
     return Results(runs, about={broker: "a broker"})
 
 
 def verdicts(found: Results) -> dict[str, str]:
-    """What is said of each target."""
+    """The verdict on each target."""
     judged = [each.judge(found) for each in TARGETS]
     return {each.target.text: f"{each.measured or 0:g}: {each.words}" for each in judged}
 

@@ -12,7 +12,7 @@ __all__ = ["run_until_java_dies"]
 
 
 def run_until_java_dies(command: Sequence[str], broker: FakeBroker, api: str) -> subprocess.CompletedProcess[str]:
-    """What the command ended with, whose JVM is killed while a request of that kind is held by the broker."""
+    """The result of a command whose JVM is killed while the broker holds a request of that kind."""
     held = broker.hold(api)
     try:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

@@ -22,19 +22,19 @@ JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.mark.usefixtures("java_that_only_names_its_version")
-def test_a_topic_that_is_not_there_is_told_before_spark_is_started(
+def test_a_topic_that_is_not_there_is_reported_before_spark_is_started(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["audit", "--topic", "nothing", "--bootstrap-servers", broker.bootstrap_servers]) == 2
 
-    told = capsys.readouterr()
-    assert told.err.endswith("aioproducer audit: There is no topic 'nothing' on this cluster.\n")
-    assert "starting Spark" not in told.out
+    output = capsys.readouterr()
+    assert output.err.endswith("aioproducer audit: There is no topic 'nothing' on this cluster.\n")
+    assert "starting Spark" not in output.out
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_the_verdict_is_told_by_exit_code_file_page_and_story(broker: FakeBroker, tmp_path: Path) -> None:
+async def test_the_verdict_is_reported_by_exit_code_file_page_and_story(broker: FakeBroker, tmp_path: Path) -> None:
     expected = tmp_path / "rows.jsonl"
     expected.write_text("".join(f'{{"id":{number},"who":"k{number % 3}"}}\n' for number in range(100)))
     async with opened(broker) as producer:
@@ -61,7 +61,7 @@ async def test_the_verdict_is_told_by_exit_code_file_page_and_story(broker: Fake
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_spark_s_own_source_reads_where_its_jar_is_and_else_it_is_told_how_to_bring_it(
+async def test_spark_s_own_source_reads_where_its_jar_is_and_else_it_is_reported_how_to_bring_it(
     broker: FakeBroker,
 ) -> None:
     async with opened(broker) as producer:
@@ -70,15 +70,15 @@ async def test_spark_s_own_source_reads_where_its_jar_is_and_else_it_is_told_how
     options = [*options_for(broker), "--reader", "spark", "--sequence", "json:id", "--json"]
 
     without = audit(*options)
-    told = audit(*options, "--conf", f"spark.jars={','.join(kafka_source_jars())}")
+    reported = audit(*options, "--conf", f"spark.jars={','.join(kafka_source_jars())}")
 
     assert without.returncode == 2
     assert "aioproducer audit: Spark has no Kafka source here" in without.stderr
     assert (
         f"--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')}" in without.stderr
     )
-    assert told.returncode == 0, told
-    verdict = json.loads(told.stdout)
+    assert reported.returncode == 0, reported
+    verdict = json.loads(reported.stdout)
     assert (verdict["verdict"], verdict["reader"], verdict["read"]) == ("clean", "spark", 100)
 
 
@@ -96,12 +96,12 @@ async def test_spark_s_own_source_reads_where_its_jar_is_and_else_it_is_told_how
 async def test_where_spark_cannot_be_started_there_is_no_verdict_and_a_sentence_says_so(
     wrong: list[str], why: str, broker: FakeBroker
 ) -> None:
-    told = audit(*options_for(broker), "--sequence", "value", *wrong)
+    reported = audit(*options_for(broker), "--sequence", "value", *wrong)
 
-    assert told.returncode == 2, told
-    assert "aioproducer audit: Spark could not be started" in told.stderr
-    assert why in told.stderr
-    assert "Traceback" not in told.stderr
+    assert reported.returncode == 2, reported
+    assert "aioproducer audit: Spark could not be started" in reported.stderr
+    assert why in reported.stderr
+    assert "Traceback" not in reported.stderr
 
 
 @pytest.mark.slow

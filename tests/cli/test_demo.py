@@ -39,24 +39,24 @@ def broker() -> Generator[FakeBroker, None, None]:
 
 def demo(capsys: pytest.CaptureFixture[str], *arguments: str, records: int = RECORDS) -> tuple[int, dict[str, Any]]:
     code = main(["demo", "--json", "--records", str(records), *arguments])
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return code, told
+    output: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return code, output
 
 
 def test_every_record_comes_back_as_it_was_sent(capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = demo(capsys)
+    code, reported = demo(capsys)
 
     assert code == 0
-    assert told["verdict"] == "ok"
-    assert told["accepted"] == told["acknowledged"] == told["read_back"] == RECORDS
-    assert set(told["faults"].values()) == {0}
-    assert told["records_per_second"] > 0
-    assert 0 < told["drain_ms"]["p50"] <= told["drain_ms"]["max"]
-    assert 0 < told["latency_ms"]["p50"] <= told["latency_ms"]["p99"] <= told["latency_ms"]["max"]
-    assert 0 < told["round_trip_ms"]["p50"] <= told["round_trip_ms"]["max"]
-    assert told["batches"] >= told["produce_requests"] > 0
-    assert told["wire_bytes"] > told["raw_bytes"] > 0
-    assert told["record_retries"] == 0
+    assert reported["verdict"] == "ok"
+    assert reported["accepted"] == reported["acknowledged"] == reported["read_back"] == RECORDS
+    assert set(reported["faults"].values()) == {0}
+    assert reported["records_per_second"] > 0
+    assert 0 < reported["drain_ms"]["p50"] <= reported["drain_ms"]["max"]
+    assert 0 < reported["latency_ms"]["p50"] <= reported["latency_ms"]["p99"] <= reported["latency_ms"]["max"]
+    assert 0 < reported["round_trip_ms"]["p50"] <= reported["round_trip_ms"]["max"]
+    assert reported["batches"] >= reported["produce_requests"] > 0
+    assert reported["wire_bytes"] > reported["raw_bytes"] > 0
+    assert reported["record_retries"] == 0
 
 
 @pytest.mark.parametrize("pure", [False, True], ids=["as built", "pure"])
@@ -77,17 +77,17 @@ def test_a_flood_is_called_a_flood_and_pure_python_says_what_native_code_would_b
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_records_come_back_as_they_were_sent(codec: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = demo(capsys, "--compression-type", codec)
+    code, reported = demo(capsys, "--compression-type", codec)
 
     assert code == 0
-    assert told["compression_type"] == codec
-    assert told["wire_bytes"] < told["raw_bytes"]
+    assert reported["compression_type"] == codec
+    assert reported["wire_bytes"] < reported["raw_bytes"]
 
 
 def test_a_cluster_that_is_given_is_used_and_keeps_the_topic(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, told = demo(
+    code, reported = demo(
         capsys,
         "--bootstrap-servers",
         broker.bootstrap_servers,
@@ -99,7 +99,7 @@ def test_a_cluster_that_is_given_is_used_and_keeps_the_topic(
     )
 
     assert code == 0
-    assert told["event_loop"] == "asyncio"
+    assert reported["event_loop"] == "asyncio"
     written = broker.records("flights")
     assert sorted((r.key, r.value, r.timestamp_ms) for r in written if r.key) == sorted(
         (f.key, f.value, f.timestamp_ms) for f in flights(RECORDS) if f.key
@@ -127,17 +127,17 @@ def test_a_producer_that_puts_keys_elsewhere_than_other_clients_is_found_out(
     # Patched: clients that disagree on where a key belongs are not to be had.
     monkeypatch.setattr("aioproducer.cli.demo.partitions_of", differently)
 
-    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
+    code, reported = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
 
     assert code == 1
-    assert told["faults"]["misplaced"] == sum(record.key is not None for record in flights(RECORDS))
+    assert reported["faults"]["misplaced"] == sum(record.key is not None for record in flights(RECORDS))
 
 
 def test_the_topic_of_the_keys_is_gone_afterwards(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers, "--topic", "flights")
+    code, reported = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers, "--topic", "flights")
 
     assert code == 0
-    assert told["keys_compared"] == len({record.key for record in flights(RECORDS)} - {None})
+    assert reported["keys_compared"] == len({record.key for record in flights(RECORDS)} - {None})
     assert Admin(broker.bootstrap_servers).topics() == {"flights"}
 
 
@@ -151,10 +151,10 @@ def test_keys_that_nobody_else_can_place_make_no_good_verdict(
     # Patched, to begin the fault after the demo's own records, which the broker is to take.
     monkeypatch.setattr("aioproducer.cli.demo.partitions_of", refused)
 
-    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
+    code, reported = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
 
     assert code == 1
-    assert "could not confirm the keys' partitions" in told["conclusion"]
+    assert "could not confirm the keys' partitions" in reported["conclusion"]
 
 
 def test_a_partitioner_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,11 +187,11 @@ def test_a_cluster_that_is_not_there_is_said_to_be_so(capsys: pytest.CaptureFixt
 def test_lost_answers_cost_retries_and_no_record(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
     broker.drop_connection("Produce", when="after", times=2)
 
-    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
+    code, reported = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
 
     assert code == 0
-    assert told["record_retries"] > 0
-    assert told["read_back"] == RECORDS
+    assert reported["record_retries"] > 0
+    assert reported["read_back"] == RECORDS
 
 
 def test_a_broker_that_acknowledges_without_writing_is_found_out(
@@ -216,30 +216,30 @@ def test_a_broker_that_acknowledges_without_writing_is_found_out(
 
     broker.control("Produce", pretend, times=1)
 
-    code, told = demo(
+    code, reported = demo(
         capsys, "--bootstrap-servers", broker.bootstrap_servers, "-X", "enable.idempotence=false"
     )  # else the broker would miss the sequence numbers
 
     assert code == 1
-    assert told["verdict"] == "bad"
-    assert told["faults"]["lost"] > 0
-    assert told["read_back"] == RECORDS - told["faults"]["lost"]
-    assert "is not in the log" in told["examples"][0] or "is at" in told["examples"][0]
+    assert reported["verdict"] == "bad"
+    assert reported["faults"]["lost"] > 0
+    assert reported["read_back"] == RECORDS - reported["faults"]["lost"]
+    assert "is not in the log" in reported["examples"][0] or "is at" in reported["examples"][0]
 
 
-def test_a_producer_that_fails_in_the_middle_is_told_about(
+def test_a_producer_that_fails_in_the_middle_is_reported_about(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
 
-    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
+    code, reported = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers)
 
     assert code == 1
-    assert told["verdict"] == "bad"
-    assert told["read_back"] is None
-    assert told["not_written"] > 0
-    assert told["unknown"] == 0
-    assert "TOPIC_AUTHORIZATION_FAILED" in told["conclusion"]
+    assert reported["verdict"] == "bad"
+    assert reported["read_back"] is None
+    assert reported["not_written"] > 0
+    assert reported["unknown"] == 0
+    assert "TOPIC_AUTHORIZATION_FAILED" in reported["conclusion"]
 
 
 def test_a_damaged_answer_makes_the_independent_consumer_say_no(
@@ -247,11 +247,11 @@ def test_a_damaged_answer_makes_the_independent_consumer_say_no(
 ) -> None:
     broker.fail("ListOffsets", "UNKNOWN_SERVER_ERROR", times=None)
 
-    code, told = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers, records=100)
+    code, reported = demo(capsys, "--bootstrap-servers", broker.bootstrap_servers, records=100)
 
     assert code == 1
-    assert told["acknowledged"] == 100
-    assert "The consumer could not read the offsets" in told["conclusion"]
+    assert reported["acknowledged"] == 100
+    assert "The consumer could not read the offsets" in reported["conclusion"]
 
 
 @pytest.mark.parametrize("rich", [True, False], ids=["with rich", "without rich"])
@@ -264,9 +264,9 @@ def test_a_person_reads_the_numbers_and_the_verdict(
 
     assert main(["demo", "--records", "500"]) == 0
 
-    told, aside = capsys.readouterr()
+    reported, aside = capsys.readouterr()
     for word in ("FakeBroker", "records/s", "p99", "On the wire", "Read back", "VERDICT: OK", "none lost"):
-        assert word in told
+        assert word in reported
     assert ("pip install 'aioproducer[demo]'" in aside) is not rich
 
 
@@ -280,9 +280,9 @@ def test_a_hundred_thousand_records_survive_the_whole_demo() -> None:
     done = subprocess.run(command("--json"), capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["read_back"] == told["acknowledged"] == 100_000
-    assert set(told["faults"].values()) == {0}
+    output = json.loads(done.stdout)
+    assert output["read_back"] == output["acknowledged"] == 100_000
+    assert set(output["faults"].values()) == {0}
 
 
 @pytest.mark.slow
@@ -295,9 +295,9 @@ def test_a_hundred_thousand_records_survive_real_kafka() -> None:
         not_here(done.stderr)
 
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["read_back"] == told["acknowledged"] == 100_000
-    assert set(told["faults"].values()) == {0}
+    output = json.loads(done.stdout)
+    assert output["read_back"] == output["acknowledged"] == 100_000
+    assert set(output["faults"].values()) == {0}
 
 
 @pytest.mark.slow

@@ -21,14 +21,14 @@ AIOPRODUCER = (sys.executable, "-m", "aioproducer")
 
 
 def load_of(broker: FakeBroker, directory: Path) -> list[str]:
-    """What comes behind ``aioproducer`` to load a file of two lines into the topic ``orders``."""
+    """The arguments of ``aioproducer`` to load a file of two lines into the topic ``orders``."""
     lines = directory / "lines.txt"
     lines.write_text("one\ntwo\n")
     what = [str(lines), "--format", "text", "--value-format", "raw", "--topic", "orders"]
     return ["load", *what, "--bootstrap-servers", broker.bootstrap_servers]
 
 
-def test_a_topic_that_is_not_there_is_told_before_spark_is_started_and_is_not_made(
+def test_a_topic_that_is_not_there_is_reported_before_spark_is_started_and_is_not_made(
     broker: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     need()
@@ -36,12 +36,12 @@ def test_a_topic_that_is_not_there_is_told_before_spark_is_started_and_is_not_ma
 
     assert main([*load_of(broker, tmp_path), *options]) == 2
 
-    told = capsys.readouterr()
-    assert told.err.endswith(
+    output = capsys.readouterr()
+    assert output.err.endswith(
         f"aioproducer load: There is no topic 'nothing' at {broker.bootstrap_servers}. Create it, or choose another one "
         "with --topic.\n"
     )
-    assert "starting Spark" not in told.out
+    assert "starting Spark" not in output.out
 
 
 def test_so_is_a_cluster_that_does_not_answer(
@@ -52,10 +52,10 @@ def test_so_is_a_cluster_that_does_not_answer(
 
     assert main([*load_of(broker, tmp_path), *nowhere]) == 2
 
-    told = capsys.readouterr()
-    assert "no broker is connected (bootstrap servers 127.0.0.1:1)" in told.err
-    assert told.err.endswith("Is --bootstrap-servers right, and is Kafka running there?\n")
-    assert "starting Spark" not in told.out
+    output = capsys.readouterr()
+    assert "no broker is connected (bootstrap servers 127.0.0.1:1)" in output.err
+    assert output.err.endswith("Is --bootstrap-servers right, and is Kafka running there?\n")
+    assert "starting Spark" not in output.out
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_what_pyspark_logs_of_its_exceptions_is_not_printed_beside_the_sentence(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_of_a_setting_that_spark_refuses_late_the_reason_is_told(broker: FakeBroker, tmp_path: Path) -> None:
+def test_of_a_setting_that_spark_refuses_late_the_reason_is_reported(broker: FakeBroker, tmp_path: Path) -> None:
     need()
     setting = ["--conf", "spark.sql.shuffle.partitions=abc"]
 

@@ -55,9 +55,9 @@ def test_it_shows_the_marker_and_changes_nothing(
     assert main(command(broker, "--show")) == 0
     assert main(command(broker, "--show", "--json")) == 0
 
-    sentence, _, told = capsys.readouterr().out.partition("\n")
+    sentence, _, reported = capsys.readouterr().out.partition("\n")
     assert "'aioproducer.spark.t' in partition 0 of topic 'orders') records batch 2 of query q1 (20 rows" in sentence
-    assert (json.loads(told)["is"]["query"], json.loads(told)["is"]["batch"]) == ("q1", 2)
+    assert (json.loads(reported)["is"]["query"], json.loads(reported)["is"]["batch"]) == ("q1", 2)
     assert broker.count("InitProducerId") == 0
 
 
@@ -72,18 +72,18 @@ def test_yes_sets_it_back_and_says_what_that_means(
 ) -> None:
     assert main(command(broker, "--yes", "--batch", "0")) == 0
 
-    told = capsys.readouterr().out
-    assert "writes batches 1 to 2 again" in told
-    assert "consumers get them twice" in told
-    assert told.endswith("the next batch to be written is 1.\n")
+    output = capsys.readouterr().out
+    assert "writes batches 1 to 2 again" in output
+    assert "consumers get them twice" in output
+    assert output.endswith("the next batch to be written is 1.\n")
     assert marker_batch(query) == 0
 
 
 def test_the_outcome_can_be_json(broker: FakeBroker, query: Query, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(broker, "--yes", "--json")) == 0
 
-    told = json.loads(capsys.readouterr().out)
-    assert (told["was"]["batch"], told["is"]["batch"]) == (2, -1)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["was"]["batch"], output["is"]["batch"]) == (2, -1)
 
 
 @pytest.mark.parametrize(("answer", "code", "batch"), [(b"y\n", 0, -1), (b"\n", 1, 2), (b"no\n", 1, 2)])
@@ -199,9 +199,9 @@ def test_a_running_query_is_refused_with_the_command_that_lets_it_go_on(
         query.run(3)
     assert main(command(broker, "--yes", "--batch", "2")) == 0
 
-    told = capsys.readouterr().out
-    assert "a query whose checkpoint continues at batch 3" in told
-    assert "writes batch" not in told
+    output = capsys.readouterr().out
+    assert "a query whose checkpoint continues at batch 3" in output
+    assert "writes batch" not in output
     query.run(3)
     assert visible(broker) == rows_of(0, 1, 2, 3)
 
@@ -213,14 +213,14 @@ def test_one_that_is_set_back_further_names_all_batches(
     capsys.readouterr()
 
     assert main(command(broker, "--yes", "--json", "--batch", "0")) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(told[each]["batch"], told[each]["set_back_from"]) for each in ("was", "is")] == [(1, 2), (0, 2)]
+    output = json.loads(capsys.readouterr().out)
+    assert [(output[each]["batch"], output[each]["set_back_from"]) for each in ("was", "is")] == [(1, 2), (0, 2)]
     assert main(command(broker, "--yes", "--batch", "1")) == 0
     assert "writes batch 2 again" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("is_applied", [True, False])
-def test_a_commit_without_an_answer_is_told_as_that(
+def test_a_commit_without_an_answer_is_reported_as_that(
     broker: FakeBroker, query: Query, is_applied: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker.drop_connection("EndTxn", when="after" if is_applied else "before")
@@ -229,10 +229,10 @@ def test_a_commit_without_an_answer_is_told_as_that(
 
     assert main(command(broker, "--yes", "--json", "--batch", "0")) == 1
 
-    told = capsys.readouterr()
-    assert "may or may not be reset" in told.err
-    assert "Call commit()" not in told.err
-    assert "--show" in (outcome := json.loads(told.out))["error"]
+    output = capsys.readouterr()
+    assert "may or may not be reset" in output.err
+    assert "Call commit()" not in output.err
+    assert "--show" in (outcome := json.loads(output.out))["error"]
     assert "a query that was running is fenced" in outcome["error"]
     assert (outcome["was"]["batch"], "is" in outcome) == (2, False)
     broker.clear_faults()
@@ -255,9 +255,9 @@ def test_what_fails_on_the_way_leaves_the_marker_and_says_so(
 
     assert main(command(broker, "--yes")) == 1
 
-    assert f"The marker is unchanged: {error}" in (told := capsys.readouterr().err)
-    assert "Abort the transaction" not in told
-    assert f"A query that was running {fenced}" in told
+    assert f"The marker is unchanged: {error}" in (reported := capsys.readouterr().err)
+    assert "Abort the transaction" not in reported
+    assert f"A query that was running {fenced}" in reported
     broker.clear_faults()
     assert marker_batch(query) == 2
 

@@ -205,7 +205,7 @@ def test_a_shuffled_partition_is_reordered_at_every_record_that_a_later_one_over
     assert run.compare().counts[Fault.REORDERED] == overtaken
 
 
-def test_only_some_of_many_equal_faults_are_told_in_words() -> None:
+def test_only_some_of_many_equal_faults_are_reported_in_words() -> None:
     run = Run()
     run.log.clear()
 

@@ -100,7 +100,7 @@ class Cluster(ABC):
         return [BatchHeader.parse(raw) for raw in Admin(self.bootstrap_servers).fetch_all(topic)[partition]]
 
     def codecs(self, topic: str) -> set[Codec]:
-        """How the batches of partition 0 are compressed in the log."""
+        """The compression of the batches of partition 0 in the log."""
         return {Codec(batch.codec) for batch in self.batches(topic)}
 
     def _ends(self, topic: str, at_least: int) -> dict[int, int]:

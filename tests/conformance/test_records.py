@@ -1,4 +1,4 @@
-"""What is sent is what is read, and the metadata tell where and when: alike on the fake broker and on Apache Kafka."""
+"""Records are read back unchanged, at the position and time in their metadata: on the fake broker as on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_each_record_of_a_batch_keeps_its_own_timestamp(cluster: Cluster) 
 
 
 @pytest.mark.parametrize("compression_type", ["none", "lz4"])
-async def test_the_brokers_time_is_told_where_the_topic_wants_it(cluster: Cluster, compression_type: str) -> None:
+async def test_the_brokers_time_is_reported_where_the_topic_wants_it(cluster: Cluster, compression_type: str) -> None:
     topic = cluster.topic(message_timestamp_type="LogAppendTime")
 
     before = time.time_ns() // 1_000_000
@@ -184,10 +184,10 @@ async def test_a_key_leads_to_the_partition_that_javas_hash_chooses(cluster: Clu
 
 def _librdkafkas_choice(cluster: Cluster, keys: Sequence[bytes]) -> list[int | None]:
     topic = cluster.topic(7)
-    told: dict[bytes, int | None] = {}
+    reported: dict[bytes, int | None] = {}
 
     def delivered(_error: object, message: Message) -> None:
-        told[message.value() or b""] = message.partition()
+        reported[message.value() or b""] = message.partition()
 
     producer = ConfluentProducer(
         {"bootstrap.servers": cluster.bootstrap_servers, "partitioner": "murmur2", "log_level": 0}
@@ -195,7 +195,7 @@ def _librdkafkas_choice(cluster: Cluster, keys: Sequence[bytes]) -> list[int | N
     for key in keys:
         producer.produce(topic, key, key=key, on_delivery=delivered)
     assert producer.flush(30) == 0
-    return [told[key] for key in keys]
+    return [reported[key] for key in keys]
 
 
 async def test_records_without_a_key_reach_every_partition(cluster: Cluster) -> None:

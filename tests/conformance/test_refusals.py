@@ -1,4 +1,4 @@
-"""What a broker refuses, and what the producer makes of it: alike on the fake broker and on Apache Kafka."""
+"""Refusals by a broker, and the producer's reaction: on the fake broker as on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_batch_that_is_too_large_is_split_and_arrives_in_order(
 
 
 @modes
-async def test_a_record_that_is_too_large_for_the_topic_is_told_and_the_next_ones_arrive(
+async def test_a_record_that_is_too_large_for_the_topic_is_reported_and_the_next_ones_arrive(
     cluster: Cluster, options: dict[str, Any]
 ) -> None:
     topic = cluster.topic(max_message_bytes=1500)

@@ -23,7 +23,7 @@ async def test_a_topic_is_created_by_the_first_record_to_it(cluster: Cluster) ->
     assert [record.value for record in cluster.read(topic)[0]] == [b"%d" % n for n in range(10)]
 
 
-async def test_the_partitions_of_a_topic_are_told_in_order(cluster: Cluster) -> None:
+async def test_the_partitions_of_a_topic_are_reported_in_order(cluster: Cluster) -> None:
     topic = cluster.topic(5)
 
     async with cluster.producer() as producer:

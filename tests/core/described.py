@@ -1,4 +1,4 @@
-"""What a coordinator answers to DescribeTransactions."""
+"""Responses of a coordinator to DescribeTransactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a topic's limit is learned from what it refuses."""
+"""A topic's limit, learned from the batches that it refuses."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_topic_is_forgotten() -> None:
 
 
 def learned(refused: int, most: int = 1 << 20) -> BatchLimits:
-    """What is known after one refusal."""
+    """The limits after one refusal."""
     limits = BatchLimits(most)
     limits.refused("orders", refused)
     return limits

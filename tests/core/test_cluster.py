@@ -1,4 +1,4 @@
-"""What is believed of the cluster, and what is not."""
+"""The metadata that a client accepts, and the metadata that it ignores."""
 
 from __future__ import annotations
 
@@ -114,11 +114,11 @@ def test_an_older_epoch_is_no_news(cluster: ClusterMetadata, epoch: int, leader:
 
 
 def test_an_older_epoch_is_believed_after_the_leader_refused(cluster: ClusterMetadata) -> None:
-    told = answer(topic(partition(0, 3, 4), partition(1, 3, 4), partition(2, 3, 5)))
+    reported = answer(topic(partition(0, 3, 4), partition(1, 3, 4), partition(2, 3, 5)))
     cluster.distrust_leader("t", 0, 1)
     cluster.distrust_leader("t", 1, 1)  # that is not the one which is taken for the leader
 
-    cluster.update(told)
+    cluster.update(reported)
 
     assert cluster.leader("t", 0) == (3, 4)
     assert cluster.leader("t", 1) == (2, 5)
@@ -225,11 +225,11 @@ def test_an_answer_that_leaves_out_more_than_that_is_not_believed(indices: tuple
     assert cluster.is_unsettled
 
 
-@pytest.mark.parametrize("told", [topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic()])
+@pytest.mark.parametrize("reported", [topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic()])
 def test_a_topic_with_an_error_or_without_partitions_keeps_those_it_had(
-    cluster: ClusterMetadata, told: MetadataResponseTopic
+    cluster: ClusterMetadata, reported: MetadataResponseTopic
 ) -> None:
-    cluster.update(answer(told))
+    cluster.update(answer(reported))
 
     assert cluster.leader("t", 1) == (2, 5)
     assert cluster.errors["t"] in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)

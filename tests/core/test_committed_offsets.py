@@ -1,4 +1,4 @@
-"""Where a group stands, as the answers of OffsetFetch tell it; the client's tests ask in every version."""
+"""Committed offsets, read from responses of OffsetFetch; the client's tests use every version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users are told of the last error before a failure."""
+"""The last error before a failure, as users see it."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ FIRST_HALF_MINUTE = [3, 6, 12, 30]
 
 
 def reports(outage: Outage, until: float) -> list[float]:
-    """When it is reported, if each report comes as soon as it is due."""
-    told: list[float] = []
+    """The times of the reports, if each one is made as soon as it is due."""
+    reported: list[float] = []
     while outage.report_at <= until:
         now = outage.report_at
-        told.append(outage.report(now))
-    return told
+        reported.append(outage.report(now))
+    return reported
 
 
 def test_reports_come_ever_more_rarely() -> None:

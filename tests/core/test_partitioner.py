@@ -1,4 +1,4 @@
-"""Which partition a record goes to: Java's choice for keys, KIP-794's for the others."""
+"""The partition of a record: Java's choice for keys, KIP-794's for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the Sender pauses for those who put records in, and for how long."""
+"""The pauses of the Sender for tasks that append records."""
 
 from __future__ import annotations
 

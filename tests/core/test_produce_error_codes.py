@@ -1,4 +1,4 @@
-"""What an answer means for a batch."""
+"""The meaning of error codes for a batch."""
 
 from __future__ import annotations
 

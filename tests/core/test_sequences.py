@@ -159,7 +159,7 @@ def test_a_hole_that_a_refused_batch_leaves_is_closed_by_a_new_epoch(sequences: 
     assert sequences.bumps == 1
 
 
-def test_who_is_told_that_a_partition_moved_on_may_drain_it_at_once(sequences: Sequences) -> None:
+def test_who_is_reported_that_a_partition_moved_on_may_drain_it_at_once(sequences: Sequences) -> None:
     warm_up(sequences)
     refused, behind = Batch(), Batch()
     drain(sequences, refused, behind)
@@ -752,7 +752,7 @@ def in_transaction(gate: Gate) -> Sequences:
     return sequences
 
 
-def test_new_batches_leave_as_the_transaction_says_and_it_is_told(in_transaction: Sequences, gate: Gate) -> None:
+def test_new_batches_leave_as_the_transaction_says_and_it_is_reported(in_transaction: Sequences, gate: Gate) -> None:
     assert in_transaction.may_drain(Batch(partition=OTHERS)) is False
     drain(in_transaction, batch := Batch())
     assert gate.left == [ORDERS]
@@ -766,7 +766,7 @@ def test_new_batches_leave_as_the_transaction_says_and_it_is_told(in_transaction
 
 
 @pytest.mark.parametrize(("possibly_written", "has_follower"), [(False, True), (True, False), (True, True)])
-def test_a_hole_in_a_transaction_is_told_to_it(
+def test_a_hole_in_a_transaction_is_reported_to_it(
     in_transaction: Sequences, gate: Gate, possibly_written: bool, has_follower: bool
 ) -> None:
     warm_up(in_transaction)

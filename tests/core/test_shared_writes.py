@@ -1,4 +1,4 @@
-"""Whose batch an acknowledgement is about, where several write under one producer id and epoch."""
+"""The batch of an acknowledgement, if several producers write under one producer id and epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of the transaction of a handle, for every state of its transactional id."""
+"""The outcome of a handle's transaction, for every state of its transactional id."""
 
 from __future__ import annotations
 

@@ -280,7 +280,7 @@ def test_no_offsets_are_nothing_to_do() -> None:
 
 @BOTH
 @pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.PRODUCER_FENCED])
-def test_offsets_that_were_refused_are_told_so_to_whoever_sent_them(is_v2: bool, code: ErrorCode) -> None:
+def test_offsets_that_were_refused_are_reported_to_a_caller_that_sent_them(is_v2: bool, code: ErrorCode) -> None:
     bench = Bench(is_v2=is_v2)
     bench.begin()
     refused, waiting = (bench.manager.send_offsets(OFFSETS, GROUP) for _ in range(2))
@@ -401,7 +401,7 @@ def test_a_commit_that_may_have_succeeded_is_never_told_as_failed(code: ErrorCod
 
 
 @BOTH
-def test_a_commit_that_could_not_be_sent_is_told_as_failed(is_v2: bool) -> None:
+def test_a_commit_that_could_not_be_sent_is_reported_as_failed(is_v2: bool) -> None:
     bench = Bench(is_v2=is_v2)
     request = bench.lead_to(COMMIT)
     committed = bench.manager.commit()
@@ -746,7 +746,7 @@ def test_an_end_of_version_2_that_gives_no_epoch_is_followed_by_asking_for_one()
     assert bench.manager.state is State.READY
 
 
-def test_a_commit_that_succeeded_is_told_so_though_the_next_epoch_is_refused() -> None:
+def test_a_commit_that_succeeded_is_reported_though_the_next_epoch_is_refused() -> None:
     bench = Bench()
     request = bench.lead_to(COMMIT)
     committed = bench.manager.commit()
@@ -959,7 +959,7 @@ def test_a_commit_that_may_have_been_sent_cannot_be_taken_back(is_v2: bool) -> N
 
 
 @BOTH
-def test_an_abort_goes_on_whatever_its_caller_was_told(is_v2: bool) -> None:
+def test_an_abort_goes_on_whatever_its_caller_was_reported(is_v2: bool) -> None:
     bench = Bench(is_v2=is_v2)
     request = bench.lead_to(ABORT)
     aborted = bench.manager.abort()
@@ -1232,7 +1232,7 @@ def test_a_transaction_is_prepared_when_everything_in_it_is_there() -> None:
     assert after == (True, False, State.PREPARED_TRANSACTION)
 
 
-def test_a_batch_that_fails_while_the_transaction_is_being_prepared_is_told() -> None:
+def test_a_batch_that_fails_while_the_transaction_is_being_prepared_is_reported() -> None:
     bench = Bench(enable_2pc=True)
     bench.begin(ORDERS)
     bench.has_incomplete = True
@@ -1331,17 +1331,17 @@ def test_a_batch_that_fails_after_its_transaction_was_prepared_ends_the_producer
 # -- operations ---------------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_to_be_told_the_end_is_told_once() -> None:
+def test_who_asks_to_be_reported_the_end_is_reported_once() -> None:
     bench = Bench()
     operation = bench.manager.initialize()
-    told: list[str] = []
-    operation.when_done(lambda: told.append("before"))
+    reported: list[str] = []
+    operation.when_done(lambda: reported.append("before"))
 
     bench.run()
-    operation.when_done(lambda: told.append("after"))
+    operation.when_done(lambda: reported.append("after"))
     operation.finish(TransactionFatal("too late"))
 
-    assert told == ["before", "after"]
+    assert reported == ["before", "after"]
     assert operation.error is None
     assert "init_transactions: succeeded" in repr(operation)
 

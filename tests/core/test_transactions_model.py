@@ -284,9 +284,9 @@ class Transactions(RuleBasedStateMachine):
         operation = self.manager.pending
         assert operation is not None
         operation.acknowledge()
-        self.check_told(operation)
+        self.check_reported(operation)
 
-    def check_told(self, operation: Operation) -> None:
+    def check_reported(self, operation: Operation) -> None:
         written = self.of_transaction & self.kafka.committed
         if operation.name == "init_transactions" or isinstance(operation.error, CommitUnknown):
             assert not written or self.acknowledged <= written
@@ -431,7 +431,7 @@ class Transactions(RuleBasedStateMachine):
 
     @precondition(lambda self: self.manager.state not in (State.UNINITIALIZED, State.FATAL_ERROR))
     @rule(really=st.integers(0, 9))
-    def somebody_else_takes_over(self, really: int) -> None:
+    def another_writer_takes_over(self, really: int) -> None:
         if really == 9:
             self.trouble = True
             self.kafka.initialize(NOBODY)
@@ -443,7 +443,7 @@ class Transactions(RuleBasedStateMachine):
     # -- what always holds --------------------------------------------------------------------------------------------
 
     @invariant()
-    def nothing_is_committed_that_was_told_as_not_committed(self) -> None:
+    def nothing_is_committed_that_was_reported_as_not_committed(self) -> None:
         assert not self.never & self.kafka.committed
 
     @invariant()
@@ -473,7 +473,7 @@ class Transactions(RuleBasedStateMachine):
         assert self.operation is not None
         assert self.trouble or self.operation.error is None, self.operation
         self.see()
-        self.nothing_is_committed_that_was_told_as_not_committed()
+        self.nothing_is_committed_that_was_reported_as_not_committed()
 
     def settle(self) -> None:
         for _ in range(1_000):
@@ -490,7 +490,7 @@ class Transactions(RuleBasedStateMachine):
             self.see_the_outcome()
 
     def start(self) -> None:
-        """What leads on from a state in which nothing is pending."""
+        """The calls that lead on from a state in which nothing is pending."""
         if self.manager.state is State.UNINITIALIZED:
             self.initialize()
         elif self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):

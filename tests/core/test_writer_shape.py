@@ -1,4 +1,4 @@
-"""How long the first batches of a writer that shares its transaction stay small."""
+"""The size of the first batches of a writer that shares its transaction."""
 
 from __future__ import annotations
 

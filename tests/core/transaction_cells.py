@@ -1,4 +1,4 @@
-"""What each error code asks for in the answer to each request of a transaction, as Java's TransactionManager has it.
+"""The reaction to each error code in the response to each request of a transaction, as in Java's TransactionManager.
 
 Written down a second time, by hand, so that the tables of the package can be held against it - and what producers do
 against both.

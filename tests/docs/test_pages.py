@@ -1,4 +1,4 @@
-"""What the documentation shows can be done: each block of Python runs, each link leads somewhere."""
+"""The documentation is true: each block of Python runs, each link leads somewhere."""
 
 from __future__ import annotations
 

@@ -53,4 +53,4 @@ async def rounds(world: World, count: int) -> None:
         for _, _, batch in world.batches():
             world.close(batch)
         world.results.clear()
-        world.told.clear()
+        world.reported.clear()

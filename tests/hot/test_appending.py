@@ -101,7 +101,7 @@ def stamped(timestamp_ms: int) -> int | str:
 
 
 def answered(function: Callable[[], Any]) -> Any:
-    """What it answers or raises, comparable between the twins."""
+    """The result or error of a call, comparable between the twins."""
     try:
         answer = function()
     except Exception as error:
@@ -133,7 +133,7 @@ def state(world: World) -> Any:
         [(topic, lane.partition_count, sticky_state(lane.sticky)) for topic, lane in world.lanes.items()],
         [(topic, partition, *batch_state(batch)) for topic, partition, batch in world.batches()],
         [[(call, len(result.callbacks))] for call, result in enumerate(world.results)],
-        world.told,
+        world.reported,
     )
 
 
@@ -313,9 +313,9 @@ class Appending(RuleBasedStateMachine):
         for world in self.worlds:
             for result in world.results:
                 result.succeed(7)
-        told = [[each.result() for each in world.deliveries] for world in self.worlds]
-        for other in told[1:]:
-            assert [unstamped(each) for each in other] == [unstamped(each) for each in told[0]]
+        reported = [[each.result() for each in world.deliveries] for world in self.worlds]
+        for other in reported[1:]:
+            assert [unstamped(each) for each in other] == [unstamped(each) for each in reported[0]]
 
 
 def unstamped(metadata: Any) -> Any:
@@ -358,17 +358,17 @@ def test_a_run_goes_into_one_batch(twin: Twin, loop: object) -> None:
     world.attach(loop)
     values = [b"%03d" % number * 20 for number in range(20)]
 
-    told: list[tuple[int, Any, int, int]] = []
+    reported: list[tuple[int, Any, int, int]] = []
     with running(loop):
         at = 0
         while at < len(values):
-            told.append(world.appender.append_run("orders", values, at, None, 1))
-            at += told[-1][0]
+            reported.append(world.appender.append_run("orders", values, at, None, 1))
+            at += reported[-1][0]
 
-    assert len(told) > 3
-    assert [outcome for _, outcome, _, _ in told] == world.results
-    assert [first for _, _, first, _ in told] == [0] * len(told)
-    assert [size for _, _, _, size in told] == [60 * count for count, _, _, _ in told]
+    assert len(reported) > 3
+    assert [outcome for _, outcome, _, _ in reported] == world.results
+    assert [first for _, _, first, _ in reported] == [0] * len(reported)
+    assert [size for _, _, _, size in reported] == [60 * count for count, _, _, _ in reported]
 
 
 @each_twin
@@ -384,7 +384,7 @@ def test_a_record_that_cannot_be_encoded_leaves_no_batch_behind(
     with running(loop), pytest.raises(Exception, match="timestamp"):
         world.appender.append("orders", b"x", None, None, 0, None)
 
-    assert [what[0] for what in world.told] == ["begin", "undo"]
+    assert [what[0] for what in world.reported] == ["begin", "undo"]
     assert world.budget.free == free
 
 
@@ -518,7 +518,7 @@ def test_loops_that_take_turns_in_a_thread_are_told_apart(twin: Twin, loop: obje
 
 @each_twin
 def test_nothing_is_appended_where_no_loop_runs_any_more(twin: Twin, loop: object) -> None:
-    """What asyncio keeps for a thread is None then, from Python 3.12 on."""
+    """From Python 3.12 on asyncio's state of a thread is None then."""
     world = World(twin)
     with running(loop):
         pass

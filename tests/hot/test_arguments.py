@@ -39,7 +39,7 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 
 
 async def what_arrived(world: World, call: Any) -> tuple[Any, ...]:
-    """What the slow path was given."""
+    """The arguments that the slow path got."""
     arrived: list[tuple[Any, ...]] = []
 
     async def slow_path(*arguments: Any) -> str:

@@ -1,4 +1,4 @@
-"""What ``enqueue()`` answers is a coroutine, whichever twin made it: to await, to run as a task, to cancel, to forget."""
+"""``enqueue()`` returns a coroutine in both twins: to await, to run as a task, to cancel, to drop."""
 
 from __future__ import annotations
 
@@ -312,17 +312,17 @@ async def test_never_awaited_it_warns_also_where_only_the_collector_finds_it(twi
 @each_twin
 @pytest.mark.filterwarnings("error")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_warning_that_is_an_error_is_told_and_goes_no_further(
+async def test_a_warning_that_is_an_error_is_reported_and_goes_no_further(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = Waiting(twin)
-    told: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: told.append(unraisable.exc_type))
+    reported: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
 
     world.shortly()
     gc.collect()
 
-    assert told == [RuntimeWarning]
+    assert reported == [RuntimeWarning]
 
 
 # -- to look at --------------------------------------------------------------------------------------------------------

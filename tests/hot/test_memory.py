@@ -60,7 +60,7 @@ async def test_everything_that_was_taken_is_let_go(twin: Twin) -> None:
                 delivery.mark_observed()
             del call, delivery, batch
     world.lanes["orders"].open[0] = None
-    world.told.clear()
+    world.reported.clear()
     world.results.clear()
     result = result_class(twin)(ORDERS)
     part = None
@@ -104,7 +104,7 @@ async def test_a_task_that_is_over_does_not_keep_the_value(twin: Twin) -> None:
     ]
     del topics
     await asyncio.gather(*tasks)
-    world.told.clear()
+    world.reported.clear()
 
     assert counts(value) == before
 
@@ -122,7 +122,7 @@ async def test_a_task_that_is_over_keeps_nothing_of_a_call_that_was_refused(twin
 
     task = asyncio.create_task(world.fast_path.enqueue(odd, **arguments))
     await asyncio.gather(task, return_exceptions=True)
-    world.told.clear()
+    world.reported.clear()
     arguments.clear()
     del odd
     gc.collect()
@@ -143,7 +143,7 @@ class FailingTimeout(float):
 
 
 class Ends(BaseException):
-    """What is an Exception takes the slow path."""
+    """An Exception takes the slow path."""
 
 
 class FailingHeaders(dict[str, bytes]):
@@ -182,7 +182,7 @@ async def test_a_call_that_has_failed_keeps_nothing_of_what_it_was_given(
     with pytest.raises(raises):
         await call
     world.results.clear()
-    world.told.clear()
+    world.reported.clear()
     gc.collect()
 
     assert gone() is None
@@ -265,7 +265,7 @@ async def test_what_a_call_was_given_goes_once_and_nobody_finds_the_call_then(tw
             call.throw(KeyError())
     elif end == "awaited":
         assert await call == "slow path"
-        world.told.clear()
+        world.reported.clear()
     del call
 
     assert sorted(ends) == ["header", "key", "timeout"]
@@ -405,7 +405,7 @@ def test_a_delivery_outlives_its_loop(twin: Twin) -> None:
 
 
 @each_twin
-async def test_an_outcome_that_is_told_between_asking_and_waiting_is_not_missed(twin: Twin) -> None:
+async def test_an_outcome_that_is_reported_between_asking_and_waiting_is_not_missed(twin: Twin) -> None:
     result = result_class(twin)(ORDERS)
     delivery = twin.delivery(result, 0, 0, -1, -1)
     waiting = delivery.__await__()

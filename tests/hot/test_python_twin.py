@@ -1,4 +1,4 @@
-"""What holds of a producer with native code holds of one in plain Python."""
+"""The producer's tests again, in plain Python."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run_in_python(*tests: str) -> None:
     assert " passed" in done.stdout
 
 
-def test_outcomes_are_told_by_python_as_by_native_code() -> None:
+def test_outcomes_are_reported_by_python_as_by_native_code() -> None:
     run_in_python("tests/test_delivery.py", "tests/test_send_many.py")
 
 

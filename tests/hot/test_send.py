@@ -1,4 +1,4 @@
-"""What ``send()`` answers is a coroutine, whichever twin made it, which waits for the acknowledgement of its record."""
+"""``send()`` returns a coroutine in both twins, which waits for the acknowledgement of its record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.hot.twins import TWINS, Twin, each_twin, needs_native
 
 
 class Refused(Exception):
-    """What becomes of a record that was not written."""
+    """The failure of a record that was not written."""
 
 
 class Failure:
@@ -111,18 +111,18 @@ async def test_an_outcome_that_is_known_at_once_is_answered_at_once(twin: Twin) 
 
 
 @each_twin
-async def test_on_delivery_is_told_as_well(twin: Twin) -> None:
+async def test_on_delivery_is_reported_as_well(twin: Twin) -> None:
     world = Waiting(twin)
-    told: list[Any] = []
+    reported: list[Any] = []
 
-    waiting = asyncio.ensure_future(world.sent(on_delivery=told.append))
+    waiting = asyncio.ensure_future(world.sent(on_delivery=reported.append))
     await pause()
     [(delivery, callback)] = world.results[0].callbacks
     callback(delivery)
     world.results[0].succeed(5)
 
     assert (await waiting).offset == 5
-    assert told == [delivery]
+    assert reported == [delivery]
 
 
 @each_twin
@@ -135,7 +135,7 @@ async def test_what_needs_a_decision_or_has_a_time_limit_takes_the_slow_path(twi
     ]
 
     assert answers == ["slow path", "slow path"]
-    assert world.told == [
+    assert world.reported == [
         ("slow path to send", "orders", b"x", None, None, 0, None, None, 5.0),
         ("slow path to send", "orders", b"x", b"k", (), 1, 9, None, 0),
     ]
@@ -369,23 +369,23 @@ async def test_a_stop_iteration_that_is_thrown_in_is_no_answer(twin: Twin) -> No
 @pytest.mark.parametrize("what", ["close", "throw", "send"])
 async def test_what_the_first_step_calls_cannot_make_another_one(twin: Twin, what: str) -> None:
     world = Waiting(twin)
-    told: list[object] = []
+    reported: list[object] = []
 
     class Headers(dict[str, bytes]):
         def items(self) -> Any:
             try:
                 {"close": call.close, "throw": lambda: call.throw(KeyError), "send": lambda: call.send(None)}[what]()
             except ValueError as error:
-                told.append(str(error))
+                reported.append(str(error))
             return super().items()
 
-    call = world.sent(headers=Headers(a=b"b"), on_delivery=told.append)
+    call = world.sent(headers=Headers(a=b"b"), on_delivery=reported.append)
     waiting = asyncio.ensure_future(call)
     await pause()
     world.results[0].succeed(5)
 
     assert (await waiting).offset == 5
-    assert told[0] == "coroutine already executing"
+    assert reported[0] == "coroutine already executing"
     assert len(world.results[0].callbacks) == 1
 
 
@@ -518,11 +518,11 @@ async def test_a_mock_of_a_producer_can_be_awaited() -> None:
 
 @pytest.mark.broker  # a program of its own
 async def test_what_a_subclass_does_in_enqueue_is_done_for_send_too() -> None:
-    told: list[object] = []
+    reported: list[object] = []
 
     class Tracing(Producer):
         async def enqueue(self, topic: Any, value: object = None, **more: Any) -> Any:
-            told.append((value, more.get("timeout")))
+            reported.append((value, more.get("timeout")))
             return await super().enqueue(topic, value, **more)
 
     with FakeBroker(topics={"orders": 1}) as broker:
@@ -531,4 +531,4 @@ async def test_what_a_subclass_does_in_enqueue_is_done_for_send_too() -> None:
             second = await producer.send("orders", b"b", timeout=60)
 
     assert [first.offset, second.offset] == [0, 1]
-    assert told == [(b"a", None), (b"b", 60)]
+    assert reported == [(b"a", None), (b"b", 60)]

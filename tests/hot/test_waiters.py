@@ -191,7 +191,7 @@ async def test_one_that_is_called_back_may_let_the_event_loop_run_until_another_
     called: list[str] = []
 
     def let_it_run(_: object) -> None:
-        """What is to be done, as nest_asyncio does within the turn of a task."""
+        """The work to do, as nest_asyncio does within the turn of a task."""
         for handle in list(loop._ready):  # type: ignore[attr-defined]
             handle._run()
             handle.cancel()
@@ -315,7 +315,7 @@ async def test_the_tasks_of_python_wait_as_those_of_c_do(twin: Twin, wait: Calla
 @each_wait
 async def test_a_task_says_what_it_waits_for_and_tools_may_look_at_it(twin: Twin, wait: Callable[[Any], Any]) -> None:
     world = Waiting(twin)
-    told: list[object] = []
+    reported: list[object] = []
 
     task = asyncio.create_task(wait(world))
     await pause()
@@ -325,16 +325,16 @@ async def test_a_task_says_what_it_waits_for_and_tools_may_look_at_it(twin: Twin
     assert waiter.get_loop() is asyncio.get_running_loop()
     with pytest.raises(asyncio.InvalidStateError):
         waiter.result()
-    removed: Callable[[object], object] = lambda _: told.append("removed")  # noqa: E731
-    waiter.add_done_callback(told.append)
+    removed: Callable[[object], object] = lambda _: reported.append("removed")  # noqa: E731
+    waiter.add_done_callback(reported.append)
     waiter.add_done_callback(removed)
     assert waiter.remove_done_callback(removed) == 1
     world.results[0].succeed(0)
     assert await task == 0
-    waiter.add_done_callback(told.append)
+    waiter.add_done_callback(reported.append)
     await pause()
 
-    assert told == [waiter, waiter]
+    assert reported == [waiter, waiter]
     assert (waiter.done(), waiter.cancelled(), waiter.cancel(), waiter.exception()) == (True, False, False, None)
     with pytest.raises(asyncio.InvalidStateError):
         waiter.set_result(None)

@@ -96,13 +96,13 @@ def result_class(twin: Twin) -> Any:
 
 
 class World:
-    """What an appender of one implementation works with, and what it asked for."""
+    """The surroundings of an appender, and the requests that it made."""
 
     def __init__(self, twin: Twin, *, keys_choose: bool | None = True, max_burst: int = PLENTY) -> None:
         self.twin = twin
         self.keys_choose = keys_choose
         self.max_size = 5000
-        self.told: list[tuple[Any, ...]] = []
+        self.reported: list[tuple[Any, ...]] = []
         self.results: list[Any] = []
         self.deliveries: list[Any] = []
         self.run_costs = 0
@@ -153,7 +153,7 @@ class World:
     # -- what the appender asks for -----------------------------------------------------------------------------------
 
     def _begin(self, topic: str, lane: Any, partition: int, size: int) -> Any:
-        self.told.append(("begin", topic, partition, size))
+        self.reported.append(("begin", topic, partition, size))
         if not self.may_begin or size + BATCH_OVERHEAD > self.budget.free:
             return None
         if partition < 0:
@@ -171,21 +171,21 @@ class World:
         return batch
 
     def _undo(self, batch: Any) -> None:
-        self.told.append(("undo", batch.result.partition))
+        self.reported.append(("undo", batch.result.partition))
         self.budget.free += BATCH_OVERHEAD
         batch.drop_builder()
 
     def _ready(self, batch: Any) -> None:
-        self.told.append(("ready", batch.result.partition, batch.count))
+        self.reported.append(("ready", batch.result.partition, batch.count))
 
     async def _send(self, *arguments: object) -> object:
-        self.told.append(("slow path to send", *arguments))
+        self.reported.append(("slow path to send", *arguments))
         return "slow path"
 
     async def _enqueue(self, *arguments: object) -> object:
-        self.told.append(("slow path", len(arguments), *map(type, arguments)))
+        self.reported.append(("slow path", len(arguments), *map(type, arguments)))
         return "slow path"
 
     def _enqueue_nowait(self, *arguments: object) -> object:
-        self.told.append(("slow path, now", len(arguments), *map(type, arguments)))
+        self.reported.append(("slow path, now", len(arguments), *map(type, arguments)))
         return "slow path"

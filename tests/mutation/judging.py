@@ -53,7 +53,7 @@ class TestsFail(Exception):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of a mutant. ``killed_by`` is a test, or says what else happened; nobody killed a survivor."""
+    """The outcome of a mutant. ``killed_by`` is a test, or another reason; None for a survivor."""
 
     mutant: Mutant
     killed_by: str | None
@@ -63,7 +63,7 @@ class Judgement:
 
 @dataclass
 class _Baseline:
-    """What the tests do without a mutant: the seconds of each, and the lines of the judged modules that each runs."""
+    """The tests without a mutant: the seconds of each, and the lines of the judged modules that each runs."""
 
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     lines: dict[str, set[tuple[str, int]]] = field(default_factory=dict[str, set[tuple[str, int]]])
@@ -294,7 +294,7 @@ class _Warm:
         return True
 
     def _baseline(self, session: pytest.Session) -> _Baseline | None:
-        """What each test takes and reaches, as a fork finds out: this process stays as it is."""
+        """Measure the time and the reached lines of each test, in a fork, which leaves this process unchanged."""
         imported = self._tracer.taken()
         self._tracer.stop()
 

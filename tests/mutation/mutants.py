@@ -66,7 +66,7 @@ _LeftOut: TypeAlias = (
 
 
 class MutantKey(NamedTuple):
-    """What identifies a mutant while lines come and go: the module, the function, and the text before and after."""
+    """The identity of a mutant, independent of line numbers: the module, the function, and the text before and after."""
 
     module: str
     function: str

@@ -150,7 +150,7 @@ class Connecting:
         return connection
 
     def ports(self) -> list[int]:
-        """Where it was tried, in order."""
+        """The addresses that were tried, in order."""
         return [address.port for address in self.tried]
 
 

@@ -56,12 +56,12 @@ async def connected(client: NetworkClient, node: int) -> None:
     await until(lambda: client.can_send(node))
 
 
-def ask_metadata(client: NetworkClient, node: int, told: list[Any], timeout_s: float = 20.0) -> None:
+def ask_metadata(client: NetworkClient, node: int, reported: list[Any], timeout_s: float = 20.0) -> None:
     client.send(
         node,
         MetadataRequest(topics=[]),
         client.usable_version(node, MetadataRequest),
-        told.append,
+        reported.append,
         timeout_s,
         read=whole,
     )
@@ -93,12 +93,12 @@ async def test_a_bootstrap_server_under_another_name_is_parted_with_after_its_an
 async def test_what_is_sent_is_answered_and_in_flight_until_then(broker: FakeBroker) -> None:
     async with client_of(broker) as client:
         await client.wait_ready(soon())
-        told: list[Any] = []
-        ask_metadata(client, 1, told)
+        reported: list[Any] = []
+        ask_metadata(client, 1, reported)
         assert client.in_flight(1) == 1
-        await until(lambda: told)
+        await until(lambda: reported)
 
-        assert isinstance(told[0], MetadataResponse)
+        assert isinstance(reported[0], MetadataResponse)
         assert client.in_flight(1) == 0
 
 
@@ -108,9 +108,9 @@ async def test_a_broker_with_enough_in_flight_can_take_no_more_and_is_no_reason_
         async with client_of(broker, connect=connecting, max_in_flight_requests_per_connection=2) as client:
             await client.wait_ready(soon())
             with broker.hold("Metadata"):
-                told: list[Any] = []
-                ask_metadata(client, 1, told)
-                ask_metadata(client, 1, told)
+                reported: list[Any] = []
+                ask_metadata(client, 1, reported)
+                ask_metadata(client, 1, reported)
                 assert not client.can_send(1)
                 waiting = asyncio.create_task(client.request(INIT, read=whole, timeout_s=20))
                 for _ in range(10):
@@ -148,29 +148,29 @@ async def test_a_request_to_an_unknown_node_times_out_and_asks_for_metadata(brok
         await until(lambda: broker.count("Metadata") > before)
 
 
-async def test_sending_to_a_broker_that_is_not_connected_is_told_soon() -> None:
+async def test_sending_to_a_broker_that_is_not_connected_is_reported_soon() -> None:
     with refusing() as nowhere:
         async with client_of(nowhere) as client:
-            told: list[Any] = []
-            client.send(1, INIT, 0, told.append, 1, read=whole)
-            assert told == []
+            reported: list[Any] = []
+            client.send(1, INIT, 0, reported.append, 1, read=whole)
+            assert reported == []
             await asyncio.sleep(0)
 
-            assert isinstance(told[0], BrokerConnectionError)
+            assert isinstance(reported[0], BrokerConnectionError)
             with pytest.raises(UnsupportedVersion):
                 client.usable_version(1, MetadataRequest)
 
 
-async def test_a_connection_that_breaks_is_told_and_made_again(broker: FakeBroker) -> None:
+async def test_a_connection_that_breaks_is_reported_and_made_again(broker: FakeBroker) -> None:
     async with client_of(broker) as client:
         await client.wait_ready(soon())
-        told: list[Any] = []
+        reported: list[Any] = []
         with broker.hold("Metadata", times=1):
-            ask_metadata(client, 1, told)
+            ask_metadata(client, 1, reported)
             await until(lambda: broker.count("Metadata") >= 2)
             broker.disconnect()
-            await until(lambda: told)
-        assert isinstance(told[0], BrokerConnectionError)
+            await until(lambda: reported)
+        assert isinstance(reported[0], BrokerConnectionError)
 
         await connected(client, 1)
         await client.request(INIT, read=whole)
@@ -193,16 +193,16 @@ async def test_a_connection_with_something_in_flight_is_not_idle(broker: FakeBro
     clock = Clock()
     async with client_of(broker, connections_max_idle_ms=2000) as client:
         await connected(client, 1)  # which is looked at in the same turn in which it is asked
-        told: list[Any] = []
+        reported: list[Any] = []
         with broker.hold("Metadata"):
-            ask_metadata(client, 1, told)
+            ask_metadata(client, 1, reported)
             for _ in range(6):
                 await turns()
                 clock.advance(1)
-            assert told == []
-        await until(lambda: told)
+            assert reported == []
+        await until(lambda: reported)
 
-        assert isinstance(told[0], MetadataResponse)
+        assert isinstance(reported[0], MetadataResponse)
 
 
 def test_an_idle_client_sleeps() -> None:
@@ -235,18 +235,18 @@ async def test_on_ready_may_fail_without_harm(broker: FakeBroker) -> None:
     assert {type(each["exception"]) for each in reported} == {ZeroDivisionError}
 
 
-async def test_after_close_nothing_is_done_and_everybody_is_told(broker: FakeBroker) -> None:
+async def test_after_close_nothing_is_done_and_everybody_is_reported(broker: FakeBroker) -> None:
     async with client_of(broker) as client:
         await client.wait_ready(soon())
-        told: list[Any] = []
+        reported: list[Any] = []
         with broker.hold("Metadata"):
-            ask_metadata(client, 1, told)
+            ask_metadata(client, 1, reported)
             waiting = asyncio.create_task(client.wait_topic("other", None, soon(30)))
             await asyncio.sleep(0)
             await client.close()
             await client.close()
 
-        assert isinstance(told[0], ProducerClosed)
+        assert isinstance(reported[0], ProducerClosed)
         with pytest.raises(ProducerClosed):
             await waiting
         assert not client.can_send(1)
@@ -279,16 +279,16 @@ def ask_for_a_break(context: RequestContext) -> Any:
     return answer
 
 
-async def test_a_throttled_broker_gets_nothing_until_the_time_is_over_and_the_sender_is_told() -> None:
+async def test_a_throttled_broker_gets_nothing_until_the_time_is_over_and_the_sender_is_reported() -> None:
     clock = Clock()
     with FakeBroker(brokers=1) as broker:
-        told: list[bool] = []
-        async with client_of(broker, on_ready=lambda: told.append(True)) as client:
+        reported: list[bool] = []
+        async with client_of(broker, on_ready=lambda: reported.append(True)) as client:
             await client.wait_ready(soon())
             await client.request(INIT, read=whole)
             broker.control("InitProducerId", ask_for_a_break)
             await client.request(INIT, read=whole)
-            told.clear()
+            reported.clear()
             waiting = asyncio.create_task(client.request(INIT, read=whole, timeout_s=100))
             for _ in range(5):
                 assert not client.can_send(1)
@@ -301,7 +301,7 @@ async def test_a_throttled_broker_gets_nothing_until_the_time_is_over_and_the_se
             clock.advance(11)
             await waiting
 
-            assert told
+            assert reported
             assert len(broker.connections(closed=True)) == 1
 
 
@@ -310,18 +310,18 @@ async def test_requests_on_their_way_to_a_throttled_broker_have_so_much_longer()
     with FakeBroker(brokers=1) as broker:
         async with client_of(broker) as client:
             await client.wait_ready(soon())
-            told: list[Any] = []
+            reported: list[Any] = []
             broker.control("InitProducerId", ask_for_a_break)
             with broker.hold("Metadata"):
-                client.send(1, INIT, client.usable_version(1, InitProducerIdRequest), told.append, 10, read=whole)
-                ask_metadata(client, 1, told, 10)
-                await until(lambda: told)
+                client.send(1, INIT, client.usable_version(1, InitProducerIdRequest), reported.append, 10, read=whole)
+                ask_metadata(client, 1, reported, 10)
+                await until(lambda: reported)
                 clock.advance(30)
                 await turns()
-                assert len(told) == 1
-            await until(lambda: len(told) == 2)
+                assert len(reported) == 1
+            await until(lambda: len(reported) == 2)
 
-            assert isinstance(told[1], MetadataResponse), "it came after 30 s, and its 10 s were extended"
+            assert isinstance(reported[1], MetadataResponse), "it came after 30 s, and its 10 s were extended"
 
 
 # -- metadata ---------------------------------------------------------------------------------------------------------
@@ -415,10 +415,10 @@ async def test_a_topic_that_does_not_exist_is_asked_for_with_growing_pauses() ->
                 assert (broker.count("Metadata"), client.in_flight(1)) == (asked, 0)
                 clock.advance(5.5)
             clock.advance(40)
-            told = await asyncio.gather(*waiting, return_exceptions=True)
+            reported = await asyncio.gather(*waiting, return_exceptions=True)
 
-        assert all(isinstance(error, KafkaTimeoutError) for error in told)
-        assert "UNKNOWN_TOPIC_OR_PARTITION" in str(told[0].__cause__)  # type: ignore[union-attr]
+        assert all(isinstance(error, KafkaTimeoutError) for error in reported)
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in str(reported[0].__cause__)  # type: ignore[union-attr]
 
 
 async def test_refreshes_that_are_asked_for_again_and_again_are_few(broker: FakeBroker) -> None:
@@ -485,7 +485,7 @@ async def test_a_topic_that_is_being_created_is_waited_for() -> None:
             assert client.topic_failure("fresh") is None
 
 
-async def test_an_impossible_topic_is_told_at_once(broker: FakeBroker) -> None:
+async def test_an_impossible_topic_is_reported_at_once(broker: FakeBroker) -> None:
     broker.fail("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="orders", times=None)
     async with client_of(broker) as client:
         for _ in range(2):
@@ -496,7 +496,7 @@ async def test_an_impossible_topic_is_told_at_once(broker: FakeBroker) -> None:
         assert (await client.wait_topic("orders", None, soon())).partition_count == 3
 
 
-async def test_a_partition_that_is_not_there_is_told_after_a_fresh_answer(broker: FakeBroker) -> None:
+async def test_a_partition_that_is_not_there_is_reported_after_a_fresh_answer(broker: FakeBroker) -> None:
     async with client_of(broker) as client:
         with pytest.raises(InvalidRecord, match=r"partition=3: topic 'orders' has 3 partition\(s\), 0 to 2"):
             await client.wait_topic("orders", 3, soon(30))
@@ -563,18 +563,18 @@ async def test_a_node_that_leaves_still_answers_what_it_was_asked() -> None:
             await client.wait_ready(soon())
             await connected(client, 1)
             await connected(client, 2)
-            told: list[Any] = []
+            reported: list[Any] = []
             with broker.hold("InitProducerId", node=2):
-                client.send(2, INIT, client.usable_version(2, InitProducerIdRequest), told.append, 20, read=whole)
+                client.send(2, INIT, client.usable_version(2, InitProducerIdRequest), reported.append, 20, read=whole)
                 await until(lambda: broker.count("InitProducerId"))
                 broker.cluster.nodes[2].registered = False
                 client.request_update()
                 await until(lambda: 2 not in client.metadata.nodes)
                 assert not client.can_send(2)
-                assert told == []
-            await until(lambda: told)
+                assert reported == []
+            await until(lambda: reported)
 
-            assert not isinstance(told[0], Exception)
+            assert not isinstance(reported[0], Exception)
             await until(lambda: client.connected_nodes() == [1])
 
 

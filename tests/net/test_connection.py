@@ -30,8 +30,8 @@ VERSION = 12
 QUESTION = MetadataRequest(topics=[])
 
 
-def note_name(told: list[str], name: str, _answer: object) -> None:
-    told.append(name)
+def note_name(reported: list[str], name: str, _answer: object) -> None:
+    reported.append(name)
 
 
 class Wire:
@@ -40,12 +40,12 @@ class Wire:
     def __init__(self, connection: Connection, end: socket.socket) -> None:
         self.connection = connection
         self.end = end
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
         self.lost: list[KafkaError] = []
 
     def ask(self, timeout_s: float = 30.0, answered: Callable[[Any], object] | None = None, **how: Any) -> None:
         self.connection.send(
-            QUESTION, VERSION, answered or self.told.append, timeout_s, read=MetadataResponse.decode, **how
+            QUESTION, VERSION, answered or self.reported.append, timeout_s, read=MetadataResponse.decode, **how
         )
 
     async def hears(self, data: bytes) -> None:
@@ -84,8 +84,8 @@ def produce(size: int, acks: int = 0) -> ProduceRequest:
     return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=1000, topic_data=[topic])
 
 
-def nodes(told: list[Any]) -> list[int]:
-    return [each.brokers[0].node_id for each in told]
+def nodes(reported: list[Any]) -> list[int]:
+    return [each.brokers[0].node_id for each in reported]
 
 
 async def test_answers_go_to_whoever_asked_in_turn() -> None:
@@ -95,11 +95,11 @@ async def test_answers_go_to_whoever_asked_in_turn() -> None:
         assert wire.connection.in_flight == 3
 
         await wire.hears(answer(1, 11) + answer(2, 12) + answer(3, 13)[:-1])
-        await until(lambda: len(wire.told) == 2)
+        await until(lambda: len(wire.reported) == 2)
         await wire.hears(answer(3, 13)[-1:])
-        await until(lambda: len(wire.told) == 3)
+        await until(lambda: len(wire.reported) == 3)
 
-        assert nodes(wire.told) == [11, 12, 13]
+        assert nodes(wire.reported) == [11, 12, 13]
         assert wire.connection.in_flight == 0
 
 
@@ -109,9 +109,9 @@ async def test_an_answer_may_come_byte_by_byte() -> None:
         for byte in answer(1, 7):
             await wire.hears(bytes([byte]))
             await asyncio.sleep(0)
-        await until(lambda: wire.told)
+        await until(lambda: wire.reported)
 
-        assert nodes(wire.told) == [7]
+        assert nodes(wire.reported) == [7]
 
 
 UNREADABLE = {
@@ -128,16 +128,16 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("data", UNREADABLE.values(), ids=UNREADABLE)
-async def test_what_cannot_be_read_ends_the_connection_and_all_are_told(data: bytes) -> None:
+async def test_what_cannot_be_read_ends_the_connection_and_all_are_reported(data: bytes) -> None:
     async with wired() as wire:
         wire.ask()
         wire.ask()
 
         await wire.hears(data)
-        await until(lambda: len(wire.told) == 2)
+        await until(lambda: len(wire.reported) == 2)
 
         assert wire.connection.closed
-        assert all(isinstance(told, ProtocolError) and "1 (k:9092)" in str(told) for told in wire.told)
+        assert all(isinstance(reported, ProtocolError) and "1 (k:9092)" in str(reported) for reported in wire.reported)
 
 
 @pytest.mark.parametrize("data", [answer(1), b"\x00"])
@@ -156,7 +156,7 @@ async def test_an_answer_that_comes_twice_ends_the_connection() -> None:
         await wire.hears(answer(1, 5) * 2)
         await until(lambda: wire.connection.closed)
 
-        assert nodes(wire.told) == [5], "the first one counts"
+        assert nodes(wire.reported) == [5], "the first one counts"
 
 
 @pytest.mark.parametrize(("is_ready", "limit"), [(False, MAX_FRAME_BEFORE_READY), (True, MAX_FRAME)])
@@ -178,7 +178,7 @@ async def test_frames_are_bounded_more_tightly_before_the_handshake(is_ready: bo
         await wire.hears(struct.pack(">i", limit + 1))
         await until(lambda: wire.connection.closed)
 
-        assert str(limit) in str(wire.told[0])
+        assert str(limit) in str(wire.reported[0])
 
 
 async def test_a_peer_that_closes_in_mid_frame_leaves_nobody_waiting() -> None:
@@ -187,10 +187,10 @@ async def test_a_peer_that_closes_in_mid_frame_leaves_nobody_waiting() -> None:
 
         await wire.hears(answer(1)[:9])
         wire.end.shutdown(socket.SHUT_WR)
-        await until(lambda: wire.told)
+        await until(lambda: wire.reported)
 
-        assert isinstance(wire.told[0], BrokerConnectionError)
-        assert "1 (k:9092) was closed by the broker; 1 request(s) were in flight" in str(wire.told[0])
+        assert isinstance(wire.reported[0], BrokerConnectionError)
+        assert "1 (k:9092) was closed by the broker; 1 request(s) were in flight" in str(wire.reported[0])
 
 
 async def test_unknown_tagged_fields_are_skipped() -> None:
@@ -200,30 +200,30 @@ async def test_unknown_tagged_fields_are_skipped() -> None:
         tagged = b"\x01\x63\x02hi"  # one field of number 99 with two bytes
         whole = answer(1, 8)[4:]
         await wire.hears(framed(whole[:4] + tagged + whole[5:-1] + tagged))
-        await until(lambda: wire.told)
+        await until(lambda: wire.reported)
 
-        assert nodes(wire.told) == [8]
+        assert nodes(wire.reported) == [8]
 
 
 async def test_a_later_request_with_a_shorter_timeout_runs_out_first() -> None:
     async with wired() as wire:
         wire.ask(30)
         wire.ask(0.02)
-        await until(lambda: len(wire.told) == 2)
+        await until(lambda: len(wire.reported) == 2)
 
-        assert "did not answer MetadataRequest v12 within 0.02 s; 2 request(s)" in str(wire.told[0])
+        assert "did not answer MetadataRequest v12 within 0.02 s; 2 request(s)" in str(wire.reported[0])
 
 
 async def test_the_timer_of_an_answered_request_does_not_make_a_later_one_late() -> None:
     async with wired() as wire:
         wire.ask(30)
         await wire.hears(answer(1))
-        await until(lambda: wire.told)
+        await until(lambda: wire.reported)
 
         wire.ask(0.02)
-        await until(lambda: len(wire.told) == 2)
+        await until(lambda: len(wire.reported) == 2)
 
-        assert isinstance(wire.told[1], BrokerConnectionError)
+        assert isinstance(wire.reported[1], BrokerConnectionError)
 
 
 async def test_the_timer_of_an_answered_request_costs_a_later_one_nothing() -> None:
@@ -231,7 +231,7 @@ async def test_the_timer_of_an_answered_request_costs_a_later_one_nothing() -> N
     async with wired() as wire:
         wire.ask(20)
         await wire.hears(answer(1))
-        await until(lambda: wire.told)
+        await until(lambda: wire.reported)
         wire.ask(60)
 
         clock.advance(21)
@@ -250,9 +250,9 @@ async def test_time_that_is_granted_counts_for_all_that_wait() -> None:
         await turns()
         assert not wire.connection.closed
         clock.advance(11)
-        await until(lambda: wire.told)
+        await until(lambda: wire.reported)
 
-        assert isinstance(wire.told[0], BrokerConnectionError)
+        assert isinstance(wire.reported[0], BrokerConnectionError)
 
 
 async def test_a_callback_that_fails_costs_the_others_nothing() -> None:
@@ -265,13 +265,13 @@ async def test_a_callback_that_fails_costs_the_others_nothing() -> None:
         wire.ask(answered=fail)
         wire.ask()
         await wire.hears(answer(1) + answer(2, 9))
-        await until(lambda: wire.told)
+        await until(lambda: wire.reported)
         wire.ask(answered=fail)
         wire.ask()
         wire.connection.abort(BrokerConnectionError("over"))
 
-        assert nodes(wire.told[:1]) == [9]
-        assert str(wire.told[1]) == "over"
+        assert nodes(wire.reported[:1]) == [9]
+        assert str(wire.reported[1]) == "over"
         assert [type(each["exception"]) for each in reported] == [ZeroDivisionError] * 2
 
 
@@ -281,23 +281,23 @@ async def test_answers_behind_one_whose_callback_ends_the_connection_are_not_rea
         wire.ask()
 
         await wire.hears(answer(1) + answer(2))
-        await until(lambda: wire.told)
+        await until(lambda: wire.reported)
 
-        assert str(wire.told[0]) == "enough"
+        assert str(wire.reported[0]) == "enough"
 
 
-async def test_a_request_on_a_closed_connection_is_told_soon_and_not_at_once() -> None:
+async def test_a_request_on_a_closed_connection_is_reported_soon_and_not_at_once() -> None:
     async with wired() as wire:
         wire.connection.abort(BrokerConnectionError("gone"))
 
         wire.ask()
-        assert wire.told == []
+        assert wire.reported == []
         await asyncio.sleep(0)
 
-        assert str(wire.told[0]) == "gone"
+        assert str(wire.reported[0]) == "gone"
 
 
-async def test_the_loss_is_told_to_the_owner_before_those_who_wait() -> None:
+async def test_the_loss_is_reported_to_the_owner_before_those_who_wait() -> None:
     """So that nobody who is told sends the next request into the same grave."""
     async with wired() as wire:
         seen: list[int] = []
@@ -311,73 +311,73 @@ async def test_the_loss_is_told_to_the_owner_before_those_who_wait() -> None:
 async def test_without_an_answer_to_come_a_request_is_done_when_it_has_left() -> None:
     async with wired() as wire:
         wire.ask(expect_response=False)
-        assert wire.told == []
-        await until(lambda: wire.told)
+        assert wire.reported == []
+        await until(lambda: wire.reported)
 
-        assert wire.told == [WRITTEN]
+        assert wire.reported == [WRITTEN]
         assert wire.connection.in_flight == 0
 
 
 async def test_of_requests_without_answers_none_is_done_before_all_of_it_has_left() -> None:
     async with wired() as wire:
-        told: list[str] = []
+        reported: list[str] = []
         wire.connection.send(
-            produce(10), 9, lambda _: told.append("small"), 30, read=ProduceResponse.decode, expect_response=False
+            produce(10), 9, lambda _: reported.append("small"), 30, read=ProduceResponse.decode, expect_response=False
         )
         wire.connection.send(
             produce(3_000_000),
             9,
-            lambda _: told.append("large"),
+            lambda _: reported.append("large"),
             30,
             read=ProduceResponse.decode,
             expect_response=False,
         )
         wire.connection.send(
-            produce(10), 9, lambda _: told.append("last"), 30, read=ProduceResponse.decode, expect_response=False
+            produce(10), 9, lambda _: reported.append("last"), 30, read=ProduceResponse.decode, expect_response=False
         )
         await turns()
-        assert told == [], "the socket's buffer is full; nobody has read"
+        assert reported == [], "the socket's buffer is full; nobody has read"
         assert wire.connection.in_flight == 3
 
         loop = asyncio.get_running_loop()
-        while len(told) < 3:
+        while len(reported) < 3:
             await loop.sock_recv(wire.end, 1_000_000)
 
-        assert told == ["small", "large", "last"]
+        assert reported == ["small", "large", "last"]
 
 
 async def test_requests_without_answers_that_never_leave_run_out_of_time() -> None:
     async with wired() as wire:
         wire.connection.send(
-            produce(3_000_000), 9, wire.told.append, 0.02, read=ProduceResponse.decode, expect_response=False
+            produce(3_000_000), 9, wire.reported.append, 0.02, read=ProduceResponse.decode, expect_response=False
         )
-        await until(lambda: wire.told)
+        await until(lambda: wire.reported)
 
-        assert "did not accept ProduceRequest v9 within 0.02 s" in str(wire.told[0])
+        assert "did not accept ProduceRequest v9 within 0.02 s" in str(wire.reported[0])
 
 
 async def test_requests_without_answers_that_did_not_leave_fail_with_the_connection() -> None:
     async with wired() as wire:
         wire.connection.send(
-            produce(3_000_000), 9, wire.told.append, 30, read=ProduceResponse.decode, expect_response=False
+            produce(3_000_000), 9, wire.reported.append, 30, read=ProduceResponse.decode, expect_response=False
         )
         await asyncio.sleep(0)
         wire.end.close()
-        await until(lambda: wire.told)
+        await until(lambda: wire.reported)
 
-        assert isinstance(wire.told[0], BrokerConnectionError)
+        assert isinstance(wire.reported[0], BrokerConnectionError)
 
 
 async def test_many_large_requests_with_answers_need_no_waiting_to_be_written() -> None:
     async with wired() as wire:
         for _ in range(5):
-            wire.connection.send(produce(500_000, acks=1), 9, wire.told.append, 30, read=ProduceResponse.decode)
+            wire.connection.send(produce(500_000, acks=1), 9, wire.reported.append, 30, read=ProduceResponse.decode)
 
         received = 0
         while received < 2_500_000:
             received += len(await asyncio.get_running_loop().sock_recv(wire.end, 1_000_000))
 
-        assert wire.told == []
+        assert wire.reported == []
         assert wire.connection.in_flight == 5
 
 
@@ -385,9 +385,9 @@ async def test_a_request_that_cannot_be_encoded_leaves_the_connection_as_it_was(
     async with wired() as wire:
         broken = MetadataRequest(topics=[object()])  # type: ignore[list-item]  # what no wire can carry
         with pytest.raises(Exception, match=r".*"):
-            wire.connection.send(broken, VERSION, wire.told.append, 1, read=MetadataResponse.decode)
+            wire.connection.send(broken, VERSION, wire.reported.append, 1, read=MetadataResponse.decode)
         wire.ask()
         await wire.hears(answer(1, 3))
-        await until(lambda: wire.told)
+        await until(lambda: wire.reported)
 
-        assert nodes(wire.told) == [3]
+        assert nodes(wire.reported) == [3]

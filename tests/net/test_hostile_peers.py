@@ -123,7 +123,7 @@ HOSTILE: dict[str, Serve] = {
 
 
 @pytest.mark.parametrize("serve", HOSTILE.values(), ids=HOSTILE)
-async def test_a_peer_that_is_no_broker_is_told_with_its_address_in_time(serve: Serve) -> None:
+async def test_a_peer_that_is_no_broker_is_reported_with_its_address_in_time(serve: Serve) -> None:
     clock = Clock()
     async with peer(serve) as it, client_of(it.address, socket_connection_setup_timeout_ms=10_000) as client:
         ready = asyncio.create_task(client.wait_ready(soon(30)))
@@ -279,7 +279,7 @@ async def test_metadata_without_brokers_are_none() -> None:
 
 
 def most_attempts(seconds: float) -> float:
-    """How many attempts to connect there may be in this time: one at once, and then none within 50 ms of another."""
+    """The most attempts to connect in this time: one at once, and then none within 50 ms of another."""
     return 1 + seconds / 0.05
 
 
@@ -444,7 +444,7 @@ async def test_all_addresses_of_a_name_are_tried(monkeypatch: pytest.MonkeyPatch
             assert client.last_error is None
 
 
-async def test_a_name_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -502,7 +502,7 @@ CANONICAL: dict[str, Any] = {"client_dns_lookup": "resolve_canonical_bootstrap_s
 
 
 def names_are(monkeypatch: pytest.MonkeyPatch, addresses: dict[str, list[str]], names: dict[str, str]) -> None:
-    """What the system knows: the addresses of each name, and the name of each address."""
+    """The system's resolver: the addresses of each name, and the name of each address."""
 
     def get_address_info(host: str, port: int, **_: Any) -> Any:
         if host not in addresses:

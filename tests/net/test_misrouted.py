@@ -21,7 +21,7 @@ def identities(broker: FakeBroker) -> list[tuple[int, str | None, int]]:
     ]
 
 
-async def test_a_broker_is_told_whom_the_connection_is_meant_for() -> None:
+async def test_a_broker_is_reported_whom_the_connection_is_meant_for() -> None:
     with FakeBroker(2) as broker:
         host, port = broker.addresses[1]
         async with client_of(f"{host}:{port}") as client:
@@ -45,7 +45,7 @@ async def test_brokers_that_check_nothing_are_not_asked_twice_for_their_versions
 @pytest.mark.parametrize(
     "options", [{"metadata_cluster_check_enable": False}, {"metadata_recovery_strategy": "none"}], ids=str
 )
-async def test_nothing_is_told_where_nothing_would_follow_from_it(options: dict[str, Any]) -> None:
+async def test_nothing_is_reported_where_nothing_would_follow_from_it(options: dict[str, Any]) -> None:
     with FakeBroker(2) as broker:
         host, port = broker.addresses[1]
         async with client_of(f"{host}:{port}", **options) as client:
@@ -68,16 +68,16 @@ async def test_a_misrouted_connection_is_given_up_and_the_cluster_is_looked_for_
             await client.wait_ready(soon())
             bootstraps = len(broker.connections(1, closed=True))
             loop = asyncio.get_running_loop()
-            began, attempts, asked_anew = loop.time(), 0, 0
-            while loop.time() < began + 0.3 or attempts < 2 or asked_anew < 1:
+            began, attempts, asked_again = loop.time(), 0, 0
+            while loop.time() < began + 0.3 or attempts < 2 or asked_again < 1:
                 assert not client.can_send(2)
                 await asyncio.sleep(0.001)
                 attempts = len(other.connections(closed=True)) or len(broker.connections(3, closed=True))
-                asked_anew = len(broker.connections(1, closed=True)) - bootstraps
+                asked_again = len(broker.connections(1, closed=True)) - bootstraps
             took = loop.time() - began
             broker.cluster.nodes[2].host, broker.cluster.nodes[2].port = right
             await until(lambda: client.can_send(2))
 
         assert other.count("Metadata") == 0
         assert attempts <= 2 + took / 0.016, "not more often than every 20 ms, less 20 %"
-        assert asked_anew <= 2 + took / 0.1, "not more often than every 100 ms"
+        assert asked_again <= 2 + took / 0.1, "not more often than every 100 ms"

@@ -1,4 +1,4 @@
-"""What happens at its moment, and not some time later."""
+"""Events at their exact times."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_a_connection_that_waits_for_an_answer_is_idle_from_the_answer_on() -> N
         loop = asyncio.get_running_loop()
         wires: list[Wire] = []
         async with virtual_client(wires, connections_max_idle_ms=1000, request_timeout_ms=60_000) as client:
-            told: list[object] = []
-            client.send(1, INIT, 1, told.append, 60, read=whole)
+            reported: list[object] = []
+            client.send(1, INIT, 1, reported.append, 60, read=whole)
             await asyncio.sleep(7.3)
             assert client.connected_nodes() == [1]
             answered_at = loop.time()
@@ -47,7 +47,7 @@ def test_a_connection_that_waits_for_an_answer_is_idle_from_the_answer_on() -> N
             wires[0].say(bytes.fromhex("000000140000000300000000000000000000000000070000"))
             await until(lambda: not client.connected_nodes(), timeout=60)
 
-            assert told
+            assert reported
             assert loop.time() - answered_at == pytest.approx(1, abs=0.01)
 
     run_virtually(scenario())
@@ -78,12 +78,12 @@ def test_a_throttle_gives_more_time_to_what_is_not_written_yet(throttled: bool) 
             wires[0].respond = asked.append
             client.send(1, MetadataRequest(topics=[]), 8, lambda _: None, 1, read=whole)
             wires[0].stuck = True
-            told: list[object] = []
-            client.send(1, unacknowledged, 8, told.append, 1, read=whole, expect_response=False)
+            reported: list[object] = []
+            client.send(1, unacknowledged, 8, reported.append, 1, read=whole, expect_response=False)
             wires[0].say(metadata_answer(asked[0], 9092, throttle_time_ms=5000 if throttled else 0))
-            await until(lambda: told, timeout=60)
+            await until(lambda: reported, timeout=60)
 
-            assert isinstance(told[0], BrokerConnectionError)
+            assert isinstance(reported[0], BrokerConnectionError)
             assert loop.time() == pytest.approx(6 if throttled else 1, abs=0.02)
 
     run_virtually(scenario())

@@ -195,7 +195,7 @@ async def test_a_healthy_producer_logs_nothing(broker: FakeBroker, caplog: pytes
 # -- reached before ---------------------------------------------------------------------------------------------------
 
 
-def test_a_cluster_that_goes_away_is_reported_as_rarely_and_anew_each_time(lines: list[Line]) -> None:
+def test_a_cluster_that_goes_away_is_reported_as_rarely_and_again_each_time(lines: list[Line]) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         cluster = Cluster()
@@ -208,10 +208,12 @@ def test_a_cluster_that_goes_away_is_reported_as_rarely_and_anew_each_time(lines
                 went = loop.time()
                 cluster.go()
                 await asyncio.sleep(1300)
-                told = [line for line in lines if "No broker has been reached" in line.text]
+                reported = [line for line in lines if "No broker has been reached" in line.text]
                 others = [text for _, text in lines if "No broker has been reached" not in text]
-                assert times(told, went) == pytest.approx(REPORTS, abs=0.2), outage
-                assert told[0].text.startswith("[shop] No broker has been reached for 3 s (bootstrap servers 127.0.0.1")
+                assert times(reported, went) == pytest.approx(REPORTS, abs=0.2), outage
+                assert reported[0].text.startswith(
+                    "[shop] No broker has been reached for 3 s (bootstrap servers 127.0.0.1"
+                )
                 assert len(others) == 1, "where it is looked for now"
                 lines.clear()
                 cluster.is_there = True

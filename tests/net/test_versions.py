@@ -1,4 +1,4 @@
-"""What is read out of the first answer of a broker."""
+"""Reading the first response of a broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_where_there_is_none_the_error_tells_both_sides(low: int, high: int) -> 
         speaking(low, high).best(MetadataRequest, "1 (k:9092)")
 
 
-def test_a_request_that_the_broker_does_not_know_is_told() -> None:
+def test_a_request_that_the_broker_does_not_know_is_reported() -> None:
     with pytest.raises(UnsupportedVersion, match=r"k:9092.*does not support ProduceRequest"):
         speaking(0, 9).best(ProduceRequest, "1 (k:9092)")
 

@@ -59,7 +59,7 @@ def run_virtually(work: Coroutine[Any, Any, None]) -> None:
 
 
 def turns_so_far() -> int:
-    """How often the event loop that runs virtually has turned."""
+    """The number of turns of the virtual event loop."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, _VirtualLoop)
     return loop.turns
@@ -94,7 +94,7 @@ class Wire(asyncio.Transport):
         """They are always zero here."""
 
     def get_write_buffer_size(self) -> int:
-        """How much waits."""
+        """The number of waiting bytes."""
         return int(self.stuck)
 
     def is_closing(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a decoder does with bytes that are not the message: it says so, and nothing else happens."""
+"""Decoders refuse bytes that are not the message, without side effects."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_a_message_that_is_cut_off_anywhere_is_refused(cls: type[Message], versi
     for size in range(len(data)):
         with pytest.raises(ProtocolError) as refused:
             cls.decode(version, data[:size])
-        told = str(refused.value)
-        assert told.startswith(f"{size} bytes are not a {cls.__name__} ")
-        assert f" of version {version}: " in told
+        reported = str(refused.value)
+        assert reported.startswith(f"{size} bytes are not a {cls.__name__} ")
+        assert f" of version {version}: " in reported
 
 
 @every_message

@@ -1,4 +1,4 @@
-"""How messages are declared, made, compared and shown."""
+"""Declaration, creation, comparison and display of messages."""
 
 from __future__ import annotations
 

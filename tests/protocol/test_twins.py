@@ -35,7 +35,7 @@ MessagesOf: TypeAlias = Callable[[type[Message], int], SearchStrategy[Message]]
 
 
 def written(twin: Any, message: Struct, version: int, flexible: bool | None = None) -> object:
-    """What the twin makes of the message behind some bytes that are there already, or how it refuses."""
+    """The twin's encoding of the message after some existing bytes, or its refusal."""
     buffer, pieces = bytearray(b"header"), [b"first"]
     if flexible is None:
         assert isinstance(message, Message)
@@ -338,7 +338,7 @@ def test_into_a_buffer_that_somebody_looks_into_nothing_is_written() -> None:
 
 
 def chain(error: BaseException | None) -> list[type[BaseException]]:
-    """What a traceback shows of an error: itself, and all that it came from."""
+    """An error as a traceback shows it: itself, and all its causes."""
     return [] if error is None else [type(error), *chain(error.__cause__ or error.__context__)]
 
 

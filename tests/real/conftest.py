@@ -1,4 +1,4 @@
-"""What the tests on real Kafka share: a load that knows what it sent, and the log as the broker has it."""
+"""Fixtures of the tests on real Kafka: a load that records what it sent, and the broker's log."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Load:
             what = f"partition {partition}: {len(sent)} sent, {len(found)} found, {lost} lost, {doubled} doubled"
             assert (lost, doubled) == (0, 0), what
             assert found == sent, f"{what}; some are out of order"
-            told = self.offsets[partition]
-            assert [at for at in told if at >= 0] == [at for at, _ in enumerate(sent) if told[at] >= 0], what
+            reported = self.offsets[partition]
+            assert [at for at in reported if at >= 0] == [at for at, _ in enumerate(sent) if reported[at] >= 0], what
 
 
 def read_log(kafka: Kafka, topic: str) -> dict[int, list[bytes]]:

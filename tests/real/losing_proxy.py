@@ -38,7 +38,7 @@ class LosingProxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find it."""
+        """The address for clients."""
         return f"127.0.0.1:{self._listening.getsockname()[1]}"
 
     def advertise(self, broker_id: int, port: int) -> str:

@@ -22,7 +22,7 @@ def ending_transactions(bootstrap_servers: str) -> list[str]:
 
 
 def open_transactions(kafka: Kafka, transactional_id: str | None = None) -> list[str]:
-    """What the coordinator has not ended; of this id only, where one is given."""
+    """The transactions that the coordinator has not ended; with an id, only those of that id."""
     return [
         f"{each.transactional_id}: {each.transaction_state}"
         for each in _listed(kafka.bootstrap_servers)

@@ -53,13 +53,13 @@ class Fate(Enum):
 
 
 class Ledger:
-    """What became of each transaction, as far as its producer said; the value of a record is ``<transaction>|<number>``."""
+    """The outcome of each transaction, as its producer reported it; the value of a record is ``<transaction>|<number>``."""
 
     def __init__(self, tell: Callable[[str], object] | None = None) -> None:
         self.fates: dict[str, Fate] = {}
         self.sizes: dict[str, int] = {}
         self.counts: Counter[Fate] = Counter()
-        self._tell = tell or (lambda line: None)
+        self._report = tell or (lambda line: None)
 
     def write(self, name: str, fate: Fate, size: int) -> None:
         """Note how far a transaction of so many records has come."""
@@ -67,7 +67,7 @@ class Ledger:
             self.counts[self.fates[name]] -= 1
         self.counts[fate] += 1
         self.fates[name], self.sizes[name] = fate, size
-        self._tell(f"{name} {fate.value} {size}")
+        self._report(f"{name} {fate.value} {size}")
 
     def copy(self, line: str) -> None:
         """Note what another one told."""

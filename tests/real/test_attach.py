@@ -62,9 +62,9 @@ async def writer(
     kafka: KafkaCluster, topic: str, name: str, partition: int, handle: TransactionHandle
 ) -> tuple[asyncio.subprocess.Process, Written]:
     """Another process that has written 500 records, and what it says of them."""
-    told = json.dumps([handle.transactional_id, handle.producer_id, handle.producer_epoch])
+    reported = json.dumps([handle.transactional_id, handle.producer_id, handle.producer_epoch])
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _WRITER, kafka.bootstrap_servers, topic, name, str(partition), told),
+        *(sys.executable, "-c", _WRITER, kafka.bootstrap_servers, topic, name, str(partition), reported),
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
@@ -72,7 +72,7 @@ async def writer(
 
 
 async def seen(kafka: KafkaCluster, topic: str) -> Counter[str]:
-    """How many records of each writer Java's consumer reads with read_committed; none of them twice."""
+    """The number of records of each writer that Java's consumer reads with read_committed; none of them twice."""
     tools = JavaTools(KafkaJars.get(kafka.version))
     properties = {"isolation.level": "read_committed"}
     found = await asyncio.to_thread(tools.read_back, kafka.bootstrap_servers, topic, properties=properties)

@@ -44,7 +44,7 @@ def topic(kafka: KafkaCluster) -> str:
 
 
 def read_now(kafka: KafkaCluster, topic: str) -> list[str]:
-    """What librdkafka's consumer reads with read_committed up to the last stable offset of each partition, sorted."""
+    """The records that librdkafka's consumer reads with read_committed up to each last stable offset, sorted."""
     from confluent_kafka import Consumer, KafkaError
     from confluent_kafka import TopicPartition as Partition
 
@@ -73,7 +73,7 @@ def read_now(kafka: KafkaCluster, topic: str) -> list[str]:
 
 
 async def read(kafka: KafkaCluster, topic: str, count: int = 0) -> list[str]:
-    """What is read when all markers are there of what has so many records: they are written after the commit is told."""
+    """The records once there are this many: markers are written after the commit is acknowledged."""
     async with asyncio.timeout(120):
         while len(found := await asyncio.to_thread(read_now, kafka, topic)) < count:
             pass
@@ -81,7 +81,7 @@ async def read(kafka: KafkaCluster, topic: str, count: int = 0) -> list[str]:
 
 
 def write(kafka: KafkaCluster, topic: str, handle: TransactionHandle, partition: int, *values: str) -> str:
-    """What the broker answers to a connection of its own, which has nothing but the handle."""
+    """The broker's response on a separate connection that has only the handle."""
     host, port = kafka.bootstrap_servers.rsplit(":", 1)
     versions = TV2 if kafka.version.startswith("4") else TV1
     writer = RawTransactions((host, int(port)), versions, handle.transactional_id, topic, topic)

@@ -43,7 +43,7 @@ def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
 
 
 class Told(NamedTuple):
-    """What became of the records: how often each is in the log, and what the producer said."""
+    """The outcome of the records: how often each is in the log, and what the producer reported."""
 
     log: Counter[bytes]
     delivered: set[bytes]
@@ -51,7 +51,7 @@ class Told(NamedTuple):
 
     @property
     def doubled(self) -> int:
-        """How many records are there more than once."""
+        """The number of records that are in the log more than once."""
         return sum(count > 1 for count in self.log.values())
 
 
@@ -94,20 +94,20 @@ def _ago(milliseconds: int) -> int:
     return time.time_ns() // 1_000_000 - milliseconds
 
 
-async def test_history_is_never_written_twice_and_what_is_not_sure_is_told(setting: Setting) -> None:
-    told = await load(setting, TWO_DAYS_MS)
+async def test_history_is_never_written_twice_and_what_is_not_sure_is_reported(setting: Setting) -> None:
+    reported = await load(setting, TWO_DAYS_MS)
 
-    assert told.doubled == 0
-    assert told.unknown
-    assert told.delivered <= told.log.keys(), "none of those is lost"
+    assert reported.doubled == 0
+    assert reported.unknown
+    assert reported.delivered <= reported.log.keys(), "none of those is lost"
 
 
 async def test_the_broker_would_write_it_twice(setting: Setting) -> None:
     """The negative control: with the protection off, Kafka does what the other test is there for."""
-    told = await load(setting, TWO_DAYS_MS, producer_id_expiration_ms=-1)
+    reported = await load(setting, TWO_DAYS_MS, producer_id_expiration_ms=-1)
 
-    assert told.doubled > 0
-    assert not told.unknown
+    assert reported.doubled > 0
+    assert not reported.unknown
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_the_broker_would_write_it_twice(setting: Setting) -> None:
 async def test_what_kafka_recognises_is_repeated_and_there_once(
     setting: Setting, age_ms: int, config: dict[str, str], in_transaction: bool
 ) -> None:
-    told = await load(setting, age_ms, config, in_transaction=in_transaction)
+    reported = await load(setting, age_ms, config, in_transaction=in_transaction)
 
-    assert told.log == Counter({b"%d" % number: 1 for number in range(ROUNDS * RECORDS)})
-    assert not told.unknown
+    assert reported.log == Counter({b"%d" % number: 1 for number in range(ROUNDS * RECORDS)})
+    assert not reported.unknown

@@ -12,7 +12,7 @@ import pytest
 
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.plugin import KafkaFactory, TopicFactory
-from tests.spark.load_program import kill_when_committed, told_by
+from tests.spark.load_program import kill_when_committed, result_of
 from tests.spark.local_spark import need
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
@@ -61,9 +61,9 @@ def test_a_load_that_is_killed_twice_brings_every_flight_once_and_in_order(
 
     for slice_ in (0, 2):
         kill_when_committed(slice_, tmp_path / "load", load)
-    finished = told_by(*load)
-    again = told_by(*load)
-    verdict = told_by("audit", "--expected", str(flights), *target, *rows, "--json")
+    finished = result_of(*load)
+    again = result_of(*load)
+    verdict = result_of("audit", "--expected", str(flights), *target, *rows, "--json")
 
     assert finished["resumed"]
     assert 0 < finished["rows"] < FLIGHTS

@@ -77,7 +77,7 @@ class Senders:
         self._process = process
 
     def says(self) -> dict[str, Any]:
-        """What it says next."""
+        """The next line of its output."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, "the process with the senders ended"

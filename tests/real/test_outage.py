@@ -203,7 +203,7 @@ def check_report(report: CloseReport, failed: list[Delivery]) -> None:
 
 
 async def check_log(kafka: KafkaCluster, topic: str, report: CloseReport) -> None:
-    """What is certainly not written is not in the log, even after a paused broker has worked off what it had got."""
+    """A record that is certainly not written is not in the log, even after a paused broker has handled its backlog."""
     await asyncio.sleep(1)
     log = read_log(kafka, topic)
     maybe = {record.value for record in report.maybe_written}

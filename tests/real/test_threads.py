@@ -42,8 +42,8 @@ def test_what_sixteen_threads_send_is_in_the_log_once_and_in_the_order_of_each(
     log = read_log(kafka, topic)
     assert sum(map(len, log.values())) == THREADS * RECORDS
     for thread in range(THREADS):
-        told = [offsets[thread, number] for number in range(RECORDS)]
-        assert told == sorted(told)
-        assert [log[thread % PARTITIONS][at] for at in told] == [
+        reported = [offsets[thread, number] for number in range(RECORDS)]
+        assert reported == sorted(reported)
+        assert [log[thread % PARTITIONS][at] for at in reported] == [
             b"%d %d" % (thread, number) for number in range(RECORDS)
         ]

@@ -61,13 +61,13 @@ def test_the_ledger_can_say_no() -> None:
 
 
 def read(kafka: KafkaCluster, topic: str, isolation: str) -> Iterable[ReadRecord]:
-    """What Java's consumer reads."""
+    """The records that Java's consumer reads."""
     tools = JavaTools(KafkaJars.get(kafka.version))
     return tools.read_back(kafka.bootstrap_servers, topic, properties={"isolation.level": isolation})
 
 
 def history(kafka: KafkaCluster, topic: str, names: Container[str]) -> str:
-    """Where the records of these transactions are, and all batches around them: for the message of a failed test."""
+    """The positions of the records of these transactions, and all batches around them: for the message of a failed test."""
     places: dict[int, list[int]] = {}
     lines = [kafka.log(1)]
     for each in read(kafka, topic, "read_uncommitted"):
@@ -83,7 +83,7 @@ def history(kafka: KafkaCluster, topic: str, names: Container[str]) -> str:
 
 
 def read_committed(kafka: KafkaCluster, topic: str) -> Counter[str]:
-    """How many records of each transaction Java's consumer reads."""
+    """The number of records of each transaction that Java's consumer reads."""
     records = Counter((each.value or b"").decode() for each in read(kafka, topic, "read_committed"))
     doubled = [record for record, times in records.items() if times > 1]
     assert not doubled, doubled
@@ -108,7 +108,7 @@ class Shopper:
     def __init__(self, servers: str, topic: str, name: str, seed: int, ledger: Ledger) -> None:
         self._command = (sys.executable, "-m", "tests.real.shoppers", servers, topic, name, str(seed))
         self._ledger = ledger
-        self._told = 0
+        self._reported = 0
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(*self._command, cwd=ROOT, stdin=PIPE, stdout=PIPE)
@@ -122,12 +122,12 @@ class Shopper:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
             self._ledger.copy(line.decode())
-            self._told += 1
+            self._reported += 1
 
     async def wait_busy(self, lines: int) -> None:
         """Wait until it has told so many lines more."""
-        goal = self._told + lines
-        await until(lambda: self._told >= goal, 600)
+        goal = self._reported + lines
+        await until(lambda: self._reported >= goal, 600)
 
     async def kill(self) -> None:
         """SIGKILL, where it still runs."""
@@ -296,7 +296,7 @@ def _never(topic: str, group: str) -> Any:
 
 
 def committed_offset(kafka: KafkaCluster, group: str, topic: str) -> int:
-    """What librdkafka's consumer would go on from."""
+    """The position from which librdkafka's consumer would continue."""
     from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as Partition
 

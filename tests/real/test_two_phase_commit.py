@@ -1,4 +1,4 @@
-"""What released brokers make of two-phase commits (KIP-939): where they refuse they say so, and nothing is lost."""
+"""Two-phase commits (KIP-939) on released brokers: refusals are reported, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALLOWED = {**UNSTABLE, "transaction.two.phase.commit.enable": "true"}
 
 
 def read_committed(kafka: KafkaCluster, topic: str) -> list[bytes | None]:
-    """What Java's consumer gets, sorted."""
+    """The records that Java's consumer gets, sorted."""
     tools = JavaTools(KafkaJars.get(kafka.version))
     found = tools.read_back(kafka.bootstrap_servers, topic, properties={"isolation.level": "read_committed"})
     return sorted((each.value for each in found), key=lambda each: each or b"")

@@ -1,4 +1,4 @@
-"""What a record batch is, byte by byte, and what a builder and a closed batch promise."""
+"""Record batches byte by byte, and the promises of a builder and a closed batch."""
 
 from __future__ import annotations
 

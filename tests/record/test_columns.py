@@ -728,8 +728,8 @@ def test_values_alone_make_the_same_batches_in_every_encoder(
         for name in TWINS
     ]
 
-    told = [record.value for batch in made[0] for record in batch.records]
-    assert sorted(each or b"" for each in told) == sorted((each or "").encode() for each in contents[skipped:])
+    reported = [record.value for batch in made[0] for record in batch.records]
+    assert sorted(each or b"" for each in reported) == sorted((each or "").encode() for each in contents[skipped:])
     for other in made[1:]:
         assert [batch[:4] for batch in other] == [batch[:4] for batch in made[0]]
 
@@ -784,7 +784,7 @@ def table_of(rows: Sequence[Any], cuts: Iterable[int]) -> pa.Table:
 
 
 def one_by_one(rows: Sequence[Any], named: set[str], batch_size: int, ignore_keys: bool) -> list[tuple[int, bytes]]:
-    """What the rules say, with the builder alone."""
+    """The expected result by the rules, with the builder alone."""
     from aioproducer.record._pure import RecordBatchBuilder
 
     choose = turns(3)
@@ -912,7 +912,7 @@ def test_both_encoders_see_the_same_columns() -> None:
     ]
     table = pa.Table.from_batches([], pa.schema([(f"{number}", kind) for number, kind in enumerate(kinds)]))
 
-    def told(twin: str) -> list[object]:
+    def reported(twin: str) -> list[object]:
         return [simple(field) for field in import_module(twin).ArrowSource(table).fields]
 
     def simple(field: Any) -> object:
@@ -922,7 +922,7 @@ def test_both_encoders_see_the_same_columns() -> None:
             field.dictionary and simple(field.dictionary),
         )
 
-    assert all(told(twin) == told(TWINS[0]) for twin in TWINS)
+    assert all(reported(twin) == reported(TWINS[0]) for twin in TWINS)
 
 
 # -- JSON ----------------------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_a_higher_level_makes_less_of_the_same_text(codec: Codec) -> None:
     ("codec", "level"),
     [(Codec.GZIP, 0), (Codec.GZIP, 10), (Codec.GZIP, -2), (Codec.LZ4, 0), (Codec.LZ4, 18), (Codec.ZSTD, 23)],
 )
-def test_a_level_that_does_not_exist_is_told_with_those_that_do(codec: Codec, level: int) -> None:
+def test_a_level_that_does_not_exist_is_reported_with_those_that_do(codec: Codec, level: int) -> None:
     lowest, highest, default = LEVELS[codec]
 
     with pytest.raises(

@@ -69,7 +69,7 @@ def read(data: bytes) -> RecordBatch:
     return batch
 
 
-def test_every_field_of_a_batch_is_told() -> None:
+def test_every_field_of_a_batch_is_reported() -> None:
     data = with_fields(small_batch(Codec.GZIP), base_offset=70, partition_leader_epoch=4)
 
     batch = read(data)

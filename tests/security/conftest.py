@@ -9,5 +9,5 @@ from aioproducer.testing.certificates import CertificateAuthority
 
 @pytest.fixture(scope="session")
 def authority() -> CertificateAuthority:
-    """Who signs the certificates of brokers and clients."""
+    """The authority that signs the certificates of brokers and clients."""
     return CertificateAuthority()

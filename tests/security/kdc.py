@@ -19,7 +19,7 @@ _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 
 def missing() -> str | None:
-    """What of Kerberos is not installed."""
+    """The parts of Kerberos that are not installed."""
     absent = [program for program in _PROGRAMS if shutil.which(program, path=_PATH) is None]
     try:
         import gssapi  # noqa: F401

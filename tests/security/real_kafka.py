@@ -1,4 +1,4 @@
-"""What the tests on real Kafka with logins share: users, tokens, and the options of a producer for each listener."""
+"""Shared by the tests on real Kafka with logins: users, tokens, and the options of a producer for each listener."""
 
 from __future__ import annotations
 

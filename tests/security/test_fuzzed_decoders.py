@@ -1,4 +1,4 @@
-"""What else is read from a peer, from bytes that are nearly right: frames, record batches, logins, tokens."""
+"""Fuzzed input of the other decoders: frames, record batches, logins, tokens."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ def test_logins(name: str, count: int) -> None:
         login = Conversation(MECHANISMS[name](), "b")
         login.begin()
         action = login.answered(SaslHandshakeResponse(error_code=0, mechanisms=[name]))
-        told = data.decode(errors="replace")
-        answer = SaslAuthenticateResponse(error_code=0, error_message=told, auth_bytes=data, session_lifetime_ms=0)
+        reported = data.decode(errors="replace")
+        answer = SaslAuthenticateResponse(error_code=0, error_message=reported, auth_bytes=data, session_lifetime_ms=0)
         for _ in range(3):
             if isinstance(action, Derive):
                 assert 4096 <= action.iterations <= 100_000

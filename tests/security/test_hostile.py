@@ -254,13 +254,13 @@ async def test_a_canary_is_seen_by_nobody(
                 await producer.send("orders", b"value")
             except KafkaError as error:
                 assert not succeeds
-                told: BaseException | None = error
-                while told is not None:
-                    shown += [str(told), repr(told), str(pickle.dumps(told))]
-                    captured = traceback.TracebackException.from_exception(told, capture_locals=True)
+                reported: BaseException | None = error
+                while reported is not None:
+                    shown += [str(reported), repr(reported), str(pickle.dumps(reported))]
+                    captured = traceback.TracebackException.from_exception(reported, capture_locals=True)
                     # Our own frames: the caller's hold what the caller put there.
                     shown += [str(frame.locals) for frame in captured.stack if frame.filename != __file__]
-                    told = told.__cause__ or told.__context__
+                    reported = reported.__cause__ or reported.__context__
             shown += [repr(producer), repr(producer.metrics()), repr(producer.health()), repr(producer.config)]
             engine: Any = producer._engine
             shown += [repr(vars(connection)) for connection in engine.client._connector._open]

@@ -1,4 +1,4 @@
-"""What goes wrong with callbacks, tokens and secrets that other people's code gives, and who must not notice or see it."""
+"""Failures of callbacks, tokens and secrets from the user's code, and who must not notice or see them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def with_user(provider: Any) -> Login:
 
 
 def shown(error: BaseException, of: str = "aioproducer") -> str:
-    """What a tool shows that prints the locals of our frames, and what caused what."""
+    """The output of a tool that prints the locals of our frames and the chain of causes."""
     parts: list[str] = []
     following: list[BaseException | None] = [error]
     while following:

@@ -37,7 +37,7 @@ TOPIC = "orders"
 
 @pytest.fixture(scope="module")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> TokenIssuer:
-    """Whose tokens the listener SIGNED takes."""
+    """The issuer whose tokens the listener SIGNED accepts."""
     return TokenIssuer(tmp_path_factory.mktemp("issuer") / "jwks.json")
 
 
@@ -61,7 +61,7 @@ async def sends(kafka: KafkaCluster, listener: str, **options: Any) -> None:
 
 
 async def refusal(servers: str, **options: Any) -> str:
-    """What a send says that must fail, and that as soon as it is clear."""
+    """The error of a send that must fail, as soon as that is clear."""
     async with Producer(servers, **{"max_block_ms": 20_000, **options, "close_timeout_ms": 0}) as producer:
         async with asyncio.timeout(10):
             with pytest.raises(NotWritten) as failed:
@@ -81,12 +81,12 @@ async def test_tls_one_way_and_mutual(secured: KafkaCluster, authority: Certific
     await sends(secured, "SSL", **options(authority, "SSL"))
     client = authority.issue("alice", common_name="alice").write(tmp_path / "client.pem")
     stranger = CertificateAuthority().issue("alice", common_name="alice").write(tmp_path / "stranger.pem")
-    told = await refusal(secured.bootstrap("MTLS"), **options(authority, "MTLS"))
-    assert "ssl_certfile" in told
-    told = await refusal(secured.bootstrap("MTLS"), **options(authority, "MTLS", ssl_certfile=stranger))
-    assert "ssl_certfile" in told
-    told = await refusal(secured.bootstrap("SSL"), security_protocol="SSL")
-    assert "no trusted authority" in told
+    reported = await refusal(secured.bootstrap("MTLS"), **options(authority, "MTLS"))
+    assert "ssl_certfile" in reported
+    reported = await refusal(secured.bootstrap("MTLS"), **options(authority, "MTLS", ssl_certfile=stranger))
+    assert "ssl_certfile" in reported
+    reported = await refusal(secured.bootstrap("SSL"), security_protocol="SSL")
+    assert "no trusted authority" in reported
     async with Producer(secured.bootstrap("MTLS"), **options(authority, "MTLS", ssl_certfile=client)) as producer:
         with pytest.raises(KafkaError) as failed:  # let in, and known by the whole of its name, which has no rights
             await producer.send(TOPIC, b"value")
@@ -102,8 +102,8 @@ async def test_refusals_name_the_broker_the_mechanism_and_the_reason(
         given["sasl_oauth_token_provider"] = lambda: unsigned_token(life_s=-60)
     else:
         given["sasl_password"] = "wrong"
-    told = await refusal(secured.bootstrap("SASL_SSL"), **given)
-    assert f"{mechanism} login failed: broker {secured.bootstrap('SASL_SSL')} refused the credentials" in told
+    reported = await refusal(secured.bootstrap("SASL_SSL"), **given)
+    assert f"{mechanism} login failed: broker {secured.bootstrap('SASL_SSL')} refused the credentials" in reported
 
 
 async def test_what_is_mixed_up_is_guessed(secured: KafkaCluster, authority: CertificateAuthority) -> None:
@@ -141,9 +141,12 @@ async def test_a_token_that_is_not_valid_is_refused(
     }
     servers = secured.bootstrap("SIGNED")
     given = options(authority, "SIGNED", "OAUTHBEARER", sasl_oauth_token_provider=tokens[wrong])
-    told = await refusal(servers, **given)
-    assert f"OAUTHBEARER login failed: broker {servers} refused the credentials: status invalid_token: the sign" in told
-    assert tokens[wrong]().value.reveal().split(".")[0] not in told
+    reported = await refusal(servers, **given)
+    assert (
+        f"OAUTHBEARER login failed: broker {servers} refused the credentials: status invalid_token: the sign"
+        in reported
+    )
+    assert tokens[wrong]().value.reveal().split(".")[0] not in reported
 
 
 async def test_a_right_on_the_topic_that_is_missing_is_named(
@@ -231,8 +234,8 @@ async def load(
         connections = {broker.connection for broker in producer_brokers(producer)}
         while time.monotonic() < ends:
             deliveries = [await producer.enqueue(topic, b"x" * 100) for _ in range(500)]
-            for told in await asyncio.gather(*deliveries):
-                offsets.add(told.offset)
+            for reported in await asyncio.gather(*deliveries):
+                offsets.add(reported.offset)
             sent += len(deliveries)
         assert connections == {broker.connection for broker in producer_brokers(producer)}
     assert offsets == set(range(1, sent + 1))

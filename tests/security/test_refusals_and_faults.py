@@ -1,4 +1,4 @@
-"""What goes wrong while a connection is secured: nobody is trusted for it, and nothing else breaks."""
+"""Faults while a connection is secured: no peer is trusted because of one, and nothing else breaks."""
 
 from __future__ import annotations
 
@@ -134,12 +134,12 @@ async def test_an_exception_of_the_program_in_a_login_ends_no_producer(
     with FakeBroker(topics={"orders": 1}, logins=Logins(users={"alice": "right"})) as broker:
         options = {**QUICK, "max_block_ms": 500, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
         async with Producer(broker.bootstrap_servers, sasl_credentials_provider=credentials, **options) as producer:
-            with pytest.raises(KafkaError) as told:
+            with pytest.raises(KafkaError) as reported:
                 await producer.send("orders", b"value")
             is_broken = False
             await producer.send("orders", b"value", timeout=20)
 
-    assert "canary-secret" not in str(told.value)
+    assert "canary-secret" not in str(reported.value)
     assert "canary-secret" not in caplog.text
 
 
@@ -171,18 +171,18 @@ async def connected(to: Peer) -> Connection:
 async def test_a_request_that_cannot_be_sent_after_a_login_does_not_cost_those_behind_it() -> None:
     async with peer(answer_versions) as other:
         connection = await connected(other)
-        told: list[Any] = []
+        reported: list[Any] = []
         connection.hold()
         unfit: Any = MetadataRequest(topics=5)  # type: ignore[arg-type]
-        connection.send(unfit, 12, told.append, 5, read=MetadataResponse.decode)
-        connection.send(ApiVersionsRequest(), 3, told.append, 5, read=ApiVersionsResponse.decode)
+        connection.send(unfit, 12, reported.append, 5, read=MetadataResponse.decode)
+        connection.send(ApiVersionsRequest(), 3, reported.append, 5, read=ApiVersionsResponse.decode)
         connection.release()
         await asyncio.sleep(0)
-        assert [type(each).__name__ for each in told] == ["ProtocolError"]
-        assert isinstance(told[0].__cause__, ValueError)
+        assert [type(each).__name__ for each in reported] == ["ProtocolError"]
+        assert isinstance(reported[0].__cause__, ValueError)
         assert connection.in_flight == 1, "the one behind it is on its way"
         connection.abort(KafkaError("That was all."))
-        assert len(told) == 2
+        assert len(reported) == 2
 
 
 async def test_a_timer_that_comes_in_the_middle_of_a_login_finds_only_held_requests() -> None:
@@ -191,12 +191,12 @@ async def test_a_timer_that_comes_in_the_middle_of_a_login_finds_only_held_reque
         connection = await connected(other)
         failures: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-        told: list[object] = []
-        connection.send(ApiVersionsRequest(), 3, told.append, 20, read=ApiVersionsResponse.decode)
-        await until(lambda: told)
-        assert not isinstance(told[0], Exception)
+        reported: list[object] = []
+        connection.send(ApiVersionsRequest(), 3, reported.append, 20, read=ApiVersionsResponse.decode)
+        await until(lambda: reported)
+        assert not isinstance(reported[0], Exception)
         connection.hold()
-        connection.send(ApiVersionsRequest(), 3, told.append, 50, read=ApiVersionsResponse.decode)
+        connection.send(ApiVersionsRequest(), 3, reported.append, 50, read=ApiVersionsResponse.decode)
         clock.advance(21)  # now the timer of the first request is due
         await turns()
         assert failures == []
@@ -207,22 +207,22 @@ async def test_a_timer_that_comes_in_the_middle_of_a_login_finds_only_held_reque
 async def test_a_connection_ends_when_all_that_was_sent_is_answered() -> None:
     async with peer(answer_versions) as other:
         connection, gone = await connected(other), KafkaError("That was all.")
-        told: list[object] = []
-        connection.send(ApiVersionsRequest(), 3, told.append, 5, read=ApiVersionsResponse.decode)
+        reported: list[object] = []
+        connection.send(ApiVersionsRequest(), 3, reported.append, 5, read=ApiVersionsResponse.decode)
         never = asyncio.get_running_loop().time() + 3600
         await connection.abort_when_answered(never, gone)
         assert connection.error is gone
-        assert [isinstance(each, Exception) for each in told] == [False]
+        assert [isinstance(each, Exception) for each in reported] == [False]
 
 
 async def test_a_connection_whose_peer_does_not_answer_ends_in_time() -> None:
     async with peer(answer_versions) as other:
         connection, gone = await connected(other), KafkaError("That was all.")
-        told: list[object] = []
+        reported: list[object] = []
         for _ in range(2):  # it answers once
-            connection.send(ApiVersionsRequest(), 3, told.append, 5, read=ApiVersionsResponse.decode)
+            connection.send(ApiVersionsRequest(), 3, reported.append, 5, read=ApiVersionsResponse.decode)
         await connection.abort_when_answered(asyncio.get_running_loop().time() + 0.2, gone)
-        assert [isinstance(each, Exception) for each in told] == [False, True]
+        assert [isinstance(each, Exception) for each in reported] == [False, True]
 
 
 def test_a_context_of_ones_own_says_what_it_does_in_ones_own_code(authority: CertificateAuthority) -> None:
@@ -308,7 +308,7 @@ def test_a_broker_that_repeats_the_token_does_not_bring_it_into_the_error() -> N
     assert mechanism.explain("canary-token is bad") == "*** is bad (status invalid ***\\n)"
 
 
-def test_a_status_that_a_broker_says_twice_is_told_once_and_with_its_causes() -> None:
+def test_a_status_that_a_broker_says_twice_is_reported_once_and_with_its_causes() -> None:
     """Kafka's validator answers every token that it does not accept like this."""
     mechanism = OAuthBearer(Secret("canary-token"), {})
     mechanism.start()

@@ -71,18 +71,18 @@ def coordinating(broker: FakeBroker) -> TransactionCoordinatorClient:
 async def refused(call: Awaitable[object]) -> AuthenticationError:
     """The refusal of a call, which says where, how and why."""
     async with asyncio.timeout(AT_ONCE_S):
-        with pytest.raises(AuthenticationError) as told:
+        with pytest.raises(AuthenticationError) as reported:
             await call
-    return _with_facts(told.value)
+    return _with_facts(reported.value)
 
 
 async def left_unknown(call: Awaitable[object]) -> None:
     """A commit that may have been done, and whose outcome nobody can be asked for now."""
     async with asyncio.timeout(AT_ONCE_S):
-        with pytest.raises(CommitUnknown, match="again") as told:
+        with pytest.raises(CommitUnknown, match="again") as reported:
             await call
-    assert isinstance(told.value.__cause__, AuthenticationError)
-    _with_facts(told.value.__cause__)
+    assert isinstance(reported.value.__cause__, AuthenticationError)
+    _with_facts(reported.value.__cause__)
 
 
 def _with_facts(error: AuthenticationError) -> AuthenticationError:

@@ -59,7 +59,7 @@ class CountedCluster:
         return int(sum(map(float, counts)))
 
     def read(self, topic: str) -> dict[int, PartitionDigest]:
-        """What Java's consumer finds."""
+        """The records that Java's consumer finds."""
         return self.tools.digest(self.kafka.bootstrap_servers, topic)
 
 
@@ -82,7 +82,7 @@ def cluster(request: pytest.FixtureRequest, authority: CertificateAuthority) -> 
 
 @dataclass
 class Flood:
-    """What one producer sent, a digest for each partition, and what it was told of it."""
+    """The records that one producer sent, as a digest for each partition, and their outcomes."""
 
     topic: str
     sent: Mapping[int, RecordDigest] = field(
@@ -122,7 +122,7 @@ def leaders(producer: Producer) -> set[Any]:
 
 
 def faults(sent: Mapping[int, RecordDigest], read: Mapping[int, PartitionDigest]) -> list[str]:
-    """What is wrong with a topic: partitions that do not hold exactly these records in this order."""
+    """The faults of a topic: partitions that do not hold exactly these records in this order."""
     found = []
     for partition in sent.keys() | read.keys():
         wanted, there = sent.get(partition, RecordDigest()), read.get(partition)

@@ -48,7 +48,7 @@ def jwt(life_s: float = 3600.0) -> str:
 
 
 async def refusal(broker: FakeBroker | str, **options: Any) -> str:
-    """What a send says that must fail, and that as soon as it is clear."""
+    """The error of a send that must fail, as soon as that is clear."""
     servers = broker if isinstance(broker, str) else broker.bootstrap_servers
     async with Producer(servers, close_timeout_ms=0, **{"max_block_ms": 20_000, **options}) as producer:
         async with asyncio.timeout(5):
@@ -111,7 +111,7 @@ def test_it_works_with_uvloop(secured_broker: SecuredBroker) -> None:
     assert len(secured_broker.connections(closed=True)) == 1
 
 
-async def test_names_with_commas_and_equals_signs_are_told_as_they_are() -> None:
+async def test_names_with_commas_and_equals_signs_are_reported_as_they_are() -> None:
     with FakeBroker(topics=TOPIC, logins=Logins({"a=b,c": "p,w=d"})) as broker:
         given = options("SCRAM-SHA-512", sasl_username="a=b,c", sasl_password="p,w=d")
         async with Producer(broker.bootstrap_servers, **given) as producer:
@@ -136,14 +136,14 @@ async def test_the_fixture_gives_a_secured_broker_in_one_line(secured_broker: Se
 
 
 @pytest.mark.parametrize("mechanism", WITH_PASSWORD)
-async def test_a_wrong_password_is_told_at_once_by_whom_and_how(mechanism: str) -> None:
+async def test_a_wrong_password_is_reported_at_once_by_whom_and_how(mechanism: str) -> None:
     with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
-        told = await refusal(broker, **options(mechanism, sasl_password="wrong"))
+        message = await refusal(broker, **options(mechanism, sasl_password="wrong"))
         assert (
             f"{mechanism} login failed: broker 127.0.0.1:{broker.addresses[1][1]} refused the credentials: Authent"
-            in told
+            in message
         )
-        assert "wrong" not in told.replace("wrong mechanism", "")
+        assert "wrong" not in message.replace("wrong mechanism", "")
         assert broker.count("Metadata") == 0
 
 
@@ -174,8 +174,8 @@ async def test_a_transactional_producer_works_once_the_password_is_right() -> No
 
 async def test_a_mechanism_that_is_not_offered() -> None:
     with FakeBroker(topics=TOPIC, logins=Logins(USERS, mechanisms=["SCRAM-SHA-512"])) as broker:
-        told = await refusal(broker, **options("PLAIN"))
-    assert "does not offer it; it offers SCRAM-SHA-512 (sasl_mechanism)" in told
+        message = await refusal(broker, **options("PLAIN"))
+    assert "does not offer it; it offers SCRAM-SHA-512 (sasl_mechanism)" in message
 
 
 async def test_a_listener_without_logins() -> None:
@@ -213,9 +213,9 @@ async def test_secrets_do_not_leave_unencrypted_to_other_machines(monkeypatch: p
 
     monkeypatch.setattr(Connection, "is_local", False)  # patched: a broker on another machine is not to be had
     with FakeBroker(topics=TOPIC, logins=Logins(USERS)) as broker:
-        told = await refusal(broker, **options("PLAIN"))
-        assert "is not encrypted" in told
-        assert "sasl_allow_plaintext_secrets=True" in told
+        message = await refusal(broker, **options("PLAIN"))
+        assert "is not encrypted" in message
+        assert "sasl_allow_plaintext_secrets=True" in message
         assert broker.count("SaslAuthenticate") == 0
         for given in (options("SCRAM-SHA-256"), options("PLAIN", sasl_allow_plaintext_secrets=True)):
             async with Producer(broker.bootstrap_servers, **given) as producer:
@@ -309,21 +309,21 @@ async def test_a_token_that_is_nearly_over_is_asked_for_again() -> None:
     assert len(asked) == 2
 
 
-async def test_a_token_that_is_refused_is_told_with_the_status() -> None:
+async def test_a_token_that_is_refused_is_reported_with_the_status() -> None:
     with FakeBroker(topics=TOPIC, logins=Logins(tokens=lambda token, extensions: False)) as broker:
-        told = await refusal(broker, **options("OAUTHBEARER", sasl_oauth_token_provider=jwt))
-    assert "invalid_token" in told
+        message = await refusal(broker, **options("OAUTHBEARER", sasl_oauth_token_provider=jwt))
+    assert "invalid_token" in message
 
 
 @pytest.mark.parametrize("token", ["a\x01b", "line\nbreak", "", "with blank"])
 async def test_a_token_cannot_smuggle_anything(token: str) -> None:
     with FakeBroker(topics=TOPIC, logins=Logins()) as broker:
-        told = await refusal(broker, **options("OAUTHBEARER", sasl_oauth_token_provider=lambda: token))
-        assert "contains characters that are not allowed in tokens" in told
+        message = await refusal(broker, **options("OAUTHBEARER", sasl_oauth_token_provider=lambda: token))
+        assert "contains characters that are not allowed in tokens" in message
         assert broker.count("SaslAuthenticate") == 0
 
 
-async def test_a_provider_that_gives_something_else_is_told_so() -> None:
+async def test_a_provider_that_gives_something_else_is_reported() -> None:
     with FakeBroker(topics=TOPIC, logins=Logins()) as broker:
         given = options("OAUTHBEARER", sasl_oauth_token_provider=lambda: 7, max_block_ms=300)
         async with Producer(broker.bootstrap_servers, close_timeout_ms=0, **given) as producer:
@@ -356,7 +356,7 @@ async def test_logging_in_again_on_the_open_connection_is_seen_by_nobody(mechani
 
 
 async def test_logging_in_again_with_requests_in_flight() -> None:
-    """What was sent before is answered before the login, what comes during it leaves after it."""
+    """Requests sent before a login are answered before it; those made during it leave after it."""
     clock = Clock()
     with FakeBroker(topics=TOPIC, logins=Logins(USERS, session_lifetime_ms=SESSION_MS)) as broker:
         async with Producer(broker.bootstrap_servers, **options("PLAIN", batch_size=100)) as producer:

@@ -1,4 +1,4 @@
-"""What vendors print for their customers, and what others call things, is understood."""
+"""Vendors' configuration snippets and other clients' names are understood."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def test_confluent_cloud(caplog: pytest.LogCaptureFixture) -> None:
     read = ProducerConfig.from_properties(CONFLUENT)
 
     assert (read.sasl_mechanism, read.sasl_username, read.sasl_password) == ("PLAIN", "KEY", Secret("canary+/="))
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 1
-    assert "session.timeout.ms, schema.registry.url, basic.auth.credentials.source, basic.auth.user.info" in told[0]
-    assert "canary" not in told[0] + repr(read)
+    reported = [record.getMessage() for record in caplog.records]
+    assert len(reported) == 1
+    assert "session.timeout.ms, schema.registry.url, basic.auth.credentials.source, basic.auth.user.info" in reported[0]
+    assert "canary" not in reported[0] + repr(read)
 
 
 def test_confluent_cloud_for_librdkafka() -> None:

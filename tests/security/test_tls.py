@@ -34,7 +34,7 @@ def options(authority: CertificateAuthority, **more: Any) -> dict[str, Any]:
 
 
 async def refusal(servers: str, **options: Any) -> str:
-    """What a send says that must fail, and that as soon as it is clear."""
+    """The error of a send that must fail, as soon as that is clear."""
     async with Producer(servers, close_timeout_ms=0, **{"max_block_ms": 10_000, **options}) as producer:
         async with asyncio.timeout(5):
             with pytest.raises(KafkaError) as failed:
@@ -44,7 +44,7 @@ async def refusal(servers: str, **options: Any) -> str:
 
 
 async def late(servers: str, **options: Any) -> str:
-    """What a send says that waited in vain."""
+    """The error of a send that waited without success."""
     async with Producer(servers, close_timeout_ms=0, **{"max_block_ms": 400, **QUICK, **options}) as producer:
         with pytest.raises(NotWrittenTimeout) as failed:
             await producer.send("orders", b"value")
@@ -70,7 +70,7 @@ def test_records_arrive_over_tls_without_an_event_loop(authority: CertificateAut
         broker.assert_sent("orders", value=b"value")
 
 
-async def test_acks_0_is_told_when_it_was_written(authority: CertificateAuthority) -> None:
+async def test_acks_0_is_reported_when_it_was_written(authority: CertificateAuthority) -> None:
     with FakeBroker(topics=TOPIC, tls=authority.server_context()) as broker:
         async with Producer(
             broker.bootstrap_servers, **options(authority, acks=0, enable_idempotence=False)
@@ -110,8 +110,8 @@ async def test_the_system_trusts_no_authority_of_a_test(authority: CertificateAu
 
 async def test_a_certificate_for_another_host_is_not_taken(authority: CertificateAuthority) -> None:
     with FakeBroker(topics=TOPIC, tls=authority.server_context("kafka.example")) as broker:
-        told = await refusal(broker.bootstrap_servers, **options(authority))
-    assert "its certificate is not for '127.0.0.1'" in told
+        message = await refusal(broker.bootstrap_servers, **options(authority))
+    assert "its certificate is not for '127.0.0.1'" in message
 
 
 async def test_each_host_that_is_advertised_is_verified_not_just_the_first(authority: CertificateAuthority) -> None:
@@ -119,8 +119,8 @@ async def test_each_host_that_is_advertised_is_verified_not_just_the_first(autho
     with FakeBroker(topics=TOPIC, tls=authority.server_context("localhost")) as broker:
         port = broker.addresses[1][1]
         given = options(authority, max_block_ms=10_000, delivery_timeout_ms=800, request_timeout_ms=500)
-        told = await late(f"localhost:{port}", **given)
-        assert "its certificate is not for '127.0.0.1'" in told
+        reported = await late(f"localhost:{port}", **given)
+        assert "its certificate is not for '127.0.0.1'" in reported
         assert broker.count("Produce") == 0
 
 
@@ -131,8 +131,8 @@ async def test_an_expired_certificate_is_not_taken(authority: CertificateAuthori
 
 async def test_a_certificate_of_tomorrow_is_not_taken(authority: CertificateAuthority) -> None:
     with FakeBroker(topics=TOPIC, tls=authority.server_context(early=True)) as broker:
-        told = await refusal(broker.bootstrap_servers, **options(authority))
-    assert "not valid yet, or the clock of this machine is behind" in told
+        message = await refusal(broker.bootstrap_servers, **options(authority))
+    assert "not valid yet, or the clock of this machine is behind" in message
 
 
 async def test_a_broker_that_speaks_old_tls_only_is_refused(authority: CertificateAuthority) -> None:
@@ -141,8 +141,8 @@ async def test_a_broker_that_speaks_old_tls_only_is_refused(authority: Certifica
     with FakeBroker(topics=TOPIC, tls=server) as broker:
         async with Producer(broker.bootstrap_servers, **options(authority)) as producer:
             await producer.send("orders", b"value")
-        told = await late(broker.bootstrap_servers, **options(authority, ssl_min_version="TLSv1.3"))
-        assert "ssl_min_version" in told
+        reported = await late(broker.bootstrap_servers, **options(authority, ssl_min_version="TLSv1.3"))
+        assert "ssl_min_version" in reported
 
 
 async def test_it_works_once_the_certificate_is_right(authority: CertificateAuthority) -> None:
@@ -206,9 +206,9 @@ async def test_mutual_tls(authority: CertificateAuthority, tmp_path: Path, stric
         assert "ssl_key_password right?" in await refusal(broker.bootstrap_servers, **options(authority, **wrong))
         del wrong["ssl_key_password"]  # must not ask for it at the terminal
         assert "ssl_key_password right?" in await refusal(broker.bootstrap_servers, **options(authority, **wrong))
-        told = await refusal(broker.bootstrap_servers, **options(authority, ssl_certfile=str(tmp_path / "none.pem")))
-        assert "none.pem" in told
-        assert "No such file" in told
+        message = await refusal(broker.bootstrap_servers, **options(authority, ssl_certfile=str(tmp_path / "none.pem")))
+        assert "none.pem" in message
+        assert "No such file" in message
 
 
 @contextmanager
@@ -230,23 +230,23 @@ def lets_in(context: ssl.SSLContext) -> Iterator[str]:
     thread.join()
 
 
-async def test_a_client_without_the_right_certificate_is_told_so(
+async def test_a_client_without_the_right_certificate_is_reported(
     authority: CertificateAuthority, strict: ssl.SSLContext, tmp_path: Path
 ) -> None:
     stranger = CertificateAuthority().issue("mallory").write(tmp_path / "stranger.pem")
     expired = authority.issue("alice", expired=True).write(tmp_path / "expired.pem")
     with lets_in(strict) as server:
         assert "ssl_certfile" in await refusal(server, **options(authority))
-        told = await refusal(server, **options(authority, ssl_certfile=stranger))
-        assert "does not trust the authority" in told
-        told = await refusal(server, **options(authority, ssl_certfile=expired))
-        assert "ssl_certfile) as expired" in told
+        message = await refusal(server, **options(authority, ssl_certfile=stranger))
+        assert "does not trust the authority" in message
+        message = await refusal(server, **options(authority, ssl_certfile=expired))
+        assert "ssl_certfile) as expired" in message
         assert "ssl_min_version" in await refusal(server, **options(authority, ssl_min_version="TLSv1.3")) or (
             strict.maximum_version != ssl.TLSVersion.TLSv1_2
         )
 
 
-async def test_a_client_whose_certificate_was_revoked_is_told_so(
+async def test_a_client_whose_certificate_was_revoked_is_reported(
     authority: CertificateAuthority, strict: ssl.SSLContext, tmp_path: Path
 ) -> None:
     client = authority.issue("alice")
@@ -254,8 +254,8 @@ async def test_a_client_whose_certificate_was_revoked_is_told_so(
     strict.load_verify_locations(tmp_path / "crl.pem")
     strict.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     with lets_in(strict) as server:
-        told = await refusal(server, **options(authority, ssl_certfile=client.write(tmp_path / "client.pem")))
-    assert "ssl_certfile) as revoked" in told
+        message = await refusal(server, **options(authority, ssl_certfile=client.write(tmp_path / "client.pem")))
+    assert "ssl_certfile) as revoked" in message
 
 
 async def test_certificates_are_read_again_for_each_connection(
@@ -306,8 +306,8 @@ async def test_a_web_server_is_guessed(authority: CertificateAuthority, protocol
 
     async with peer(serve) as web:
         given: dict[str, Any] = options(authority) if protocol == "SSL" else {}
-        told = await late(web.address, **given)
-    assert "answers in HTTP" in told or "not Kafka?" in told
+        reported = await late(web.address, **given)
+    assert "answers in HTTP" in reported or "not Kafka?" in reported
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
@@ -317,14 +317,14 @@ async def test_a_silent_server_is_asked_about(authority: CertificateAuthority, p
 
     async with peer(serve) as silent:
         given: dict[str, Any] = options(authority) if protocol == "SSL" else {}
-        told = await late(silent.address, socket_connection_setup_timeout_ms=100, **given)
+        reported = await late(silent.address, socket_connection_setup_timeout_ms=100, **given)
     assert (
         "is this a listener with TLS?" if protocol == "SSL" else "did not answer ApiVersions; is this Kafka?"
-    ) in told
-    assert "within 0." in told
+    ) in reported
+    assert "within 0." in reported
 
 
 async def test_a_refused_connection_says_so_and_the_address_once() -> None:
-    told = await late("127.0.0.1:1")
-    assert told.count("Connection refused") == 1
-    assert told.count("127.0.0.1:1") == 1
+    reported = await late("127.0.0.1:1")
+    assert reported.count("Connection refused") == 1
+    assert reported.count("127.0.0.1:1") == 1

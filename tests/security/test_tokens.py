@@ -35,8 +35,10 @@ def endpoint(answer: Answer) -> Any:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        status, told = answer(headers, parse_qs(body.decode()))
-        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(told)) + told)
+        status, reported = answer(headers, parse_qs(body.decode()))
+        writer.write(
+            b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(reported)) + reported
+        )
         await writer.drain()
 
     return peer(serve)

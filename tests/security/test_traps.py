@@ -200,9 +200,9 @@ async def test_a_producer_id_is_asked_for_again_after_credentials_were_refused()
                 await until(lambda: held.waiting)
                 known.users["alice"] = "changed"
                 broker.disconnect()
-                with pytest.raises(NotWritten) as told:
+                with pytest.raises(NotWritten) as reported:
                     await asyncio.wait_for(sending, 20)
-            assert isinstance(told.value.__cause__, AuthenticationError)
+            assert isinstance(reported.value.__cause__, AuthenticationError)
             known.users["alice"] = "alice-secret"
             await producer.send("orders", b"second", timeout=20)
         assert [each.value for each in broker.records()] == [b"second"]

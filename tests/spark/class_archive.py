@@ -55,7 +55,7 @@ def _make(archive: Path) -> None:
 
 
 def _run(directory: Path) -> None:
-    """What most programs do with Spark."""
+    """The work that most programs do with Spark."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()

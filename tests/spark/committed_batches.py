@@ -24,7 +24,7 @@ _PAUSE: Final = 0.1
 
 
 class CommittedBatches:
-    """What was read so far: the values are numbers from 0 upward, ``size`` of them in each batch.
+    """The records read so far: the values are numbers from 0 upward, ``size`` of them in each batch.
 
     ``longest_part`` is for how many seconds at most the newest batch was seen in part.
     """
@@ -60,7 +60,7 @@ class CommittedBatches:
 
     @property
     def complete(self) -> int:
-        """How many batches were seen as a whole."""
+        """The number of batches that were seen as a whole."""
         return sum(rows == self._size for rows in self._by_batch().values())
 
     def look(self) -> None:

@@ -41,11 +41,11 @@ class Client:
         self._rows = self._spark.range(ROWS).selectExpr("string(id) AS key", "string(id) AS value")
 
     def write_files(self) -> None:
-        """What the streams read."""
+        """The files that the streams read."""
         write_files(self._directory / "files", BATCHES, ROWS // BATCHES)
 
     def write(self) -> None:
-        """What can be done. Spark finds the data source by itself first, and is told of it then."""
+        """Writes that work. Spark first finds the data source by itself, and then by its registration."""
         self._save(self._rows, "at-least-once")
         self._spark.dataSource.register(AioProducerSource)
         for _ in range(2):  # the second job has the same id, so it finds that all is done
@@ -56,7 +56,7 @@ class Client:
         write_to_the_end(placed, self._bootstrap_servers, "stream", self._directory, "stream")
 
     def refusals(self) -> dict[str, str]:
-        """What the helpers with a barrier stage say, and the data source of rows that it cannot write."""
+        """The errors of the helpers with a barrier stage, and of the data source for rows that it cannot write."""
         options = {"kafka.bootstrap.servers": self._bootstrap_servers, "topic": "refused", "transactional.id": "r"}
         return {
             "write_exactly_once": _raised_by(lambda: write_exactly_once(self._rows, options)),

@@ -44,7 +44,7 @@ class Attempt(NamedTuple):
 
 
 class Told:
-    """What the tasks of the held batch tell the test, and the test tells them, by files in a directory."""
+    """Files in a directory by which the tasks of the held batch and the test communicate."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -73,11 +73,11 @@ class Told:
         [host] = {file.name.partition("_")[2] for file in self._directory.glob("mapped_*")}
         return host
 
-    def tell_attempt(self, attempt: Attempt) -> None:
+    def report_attempt(self, attempt: Attempt) -> None:
         """Called in a task that writes."""
         (self._directory / "_".join(["attempt", *map(str, attempt)])).touch()
 
-    def tell_mapped(self, host: str) -> None:
+    def report_mapped(self, host: str) -> None:
         """Called in the task that shuffles the rows."""
         (self._directory / f"mapped_{host}").touch()
 
@@ -91,9 +91,11 @@ class HeldWriter(StreamWriter):  # type: ignore[misc]
         task = TaskContext.get()
         assert task is not None
         if task.getLocalProperty("streaming.sql.batchId") == str(HELD_BATCH):
-            told, partition = Told(self.directory), task.partitionId()
-            told.tell_attempt(Attempt(partition, task.attemptNumber(), task.taskAttemptId(), os.environ.get(HOST, "")))
-            iterator = _held(iterator, told, partition)
+            reported, partition = Told(self.directory), task.partitionId()
+            reported.report_attempt(
+                Attempt(partition, task.attemptNumber(), task.taskAttemptId(), os.environ.get(HOST, ""))
+            )
+            iterator = _held(iterator, reported, partition)
         message: WriterCommitMessage = super().write(iterator)
         return message
 
@@ -110,9 +112,9 @@ class HeldSource(AioProducerSource):
         return made
 
 
-def _held(batches: Iterable[Any], told: Told, partition: int) -> Iterator[Any]:
+def _held(batches: Iterable[Any], reported: Told, partition: int) -> Iterator[Any]:
     for number, batch in enumerate(batches):
-        while number == 1 and told.is_held(partition):
+        while number == 1 and reported.is_held(partition):
             time.sleep(_POLL_INTERVAL)
         yield batch
 
@@ -123,7 +125,7 @@ def shuffled(session: SparkSession, directory: Path) -> DataFrame:
     def tell(batches: Iterable[Any]) -> Iterator[Any]:
         task = TaskContext.get()
         if task is not None and task.getLocalProperty("streaming.sql.batchId") == str(HELD_BATCH):
-            Told(directory).tell_mapped(os.environ.get(HOST, ""))
+            Told(directory).report_mapped(os.environ.get(HOST, ""))
         yield from batches
 
     rows = values_of(session, directory / "files").selectExpr(

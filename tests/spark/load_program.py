@@ -16,14 +16,14 @@ from typing import Any, Final
 from aioproducer.spark.load.log import LoadLog
 from tests.spark.local_spark import ROOT
 
-__all__ = ["kill_when_committed", "told_by"]
+__all__ = ["kill_when_committed", "result_of"]
 
 #: The machine may be busy with other tests.
 _PATIENCE: Final = 900.0
 
 
-def told_by(*arguments: str) -> dict[str, Any]:
-    """What the command line answers to these arguments, ``--json`` among them."""
+def result_of(*arguments: str) -> dict[str, Any]:
+    """The output of the command line for these arguments, ``--json`` among them."""
     done = subprocess.run(
         _command(arguments),
         cwd=ROOT,
@@ -34,8 +34,8 @@ def told_by(*arguments: str) -> dict[str, Any]:
         timeout=_PATIENCE,
     )
     assert done.stdout, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    output: dict[str, Any] = json.loads(done.stdout)
+    return output
 
 
 def kill_when_committed(number: int, checkpoint: Path, arguments: Sequence[str]) -> None:

@@ -47,16 +47,16 @@ def main(bootstrap_servers: str, topic: str, directory: str) -> None:
     options = {"kafka.bootstrap.servers": bootstrap_servers, **_secured(where, os.environ[PASSWORD])}
     wrong = options | _secured(where, os.environ[PASSWORD] + WRONG)
 
-    told: dict[str, str] = {}
-    told["batch"] = _why(lambda: _batch(spark, options | {"topic": f"{topic}-batch"}))
-    told["stream"] = _why(lambda: _stream(spark, options | {"topic": f"{topic}-stream"}, where, told))
-    told["batch, wrong password"] = _why(lambda: _batch(spark, wrong | {"topic": f"{topic}-batch"}))
-    told["stream, wrong password"] = _why(
-        lambda: _stream(spark, wrong | {"topic": f"{topic}-stream"}, where / "2", told)
+    reported: dict[str, str] = {}
+    reported["batch"] = _why(lambda: _batch(spark, options | {"topic": f"{topic}-batch"}))
+    reported["stream"] = _why(lambda: _stream(spark, options | {"topic": f"{topic}-stream"}, where, reported))
+    reported["batch, wrong password"] = _why(lambda: _batch(spark, wrong | {"topic": f"{topic}-batch"}))
+    reported["stream, wrong password"] = _why(
+        lambda: _stream(spark, wrong | {"topic": f"{topic}-stream"}, where / "2", reported)
     )
-    told["options"] = repr(AioProducerSource(options))
-    told["plans"] = _plans(spark)
-    print(json.dumps(told))  # noqa: T201 - what this is for
+    reported["options"] = repr(AioProducerSource(options))
+    reported["plans"] = _plans(spark)
+    print(json.dumps(reported))  # noqa: T201 - what this is for
     spark.stop()
 
 
@@ -81,7 +81,7 @@ def _batch(spark: SparkSession, options: Mapping[str, str]) -> None:
     _numbers(spark).write.format("aioproducer").mode("append").options(**options).save()
 
 
-def _stream(spark: SparkSession, options: Mapping[str, str], directory: Path, told: dict[str, str]) -> None:
+def _stream(spark: SparkSession, options: Mapping[str, str], directory: Path, reported: dict[str, str]) -> None:
     files = str(directory / "files")
     for part in (0, 1):  # two files: two batches
         _numbers(spark).where(f"cast(value AS int) % 2 = {part}").coalesce(1).write.mode("append").parquet(files)
@@ -99,12 +99,12 @@ def _stream(spark: SparkSession, options: Mapping[str, str], directory: Path, to
     finally:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             query.explain(True)
-        told.setdefault("explain", printed.getvalue())
-        told["progress"] = repr(query.recentProgress) + repr(query.status)
+        reported.setdefault("explain", printed.getvalue())
+        reported["progress"] = repr(query.recentProgress) + repr(query.status)
 
 
 def _plans(spark: SparkSession) -> str:
-    """What the SQL tab shows."""
+    """The contents of the SQL tab."""
     session: Any = spark
     executions: Any = session._jsparkSession.sharedState().statusStore().executionsList()
     shown = (executions.apply(index) for index in range(executions.size()))

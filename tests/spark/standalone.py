@@ -67,13 +67,13 @@ class StandaloneCluster:
         self._guard = ProcessGuard(self._directory / "work")
         try:
             log = self._start("master", "127.0.0.1", "--port", "0")
-            self.master = self._wait_told(log, r"Starting Spark master at (spark://\S+)")
+            self.master = self._wait_for_line(log, r"Starting Spark master at (spark://\S+)")
             logs = [
                 self._start("worker", host, "--cores", str(self._cores), "--memory", "1g", self.master)
                 for host in HOSTS
             ]
             for log in logs:
-                self._wait_told(log, r"(Successfully registered with master)")
+                self._wait_for_line(log, r"(Successfully registered with master)")
         except BaseException:
             self._end()
             raise
@@ -156,19 +156,19 @@ class StandaloneCluster:
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    def _wait_told(self, log: Path, pattern: str) -> str:
-        told: list[str] = []
+    def _wait_for_line(self, log: Path, pattern: str) -> str:
+        reported: list[str] = []
 
-        def is_told() -> bool:
+        def is_there() -> bool:
             assert all(process.poll() is None for process in self._processes), f"Spark ended: {_tail(log)}"
-            told[:] = re.findall(pattern, log.read_text(errors="replace"))
-            return bool(told)
+            reported[:] = re.findall(pattern, log.read_text(errors="replace"))
+            return bool(reported)
 
         try:
-            self._wait(is_told, f"{log.name} does not tell {pattern!r}", _START_TIMEOUT)
+            self._wait(is_there, f"{log.name} does not tell {pattern!r}", _START_TIMEOUT)
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{_tail(log)}") from None
-        return told[0]
+        return reported[0]
 
     def _wait(self, condition: Callable[[], bool], otherwise: str, timeout: float = _END_TIMEOUT) -> None:
         deadline = time.monotonic() + timeout

@@ -58,7 +58,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
 
 @pytest.fixture(params=list(AuditReader))
 def reader(request: pytest.FixtureRequest, spark: SparkSession) -> AuditReader:
-    """Who reads, and is able to."""
+    """The readers that can read here."""
     reader: AuditReader = request.param
     if reader is AuditReader.SPARK:
         for jar in kafka_source_jars():
@@ -120,19 +120,19 @@ async def test_a_topic_is_compared_with_files(
 
         verdict = audit(spark, broker, reader, expected=SourceFiles.of(files, None, {}), shape=RecordShape(key="key"))
 
-    told = verdict.as_json()
+    result = verdict.as_json()
     assert faults(verdict) == expected
-    assert told["verdict"] == ("faults" if expected else "clean")
-    assert (verdict.expected, told["keys"]) == (ROWS, KEYS - KEYS // 10)
-    assert told["offsets_without_record"]["control"] > 0
-    assert told["reader"] == reader
+    assert result["verdict"] == ("faults" if expected else "clean")
+    assert (verdict.expected, result["keys"]) == (ROWS, KEYS - KEYS // 10)
+    assert result["offsets_without_record"]["control"] > 0
+    assert result["reader"] == reader
     if expected:
-        by_kind = {sample["kind"]: sample for sample in told["samples"]}
+        by_kind = {sample["kind"]: sample for sample in result["samples"]}
         assert json.loads(by_kind["altered"]["expected_value"]) == row(777)
         assert by_kind["altered"]["value"] == "altered"
         assert json.loads(by_kind["duplicated"]["value"]) == row(301)
         assert json.loads(by_kind["reordered"]["value"]) == row(505)
-        lost = [json.loads(each["value"])["id"] for each in told["samples"] if each["kind"] == "lost"]
+        lost = [json.loads(each["value"])["id"] for each in result["samples"] if each["kind"] == "lost"]
         assert sorted(lost) == [11, 12]
         assert "altered" in html_report(verdict, "now")
 
@@ -242,9 +242,9 @@ async def test_a_record_whose_number_is_none_is_a_stray_one_and_no_end_of_the_au
             for value in (b'{"run":"a","seq":0}', b"no JSON", b'{"run":"a","seq":"many"}', b"[1]", None):
                 await producer.enqueue("audited", value, key="k", headers={"seq": (value and b"1") or b"2"})
 
-        told = audit(spark, broker, reader, sequence=Where.parse("json:seq"), run=Where.parse("json:run"))
+        reported = audit(spark, broker, reader, sequence=Where.parse("json:seq"), run=Where.parse("json:run"))
         by_header = audit(spark, broker, reader, sequence=Where.parse("header:seq"), run=Where.parse("json:run"))
 
-    assert faults(told) == {"stray": 4}
-    assert sorted(run.name for run in told.runs) == ["a"]
+    assert faults(reported) == {"stray": 4}
+    assert sorted(run.name for run in reported.runs) == ["a"]
     assert sorted(run.name for run in by_header.runs) == ["", "a"]

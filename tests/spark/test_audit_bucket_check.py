@@ -118,19 +118,19 @@ def faults(of: AuditVerdict) -> dict[str, int]:
 
 
 def test_a_log_that_holds_what_was_expected_is_clean() -> None:
-    told = Log().check()
+    reported = Log().check()
 
-    assert told.is_clean
-    assert (told.read, told.expected, told.counts[FindingKind.KEYS]) == (ROWS, ROWS, KEYS)
-    assert str(told).startswith("1,000 records expected, 1,000 read: none lost, ")
+    assert reported.is_clean
+    assert (reported.read, reported.expected, reported.counts[FindingKind.KEYS]) == (ROWS, ROWS, KEYS)
+    assert str(reported).startswith("1,000 records expected, 1,000 read: none lost, ")
 
 
 def test_numbers_without_a_gap_are_clean() -> None:
-    told = Log().check_numbers()
+    reported = Log().check_numbers()
 
-    assert told.is_clean
-    assert told.expected == ROWS
-    assert [(run.first, run.last, run.found) for run in told.runs] == [(0, ROWS - 1, ROWS)]
+    assert reported.is_clean
+    assert reported.expected == ROWS
+    assert [(run.first, run.last, run.found) for run in reported.runs] == [(0, ROWS - 1, ROWS)]
 
 
 def lose_two(log: Log) -> None:
@@ -203,11 +203,11 @@ def test_the_check_finds_exactly(spoil: Callable[[Log], None], expected: dict[st
     log = Log()
     spoil(log)
 
-    told = log.check()
+    reported = log.check()
 
-    assert faults(told) == expected
-    assert len(told.samples) == sum(expected.values())
-    assert told.is_clean is (not expected)
+    assert faults(reported) == expected
+    assert len(reported.samples) == sum(expected.values())
+    assert reported.is_clean is (not expected)
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,10 @@ def test_an_order_that_begins_below_zero_is_checked_as_any_other(earliest: int) 
     log.read[599].value = "altered"
     log.expected = [replace(each, number=each.number + earliest, value=each.value) for each in log.expected]
 
-    told = log.check()
+    reported = log.check()
 
-    assert faults(told) == {"lost": 1, "reordered": 1, "altered": 1}
-    numbers = {sample.kind: sample.as_json()["number"] for sample in told.samples}
+    assert faults(reported) == {"lost": 1, "reordered": 1, "altered": 1}
+    numbers = {sample.kind: sample.as_json()["number"] for sample in reported.samples}
     assert numbers == {
         FindingKind.LOST: 100 + earliest,
         FindingKind.REORDERED: 501 + earliest,
@@ -247,7 +247,7 @@ def test_an_order_that_begins_below_zero_is_checked_as_any_other(earliest: int) 
     }
 
 
-def test_a_lost_record_that_was_the_last_before_zero_is_told_with_its_place() -> None:
+def test_a_lost_record_that_was_the_last_before_zero_is_reported_with_its_place() -> None:
     log = Log()
     log.expected = [replace(each, number=each.number - 101, value=each.value) for each in log.expected]
     del log.read[100]
@@ -264,7 +264,7 @@ def test_where_order_does_not_count_a_swap_is_none() -> None:
     assert log.check(by_order=False).is_clean
 
 
-def test_a_swap_is_told_with_both_places() -> None:
+def test_a_swap_is_reported_with_both_places() -> None:
     log = Log()
     swap_two_of_a_key(log)
 
@@ -286,20 +286,20 @@ def test_of_many_equal_faults_all_are_counted_and_some_told() -> None:
     log = Log()
     log.read.clear()
 
-    told = log.check()
+    reported = log.check()
 
-    assert faults(told) == {"lost": ROWS}
-    assert 0 < len(told.samples) < SAMPLES
+    assert faults(reported) == {"lost": ROWS}
+    assert 0 < len(reported.samples) < SAMPLES
 
 
 def test_numbers_that_are_missing_at_the_beginning_and_the_end_are_lost() -> None:
     log = Log()
     log.read = log.read[10:-5]
 
-    told = log.check_numbers(records=ROWS)
+    reported = log.check_numbers(records=ROWS)
 
-    assert faults(told) == {"lost": 15}
-    assert {(sample.number, sample.count) for sample in told.samples} == {(0, 10), (995, 5)}
+    assert faults(reported) == {"lost": 15}
+    assert {(sample.number, sample.count) for sample in reported.samples} == {(0, 10), (995, 5)}
 
 
 @pytest.mark.parametrize(
@@ -326,14 +326,14 @@ def test_exactly_the_numbers_that_were_named_are_expected(
     log = Log()
     log.read = [row(number) for number in read]
 
-    told = log.check_numbers(records=records, first=first)
+    reported = log.check_numbers(records=records, first=first)
 
-    assert faults(told) == expected
-    assert told.is_clean is (not expected)
+    assert faults(reported) == expected
+    assert reported.is_clean is (not expected)
     inside = {number for number in read if number >= first and (records is None or number < first + records)}
-    assert told.expected == (len(inside) if records is None else records)
-    assert sum(run.found for run in told.runs) == len(inside)
-    lost = {number for each in told.samples if each.kind is FindingKind.LOST for number in numbers_of(each)}
+    assert reported.expected == (len(inside) if records is None else records)
+    assert sum(run.found for run in reported.runs) == len(inside)
+    lost = {number for each in reported.samples if each.kind is FindingKind.LOST for number in numbers_of(each)}
     assert lost == (set(range(first, first + records)) - inside if records is not None else set())
 
 
@@ -356,11 +356,14 @@ def test_of_two_runs_each_has_as_many_numbers_as_were_named_even_if_none_of_them
         for number in numbers
     ]
 
-    told = verdict(facts, Expectation("sequence", records=5))
+    reported = verdict(facts, Expectation("sequence", records=5))
 
-    assert faults(told) == {"lost": 5, "stray": 2}
-    assert [(run.first, run.last, run.found, run.expected) for run in told.runs] == [(0, 4, 5, 5), (None, None, 0, 5)]
-    assert "<td" in html_report(told, "now")
+    assert faults(reported) == {"lost": 5, "stray": 2}
+    assert [(run.first, run.last, run.found, run.expected) for run in reported.runs] == [
+        (0, 4, 5, 5),
+        (None, None, 0, 5),
+    ]
+    assert "<td" in html_report(reported, "now")
 
 
 def test_with_nothing_to_compare_the_verdict_is_of_the_log_alone() -> None:
@@ -370,11 +373,11 @@ def test_with_nothing_to_compare_the_verdict_is_of_the_log_alone() -> None:
     spoilt = [*log.facts_read(Side.LOG, -1), dict(fact(Side.MISSING, row(0), 20, 2), bucket=1)]
     alone = AuditPlan("orders", CONFIG).expectation
 
-    told, of_spoilt = verdict(facts, alone), verdict(spoilt, alone)
+    reported, of_spoilt = verdict(facts, alone), verdict(spoilt, alone)
 
-    assert told.is_clean
-    assert str(told) == "1,000 records read: none misplaced, missing or withheld."
-    assert (told.as_json()["expected"], told.as_json()["faults"]["stray"], told.samples) == (None, None, [])
+    assert reported.is_clean
+    assert str(reported) == "1,000 records read: none misplaced, missing or withheld."
+    assert (reported.as_json()["expected"], reported.as_json()["faults"]["stray"], reported.samples) == (None, None, [])
     assert faults(of_spoilt) == {"misplaced": 1, "missing": 2}
     assert str(of_spoilt) == "1,000 records read: 1 misplaced, 2 missing."
     assert {sample.kind for sample in of_spoilt.samples} == {FindingKind.MISPLACED, FindingKind.MISSING}
@@ -405,7 +408,7 @@ def test_offsets_without_a_record_are_faults_only_where_nothing_explains_them() 
     assert faults(verdict(explained + faulty)) == {"missing": 2, "withheld": 2}
 
 
-def test_findings_are_rows_of_the_columns_that_spark_is_told() -> None:
+def test_findings_are_rows_of_the_columns_that_spark_is_reported() -> None:
     assert findings_batch([]).schema.names == list(FINDING_COLUMNS)
 
 

@@ -1,4 +1,4 @@
-"""What Spark's Kafka source does not say is added to its rows: homes of keys, and why offsets have no record."""
+"""Additions to the rows of Spark's Kafka source: the partitions of keys, and the reasons why offsets have no record."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ async def test_offsets_that_the_rows_leave_out_are_explained_at_both_ends_and_be
     # Three aborted and their marker, three and theirs, three aborted and theirs; of the three one is withheld.
     rows = completed(complete, batch([4, 6]))
 
-    told = {row["kind"]: (row["offset"], row["count"]) for row in rows}
-    assert told == {"record": (6, 1), "withheld": (5, 1), "control": (3, 3), "aborted": (0, 6)}
+    reported = {row["kind"]: (row["offset"], row["count"]) for row in rows}
+    assert reported == {"record": (6, 1), "withheld": (5, 1), "control": (3, 3), "aborted": (0, 6)}
     assert {row["partition"] for row in rows} == {0}
     assert not any(row[name] is None for row in rows for name in ("content", "number")), "facts have no nulls"
 

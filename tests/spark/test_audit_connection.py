@@ -1,4 +1,4 @@
-"""What librdkafka's options become for the other two clients of an audit."""
+"""The translation of librdkafka's options for the other two clients of an audit."""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ def test_what_would_change_what_is_read_is_refused(name: str) -> None:
         ("java.lang.NoSuchMethodError: 'void org.x.Y.z()'\n\tat", "does not fit this Spark"),
     ],
 )
-def test_a_missing_jar_is_told_with_the_coordinate_that_brings_it(text: str, why: str) -> None:
-    told = jar_trouble(ValueError(text), "4.0.5")
+def test_a_missing_jar_is_reported_with_the_coordinate_that_brings_it(text: str, why: str) -> None:
+    reported = jar_trouble(ValueError(text), "4.0.5")
 
-    assert told is not None
-    assert why in told
-    assert PACKAGE in told
+    assert reported is not None
+    assert why in reported
+    assert PACKAGE in reported
 
 
 def test_other_troubles_are_not_the_jar_s() -> None:

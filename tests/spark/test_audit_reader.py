@@ -1,4 +1,4 @@
-"""What the audit reads: committed records in order, and for each offset without one the reason."""
+"""The audit's reader: committed records in order, and for each offset without one the reason."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_where_the_leader_does_not_know_of_the_range_s_end_yet_it_is_waite
     assert [row["value"] for batch in (first, *batches) for row in batch.to_pylist()] == [b"a", b"b", b"c", b"d"]
 
 
-def test_a_range_s_end_that_never_comes_is_told_and_not_taken_for_missing_records(broker: FakeBroker) -> None:
+def test_a_range_s_end_that_never_comes_is_reported_and_not_taken_for_missing_records(broker: FakeBroker) -> None:
     reader = RangeReader(config(broker), "orders", 3, with_gaps=True, patience=1.0)
 
     with pytest.raises(AuditFailed, match=r"nothing from orders-0 for 1 s, before it reached offset 4"):
@@ -139,10 +139,10 @@ def test_brokers_that_cannot_be_asked_for_reasons_are_a_trouble_in_words() -> No
             "sasl.username": "alice",
             "sasl.password": "canary-secret",
         }
-        with pytest.raises(AuditFailed, match=r"orders-0 have no record.* PLAIN login failed.*refused") as told:
+        with pytest.raises(AuditFailed, match=r"orders-0 have no record.* PLAIN login failed.*refused") as reported:
             explained(secured, "orders", 0, [Gap(0, 1)])
 
-    assert "canary-secret" not in str(told.value)
+    assert "canary-secret" not in str(reported.value)
 
 
 async def test_an_open_transaction_keeps_an_audit_from_being_made(broker: FakeBroker) -> None:
@@ -158,7 +158,7 @@ def test_a_topic_that_is_not_there_cannot_be_audited(broker: FakeBroker) -> None
         ranges_of(broker, "nothing")
 
 
-def test_options_that_the_consumer_refuses_are_told(broker: FakeBroker) -> None:
+def test_options_that_the_consumer_refuses_are_reported(broker: FakeBroker) -> None:
     reader = RangeReader({**config(broker), "no.such.option": "1"}, "orders", 3)
 
     with pytest.raises(AuditFailed, match=r"no\.such\.option"):

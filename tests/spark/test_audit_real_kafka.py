@@ -44,16 +44,16 @@ def jars(spark: SparkSession) -> None:
 
 
 def verdicts(spark: SparkSession, kafka: KafkaCluster | Mapping[str, str], topic: str, **plan: Any) -> dict[str, Any]:
-    """What both say, as one, for it is the same; of a cluster, or of what librdkafka's options lead to."""
+    """The verdict of both readers, which must agree; for a cluster, or for librdkafka's options."""
     config = {"bootstrap.servers": kafka.bootstrap_servers} if isinstance(kafka, KafkaCluster) else kafka
-    told = {
+    result = {
         reader: run_audit(spark, AuditPlan(topic, config, reader=reader, **plan), lambda *_: None).as_json()
         for reader in AuditReader
     }
-    for reader, verdict in told.items():
+    for reader, verdict in result.items():
         assert verdict.pop("reader") == reader
         verdict.pop("seconds")
-    one, other = told.values()
+    one, other = result.values()
     assert one == other
     return one
 
@@ -119,13 +119,13 @@ async def test_of_transactions(spark: SparkSession, kafka: KafkaCluster, topic: 
         async with producer.transaction():
             await send(3, 5)
 
-    told = verdicts(spark, kafka, topic, sequence=Where.parse("header:seq"), checks_partition=False)
+    reported = verdicts(spark, kafka, topic, sequence=Where.parse("header:seq"), checks_partition=False)
 
-    assert (told["read"], told["keys"]) == (135, 1)
-    assert told["offsets_without_record"] == {"control": 30 + 2 + 1 + 1, "aborted": 30, "unexplained": 0}
-    assert told["faults"]["lost"] == 31
-    assert told["faults"]["missing"] == told["faults"]["withheld"] == 0
-    assert [each["read"] for each in told["partitions"]] == [30, 100, 0, 5, 0]
+    assert (reported["read"], reported["keys"]) == (135, 1)
+    assert reported["offsets_without_record"] == {"control": 30 + 2 + 1 + 1, "aborted": 30, "unexplained": 0}
+    assert reported["faults"]["lost"] == 31
+    assert reported["faults"]["missing"] == reported["faults"]["withheld"] == 0
+    assert [each["read"] for each in reported["partitions"]] == [30, 100, 0, 5, 0]
 
 
 async def test_of_a_compacted_topic(spark: SparkSession, kafka: KafkaCluster, topic: str) -> None:
@@ -140,10 +140,10 @@ async def test_of_a_compacted_topic(spark: SparkSession, kafka: KafkaCluster, to
     # All but the segment that is written to, of which there are a hundred records, then has each key once at most.
     await until(lambda: records_of(servers, topic) <= segment // 10_000 + 10, 120)
 
-    told = verdicts(spark, kafka, topic, checks_partition=False)
+    reported = verdicts(spark, kafka, topic, checks_partition=False)
 
-    assert told["faults"]["missing"] == 300 - told["read"]
-    assert told["offsets_without_record"] == {"control": 0, "aborted": 0, "unexplained": 0}
+    assert reported["faults"]["missing"] == 300 - reported["read"]
+    assert reported["offsets_without_record"] == {"control": 0, "aborted": 0, "unexplained": 0}
 
 
 def records_of(servers: dict[str, str], topic: str) -> int:

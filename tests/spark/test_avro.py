@@ -17,7 +17,7 @@ import pytest
 from aioproducer.errors import ConfigError
 from aioproducer.testing import FakeBroker
 from aioproducer.testing.plugin import KafkaFactory
-from tests.spark.load_program import told_by
+from tests.spark.load_program import result_of
 from tests.spark.read_back import committed
 from tests.spark.registry import Registry
 from tests.spark.streams import EXACTLY_ONCE, numbers, write_files
@@ -119,8 +119,8 @@ def test_files_are_loaded_and_audited_by_the_command_line(
     once = ["--exactly-once", "--id", topic, "--checkpoint", str(tmp_path / "load")]
     files = [str(tmp_path / "rows"), "--format", "parquet"]
 
-    loaded = told_by("load", *files, *target, *avro, *once)
-    verdict = told_by("audit", "--expected", *files, *target, *avro)
+    loaded = result_of("load", *files, *target, *avro, *once)
+    verdict = result_of("audit", "--expected", *files, *target, *avro)
 
     assert loaded["rows"] == 2
     assert (verdict["verdict"], verdict["read"]) == ("clean", 2), verdict
@@ -152,7 +152,7 @@ def test_without_a_registry_values_are_bare(rows: DataFrame, broker: FakeBroker)
     assert found == {b"k1": {"day": FULL["day"], "id": 2**62}, b"k2": {"day": None, "id": 0}}
 
 
-def test_what_cannot_be_avro_is_told_before_any_task_starts(rows: DataFrame, broker: FakeBroker) -> None:
+def test_what_cannot_be_avro_is_reported_before_any_task_starts(rows: DataFrame, broker: FakeBroker) -> None:
     avro = {"value.format": "avro"}
     given = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
     stages = rows.sparkSession.sparkContext.statusTracker().getJobIdsForGroup(None)

@@ -108,12 +108,14 @@ async def test_a_task_that_fails_names_its_transaction_and_no_newer_one_is_abort
             ours = await client.init("t")
             error = ValueError("no number")
             name_transaction(error, ours)
-            told = RuntimeError("Job aborted.\n" + "".join(traceback.format_exception(error)) + "\tat java.lang.Thread")
+            reported = RuntimeError(
+                "Job aborted.\n" + "".join(traceback.format_exception(error)) + "\tat java.lang.Thread"
+            )
             newer = await client.init("t")
             async with Producer.attach(newer, broker.bootstrap_servers) as producer:
                 await producer.send("orders", b"of the newer driver")
 
-            handles = named_transactions(told, "t")
+            handles = named_transactions(reported, "t")
             exactly_once = SinkOptions.from_spark(options(broker, **{"delivery.guarantee": "exactly-once"}))
             await JobCoordinator(exactly_once, is_stream=False).abort(handles)
 
@@ -144,8 +146,8 @@ def test_foreach_batch_writes_each_micro_batch_once(spark: SparkSession, broker:
 
     assert committed(broker) == Counter(b"%d" % i for i in range(60))
     assert broker.count("EndTxn") == 3
-    told = [json.loads(line) for line in report.read_text().splitlines()]
-    assert [(line["batch"], line["rows"], line["skipped"]) for line in told] == [
+    output = [json.loads(line) for line in report.read_text().splitlines()]
+    assert [(line["batch"], line["rows"], line["skipped"]) for line in output] == [
         (0, 20, False),
         (1, 20, False),
         (2, 20, False),

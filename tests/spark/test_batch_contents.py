@@ -62,13 +62,13 @@ def test_the_last_batch_with_other_rows_stops_the_query_and_names_the_possible_c
     with pytest.raises(CommitMarkerMismatch) as raised:
         query.run(0)
 
-    told = str(raised.value)
-    assert "with 20 rows, " in told
-    assert "now it has 20 rows, " in told
-    assert "rolled back" in told
-    assert "rand()" in told
-    assert "aioproducer spark reset-marker;" in told, "without --batch nothing counts as written"
-    assert "'commit.marker.mismatch', 'skip'" in told
+    message = str(raised.value)
+    assert "with 20 rows, " in message
+    assert "now it has 20 rows, " in message
+    assert "rolled back" in message
+    assert "rand()" in message
+    assert "aioproducer spark reset-marker;" in message, "without --batch nothing counts as written"
+    assert "'commit.marker.mismatch', 'skip'" in message
 
 
 def test_the_same_rows_in_other_tasks_and_another_order_are_the_same_batch(
@@ -313,8 +313,10 @@ def test_rows_bytes_and_digest_have_to_be_the_same(other: Fingerprint) -> None:
 def test_the_likeliest_cause_is_named_first() -> None:
     earlier = EarlierCommit(3, Fingerprint(1, 5, 9), last_batch=3)
 
-    computed_anew = earlier.mismatch("q1", Fingerprint(1, 5, 8))
+    computed_again = earlier.mismatch("q1", Fingerprint(1, 5, 8))
     rolled_back = earlier.mismatch("q1", Fingerprint(2, 5, 8))
 
-    assert computed_anew.index("the query is not deterministic") < computed_anew.index("the checkpoint was rolled back")
+    assert computed_again.index("the query is not deterministic") < computed_again.index(
+        "the checkpoint was rolled back"
+    )
     assert rolled_back.index("the checkpoint was rolled back") < rolled_back.index("the query is not deterministic")

@@ -30,7 +30,7 @@ PARTITIONS: Final = 3
 
 
 class Written(NamedTuple):
-    """What the client left in the topics, and what it was refused."""
+    """The records that the client left in the topics, and its errors."""
 
     broker: FakeBroker
     refusals: dict[str, str]
@@ -92,7 +92,7 @@ def test_keys_go_where_every_producer_puts_them(written: Written, topic: str) ->
 
 
 @pytest.mark.parametrize("helper", ["write_exactly_once", "foreach_batch"])
-def test_a_helper_with_a_barrier_stage_is_refused_and_the_way_out_is_told(written: Written, helper: str) -> None:
+def test_a_helper_with_a_barrier_stage_is_refused_and_the_way_out_is_reported(written: Written, helper: str) -> None:
     refusal = written.refusals[helper]
 
     assert "ConfigError: Barrier stages need as many free slots as tasks, and Spark Connect does not report" in refusal

@@ -121,9 +121,9 @@ def test_they_are_whole_and_say_where_they_belong_and_why_they_are_not_there(bro
     assert sorted(record.value or b"" for record in broker.records("orders")) == [b"small", b"too"]
     [letter] = broker.records("letters")
     assert (letter.key, letter.value) == (b"b", b"x" * 5000)
-    told: Mapping[str, bytes | None] = dict(letter.headers)
-    assert (told["h"], told["source"], told["aioproducer.topic"]) == (b"1", b"spark", b"orders")
-    assert b"more than max_request_size=2000" in (told["aioproducer.error"] or b"")
+    reported: Mapping[str, bytes | None] = dict(letter.headers)
+    assert (reported["h"], reported["source"], reported["aioproducer.topic"]) == (b"1", b"spark", b"orders")
+    assert b"more than max_request_size=2000" in (reported["aioproducer.error"] or b"")
 
 
 def test_a_row_that_is_too_large_fails_the_task_where_dead_letters_are_not_asked_for(broker: FakeBroker) -> None:

@@ -1,4 +1,4 @@
-"""What a user reads first when a write fails is why, on whichever way it was made, with Spark's default settings."""
+"""The first line that a user reads after a failed write is the cause, whichever way it was written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Told:
         return {each["Stage ID"] for each in submitted if any(rdd["Barrier"] for rdd in each["RDD Info"])}
 
     def ends(self) -> Mapping[tuple[int, int], set[str]]:
-        """How the tasks of each attempt at a stage have ended."""
+        """The ends of the tasks of each attempt at a stage."""
         found: dict[tuple[int, int], set[str]] = {}
         for each in self.events:
             if each["Event"] == "SparkListenerTaskEnd":
@@ -47,7 +47,9 @@ class Told:
 
 
 @pytest.fixture(scope="module", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.soak)])
-def told(request: pytest.FixtureRequest, kafka_factory: KafkaFactory, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def reported(
+    request: pytest.FixtureRequest, kafka_factory: KafkaFactory, tmp_path_factory: pytest.TempPathFactory
+) -> Told:
     need()
     kafka, directory = kafka_factory(request.param), tmp_path_factory.mktemp("failing")
     topic = directory.name
@@ -77,42 +79,42 @@ def told(request: pytest.FixtureRequest, kafka_factory: KafkaFactory, tmp_path_f
         ("batch, worker dies", "Python worker exited unexpectedly"),
     ],
 )
-def test_the_exception_says_why(told: Told, write: str, cause: str) -> None:
-    assert cause in told.why[write]
-    assert "ran a task of this batch again" not in told.why[write]
+def test_the_exception_says_why(reported: Told, write: str, cause: str) -> None:
+    assert cause in reported.why[write]
+    assert "ran a task of this batch again" not in reported.why[write]
 
 
 @pytest.mark.parametrize("write", ["batch, too large", "batch, timeout"])
-def test_it_is_some_lines_and_the_cause_is_the_last_sentence(told: Told, write: str) -> None:
-    lines = told.why[write].strip().splitlines()
+def test_it_is_some_lines_and_the_cause_is_the_last_sentence(reported: Told, write: str) -> None:
+    lines = reported.why[write].strip().splitlines()
 
-    assert len(lines) <= 8, told.why[write]
+    assert len(lines) <= 8, reported.why[write]
     assert "WriteFailed: The rows were not written: " in lines[-2]
     assert lines[-2].endswith("None of them become visible.")
 
 
-def test_a_helper_says_it_in_one_line(told: Told) -> None:
-    assert "\n" not in told.why["helper, too large"]
+def test_a_helper_says_it_in_one_line(reported: Told) -> None:
+    assert "\n" not in reported.why["helper, too large"]
 
 
-def test_no_task_of_a_barrier_stage_succeeds_where_another_fails(told: Told) -> None:
+def test_no_task_of_a_barrier_stage_succeeds_where_another_fails(reported: Told) -> None:
     """Spark may count the one that succeeded for the next try, which then lacks a task, and never ends (SPARK-59094)."""
-    tries = {stage: ends for stage, ends in told.ends().items() if stage[0] in told.barrier_stages()}
+    tries = {stage: ends for stage, ends in reported.ends().items() if stage[0] in reported.barrier_stages()}
 
     assert len(tries) == 4, "Spark has tried four times"
     assert all("ExceptionFailure" in ends for ends in tries.values())
     assert not any("Success" in ends for ends in tries.values()), tries
 
 
-def test_nothing_is_said_of_epochs(told: Told) -> None:
-    """What nobody can act on: the abort of a transaction that has ended already."""
-    everything = told.log + "".join(told.why.values())
+def test_nothing_is_said_of_epochs(reported: Told) -> None:
+    """The irrelevant error: the abort of a transaction that has already ended."""
+    everything = reported.log + "".join(reported.why.values())
 
     assert "INVALID_PRODUCER_EPOCH" not in everything
     assert "PRODUCER_FENCED" not in everything
     assert "was not aborted" not in everything
 
 
-def test_a_job_that_is_left_out_is_a_warning(told: Told) -> None:
-    assert told.why["batch, job"] == told.why["batch, job again"] == ""
-    assert "job.id '1' was committed before at 2" in told.log
+def test_a_job_that_is_left_out_is_a_warning(reported: Told) -> None:
+    assert reported.why["batch, job"] == reported.why["batch, job again"] == ""
+    assert "job.id '1' was committed before at 2" in reported.log

@@ -31,7 +31,7 @@ Keys = Sequence[str | None] | Sequence[bytes | None]
 
 
 def at_home(keys: Keys, count: int) -> list[int | None]:
-    """What librdkafka says of each key; of no key Kafka says nothing."""
+    """The partition that librdkafka chooses for each key; for no key Kafka defines none."""
     encoded = [key.encode() if isinstance(key, str) else key for key in keys]
     return [None if key is None else confluent_kafka.murmur2(key, count) for key in encoded]
 
@@ -82,7 +82,7 @@ def test_with_whole_rows_a_partition_that_is_given_stays() -> None:
 
 
 @pytest.mark.parametrize("partition", [-1, 5_000_000_000])
-def test_with_whole_rows_a_partition_that_is_none_is_told_as_the_rows(partition: int) -> None:
+def test_with_whole_rows_a_partition_that_is_none_is_reported_as_the_rows(partition: int) -> None:
     table = pa.record_batch({"key": ["a", "b"], "partition": pa.array([0, partition], pa.int64())})
 
     with pytest.raises(InvalidRecord, match=rf"^A row has {partition} in the column 'partition'"):
@@ -210,7 +210,7 @@ def test_without_a_shuffle_rows_with_keys_get_their_partition_and_stay(spark: Sp
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_nulls_among_partitions_are_filled_and_what_is_no_partition_is_told(
+def test_nulls_among_partitions_are_filled_and_what_is_no_partition_is_reported(
     spark: SparkSession, broker: FakeBroker
 ) -> None:
     df = spark.range(0, 400, 1, 2).selectExpr("IF(id % 2 = 0, 3L, NULL) AS partition", "string(id) AS value")
@@ -233,11 +233,15 @@ def test_a_stream_of_rows_without_keys_is_written_exactly_once_without_a_shuffle
 ) -> None:
     spark.range(0, 90, 1, 3).selectExpr("string(id) AS value").write.parquet(str(tmp_path / "files"))
     stream = spark.readStream.schema("value string").parquet(str(tmp_path / "files"))
-    told = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "orders"}
-    told |= {"delivery.guarantee": "exactly-once", "transactional.id": "t", "checkpointLocation": str(tmp_path / "c")}
+    reported = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "orders"}
+    reported |= {
+        "delivery.guarantee": "exactly-once",
+        "transactional.id": "t",
+        "checkpointLocation": str(tmp_path / "c"),
+    }
 
     placed = partition_for_kafka(stream, "orders", broker.bootstrap_servers)
-    query = placed.writeStream.format("aioproducer").options(**told).trigger(availableNow=True).start()
+    query = placed.writeStream.format("aioproducer").options(**reported).trigger(availableNow=True).start()
     query.awaitTermination()
 
     committed = sorted(int(record.value or b"") for record in broker.records("orders", committed=True))

@@ -54,11 +54,11 @@ class Runs:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        self.told = log.read_text()[-3000:]
+        self.reported = log.read_text()[-3000:]
         return code
 
     def visible(self) -> Counter[int]:
-        """What a consumer with read_committed gets now."""
+        """The records that a read_committed consumer gets now."""
         return read_committed(self.kafka.bootstrap_servers, self.topic, PARTITIONS)
 
 
@@ -77,12 +77,12 @@ def run_killed(
         for point in points:
             if point == "after EndTxn":
                 continue  # it ends this batch, so it comes last
-            assert runs.start(point, str(batch)) == KILLED, runs.told
-            assert not (directory / "jvm.pid").exists(), f"{point} was not reached: {runs.told}"
+            assert runs.start(point, str(batch)) == KILLED, runs.reported
+            assert not (directory / "jvm.pid").exists(), f"{point} was not reached: {runs.reported}"
             assert runs.visible() == Counter(range(batch * BATCH)), point
-        assert runs.start("after EndTxn", str(batch)) == KILLED, runs.told
+        assert runs.start("after EndTxn", str(batch)) == KILLED, runs.reported
         assert runs.visible() == Counter(range((batch + 1) * BATCH))
-    assert runs.start() == 0, runs.told
+    assert runs.start() == 0, runs.reported
 
     assert runs.visible() == Counter(range((last + 1) * BATCH))
 

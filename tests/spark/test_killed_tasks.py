@@ -48,12 +48,12 @@ def test_tasks_that_are_killed_at_random_make_their_stages_run_again(
     topic = new_topic(kafka)
     jvm: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
 
-    told = run_under_fire(
+    reported = run_under_fire(
         kafka, topic, lambda: python_workers_of(jvm), lambda job: write_job(spark, kafka.bootstrap_servers, topic, job)
     )
 
     with capsys.disabled():
-        print(f"\n{told}")  # noqa: T201 - what a soak has shown is worth to be told
+        print(f"\n{reported}")  # noqa: T201 - what a soak has shown is worth to be told
 
 
 def test_tasks_and_executors_of_a_cluster_that_are_killed_at_random_make_their_stages_run_again(
@@ -74,7 +74,7 @@ def test_tasks_and_executors_of_a_cluster_that_are_killed_at_random_make_their_s
         output = process.stdout
         assert output is not None
         try:
-            told = run_under_fire(kafka, topic, victims, lambda _: int(output.readline() or 0))
+            reported = run_under_fire(kafka, topic, victims, lambda _: int(output.readline() or 0))
             assert process.wait(60) == 0, log.read_text()
         except AssertionError:
             sys.stderr.write(log.read_text()[-5000:])
@@ -84,7 +84,7 @@ def test_tasks_and_executors_of_a_cluster_that_are_killed_at_random_make_their_s
                 os.killpg(process.pid, signal.SIGKILL)
 
     with capsys.disabled():
-        print(f"\n{told}")  # noqa: T201 - likewise
+        print(f"\n{reported}")  # noqa: T201 - likewise
 
 
 def new_topic(kafka: KafkaCluster) -> str:
@@ -107,12 +107,12 @@ def run_under_fire(
         assert rows == ROWS
 
     epochs = {batch.producer_epoch for batch in data_batches(kafka, topic)}
-    told = f"{topic} on Kafka {kafka.version}: {deaths} deaths in {JOBS} jobs, {len(epochs)} epochs"
-    assert deaths >= JOBS // 2, f"processes die while tasks write; {told}"
-    assert len(epochs) > JOBS, f"each try has an epoch of its own; {told}"
-    assert read_committed(kafka.bootstrap_servers, topic, PARTITIONS) == Counter(range(JOBS * ROWS)), told
+    reported = f"{topic} on Kafka {kafka.version}: {deaths} deaths in {JOBS} jobs, {len(epochs)} epochs"
+    assert deaths >= JOBS // 2, f"processes die while tasks write; {reported}"
+    assert len(epochs) > JOBS, f"each try has an epoch of its own; {reported}"
+    assert read_committed(kafka.bootstrap_servers, topic, PARTITIONS) == Counter(range(JOBS * ROWS)), reported
     assert open_transactions(kafka, topic) == []
-    return told
+    return reported
 
 
 def data_batches(kafka: KafkaCluster, topic: str) -> Iterator[RecordBatch]:

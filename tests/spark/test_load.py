@@ -66,7 +66,7 @@ def test_another_load_does_not_get_its_checkpoint(tmp_path: Path) -> None:
         LoadState.open(tmp_path, {"topic": "flights", "key": "carrier"}, lambda: SCHEMA)
 
 
-def test_a_checkpoint_that_cannot_be_read_or_written_is_told(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_read_or_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "load.json").write_text("{")
     (tmp_path / "file").write_text("")
 
@@ -103,10 +103,10 @@ def test_the_sink_is_told_of_the_guarantee_and_of_every_option_of_the_producer()
     assert exactly_once["delivery.guarantee"] == "exactly-once"
 
 
-def test_a_result_can_be_told_as_json() -> None:
-    told = LoadResult(rows=1000, size=5, transactions=2, seconds=4.0).as_json()
+def test_a_result_can_be_reported_as_json() -> None:
+    result = LoadResult(rows=1000, size=5, transactions=2, seconds=4.0).as_json()
 
-    assert json.loads(json.dumps(told))["rows_per_second"] == 250
+    assert json.loads(json.dumps(result))["rows_per_second"] == 250
     assert LoadResult().as_json()["rows_per_second"] == 0
 
 
@@ -131,7 +131,7 @@ def test_a_result_can_be_told_as_json() -> None:
         ("", "ValueError"),
     ],
 )
-def test_of_what_spark_raises_our_own_sentence_is_told_or_what_began_it_all(text: str, expected: str) -> None:
+def test_of_what_spark_raises_our_own_sentence_is_reported_or_what_began_it_all(text: str, expected: str) -> None:
     assert cause_of(ValueError(text)) == expected
 
 
@@ -175,14 +175,14 @@ def test_two_loads_at_once_do_not_share_a_checkpoint(tmp_path: Path) -> None:
         pass
 
 
-def test_slices_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_slices_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     (tmp_path / "slices.jsonl").write_text('{"committed": 3}\n')
 
     with pytest.raises(LoadRefused, match="was not written by a load"), LoadLog.open(tmp_path):
         pass
 
 
-def test_a_path_can_be_told_so_that_it_is_no_glob() -> None:
+def test_a_path_can_be_reported_so_that_it_is_no_glob() -> None:
     assert escaped("file:/a b/log[1]{x}*?.txt") == r"file:/a b/log\[1\]\{x\}\*\?.txt"
 
 

@@ -26,7 +26,7 @@ READ_FAILED = (
 )
 
 
-def test_of_a_file_that_cannot_be_read_the_name_is_told() -> None:
+def test_of_a_file_that_cannot_be_read_the_name_is_reported() -> None:
     assert cause_of(ValueError(READ_FAILED)) == "file:///d/v1. 2/a.csv.gz cannot be read: IOException: not a gzip file"
 
 
@@ -51,7 +51,7 @@ def plan_of(
 
 
 def nobody(done: int, of: int, note: str) -> None:
-    """Who is told of the progress."""
+    """The progress that was reported."""
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ def topic_broker() -> Generator[FakeBroker, None, None]:
 
 
 def nobody(done: int, of: int, note: str) -> None:
-    """Who is told of the progress."""
+    """The progress that was reported."""
 
 
 class Loader:
@@ -62,9 +62,9 @@ def loader(spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path) -> Loa
 def test_quotes_are_doubled_and_commas_and_line_breaks_may_be_quoted(loader: Loader) -> None:
     text = 'id,text\r\n1,"He said ""hi"""\r\n2,"a ""b"", c"\r\n3,"two\r\nlines"\r\n4,back\\slash\r\n'
 
-    told = loader.values(text)
+    reported = loader.values(text)
 
-    assert told == [
+    assert reported == [
         {"id": 1, "text": 'He said "hi"'},
         {"id": 2, "text": 'a "b", c'},
         {"id": 3, "text": "two\nlines"},  # Spark's parser makes one character of a line break
@@ -100,9 +100,9 @@ def test_quotes_are_doubled_and_commas_and_line_breaks_may_be_quoted(loader: Loa
 def test_a_column_is_a_number_only_where_each_value_would_be_written_as_it_stands(
     loader: Loader, values: Sequence[str], expected: Sequence[Any]
 ) -> None:
-    told = loader.values("x,last\n" + "".join(f"{value},z\n" for value in values))
+    reported = loader.values("x,last\n" + "".join(f"{value},z\n" for value in values))
 
-    assert [value["x"] for value in told] == expected
+    assert [value["x"] for value in reported] == expected
 
 
 def test_types_of_sparks_own_choice_can_be_asked_for(loader: Loader) -> None:
@@ -122,9 +122,9 @@ def test_files_whose_headers_differ_are_refused(loader: Loader, topic_broker: Fa
 
 
 def test_headers_do_not_count_where_that_is_said(loader: Loader) -> None:
-    told = loader.values("a,b\n1,2\n", schema="x INT, y INT", options={"enforceSchema": "true"})
+    reported = loader.values("a,b\n1,2\n", schema="x INT, y INT", options={"enforceSchema": "true"})
 
-    assert told == [{"x": 1, "y": 2}]
+    assert reported == [{"x": 1, "y": 2}]
 
 
 @pytest.mark.parametrize(("header", "names"), [("a,a", ["a0", "a1"]), (",x", ["_c0", "x"])], ids=["repeated", "blank"])
@@ -134,9 +134,9 @@ def test_headers_that_are_repeated_or_blank_are_taken_only_where_that_is_said(
     with pytest.raises(FilesRefused, match="or a name is blank or appears twice"):
         loader.values(f"{header}\n1,2\n")
 
-    told = loader.values(f"{header}\n1,2\n", options={"enforceSchema": "true"})
+    reported = loader.values(f"{header}\n1,2\n", options={"enforceSchema": "true"})
 
-    assert told == [dict(zip(names, (1, 2), strict=True))]
+    assert reported == [dict(zip(names, (1, 2), strict=True))]
 
 
 def test_what_is_added_has_to_fit_the_types_with_which_the_load_began(loader: Loader, topic_broker: FakeBroker) -> None:
@@ -174,8 +174,8 @@ def test_bytes_that_are_no_utf_8_stop_a_load_and_are_not_written_as_something_el
     assert not topic_broker.records("loaded")
 
     load({"Encoding": "ISO-8859-1"})
-    told = [json.loads(record.value or b"")["text"] for record in topic_broker.records("loaded")]
-    assert told == ["Gruß", "Größe"]
+    result = [json.loads(record.value or b"")["text"] for record in topic_broker.records("loaded")]
+    assert result == ["Gruß", "Größe"]
 
     path.write_text("id,text\n1,\ufffd\n", encoding="utf-8")  # it is the one character that stands there
     load({"encoding": "UTF-8"})

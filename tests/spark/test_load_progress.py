@@ -1,4 +1,4 @@
-"""What is told of the running jobs, by a tracker that answers as Spark's does; Spark itself is not needed."""
+"""Progress reports of running jobs, with a tracker that answers as Spark's does; Spark itself is not needed."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name == "aioproducer progress"]
 
 
-def test_tasks_are_counted_while_they_run_and_all_of_it_is_told_in_the_end() -> None:
-    tracker, seen, told_of = Tracker(), [], threading.Semaphore(0)
+def test_tasks_are_counted_while_they_run_and_all_of_it_is_reported_in_the_end() -> None:
+    tracker, seen, noticed = Tracker(), [], threading.Semaphore(0)
 
     def progress(done: int, of: int, note: str) -> None:
         seen.append((done, of))
-        told_of.release()
+        noticed.release()
 
     with reporting(session(tracker), progress):
-        assert told_of.acquire(timeout=30)
+        assert noticed.acquire(timeout=30)
 
     assert seen[0] == (1, 4)
     assert seen[-1] == (1, 1)

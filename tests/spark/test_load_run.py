@@ -67,7 +67,7 @@ def files(tmp_path: Path) -> SourceFiles:
 
 
 def nobody(done: int, of: int, note: str) -> None:
-    """Who is told of the progress."""
+    """The progress that was reported."""
 
 
 def load_plan(broker: FakeBroker, files: SourceFiles, **more: Any) -> LoadPlan:
@@ -95,14 +95,14 @@ def test_a_load_exactly_once_writes_each_file_once_and_then_nothing(
     spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
 ) -> None:
     plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load", max_files=2)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
-    first = run_load(spark, plan, lambda done, of, note: told.append((done, of)))
+    first = run_load(spark, plan, lambda done, of, note: reported.append((done, of)))
     second = run_load(spark, plan, nobody)
 
     verdict = audited(spark, topic_broker, files, RecordShape(key="who"))
     assert (first.rows, first.transactions, first.is_resumed) == (ROWS, 2, False)
-    assert told == [(1, 2), (2, 2)]
+    assert reported == [(1, 2), (2, 2)]
     assert (second.rows, second.transactions, second.is_resumed) == (0, 0, True)
     assert verdict["verdict"] == "clean", verdict
     assert verdict["offsets_without_record"]["control"] > 0
@@ -155,7 +155,7 @@ def test_what_cannot_be_avro_is_refused_before_the_load_begins(
     assert topic_broker.records("loaded") == []
 
 
-def test_lines_of_text_are_loaded_as_they_are_and_what_fails_is_told_in_a_sentence(
+def test_lines_of_text_are_loaded_as_they_are_and_what_fails_is_reported_in_a_sentence(
     spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path
 ) -> None:
     path = tmp_path / "lines.txt"
@@ -336,7 +336,7 @@ def test_an_exception_of_java_without_a_name_in_pyspark_is_one_of_sparks_errors(
     assert raised.type.__module__ == "py4j.protocol"
 
 
-def test_where_spark_runs_a_task_again_its_first_error_is_told_and_not_that_this_was_refused(
+def test_where_spark_runs_a_task_again_its_first_error_is_reported_and_not_that_this_was_refused(
     spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path
 ) -> None:
     path = tmp_path / "lines.txt"

@@ -65,7 +65,7 @@ def load(request: pytest.FixtureRequest, spark: SparkSession, topic_broker: Fake
 
 
 def nobody(done: int, of: int, note: str) -> None:
-    """Who is told of the progress."""
+    """The progress that was reported."""
 
 
 def written(directory: Path, texts: Mapping[str, str], at: int = 1_700_000_000) -> Sequence[Path]:

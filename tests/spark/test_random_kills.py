@@ -116,14 +116,14 @@ def test_drivers_that_are_killed_at_random_never_show_a_part_of_a_batch(
             last.kill()
         seen.look()
 
-    told = (
+    reported = (
         f"seed {seed}: {kills} drivers killed, ended by themselves {dict(codes)}; {under_fire} of {files} batches came "
         f"under fire; {seen.rounds} looks, the newest batch was there in part for {seen.longest_part:.3f} s at most"
     )
     with capsys.disabled():
-        print(f"\n{told}")  # noqa: T201 - what a soak has shown is worth to be told
+        print(f"\n{reported}")  # noqa: T201 - what a soak has shown is worth to be told
     assert last.process.returncode == 0, (tmp_path / "stderr").read_text()[-3000:]
-    assert seen.seen == Counter(range(files * BATCH)), told
-    assert read_committed(kafka.bootstrap_servers, topic, PARTITIONS) == Counter(range(files * BATCH)), told
-    assert seen.longest_part < AT_ONCE, told
-    assert set(codes) <= {0}, told
+    assert seen.seen == Counter(range(files * BATCH)), reported
+    assert read_committed(kafka.bootstrap_servers, topic, PARTITIONS) == Counter(range(files * BATCH)), reported
+    assert seen.longest_part < AT_ONCE, reported
+    assert set(codes) <= {0}, reported

@@ -29,7 +29,7 @@ def batch(first: int, rows: int) -> Any:
 
 
 def sent(clock: Clock, batches: Iterator[Any] | list[Any], rate: float) -> list[tuple[float, int]]:
-    """When how many rows went, from the beginning on."""
+    """The times at which rows were sent, and their numbers, from the beginning on."""
     began = clock.now
     parts = paced(batches, rate, clock=clock.read, sleep=clock.sleep)
     return [(round(clock.now - began, 6), part.num_rows) for part in parts]

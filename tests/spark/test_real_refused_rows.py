@@ -128,14 +128,14 @@ def test_every_rule_of_a_topic_is_found_before_the_broker_speaks(on: OnKafka, gu
             expected = [row[1] for row in (*fine, *taken) if row[3] == topic]
             assert [message.value for message in on.read(topic)] == expected
     letters = on.read("letters")
-    assert sorted((each.key, each.value, told(each, "topic")) for each in letters if each.key is not None) == sorted(
-        (b"k", value, on.name(topic)) for key, value, _, topic in refused if key is not None
-    )
+    assert sorted(
+        (each.key, each.value, reported(each, "topic")) for each in letters if each.key is not None
+    ) == sorted((b"k", value, on.name(topic)) for key, value, _, topic in refused if key is not None)
     assert [each.value for each in letters if each.key is None] == [b"no key"]
-    assert all(told(each, "error") for each in letters)
+    assert all(reported(each, "error") for each in letters)
 
 
-def told(message: Message, header: str) -> str:
+def reported(message: Message, header: str) -> str:
     return (message.headers[f"aioproducer.{header}"] or b"").decode()
 
 

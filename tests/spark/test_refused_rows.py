@@ -117,9 +117,9 @@ def test_a_row_that_breaks_a_rule_of_its_topic_is_a_dead_letter(
         (None if refused.key is None else b"k", refused.value),
     ] * 2
     for each in letters:
-        told = dict(each.headers)
-        assert told["aioproducer.topic"] == b"orders"
-        assert sentence in (told["aioproducer.error"] or b"").decode()
+        reported = dict(each.headers)
+        assert reported["aioproducer.topic"] == b"orders"
+        assert sentence in (reported["aioproducer.error"] or b"").decode()
 
 
 def test_each_row_is_measured_by_the_rules_of_its_own_topic(guarantee: dict[str, str]) -> None:
@@ -209,8 +209,8 @@ def test_what_is_less_than_a_millisecond_before_1970_is_before_it(unit: str, las
 
         assert values(broker, "orders") == [b"a", b"d", b"e"]
         assert values(broker, "letters") == [b"b", b"c"]
-        told = dict(broker.records("letters")[0].headers)["aioproducer.error"] or b""
-    assert b"is before 1970." in told
+        reported = dict(broker.records("letters")[0].headers)["aioproducer.error"] or b""
+    assert b"is before 1970." in reported
 
 
 @pytest.mark.parametrize("stamp", [math.nan, math.inf, -math.inf, 1e300, 9.3e15, -0.5])
@@ -229,9 +229,9 @@ def test_seconds_that_are_no_time_are_dead_letters_and_say_what_they_were(
         letter, _ = broker.records("letters")
     assert (summary.rows, summary.dead_letters) == (2, 2)
     assert letter.timestamp_ms >= began
-    told = (dict(letter.headers)["aioproducer.error"] or b"").decode()
-    assert ("is before 1970." if stamp == -0.5 else f"The timestamp {stamp} is not valid in Kafka") in told
-    assert told.endswith(f"The topic of dead letters does not accept its timestamp either: {stamp}.")
+    reported = (dict(letter.headers)["aioproducer.error"] or b"").decode()
+    assert ("is before 1970." if stamp == -0.5 else f"The timestamp {stamp} is not valid in Kafka") in reported
+    assert reported.endswith(f"The topic of dead letters does not accept its timestamp either: {stamp}.")
 
 
 @pytest.mark.parametrize("unit", ["us", "ms"])
@@ -263,8 +263,8 @@ def test_a_letter_keeps_its_timestamp_unless_the_topic_of_dead_letters_refuses_i
         kept, stamped = broker.records("letters")
     assert kept.timestamp_ms == old
     assert stamped.timestamp_ms >= old + 2 * HOUR
-    told = (dict(stamped.headers)["aioproducer.error"] or b"").decode()
-    assert told.endswith(f"The topic of dead letters does not accept its timestamp either: {ancient}.")
+    reported = (dict(stamped.headers)["aioproducer.error"] or b"").decode()
+    assert reported.endswith(f"The topic of dead letters does not accept its timestamp either: {ancient}.")
 
 
 def test_a_letter_tells_the_timestamp_that_is_too_far_for_a_date() -> None:
@@ -277,18 +277,18 @@ def test_a_letter_tells_the_timestamp_that_is_too_far_for_a_date() -> None:
         options = SinkOptions.from_spark({**given, "topic": "orders"})
         TaskRun(options, SinkColumns.of([("value", "string"), ("timestamp", "timestamp")], options)).run([batch])
 
-        told = [(dict(each.headers)["aioproducer.error"] or b"").decode() for each in broker.records("letters")]
-    assert told[0].endswith(f"does not accept its timestamp either: {far} us since 1970.")
-    assert told[1].endswith("does not accept its timestamp either: 1969-12-31 23:59:59.999000+00:00.")
+        reported = [(dict(each.headers)["aioproducer.error"] or b"").decode() for each in broker.records("letters")]
+    assert reported[0].endswith(f"does not accept its timestamp either: {far} us since 1970.")
+    assert reported[1].endswith("does not accept its timestamp either: 1969-12-31 23:59:59.999000+00:00.")
 
 
-def test_a_row_with_several_faults_is_told_all_of_them() -> None:
+def test_a_row_with_several_faults_is_reported_all_of_them() -> None:
     with FakeBroker(topics={"orders": TopicSpec(config=TopicConfig(500, compacted=True)), "letters": 1}) as broker:
         run(broker, [table([Row(None, b"x" * 500)])])
 
         [letter] = broker.records("letters")
-    told = dict(letter.headers)["aioproducer.error"] or b""
-    assert b"max.message.bytes=500. The record has no key" in told
+    reported = dict(letter.headers)["aioproducer.error"] or b""
+    assert b"max.message.bytes=500. The record has no key" in reported
 
 
 # -- sizes ---------------------------------------------------------------------------------------------------------------

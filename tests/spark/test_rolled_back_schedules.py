@@ -47,7 +47,7 @@ def rows_of_form(number: int, form: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What Spark knows: the files of each batch that was planned, and how many batches it has noted as committed."""
+    """The state of Spark: the files of each planned batch, and the number of batches noted as committed."""
 
     query: str
     batches: tuple[tuple[int, ...], ...] = ()
@@ -117,7 +117,7 @@ class Model:
             self.mend()
 
     def mend(self) -> None:
-        """What the operator does about a refusal."""
+        """The operator's reaction to a refusal."""
         self.checkpoint = self.newest
         try:
             self.run("", **self.options)
@@ -177,7 +177,7 @@ class Model:
     # -- the verdict -------------------------------------------------------------------------------------------------
 
     def faults(self) -> Sequence[str]:
-        """What is wrong with the rows that a reader of committed records gets."""
+        """The faults in the rows that a reader of committed records gets."""
         visible = Counter(int(record.value or b"") for record in self.broker.records("orders", committed=True))
         found = [f"row {row} is there {times} times" for row, times in visible.items() if times > 1]
         for number, last_form in enumerate(self.source.forms):

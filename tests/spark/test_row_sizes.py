@@ -1,4 +1,4 @@
-"""What a row is said to take is what a broker gets."""
+"""The computed size of a row is the size that a broker receives."""
 
 from __future__ import annotations
 

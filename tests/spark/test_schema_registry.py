@@ -31,7 +31,7 @@ def test_the_id_is_that_of_the_registry(registry: Registry) -> None:
 
 
 def test_a_registry_that_has_lost_a_schema_is_given_it_again(registry: Registry) -> None:
-    """What it said before is no answer: the subject may have been deleted since, and the id be that of another schema."""
+    """An earlier response is not reused: the subject may have been deleted, and the id now be that of another schema."""
     client = SchemaRegistry.at(registry.url)
     assert client.register("orders-value", SCHEMA) == 100
     registry.subjects.clear()
@@ -90,7 +90,7 @@ def test_the_subject_is_that_of_the_topics_values(registry: Registry) -> None:
     assert list(registry.subjects) == ["a.b-value"]
 
 
-def test_a_schema_that_is_not_compatible_is_told(registry: Registry) -> None:
+def test_a_schema_that_is_not_compatible_is_reported(registry: Registry) -> None:
     registry.is_compatible = False
     client = SchemaRegistry.at(registry.url)
     client.register("orders-value", SCHEMA)
@@ -136,14 +136,14 @@ def test_nobody_there_is_told_with_the_address() -> None:
         "http://127.0.0.1:1/a b",
     ],
 )
-def test_an_address_that_cannot_be_asked_is_told_as_one(url: str) -> None:
+def test_an_address_that_cannot_be_asked_is_reported_as_one(url: str) -> None:
     with pytest.raises(SchemaRegistryError, match=r"the address is invalid, or characters of it have") as caught:
         SchemaRegistry.at(url).register("s", SCHEMA)
 
     assert url in str(caught.value)
 
 
-def test_where_no_registry_is_at_the_path_that_is_told_and_not_that_a_schema_is_missing(registry: Registry) -> None:
+def test_where_no_registry_is_at_the_path_that_is_reported_and_not_that_a_schema_is_missing(registry: Registry) -> None:
     client = SchemaRegistry.at(f"{registry.url}/api")
 
     with pytest.raises(SchemaRegistryError, match=f"There is no schema registry at {client.url}: HTTP 404 Not Found"):
@@ -154,7 +154,7 @@ def test_where_no_registry_is_at_the_path_that_is_told_and_not_that_a_schema_is_
 
 class _Elsewhere(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        """What no registry answers: a redirect, or a page."""
+        """Responses that no registry sends: a redirect, or a page."""
         self.rfile.read(int(self.headers["Content-Length"]))
         moved = self.path.startswith("/subjects/moved")
         self.send_response(302 if moved else 200)
@@ -171,7 +171,7 @@ class _Elsewhere(http.server.BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("subject", "sentence"), [("page", "is not a schema registry: it did not send JSON"), ("moved", "status 302")]
 )
-def test_what_is_no_registry_is_told(subject: str, sentence: str) -> None:
+def test_what_is_no_registry_is_reported(subject: str, sentence: str) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), _Elsewhere) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()

@@ -56,7 +56,7 @@ def test_exactly_once_over_sasl_ssl(
     assert CANARY not in caplog.text + repr(query.options)
 
 
-def test_a_wrong_password_is_told_without_it(
+def test_a_wrong_password_is_reported_without_it(
     broker: FakeBroker, authority: CertificateAuthority, tmp_path: Path
 ) -> None:
     assert broker.logins is not None

@@ -47,7 +47,7 @@ appender.console.layout.pattern = %p %c: %m%n%ex
 class Run(NamedTuple):
     """A run of the program: what it printed, and what it left."""
 
-    told: Mapping[str, str]
+    reported: Mapping[str, str]
     rows: Mapping[str, Counter[int]]
     files: Mapping[str, bytes]
 
@@ -65,7 +65,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         with KafkaCluster(request.param, security=KafkaSecurity(authority, {"alice": CANARY}, ["alice"])) as kafka:
             for name in ("batch", "stream"):
                 kafka.create_topic(f"{TOPIC}-{name}", PARTITIONS)
-            told = run_program(kafka.bootstrap("SASL_SSL"), directory)
+            output = run_program(kafka.bootstrap("SASL_SSL"), directory)
             rows = {
                 name: read_committed(kafka.bootstrap_servers, f"{TOPIC}-{name}", PARTITIONS)
                 for name in ("batch", "stream")
@@ -73,7 +73,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     except KafkaUnavailable as error:
         not_here(str(error))
     left = {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-    return Run(told, rows, left)
+    return Run(output, rows, left)
 
 
 def run_program(servers: str, directory: Path) -> Mapping[str, str]:
@@ -92,24 +92,24 @@ def run_program(servers: str, directory: Path) -> Mapping[str, str]:
             check=False,
         )
     assert done.returncode == 0, (directory / "stderr").read_text()[-3000:]
-    told: dict[str, str] = json.loads(done.stdout)
-    return told
+    output: dict[str, str] = json.loads(done.stdout)
+    return output
 
 
 @pytest.mark.parametrize("name", ["batch", "stream"])
 def test_each_row_is_there_once(run: Run, name: str) -> None:
-    assert run.told[name] == ""
+    assert run.reported[name] == ""
     assert run.rows[name] == Counter(range(secured_writes.ROWS))
 
 
 @pytest.mark.parametrize("name", ["batch, wrong password", "stream, wrong password"])
-def test_a_wrong_password_is_told(run: Run, name: str) -> None:
-    assert "SCRAM-SHA-512 login failed: broker 127.0.0.1:" in run.told[name]
-    assert "refused the credentials" in run.told[name]
+def test_a_wrong_password_is_reported(run: Run, name: str) -> None:
+    assert "SCRAM-SHA-512 login failed: broker 127.0.0.1:" in run.reported[name]
+    assert "refused the credentials" in run.reported[name]
 
 
 def test_the_password_is_found_nowhere(run: Run) -> None:
-    places = {**{f"printed: {what}": text.encode() for what, text in run.told.items()}, **run.files}
+    places = {**{f"printed: {what}": text.encode() for what, text in run.reported.items()}, **run.files}
     assert [place for place, content in places.items() if CANARY.encode() in content] == []
 
 
@@ -118,8 +118,8 @@ def test_it_was_looked_for_where_it_could_have_been(run: Run) -> None:
     assert events.count(b"SparkListenerSQLExecutionStart") >= 3
     assert b"QueryStartedEvent" in events
     assert b"AppendData" in events
-    assert "WriteToMicroBatchDataSource aioproducer" in run.told["explain"]
-    assert "AppendData" in run.told["plans"]
+    assert "WriteToMicroBatchDataSource aioproducer" in run.reported["explain"]
+    assert "AppendData" in run.reported["plans"]
     assert b"DEBUG:aioproducer" in run.files["stderr"]
     assert b"DEBUG org.apache.spark." in run.files["stderr"]
     assert any(name.startswith("report") for name in run.files)

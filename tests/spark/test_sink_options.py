@@ -163,7 +163,7 @@ def test_rows_that_name_their_topics_need_a_topic_for_the_marker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         ({"kafka.linger.ms": "2", "linger.ms": "1"}, ["'kafka.linger.ms'='2'", "'linger.ms'='1'"]),
         ({"Topic": "letters", "topic": "orders"}, ["'Topic'='letters'", "'topic'='orders'"]),
@@ -174,12 +174,12 @@ def test_rows_that_name_their_topics_need_a_topic_for_the_marker() -> None:
         ({"report": "/tmp/a", "REPORT": "/tmp/b"}, ["'report'='/tmp/a'", "'REPORT'='/tmp/b'"]),
     ],
 )
-def test_an_option_that_is_given_twice_and_differently_is_refused(given: dict[str, str], told: list[str]) -> None:
+def test_an_option_that_is_given_twice_and_differently_is_refused(given: dict[str, str], reported: list[str]) -> None:
     for items in (given.items(), reversed(given.items())):
         with pytest.raises(ConfigError, match=r"given twice with different values") as caught:
             SinkOptions.from_spark({**SERVERS, **dict(items)})
 
-        assert [each for each in told if each not in str(caught.value)] == []
+        assert [each for each in reported if each not in str(caught.value)] == []
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_an_option_that_is_given_twice_and_differently_is_refused(given: dict[st
         {"headers.Token": "hush1", "headers.token": "hush2"},
     ],
 )
-def test_of_what_may_be_secret_only_the_keys_are_told(given: dict[str, str]) -> None:
+def test_of_what_may_be_secret_only_the_keys_are_reported(given: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"given twice with different values") as caught:
         SinkOptions.from_spark({**SERVERS, **given})
 

@@ -22,7 +22,7 @@ from aioproducer.testing.plugin import KafkaFactory
 from tests.real.open_transactions import open_transactions
 from tests.spark import held_query
 from tests.spark.held_query import HELD_BATCH, Attempt, Told
-from tests.spark.load_program import kill_when_committed, told_by
+from tests.spark.load_program import kill_when_committed, result_of
 from tests.spark.local_spark import ROOT
 from tests.spark.read_back import read_committed
 from tests.spark.standalone import StandaloneCluster
@@ -71,16 +71,16 @@ class HeldQuery:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def told(self) -> str:
-        """What it wrote, what the query failed with at the end."""
+    def reported(self) -> str:
+        """Its output, with the error of the query at the end."""
         return self._log.read_text()
 
     def wait(self, condition: Callable[[], bool]) -> None:
         """Wait for that while the query runs."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            assert self.process.poll() is None, f"The query ended too soon: {self.told()}"
-            assert time.monotonic() < deadline, f"It did not come to that: {self.told()}"
+            assert self.process.poll() is None, f"The query ended too soon: {self.reported()}"
+            assert time.monotonic() < deadline, f"It did not come to that: {self.reported()}"
             time.sleep(0.05)
 
     def ends(self) -> bool:
@@ -94,7 +94,7 @@ class OnCluster:
     def __init__(self, cluster: StandaloneCluster, kafka: KafkaCluster, directory: Path) -> None:
         self.kafka = kafka
         self.topic = f"standalone-{uuid.uuid4().hex[:8]}"
-        self.told = Told(directory)
+        self.reported = Told(directory)
         self._cluster = cluster
         self._directory = directory
         kafka.create_topic(self.topic, PARTITIONS)
@@ -107,7 +107,7 @@ class OnCluster:
         return HeldQuery(*arguments, *settings, log=self._directory / "log")
 
     def visible(self) -> Counter[int]:
-        """What a consumer with read_committed gets now."""
+        """The records that a read_committed consumer gets now."""
         return read_committed(self.kafka.bootstrap_servers, self.topic, PARTITIONS)
 
     def open(self) -> list[str]:
@@ -115,7 +115,7 @@ class OnCluster:
         return open_transactions(self.kafka, self.topic)
 
     def held_rows(self) -> int:
-        """How many rows of the held batch are in the log, committed or not; there is a marker a partition before them."""
+        """The number of rows of the held batch in the log, committed or not, after one marker in each partition."""
         ends = self.kafka.admin.list_offsets(self.topic)
         return sum(end for _, end in ends.values()) - HELD_BATCH * (BATCH + PARTITIONS)
 
@@ -132,40 +132,40 @@ def rows(batches: int) -> Counter[int]:
 def test_an_executor_that_dies_with_the_shuffled_rows_makes_the_query_run_the_batch_again(
     on: OnCluster, cluster: StandaloneCluster
 ) -> None:
-    on.told.hold(0, 1)
+    on.reported.hold(0, 1)
 
     with on.query() as query:
-        query.wait(lambda: {each.partition for each in on.told.attempts()} == {0, 1} and on.held_rows() >= 6)
-        host = on.told.mapped_on()
-        [lost] = [each for each in on.told.attempts() if each.host == host]
+        query.wait(lambda: {each.partition for each in on.reported.attempts()} == {0, 1} and on.held_rows() >= 6)
+        host = on.reported.mapped_on()
+        [lost] = [each for each in on.reported.attempts() if each.host == host]
         cluster.kill_executor(host)
         # The rows that it had shuffled are gone with it, so Spark submits the stage again, where it counts from 0 anew.
-        query.wait(lambda: len(firsts(on.told.attempts(), lost.partition)) == 2)
-        on.told.release()
+        query.wait(lambda: len(firsts(on.reported.attempts(), lost.partition)) == 2)
+        on.reported.release()
         is_done = query.ends()
-    assert (is_done, on.visible()) == (False, rows(HELD_BATCH)), query.told()
+    assert (is_done, on.visible()) == (False, rows(HELD_BATCH)), query.reported()
     # One attempt meets the rows of the other; whichever fails first ends the transaction for the other.
     causes = "an executor was lost, and Spark ran its tasks again|another attempt of one of its tasks failed"
-    assert re.search(causes, query.told())
+    assert re.search(causes, query.reported())
     with on.query() as query:
-        assert query.ends(), query.told()
+        assert query.ends(), query.reported()
 
     assert on.visible() == rows(BATCHES)
     assert on.open() == []
 
 
 def firsts(attempts: list[Attempt], partition: int) -> list[Attempt]:
-    """What calls itself the first attempt at that task."""
+    """The processes that claim to be the first attempt at that task."""
     return [each for each in attempts if (each.partition, each.number) == (partition, 0)]
 
 
 def test_the_twin_of_a_slow_task_is_refused_and_the_slow_task_goes_on(on: OnCluster) -> None:
-    on.told.hold(0)
+    on.reported.hold(0)
 
     with on.query(*SPECULATION) as query:
-        query.wait(lambda: any(each.number > 0 for each in on.told.attempts()))
-        on.told.release()
-        assert query.ends(), query.told()
+        query.wait(lambda: any(each.number > 0 for each in on.reported.attempts()))
+        on.reported.release()
+        assert query.ends(), query.reported()
 
     assert on.visible() == rows(BATCHES)
     assert on.open() == []
@@ -173,16 +173,16 @@ def test_the_twin_of_a_slow_task_is_refused_and_the_slow_task_goes_on(on: OnClus
 
 @pytest.mark.soak
 def test_a_twin_that_may_not_fail_stops_the_query_and_leaves_no_transaction_open(on: OnCluster) -> None:
-    on.told.hold(0)
+    on.reported.hold(0)
 
     with on.query(*SPECULATION, "spark.task.maxFailures=1") as query:
         assert not query.ends()
-        assert "spark.speculation=false" in query.told()
+        assert "spark.speculation=false" in query.reported()
     assert on.open() == []
     assert on.visible() in (rows(0), rows(HELD_BATCH))  # on a busy machine a task of the first batch may be slow enough
-    on.told.release()
+    on.reported.release()
     with on.query() as query:
-        assert query.ends(), query.told()
+        assert query.ends(), query.reported()
 
     assert on.visible() == rows(BATCHES)
     assert on.open() == []
@@ -204,9 +204,9 @@ def test_a_load_on_the_cluster_that_is_killed_twice_brings_each_row_once(
     for number in (0, 2):
         cluster.wait_executors(0)
         kill_when_committed(number, tmp_path / "load", load)
-    finished = told_by(*load)
-    again = told_by(*load)
-    verdict = told_by("audit", "--expected", *what, *how, "--master", "local[2]")
+    finished = result_of(*load)
+    again = result_of(*load)
+    verdict = result_of("audit", "--expected", *what, *how, "--master", "local[2]")
 
     assert finished["resumed"]
     assert 0 < finished["rows"] < files * count

@@ -20,7 +20,7 @@ def test_what_the_end_of_the_transaction_has_caused_comes_last(failures: list[Ta
     assert TaskFailure.first_cause(failures) is LARGE
 
 
-def test_of_failures_that_are_alike_the_first_is_told() -> None:
+def test_of_failures_that_are_alike_the_first_is_reported() -> None:
     assert TaskFailure.first_cause([LARGE, TaskFailure("Row 5 is too large.")]) is LARGE
     assert TaskFailure.first_cause([ENDED, TaskFailure("x", is_of_end=True)]) is ENDED
 

@@ -191,7 +191,7 @@ def test_seconds_become_milliseconds(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stamp", "told"),
+    ("stamp", "reported"),
     [
         (math.nan, "nan"),
         (math.inf, "inf"),
@@ -202,12 +202,12 @@ def test_seconds_become_milliseconds(broker: FakeBroker) -> None:
     ],
 )
 def test_a_number_that_is_no_time_is_refused_before_anything_of_its_batch_is_sent(
-    broker: FakeBroker, stamp: float, told: str
+    broker: FakeBroker, stamp: float, reported: str
 ) -> None:
     rows = batch(topic=["orders", "returns"], value=["a", "b"], timestamp=[1.0, stamp])
 
     with pytest.raises(
-        InvalidRecord, match=rf"^A row has {re.escape(told)} in the column 'timestamp', .* set it to null"
+        InvalidRecord, match=rf"^A row has {re.escape(reported)} in the column 'timestamp', .* set it to null"
     ):
         run(broker, [rows])
 

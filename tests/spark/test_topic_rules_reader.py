@@ -77,10 +77,10 @@ def test_without_the_right_to_read_them_there_are_none_and_that_is_said_once(
         found = [rules.of("orders") for _ in range(2)]
 
     assert found == [TopicRules()] * 2
-    [told] = caplog.messages
-    assert "'orders'" in told
-    assert "TOPIC_AUTHORIZATION_FAILED" in told
-    assert "DESCRIBE_CONFIGS" in told
+    [reported] = caplog.messages
+    assert "'orders'" in reported
+    assert "TOPIC_AUTHORIZATION_FAILED" in reported
+    assert "DESCRIBE_CONFIGS" in reported
 
 
 @pytest.mark.parametrize(

@@ -262,8 +262,8 @@ class RawGroup:
             ],
         )
         answer: LeaveGroupResponse = members[0].client.ask(request, self.versions.leave)
-        told = [(self._name(each.member_id), ErrorCode(each.error_code).name) for each in answer.members]
-        self.note(members[0], "leave", ErrorCode(answer.error_code).name, told)
+        reported = [(self._name(each.member_id), ErrorCode(each.error_code).name) for each in answer.members]
+        self.note(members[0], "leave", ErrorCode(answer.error_code).name, reported)
 
     def commit(
         self,
@@ -301,7 +301,7 @@ class RawGroup:
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says of itself when it joins; Kafka's coordinator looks into it."""
+    """A consumer's description of itself when it joins; Kafka's coordinator reads it."""
     names = b"".join(struct.pack(">h", len(each)) + each.encode() for each in topics)
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
 

@@ -231,7 +231,7 @@ class RawTransactions:
         self.note("write", partition, values, ErrorCode(answer.error_code).name, answer.base_offset)
 
     def begin(self, who: Who, *partitions: int) -> None:
-        """What a client does before it writes: with the older protocol it adds the partitions."""
+        """The step before a client writes: with the older protocol it adds the partitions."""
         if self.versions.adds_partitions:
             self.add(who, *partitions)
 
@@ -275,10 +275,10 @@ class RawTransactions:
             committed=committed,
         )
         answer = self.ask(request, self.versions.end_txn)
-        told = Who(answer.producer_id, answer.producer_epoch)
+        reported = Who(answer.producer_id, answer.producer_epoch)
         word = "commit" if committed else "abort"
-        self.note(word, ErrorCode(answer.error_code).name, self.name(told))
-        return told if told.producer_id >= 0 else who
+        self.note(word, ErrorCode(answer.error_code).name, self.name(reported))
+        return reported if reported.producer_id >= 0 else who
 
     def commit(self, who: Who) -> Who:
         """EndTxn, and the markers are awaited."""
@@ -348,19 +348,19 @@ class RawTransactions:
             found.high_watermark,
             found.last_stable_offset,
             None if aborted is None else [(self.names.get(each.producer_id), each.first_offset) for each in aborted],
-            self._told(bytes(found.records or b"")),
+            self._reported(bytes(found.records or b"")),
         )
 
-    def _told(self, records: bytes) -> list[object]:
-        told: list[object] = []
+    def _reported(self, records: bytes) -> list[object]:
+        reported: list[object] = []
         for each in read_batches(records):
             name = self.name(Who(each.producer_id, each.producer_epoch))
             if each.is_control:
                 (record,) = each.records
-                told.append((each.base_offset, "marker", (record.key or b"").hex(), name))
+                reported.append((each.base_offset, "marker", (record.key or b"").hex(), name))
             else:
-                told.append((each.base_offset, [(record.value or b"").decode() for record in each.records], name))
-        return told
+                reported.append((each.base_offset, [(record.value or b"").decode() for record in each.records], name))
+        return reported
 
     def end_offset(self, partition: int) -> None:
         """ListOffsets of the end, as both kinds of consumers see it; noted."""
@@ -393,8 +393,10 @@ class RawTransactions:
             groups=[OffsetFetchRequestGroup(group_id=self.group, topics=None)], require_stable=False
         )
         (found,) = self.ask(request, 8).groups
-        told = [(each.partition_index, each.committed_offset) for topic in found.topics for each in topic.partitions]
-        self.note("all offsets", ErrorCode(found.error_code).name, told)
+        reported = [
+            (each.partition_index, each.committed_offset) for topic in found.topics for each in topic.partitions
+        ]
+        self.note("all offsets", ErrorCode(found.error_code).name, reported)
 
     def _when_ready(self, ask: Callable[[], T], code: Callable[[T], int]) -> T:
         deadline = time.monotonic() + PATIENCE

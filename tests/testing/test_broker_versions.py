@@ -66,7 +66,7 @@ def test_a_real_broker_speaks_what_the_table_says(kafka_factory: KafkaFactory, v
     with RawClient((host, int(port))) as client:
         answer = client.ask(ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 3)
 
-    told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    reported = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     ranges = RELEASES[".".join(version.split(".")[:2])].ranges
-    assert {key.name: told[key] for key in ranges} == {key.name: ranges[key] for key in ranges}
+    assert {key.name: reported[key] for key in ranges} == {key.name: ranges[key] for key in ranges}
     assert set(REQUESTS) <= set(ranges)

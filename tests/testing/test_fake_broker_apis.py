@@ -1,4 +1,4 @@
-"""What the fake broker answers, asked with raw requests over a plain socket."""
+"""Responses of the fake broker to raw requests over a plain socket."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def versions_of(client: RawClient, version: int) -> dict[int, tuple[int, int]]:
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_release_tells_its_own_versions(release: str) -> None:
     with FakeBroker(versions=release) as broker, RawClient(broker.addresses[1]) as client:
-        told = versions_of(client, 0)
+        reported = versions_of(client, 0)
 
     expected = RELEASES[release].ranges
     for key in (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID):
-        assert told[key] == expected[key]
+        assert reported[key] == expected[key]
 
 
 def test_versions_can_be_overridden_and_differ_between_nodes() -> None:
@@ -311,7 +311,7 @@ def test_records_that_a_topic_does_not_take_are_named(broker: FakeBroker, client
     assert [error.batch_index for error in answer.record_errors] == [0, 1]
 
 
-def test_log_append_time_is_told(broker: FakeBroker, client: RawClient) -> None:
+def test_log_append_time_is_reported(broker: FakeBroker, client: RawClient) -> None:
     config = TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     broker.create_topic("stamped", TopicSpec(config=config))
 
@@ -320,7 +320,7 @@ def test_log_append_time_is_told(broker: FakeBroker, client: RawClient) -> None:
     assert answer.log_append_time_ms == broker.records("stamped")[0].timestamp_ms > 1_700_000_000_000
 
 
-def test_the_start_of_the_log_is_told(broker: FakeBroker, client: RawClient) -> None:
+def test_the_start_of_the_log_is_reported(broker: FakeBroker, client: RawClient) -> None:
     produced(client, produce("orders", record_batch(b"a", b"b")))
     broker.delete_records("orders", 0, 1)
 
@@ -470,9 +470,9 @@ def test_each_release_tells_the_limits_of_timestamps_that_it_knows(versions: str
         FakeBroker(topics={"orders": TopicSpec(config=config)}, versions=versions) as broker,
         RawClient(broker.addresses[1]) as client,
     ):
-        (told,) = client.ask(DescribeConfigsRequest(resources=[asked]), 2).results
+        (reported,) = client.ask(DescribeConfigsRequest(resources=[asked]), 2).results
 
-    found = {each.name: each.value for each in told.configs if each.name.endswith(".max.ms")}
+    found = {each.name: each.value for each in reported.configs if each.name.endswith(".max.ms")}
     assert found == {f"message.timestamp.{name}.max.ms": value for name, value in limits.items()}
 
 

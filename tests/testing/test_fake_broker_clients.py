@@ -87,7 +87,7 @@ async def test_aiokafkas_consumer_reads_the_log(broker: FakeBroker, release: str
 @pytest.mark.parametrize("release", RELEASES)
 def test_confluents_idempotent_producer_delivers(broker: FakeBroker, release: str) -> None:
     broker.set_versions(release)
-    told: list[tuple[int | None, int | None, bytes | None]] = []
+    reported: list[tuple[int | None, int | None, bytes | None]] = []
     producer = Producer(confluent(broker, **{"enable.idempotence": True, "linger.ms": 0}))
 
     for number in range(COUNT):
@@ -97,12 +97,14 @@ def test_confluents_idempotent_producer_delivers(broker: FakeBroker, release: st
             value,
             key=b"k%d" % (number % 7),
             headers={"n": value},
-            on_delivery=lambda error, message: told.append((message.partition(), message.offset(), message.value())),
+            on_delivery=lambda error, message: reported.append(
+                (message.partition(), message.offset(), message.value())
+            ),
         )
     assert producer.flush(10) == 0
 
-    assert sorted(told) == [(record.partition, record.offset, record.value) for record in broker.records("orders")]
-    assert len(told) == COUNT
+    assert sorted(reported) == [(record.partition, record.offset, record.value) for record in broker.records("orders")]
+    assert len(reported) == COUNT
     assert {record.producer_id for record in broker.records("orders")} == {1000}
 
 
@@ -155,9 +157,9 @@ async def test_aiokafkas_idempotent_producer_delivers(broker: FakeBroker, releas
         bootstrap_servers=broker.bootstrap_servers, enable_idempotence=True, compression_type="lz4"
     ) as producer:
         waiting = [await producer.send("orders", b"%d" % number, key=b"k%d" % (number % 7)) for number in range(COUNT)]
-        told = [await each for each in waiting]
+        reported = [await each for each in waiting]
 
-    assert len({(each.partition, each.offset) for each in told}) == COUNT
+    assert len({(each.partition, each.offset) for each in reported}) == COUNT
     assert sorted(int(record.value or b"") for record in broker.records("orders")) == list(range(COUNT))
 
 

@@ -1,4 +1,4 @@
-"""What a test can make the fake broker do wrong."""
+"""Faults that a test can inject into the fake broker."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_metadata_can_fail_for_a_topic_and_for_a_partition(broker: FakeBroker, c
     assert [each.leader_id for each in partitions] == [1, -1]
 
 
-def test_unknown_names_are_told_at_once(broker: FakeBroker) -> None:
+def test_unknown_names_are_reported_at_once(broker: FakeBroker) -> None:
     with pytest.raises(ConfigError, match="Prodduce"):
         broker.fail("Prodduce", "CORRUPT_MESSAGE")
     with pytest.raises(ConfigError, match="BROKEN"):
@@ -271,7 +271,7 @@ def test_the_broker_can_break_connections_and_still_apply_what_it_holds(broker: 
     broker.wait_for(1)
 
 
-def test_a_throttled_client_is_told_and_kept_waiting(broker: FakeBroker, client: RawClient) -> None:
+def test_a_throttled_client_is_reported_and_kept_waiting(broker: FakeBroker, client: RawClient) -> None:
     broker.throttle("Produce", 50)
     start = time.monotonic()
 
@@ -584,7 +584,7 @@ def test_a_closed_broker_keeps_its_log_and_refuses_work() -> None:
         broker.start()
 
 
-def test_a_broker_closed_by_the_peer_is_told_as_a_lost_connection(client: RawClient, broker: FakeBroker) -> None:
+def test_a_broker_closed_by_the_peer_is_reported_as_a_lost_connection(client: RawClient, broker: FakeBroker) -> None:
     waiting = client.send(MetadataRequest(topics=None), VERSION)
     client.read(MetadataRequest, VERSION, waiting)
     broker.disconnect(1)

@@ -1,4 +1,4 @@
-"""What a test can read off the fake broker, and how it waits for it."""
+"""Reading records and requests from the fake broker, and waiting for them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def send_record(broker: FakeBroker, key: bytes | None, value: bytes | None, head
         client.ask(produce("orders", b"".join(encode_batch(builder).pieces)), 9)
 
 
-def test_records_are_told_with_everything_in_them(broker: FakeBroker) -> None:
+def test_records_are_reported_with_everything_in_them(broker: FakeBroker) -> None:
     data = record_batch(b"a", b"b", producer_id=3, epoch=2, sequence=10)
     with RawClient(broker.addresses[1]) as client:
         client.ask(produce("orders", {1: data}), 9)

@@ -1,4 +1,4 @@
-"""What the fake broker's transaction coordinator answers, and what a test can do with it."""
+"""Responses of the fake broker's transaction coordinator, and its control by a test."""
 
 from __future__ import annotations
 
@@ -465,7 +465,7 @@ def test_a_group_has_a_coordinator_of_its_own(broker: FakeBroker, steps: RawTran
         assert there.ask(request, 7).topics[0].partitions[0].committed_offset == 7
 
 
-def test_offsets_are_told_by_topic_id_too(broker: FakeBroker, steps: RawTransactions) -> None:
+def test_offsets_are_reported_by_topic_id_too(broker: FakeBroker, steps: RawTransactions) -> None:
     who = steps.init()
     steps.commit_offset(who, 7)
     steps.commit(who)
@@ -572,7 +572,7 @@ def test_the_transaction_version_is_that_of_the_release(release: str, level: dic
         assert features(broker)[1] == level
 
 
-def test_an_upgrade_is_told_under_the_next_epoch(broker: FakeBroker) -> None:
+def test_an_upgrade_is_reported_under_the_next_epoch(broker: FakeBroker) -> None:
     broker.transaction_version = 0
     before, none = features(broker)
     broker.transaction_version = 2

@@ -1,4 +1,4 @@
-"""What the fake broker's group coordinator decides, in a time that the test sets."""
+"""Decisions of the fake broker's group coordinator, at times that the test sets."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_others_go_on_without_a_member_that_does_not_join_again_in_time(grou
     assert group.heartbeat(first) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_next_deadline_is_told_to_those_who_wait(group: Group) -> None:
+def test_the_next_deadline_is_reported_to_those_who_wait(group: Group) -> None:
     stable(group)
     group.join(client="d")
 

@@ -230,7 +230,7 @@ class TestEachVersion:
         assert {record.partition for record in records} == {0}
         assert all(list(record.headers) == HEADERS for record in records)
 
-    def test_reading_back_starts_and_ends_where_it_is_told(self, kafka_factory: KafkaFactory, version: str) -> None:
+    def test_reading_back_starts_and_ends_where_it_is_reported(self, kafka_factory: KafkaFactory, version: str) -> None:
         kafka = kafka_factory(version)
         kafka.create_topic("part")
         produce(kafka, "part")

@@ -30,7 +30,7 @@ def payload(topic: str, partition: int, number: int, size: int = 40) -> bytes:
 
 
 class Logged(Protocol):
-    """What the judge looks at of a record in the log."""
+    """The part of a record in the log that the judge compares."""
 
     @property
     def topic(self) -> str: ...
@@ -54,7 +54,7 @@ class Attempt:
 
     @property
     def name(self) -> tuple[str, int, int]:
-        """What makes it different from all others."""
+        """The identity of the record."""
         return self.topic, self.partition, self.number
 
     def __str__(self) -> str:
@@ -63,20 +63,20 @@ class Attempt:
 
 def complaints(attempts: Iterable[Attempt], log: Iterable[Logged]) -> list[str]:
     """Everything that is wrong, as sentences; nothing where all is well."""
-    told = {attempt.name: attempt for attempt in attempts}
+    reported = {attempt.name: attempt for attempt in attempts}
     wrong: list[str] = []
     places: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     orders: dict[TopicPartition, list[int]] = defaultdict(list)
     for record in sorted(log, key=lambda each: (each.topic, each.partition, each.offset)):
         name = _read_name(record.value or b"")
-        if name is None or name not in told:
+        if name is None or name not in reported:
             wrong.append(f"{record.topic}-{record.partition} @{record.offset} is nothing that was sent.")
             continue
         if name[:2] != (record.topic, record.partition):
-            wrong.append(f"{told[name]} was misrouted to {record.topic}-{record.partition} @{record.offset}.")
+            wrong.append(f"{reported[name]} was misrouted to {record.topic}-{record.partition} @{record.offset}.")
         places[name].append(record.offset)
         orders[TopicPartition(record.topic, record.partition)].append(name[2])
-    for name, attempt in told.items():
+    for name, attempt in reported.items():
         wrong.extend(_wrong_with(attempt, places[name]))
     for partition, numbers in orders.items():
         wrong.extend(
@@ -153,13 +153,13 @@ class Audit:
         """Note how the outcome of an attempt will be told."""
         attempt.delivery = delivery
 
-        def told(delivery: Delivery) -> None:
+        def reported(delivery: Delivery) -> None:
             attempt.outcome = delivery.exception() or delivery.result()
 
-        delivery.add_done_callback(told)
+        delivery.add_done_callback(reported)
 
     async def outcome(self, attempt: Attempt) -> RecordMetadata | KafkaError:
-        """What became of it, once that is known."""
+        """Its outcome, once that is known."""
         await until(lambda: attempt.outcome is not None, 40)
         assert attempt.outcome is not None
         return attempt.outcome
@@ -189,17 +189,17 @@ class Audit:
         return self.metric("buffer-total-bytes")
 
     def count(self, kind: type[RecordMetadata] | type[DeliveryError]) -> int:
-        """How many records had this kind of outcome."""
+        """The number of records with this kind of outcome."""
         return sum(isinstance(attempt.outcome, kind) for attempt in self.attempts)
 
     @property
     def acknowledged(self) -> int:
-        """How many records were acknowledged."""
+        """The number of acknowledged records."""
         return self.count(RecordMetadata)
 
     @property
     def not_written(self) -> int:
-        """How many records are certainly not in the log."""
+        """The number of records that are certainly not in the log."""
         return self.count(NotWritten)
 
     def check(self) -> None:

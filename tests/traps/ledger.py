@@ -26,7 +26,7 @@ PARTITIONS: Sequence[TopicPartition] = tuple(TopicPartition("orders", number) fo
 
 
 class Fate(Enum):
-    """What the client told of a transaction."""
+    """The client's report of a transaction."""
 
     COMMITTED = auto()
     ABORTED = auto()  # or given up by a producer that can do no more
@@ -34,7 +34,7 @@ class Fate(Enum):
 
 
 class Mark(NamedTuple):
-    """What makes a record different from all others; as text it is the record's value."""
+    """The identity of a record; as text it is the record's value."""
 
     transaction: int
     number: int
@@ -97,13 +97,13 @@ def complaints(
 
     ``seen`` is what a reader with read_committed gets, ``log`` everything, ``position`` where the group stands.
     """
-    told = {entry.number: entry for entry in entries}
+    reported = {entry.number: entry for entry in entries}
     wrong: list[str] = []
     visible: dict[int, list[Mark]] = defaultdict(list)
     orders: dict[tuple[str, int], list[Mark]] = defaultdict(list)
     for record in seen:
         mark = Mark.read(record.value)
-        if mark is None or mark.transaction not in told or mark not in told[mark.transaction].marks:
+        if mark is None or mark.transaction not in reported or mark not in reported[mark.transaction].marks:
             wrong.append(f"{record.value!r} in {record.topic}-{record.partition} is nothing that was sent.")
             continue
         if mark[2:] != (record.topic, record.partition):
@@ -113,12 +113,12 @@ def complaints(
     for value, times in Counter(record.value for record in log).items():
         if times > 1:
             wrong.append(f"{value!r} is in the log {times} times.")
-    for entry in told.values():
+    for entry in reported.values():
         wrong.extend(_wrong_with(entry, visible[entry.number]))
     for (topic, partition), marks in orders.items():
         behind = [(one, other) for one, other in pairwise(marks) if other <= one]
         wrong.extend(f"{topic}-{partition}: {other} stands behind {one}." for one, other in behind)
-    allowed = _positions(told, visible)
+    allowed = _positions(reported, visible)
     if position not in allowed:
         wrong.append(f"The group stands at {position}, and {' or '.join(map(str, allowed))} was committed last.")
     return wrong
@@ -141,10 +141,10 @@ def _wrong_with(entry: Entry, visible: Sequence[Mark]) -> Iterable[str]:
     yield from (f"{entry}: nobody told what became of a record." for each in entry.deliveries if not each.done())
 
 
-def _positions(told: Mapping[int, Entry], visible: Mapping[int, Sequence[Mark]]) -> list[int | None]:
-    """Where the group may stand: where the last transaction that counts has moved it."""
+def _positions(reported: Mapping[int, Entry], visible: Mapping[int, Sequence[Mark]]) -> list[int | None]:
+    """The possible committed offsets of the group: those of the last transaction that counts."""
     allowed: list[int | None] = [None]
-    for entry in sorted(told.values(), key=lambda each: each.number):
+    for entry in sorted(reported.values(), key=lambda each: each.number):
         if not entry.moves_group:
             continue
         if entry.fate is Fate.COMMITTED or visible.get(entry.number):
@@ -168,7 +168,7 @@ class Ledger:
         return entry
 
     def count(self, fate: Fate) -> int:
-        """How many transactions had this fate."""
+        """The number of transactions with this outcome."""
         return sum(entry.fate is fate for entry in self.entries)
 
     async def commit_one(self, producer: Producer) -> Entry:
@@ -187,7 +187,7 @@ class Ledger:
         assert not wrong, "\n".join(wrong[:20])
 
     def complaints(self) -> list[str]:
-        """What is wrong with what there is now."""
+        """The faults of the current state."""
         broker = self.broker
         position = broker.committed_offsets(GROUP).get(INPUT)
         return [
@@ -203,7 +203,7 @@ class Ledger:
         ]
 
     def _hanging(self) -> Iterable[str]:
-        """What no coordinator will ever end (KIP-890)."""
+        """The transactions that no coordinator will ever end (KIP-890)."""
         for topic, partition in PARTITIONS:
             log = self.broker.cluster.partition(topic, partition).log
             if log.last_stable_offset != log.end_offset:

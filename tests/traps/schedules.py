@@ -30,7 +30,7 @@ ALL_PARTITIONS = [
 
 
 class World(NamedTuple):
-    """What a fault may use."""
+    """The objects that a fault may use."""
 
     broker: FakeBroker
     audit: Audit

@@ -62,7 +62,7 @@ NOT_CONTENT = [
 
 
 @pytest.mark.parametrize(("attempts", "log"), CONTENT)
-def test_the_judge_is_content_with_what_is_as_it_was_told(attempts: list[Attempt], log: list[Entry]) -> None:
+def test_the_judge_is_content_with_what_is_as_it_was_reported(attempts: list[Attempt], log: list[Entry]) -> None:
     assert complaints(attempts, log) == []
 
 

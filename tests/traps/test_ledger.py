@@ -80,7 +80,7 @@ NOT_CONTENT: list[tuple[list[Entry], list[Record], int | None, str]] = [
 
 
 @pytest.mark.parametrize(("entries", "seen", "position"), CONTENT)
-def test_the_judge_is_content_with_what_is_as_it_was_told(
+def test_the_judge_is_content_with_what_is_as_it_was_reported(
     entries: list[Entry], seen: list[Record], position: int | None
 ) -> None:
     assert complaints(entries, seen, seen, position) == []

@@ -60,7 +60,7 @@ def contradict_in_another_topic(response: ProduceResponse) -> None:
     response.responses.append(again)
 
 
-def tell_what_was_not_asked(response: ProduceResponse) -> None:
+def answer_what_was_not_asked(response: ProduceResponse) -> None:
     response.responses[0].partition_responses.append(
         PartitionProduceResponse(index=2, error_code=0, base_offset=0),
     )
@@ -91,7 +91,7 @@ SPOILS: dict[str, Spoil] = {
     "another topic": another_topic,
     "two answers for one partition": contradict,
     "two answers in two parts": contradict_in_another_topic,
-    "a partition that was not asked": tell_what_was_not_asked,
+    "a partition that was not asked": answer_what_was_not_asked,
     "offset -7": negative_offset,
     "offset 2^63 - 1": offset_without_room,
     "record -3 is wrong": refuse_records(-3),

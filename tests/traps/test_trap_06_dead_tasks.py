@@ -53,7 +53,7 @@ NAMES = [
 ]
 
 
-async def test_a_bug_while_connecting_is_told_at_once_although_others_want_to_connect_as_well(
+async def test_a_bug_while_connecting_is_reported_at_once_although_others_want_to_connect_as_well(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls = 0
@@ -76,7 +76,7 @@ async def test_a_bug_while_connecting_is_told_at_once_although_others_want_to_co
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("busy", [True, False])
-async def test_a_dead_task_of_any_kind_is_told_to_everybody_who_waits(
+async def test_a_dead_task_of_any_kind_is_reported_to_everybody_who_waits(
     broker: FakeBroker, name: str, busy: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = asyncio.all_tasks()
@@ -106,7 +106,9 @@ async def test_a_dead_task_of_any_kind_is_told_to_everybody_who_waits(
     assert complaints(audit.attempts, broker.records()) == []
 
 
-async def test_a_dead_task_that_never_began_is_told_too(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_dead_task_that_never_began_is_reported_too(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     before = asyncio.all_tasks()
     producer = await Producer(broker.bootstrap_servers, **OPTIONS).start()
     (task,) = internal_tasks(before)
@@ -290,7 +292,7 @@ async def test_a_dead_task_is_never_the_price_of_foreign_code_that_raises(
 
 
 async def test_a_dead_loop_is_not_awaited_by_the_report_of_failures(caplog: pytest.LogCaptureFixture) -> None:
-    """What nobody looked at is logged even by a delivery that outlives everything."""
+    """An unobserved failure is logged even by a delivery that outlives everything."""
     with FakeBroker(topics={"orders": 1}) as broker:
         async with audited(broker, check=False) as audit:
             broker.fail("Produce", "INVALID_RECORD")

@@ -49,7 +49,7 @@ async def test_a_cancelled_enqueue_buffers_all_or_nothing_at_every_step(state: s
                 hold = broker.hold("Produce")
                 if state == "full":
                     await producer.enqueue("orders", b"x" * 2000, partition=0)
-                    releasing = asyncio.ensure_future(_release_when_somebody_waits(producer, hold))
+                    releasing = asyncio.ensure_future(_release_when_a_caller_waits(producer, hold))
                 else:
                     hold.release()
                 steps = Steps(producer.enqueue("orders", b"y" * 2000, partition=0), at)
@@ -75,7 +75,7 @@ async def test_a_cancelled_enqueue_buffers_all_or_nothing_at_every_step(state: s
     assert await at_every_step(run) >= {"cold": 3, "known": 2, "full": 3}[state]
 
 
-async def _release_when_somebody_waits(producer: Producer, hold: Hold) -> None:
+async def _release_when_a_caller_waits(producer: Producer, hold: Hold) -> None:
     await until(lambda: producer.health().waiting_senders)
     hold.release()
 

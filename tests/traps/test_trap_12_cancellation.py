@@ -126,7 +126,7 @@ def refuse_the_first_commit(broker: FakeBroker) -> None:
 
 
 @BOTH
-async def test_a_commit_that_is_cancelled_and_fails_is_told_to_the_next_transaction(version: str) -> None:
+async def test_a_commit_that_is_cancelled_and_fails_is_reported_to_the_next_transaction(version: str) -> None:
     untold: list[int] = []
 
     async def run(at: int) -> bool:

@@ -45,7 +45,7 @@ def is_v2(broker: FakeBroker) -> bool:
 
 
 def ends(broker: FakeBroker) -> list[bool]:
-    """What was to become of each transaction that was ended, as often as it was asked for."""
+    """The intended end of each transaction, once for each request."""
     bodies = [request.body for request in broker.requests_of("EndTxn")]
     return [body.committed for body in bodies if isinstance(body, EndTxnRequest)]
 
@@ -119,7 +119,7 @@ async def test_a_commit_is_unknown_to_who_closes_before_it_is_answered_and_not_a
     ledger.check()
 
 
-async def test_a_commit_that_is_waited_for_is_told_while_another_task_closes(ledger: Ledger) -> None:
+async def test_a_commit_that_is_waited_for_is_reported_while_another_task_closes(ledger: Ledger) -> None:
     broker = ledger.broker
     async with shop(broker) as producer:
         await producer.init_transactions()

@@ -56,7 +56,7 @@ CLASSES = {
 
 
 class Expected(NamedTuple):
-    """What is raised, if anything is, and whether the same producer can go on."""
+    """The expected error, if any, and whether the same producer can continue."""
 
     error: type[KafkaError] | None
     goes_on: bool = True
@@ -66,7 +66,7 @@ ALL_IS_WELL = Expected(None)
 
 
 def expected(place: Place, code: ErrorCode, action: Action, version: str) -> Expected:
-    """What the producer must make of a refusal."""
+    """The producer's required reaction to a refusal."""
     if action in AGAIN:
         return ALL_IS_WELL
     if place.step is Step.END and place.rpc is Rpc.FIND_COORDINATOR:  # the end was asked for, and nobody answers for it
@@ -168,7 +168,7 @@ async def run_cell(cell: Cell, refuse: Callable[[FakeBroker], object]) -> None:
 
 
 @pytest.mark.parametrize("cell", cells(lambda cell: True, quick=True))
-async def test_each_error_is_told_as_what_it_is_and_nothing_is_torn(cell: Cell) -> None:
+async def test_each_error_is_reported_as_what_it_is_and_nothing_is_torn(cell: Cell) -> None:
     await run_cell(cell, lambda broker: broker.fail(cell.place.api, cell.code))
 
 
@@ -178,7 +178,7 @@ async def test_an_error_that_is_tried_again_may_come_twice(cell: Cell) -> None:
 
 
 @pytest.mark.parametrize("cell", cells(lambda cell: cell.is_tried_again or cell.code is E.UNKNOWN_SERVER_ERROR))
-async def test_an_error_may_be_told_of_what_was_done_all_the_same(cell: Cell) -> None:
+async def test_an_error_may_be_reported_of_what_was_done_all_the_same(cell: Cell) -> None:
     await run_cell(cell, lambda broker: broker.fail_after_apply(cell.place.api, cell.code))
 
 
@@ -186,7 +186,7 @@ async def test_an_error_may_be_told_of_what_was_done_all_the_same(cell: Cell) ->
 
 
 def in_doubt(cell: Cell) -> Cell:
-    """What becomes of a commit that is refused when an earlier attempt at it may have succeeded."""
+    """The outcome of a commit that is refused when an earlier attempt at it may have succeeded."""
     return cell if cell.is_tried_again else cell._replace(expected=Expected(CommitUnknown, goes_on=False))
 
 
@@ -285,7 +285,7 @@ def batch_cells(which: Callable[[ErrorCode], bool], examples: Collection[ErrorCo
 
 
 def expected_of_batch(code: ErrorCode) -> Expected:
-    """What the producer must make of a batch that is refused."""
+    """The producer's required reaction to a refused batch."""
     if code.retriable:
         return ALL_IS_WELL
     error = OF_BATCHES.get(code, TransactionAbortable)
@@ -311,5 +311,5 @@ async def test_each_error_of_a_batch_is_told_of_its_transaction(cell: Cell) -> N
 
 
 @pytest.mark.parametrize("cell", batch_cells(lambda code: code.retriable or code is E.UNKNOWN_SERVER_ERROR))
-async def test_each_error_of_a_batch_may_be_told_of_one_that_was_written(cell: Cell) -> None:
+async def test_each_error_of_a_batch_may_be_reported_of_one_that_was_written(cell: Cell) -> None:
     await run_cell(cell, lambda broker: broker.fail_after_apply("Produce", cell.code))

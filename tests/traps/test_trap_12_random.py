@@ -46,7 +46,7 @@ REFUSALS = {
 
 
 class World(NamedTuple):
-    """What a fault may use."""
+    """The objects that a fault may use."""
 
     broker: FakeBroker
     random: Random

@@ -106,7 +106,7 @@ def _without(api: ApiKey) -> Callable[[RequestContext], Any]:
     return leave_out
 
 
-async def test_versions_without_init_producer_id_are_told_at_once_and_do_without_idempotence(
+async def test_versions_without_init_producer_id_are_reported_at_once_and_do_without_idempotence(
     broker: FakeBroker,
 ) -> None:
     broker.control("ApiVersions", _without(ApiKey.INIT_PRODUCER_ID), times=None)
@@ -120,7 +120,7 @@ async def test_versions_without_init_producer_id_are_told_at_once_and_do_without
     assert audit.acknowledged == 1
 
 
-async def test_versions_that_are_too_old_for_zstd_are_told_at_once() -> None:
+async def test_versions_that_are_too_old_for_zstd_are_reported_at_once() -> None:
     with FakeBroker(topics={"orders": 1}, max_versions={"Produce": 6}) as broker:
         async with audited(broker, **OPTIONS, compression_type="zstd") as audit:
             refused = await audit.send()

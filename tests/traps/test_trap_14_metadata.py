@@ -104,7 +104,9 @@ async def test_a_topic_that_was_made_anew_is_written_to_at_once(broker: FakeBrok
 
 
 @pytest.mark.parametrize("versions", ["2.4", "2.7"])
-async def test_a_topic_without_id_that_was_made_anew_is_written_to_although_its_leader_had_moved(versions: str) -> None:
+async def test_a_topic_without_id_that_was_made_anew_is_written_to_although_its_leader_had_moved(
+    versions: str,
+) -> None:
     with FakeBroker(2, versions=versions, topics={"orders": 3}) as broker:
         async with audited(broker, check=False, **OPTIONS) as audit:
             for _ in range(2):

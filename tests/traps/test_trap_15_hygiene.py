@@ -141,7 +141,7 @@ def run_script(script: str, *options: str) -> str:
     return done.stderr
 
 
-def test_a_fork_is_told_and_leaves_the_parent_alone() -> None:
+def test_a_fork_is_reported_and_leaves_the_parent_alone() -> None:
     assert run_script(FORK) == ""
 
 
@@ -161,11 +161,11 @@ def test_a_loop_that_ends_without_a_close_leaves_nothing_hanging() -> None:
             asyncio.run(main())
             print("ended")
     """
-    told = run_script(script, "-X", "dev")
+    output = run_script(script, "-X", "dev")
 
-    assert "never retrieved" not in told
-    assert "never awaited" not in told
-    assert "destroyed" not in told
+    assert "never retrieved" not in output
+    assert "never awaited" not in output
+    assert "destroyed" not in output
 
 
 async def test_a_closed_producer_is_collected(broker: FakeBroker) -> None:

@@ -20,7 +20,7 @@ TV1, TV2 = "3.9.2", "4.3.1"
 
 
 class Step(Enum):
-    """When the broker begins to refuse."""
+    """The step at which the broker begins to refuse."""
 
     INIT = auto()
     RECORDS = auto()

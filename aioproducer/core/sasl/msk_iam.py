@@ -1,4 +1,4 @@
-"""AWS_MSK_IAM: sends one signed request to connect, which is created elsewhere."""
+"""AWS_MSK_IAM: the client's only message is a signed request, which the caller creates."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class OffsetCommit:
 
 
 class TransactionContents:
-    """The contents of one transaction after the other.
+    """The partitions and offsets of the current transaction; `reset` begins the next one.
 
     A partition waits until the coordinator has answered AddPartitionsToTxn; with transaction version 2 it is there at once.
     """

@@ -1,4 +1,4 @@
-"""Says what an error code means for each request of a transaction: one table per request (TransactionManager's handlers).
+"""The meaning of error codes in the answers to a transaction's requests: one table per request (as in Java's handlers).
 
 The `TransactionManager` decides what is not in the tables: whether the coordinator can bump an epoch, whether an earlier
 attempt at a commit may have succeeded, and what a shared handle changes.

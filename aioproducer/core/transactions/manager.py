@@ -146,7 +146,7 @@ class TransactionManager:
 
     @property
     def last_error(self) -> KafkaError | None:
-        """The error that led to an error state."""
+        """The error that put the producer into its present error state; None in any other state."""
         return self._machine.last_error
 
     @property
@@ -212,7 +212,7 @@ class TransactionManager:
         return self._once(INITIALIZE, State.INITIALIZING, keep)
 
     def begin(self) -> None:
-        """Open a transaction. Raises what `initialize` raises."""
+        """Open a transaction. Raises `TransactionStateError`, or in an error state the error that led to it."""
         name = "begin_transaction"
         self._machine.check_may_end(name)
         self._machine.check(name)

@@ -35,10 +35,10 @@ def shape_of(writer: int) -> Sequence[int]:
 
 
 class FirstBatches:
-    """Decides the size of the batches that are encoded for a topic, until every partition can have its shape.
+    """Keeps the batches encoded for a topic small, until every partition has enough records for its shape.
 
     Cutting a batch means reading its records one by one, so cutting a few records off a large batch costs a hundred
-    times as much as the few alone.
+    times as much as encoding those few alone.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:

@@ -77,7 +77,7 @@ def _trusting(config: ProducerConfig) -> ssl.SSLContext:
 
 
 def _certificates(text: str) -> str:
-    """Return the certificates without the text between them: bundles have names there, and Python accepts only ASCII."""
+    """Return only the certificates (ValueError if none): bundles have names between them, and Python accepts only ASCII."""
     found = _CERTIFICATE.findall(text)
     if not found:
         raise ValueError("it contains no certificate")

@@ -69,7 +69,7 @@ class TokenSource:
         return old
 
     def forget(self, token: OAuthToken) -> None:
-        """A broker refused this token: the next login requests a new one, unless that has happened already."""
+        """Drop this token, which a broker refused: the next login requests a new one, unless a newer one is here already."""
         if self._token is token:
             self._token = None
 

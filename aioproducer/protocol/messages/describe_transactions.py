@@ -1,4 +1,4 @@
-"""DescribeTransactions (api key 65): what the coordinator knows of some transactional ids (KIP-664)."""
+"""DescribeTransactions (api key 65): the state of the given transactional ids at their coordinator (KIP-664)."""
 
 from __future__ import annotations
 

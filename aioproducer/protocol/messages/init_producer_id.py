@@ -9,7 +9,7 @@ __all__ = ["InitProducerIdRequest", "InitProducerIdResponse"]
 
 
 class InitProducerIdResponse(Response):
-    """The producer id, -1 with an error."""
+    """The producer id and epoch; both are -1 with an error."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16

@@ -64,7 +64,7 @@ def run_audit(spark: SparkSession, plan: AuditPlan, progress: Progress) -> Audit
 
 
 def _silent(plan: AuditPlan, ranges: Sequence[OffsetRange], findings: Sequence[Finding]) -> Sequence[Finding]:
-    """The gaps of partitions that have offsets but no records: with Spark's source no task knows that it reads them."""
+    """Findings for partitions that have offsets but no records: with Spark's source no task reports on those."""
     heard = {finding.partition for finding in findings}
     silent = [each for each in ranges if each.size and each.partition not in heard]
     return [

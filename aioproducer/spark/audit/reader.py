@@ -1,4 +1,4 @@
-"""Reads ranges of offsets of a topic into Arrow batches, in order, with a consumer that shares no code with us."""
+"""Reads ranges of offsets of a topic into Arrow batches, in order, with a consumer that shares no code with this package."""
 
 from __future__ import annotations
 

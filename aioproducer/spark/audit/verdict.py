@@ -117,7 +117,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """The result. ``counts`` has every kind of finding that occurred; ``by_partition`` the same for each partition."""
+    """An audit's result. ``counts``: the findings by kind, if any; ``by_partition``: the same for each partition."""
 
     topic: str
     expectation: Expectation

@@ -127,7 +127,7 @@ class CommitLog:
         return await self._write(handle, job_id, json.dumps(value))
 
     async def forget(self, handle: TransactionHandle, job_id: str) -> Mapping[TopicPartition, Written]:
-        """As `add`, with the record that makes the job count as never committed."""
+        """As `add`, but writes a tombstone: once the transaction is committed, the job counts as never committed."""
         return await self._write(handle, job_id, None)
 
     async def _write(

@@ -17,7 +17,7 @@ _COMMIT: Final = 1
 class DecidedRecords:
     """The last committed value of a key; None if there is none, or if it is a tombstone.
 
-    A transaction's records count from its commit marker on, so in the order of the commits.
+    Records of a transaction count when its commit marker is read, so later commits replace earlier ones.
     """
 
     def __init__(self, key: bytes) -> None:

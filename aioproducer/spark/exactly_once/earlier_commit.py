@@ -11,7 +11,7 @@ __all__ = ["EarlierCommit"]
 
 
 class EarlierCommit(NamedTuple):
-    """The batch with this number was committed; ``contents`` is None if no longer known.
+    """An earlier commit of the batch with number ``batch``; ``contents`` is None if no longer known.
 
     ``at_ms`` is the time of the commit, None if unknown. ``last_batch`` is the query's last committed batch. ``job_id`` is
     set for a job in the commit log, which has no batches.
@@ -38,7 +38,7 @@ class EarlierCommit(NamedTuple):
         )
 
     def mismatch(self, query: str, found: Fingerprint) -> str:
-        """The error if these rows are not the committed ones."""
+        """The error message for rows that differ from the committed ones."""
         if self.job_id is not None:
             return (
                 f"job.id {self.job_id!r} was committed before{self._when} with {self._known}; now the job has {found}. Each "
@@ -53,7 +53,7 @@ class EarlierCommit(NamedTuple):
         )
 
     def unknown(self, query: str) -> str:
-        """The error if it is unknown whether the rows are the committed ones."""
+        """The error message for a batch whose committed contents are no longer known."""
         return (
             f"Batch {self.batch} of query {query} was committed before, but its contents are no longer known: the commit "
             f"marker, which is at batch {self.last_batch}, only keeps those of the last batches. {self._reason(None)} "

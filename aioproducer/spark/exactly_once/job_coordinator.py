@@ -51,7 +51,7 @@ _SHUTS_OUT: Final = 2
 class JobCoordinator:
     """The driver's part of a job that is written exactly once; every call opens its own connections.
 
-    So another process than the one that began a transaction may end it, as Spark does. ``is_stream``: batches have
+    So a process other than the one that began a transaction may end it, as happens in Spark. ``is_stream``: batches have
     numbers, and a marker records the last ones.
     """
 

@@ -49,7 +49,7 @@ class _BadRow(LoadFailed):
 class LoadPlan:
     """The source and destination of a load. ``producer``: options of the producer, by Kafka's names.
 
-    With ``load_name`` it is written exactly once, with that name as transactional id; ``checkpoint`` is the directory
+    With ``load_name`` each row is written exactly once, with that name as transactional id; ``checkpoint`` is the directory
     that stores the progress, and ``max_files`` the number of files per transaction. ``is_again``: write everything that
     the checkpoint does not list, even if a load of that name has committed, or may have committed, before.
     """

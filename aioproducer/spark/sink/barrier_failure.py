@@ -1,7 +1,7 @@
 """Finds the transaction of a barrier stage that failed for good: Spark gives the driver only the error of one task.
 
 So a task names its transaction, by producer id and epoch, in its error. With these two exactly that transaction can be
-aborted, and never one that a newer driver has begun, which the transactional id alone would not distinguish.
+aborted, and never one that a newer driver has begun with the same transactional id.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Channel:
 
 
 class Handover:
-    """The reading thread; entered on the event loop, which gets a `Channel` for each topic when its first rows come.
+    """Reads upstream in a thread. Entered on the event loop, which gets a `Channel` for each topic with its first rows.
 
     ``error`` is what upstream or ``split`` raised, else None. Leaving the block ends all channels; a thread that is
     waiting for upstream is abandoned, because it cannot be woken.
@@ -89,7 +89,7 @@ class Handover:
             channel.end()
 
     async def channels(self) -> AsyncIterator[Channel]:
-        """Each topic's channel, until upstream has ended or failed. Cancellation: nothing is lost."""
+        """Yield each topic's channel; end when upstream ends, or fails (see ``error``). Cancellation: nothing is lost."""
         while (channel := await self._opened.get()) is not _END:
             yield channel
 

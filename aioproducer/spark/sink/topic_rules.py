@@ -1,4 +1,4 @@
-"""A topic's rules for records: the part of its configuration that makes a broker refuse some permanently."""
+"""A topic's rules for records: the part of its configuration that decides which records a broker refuses permanently."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TimestampLimit(NamedTuple):
 class TopicRules:
     """The rules of one topic; none if its configuration is unknown.
 
-    ``stores_uncompressed``: the topic decompresses records, and checks the size of both forms.
+    ``stores_uncompressed``: brokers decompress the topic's records, and check the size of both forms.
     """
 
     max_message_bytes: int | None = None

@@ -1,4 +1,4 @@
-"""One consumer group as its coordinator knows it: generation, members, committed offsets.
+"""The state of one consumer group at its coordinator: generation, members, committed offsets.
 
 The rules are those of ``ClassicGroup`` in Kafka. What changes a group over time is in group_coordinator.py.
 """

@@ -288,7 +288,7 @@ class FakeBroker(FaultScript, TransactionScript, GroupScript):
             self.cluster.faults.add_rule(rule)
 
     def remove_rule(self, rule: Rule) -> None:
-        """Remove a rule."""
+        """Remove a rule; does nothing if it is not there."""
         with self._lock:
             self.cluster.faults.remove_rule(rule)
 

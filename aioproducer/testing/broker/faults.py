@@ -173,9 +173,9 @@ class FaultScript:
         partition: int | None = None,
         node: int | None = None,
     ) -> None:
-        """Refuse the next ``times`` requests with this error; they are not applied.
+        """Refuse the next ``times`` requests (None: all) to ``node`` (None: any) with this error; they are not applied.
 
-        With ``topic`` and ``partition`` only that part of the request is refused, and the rest is processed normally.
+        With ``topic`` or ``partition`` only that part of the request is refused, and the rest is processed normally.
         """
         self._inject(api, error, applied=False, times=times, topic=topic, partition=partition, node=node)
 

@@ -625,7 +625,7 @@ class PartitionLog:
         return next((r for r in self.records() if r.timestamp_ms >= timestamp_ms), None)
 
     def records(self, *, committed: bool = False) -> list[LoggedRecord]:
-        """Every record that a consumer can still read, in order; ``committed``: that a read_committed one can."""
+        """The records that a consumer can read, in order; with ``committed`` only those that read_committed allows."""
         return [
             record
             for batch in self.batches

@@ -40,5 +40,5 @@ class SecuredBroker(FakeBroker):
 
 
 def secured_fake_broker(topics: Mapping[str, int | TopicSpec] | None = None) -> SecuredBroker:
-    """A secured broker; use it as a context manager."""
+    """A fake broker that requires TLS and a login, with the user alice; use it as a context manager."""
     return SecuredBroker(topics)

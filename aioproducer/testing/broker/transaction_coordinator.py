@@ -55,7 +55,7 @@ class Answer(NamedTuple):
 
 
 class MarkerHold:
-    """The markers that a test holds: of one topic, of one partition of it, or all."""
+    """Selects the transaction markers that a test holds back: those of one topic, of one partition, or all."""
 
     def __init__(self, topic: str | None = None, partition: int | None = None) -> None:
         self._topic = topic

@@ -29,7 +29,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """The version ranges of all supported APIs."""
+    """The version ranges of all supported APIs, or an error if the client's name is invalid or another broker is meant."""
     named = (request.client_software_name, request.client_software_version)
     if context.version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in named):
         return refuse(context, request, ErrorCode.INVALID_REQUEST)
