@@ -185,14 +185,18 @@ Raises ``OSError`` with the library's message if that fails.
         if self.stream.release == NULL:
             chunk, self.only = self.only, None
             return chunk
+        error = None
         chunk = ArrowChunk.__new__(ArrowChunk)
-        self.is_reading = True
-        with nogil:
-            code = self.stream.get_next(&self.stream, &chunk.array)
-        self.is_reading = False
-        if code:
-            chunk.array.release = NULL  # nothing was created
-            error = self.error(code)
+        self.is_reading = True  # until the library's last call has ended: `close` may come at any time without the GIL
+        try:
+            with nogil:
+                code = self.stream.get_next(&self.stream, &chunk.array)
+            if code:
+                chunk.array.release = NULL  # nothing was created
+                error = self.error(code)
+        finally:
+            self.is_reading = False
+        if error is not None:
             self.close()
             raise error
         if self.is_closed or chunk.array.release == NULL:
@@ -211,10 +215,12 @@ Raises ``OSError`` with the library's message if that fails.
         self.release()
 
     cdef void release(self) noexcept:
+        cdef ArrowArrayStream stream
         if self.stream.release != NULL:
+            stream = self.stream
+            self.stream.release = NULL  # first: without the GIL another thread may get here
             with nogil:
-                self.stream.release(&self.stream)
-            self.stream.release = NULL
+                stream.release(&stream)
 
     cdef object error(self, int code):
         cdef const char* reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import itertools
 import json
@@ -1101,6 +1102,8 @@ class Lender:
     def __init__(self, table: pa.Table) -> None:
         self.lent: dict[str, int] = {}
         self.released: dict[str, int] = {}
+        self.while_released: Callable[[], object] | None = None  # called once, while the stream is being released
+        self.while_asked: Callable[[], object] | None = None  # called by get_last_error; get_next then fails
         self._reader = table.to_reader()
         self._keep: list[Any] = []
 
@@ -1117,10 +1120,18 @@ class Lender:
             return code
 
         def get_next(this: int, out: int) -> int:
+            if self.while_asked is not None:
+                return errno.EIO
             code = int(inner_next(this, out))
             self._count("array", ARRAY.from_address(out))
             return code
 
+        def get_last_error(this: int) -> int | None:
+            assert self.while_asked is not None
+            self.while_asked()
+            return None  # no text: that of the code is used
+
+        stream.get_last_error = self._kept(LAST_ERROR(get_last_error))
         stream.get_schema, stream.get_next = self._kept(GET(get_schema)), self._kept(GET(get_next))
         self._keep += [inner_schema, inner_next]
         self._count("stream", stream)
@@ -1133,6 +1144,12 @@ class Lender:
 
         def release(this: int) -> None:
             self.released[kind] = self.released.get(kind, 0) + 1
+            if kind == "stream":
+                hook, self.while_released = self.while_released, None
+                if hook is not None:
+                    hook()
+                if self.released[kind] > 1:
+                    return  # the library would crash
             inner(this)
 
         self.lent[kind] = self.lent.get(kind, 0) + 1
@@ -1145,6 +1162,7 @@ class Lender:
 
 RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 GET = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+LAST_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 class SCHEMA(ctypes.Structure):
@@ -1244,6 +1262,36 @@ def test_a_source_that_is_closed_while_a_thread_reads_is_given_back_when_it_has(
 
     assert not thread.is_alive()
     assert source.read() is None
+
+
+def test_a_source_that_is_closed_while_it_is_released_is_released_once(twin: ModuleType, lender: Lender) -> None:
+    """A reading thread that meets the end releases the stream without the GIL, and the event loop may close it just then."""
+    source = twin.ArrowSource(lender)
+    lender.while_released = source.close
+
+    while source.read() is not None:
+        pass
+
+    assert lender.released["stream"] == 1
+
+
+def test_a_source_that_is_closed_while_its_error_is_read_is_released_afterwards(
+    twin: ModuleType, lender: Lender
+) -> None:
+    released_before: list[int] = []
+
+    def close() -> None:
+        source.close()
+        released_before.append(lender.released.get("stream", 0))
+
+    source = twin.ArrowSource(lender)
+    lender.while_asked = close
+
+    with pytest.raises(OSError):
+        source.read()
+
+    assert lender.released["stream"] == 1
+    assert not any(released_before)
 
 
 def test_a_table_whose_stream_was_read_already_is_refused(twin: ModuleType) -> None:
