@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import pytest
@@ -195,7 +195,7 @@ async def test_a_request_without_an_answer_has_no_latency(broker: FakeBroker, ho
         await producer.partitions_for("orders")
         if not options:
             broker.drop_connection("Produce")
-        with pytest.raises(Unknown) if not options else _nothing():
+        with pytest.raises(Unknown) if not options else nullcontext():
             if how == "in a batch":
                 await asyncio.gather(*[await producer.enqueue("orders", b"value", partition=0) for _ in range(10)])
             else:
@@ -204,11 +204,6 @@ async def test_a_request_without_an_answer_has_no_latency(broker: FakeBroker, ho
 
     assert numbers["produce-request-total"] == 1
     assert numbers["request-latency-max"] == 0
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 @counts(*_spread("produce-throttle-time"))
