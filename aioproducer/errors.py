@@ -200,10 +200,10 @@ class CommitUnknown(TransactionError):
 
 
 class LastError(NamedTuple):
-    """The last error before a record failed: what a broker answered, or why its connection failed.
+    """The last error before a record failed or a call timed out: what a broker answered, or why its connection failed.
 
     ``broker`` is the id of that broker; None for a bootstrap server, and where the error concerns the cluster.
-    ``seconds_ago`` is the time between this error and the record's failure.
+    ``seconds_ago`` is the time between this error and the failure.
     """
 
     error: KafkaError
@@ -268,9 +268,13 @@ class SendManyError(KafkaError):
 
 
 class KafkaTimeoutError(KafkaError, TimeoutError):
-    """A call that waits - for a flush, for readiness, for metadata - ran out of time."""
+    """A call that waits - for a flush, for readiness, for metadata - ran out of time.
+
+    ``last_error`` is set by `Producer.flush`, `ready` and `partitions_for`, if there was an error before.
+    """
 
     retriable = True
+    last_error: LastError | None = None
 
 
 class BrokerConnectionError(KafkaError, ConnectionError):

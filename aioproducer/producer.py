@@ -20,7 +20,6 @@ from aioproducer.errors import (
     DeliveryError,
     InvalidRecord,
     KafkaError,
-    KafkaTimeoutError,
     NotStarted,
     ProducerClosed,
     ProducerStateError,
@@ -304,8 +303,9 @@ class Producer(FastPath):
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until every record accepted before has succeeded or failed; until then no batch lingers.
 
-        ``timeout`` is in seconds; None means no limit but ``delivery_timeout_ms``. Raises `KafkaTimeoutError`. May be
-        called at any time, also while another flush runs. Cancellation: the records are still sent.
+        ``timeout`` is in seconds; None means no limit but ``delivery_timeout_ms``. Raises `KafkaTimeoutError`; its
+        ``last_error`` is the last one of the records that are not acknowledged. May be called at any time, also while
+        another flush runs. Cancellation: the records are still sent.
         """
         from aioproducer.engine.run import flushed  # loaded with the engine
 
@@ -314,10 +314,10 @@ class Producer(FastPath):
         began = engine.loop.time()
         try:
             if not await flushed(engine, None if seconds is None else began + seconds):
-                raise KafkaTimeoutError(
-                    f"flush() took longer than {seconds:g} s: {engine.accumulator.pending_records} record(s) still wait for "
-                    "their acknowledgement, and are still being sent."
-                )
+                from aioproducer.intake.timeouts import not_flushed  # rarely needed
+
+                assert seconds is not None  # without a limit it waits until nothing is left
+                raise not_flushed(seconds, engine.accumulator, engine.client, engine.loop.time())
         finally:
             self._metrics.flush_time_s += engine.loop.time() - began
 

@@ -143,3 +143,60 @@ async def test_it_is_pickled_with_the_error() -> None:
 
     assert (copy.last_error.broker, copy.last_error.seconds_ago) == (1, 2.5)
     assert str(copy.last_error.error) == str(error.last_error.error)
+
+
+# -- calls that time out ----------------------------------------------------------------------------------------------
+
+
+async def test_a_flush_that_times_out_names_the_last_error_of_what_it_waits_for(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=10_000)
+        delivery = await producer.enqueue("orders", b"value")
+        with pytest.raises(
+            KafkaTimeoutError, match="1 record.* being sent. " + OF_BROKER_1 + "NOT_ENOUGH_REPLICAS"
+        ) as caught:
+            await producer.flush(timeout=0.3)
+        broker.clear_faults()
+        await delivery
+
+    last = caught.value.last_error
+    assert last is not None
+    assert (name_of(last), last.broker) == ("NOT_ENOUGH_REPLICAS", 1)
+    assert 0 <= last.seconds_ago < 60
+    assert caught.value.__cause__ is not None
+
+
+async def test_a_flush_that_times_out_without_any_error_has_no_last_one(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.partitions_for("orders")
+        with broker.hold("Produce"):
+            await producer.enqueue("orders", b"value")
+            with pytest.raises(KafkaTimeoutError) as caught:
+                await producer.flush(timeout=0.1)
+
+    assert caught.value.last_error is None
+    assert "last error" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", ["ready", "partitions_for"])
+async def test_a_call_that_reaches_no_broker_in_time_names_the_last_error(call: str) -> None:
+    async with opened(AWAY) as producer:
+        with pytest.raises(KafkaTimeoutError) as caught:
+            await (producer.ready(timeout=0.3) if call == "ready" else producer.partitions_for("orders", timeout=0.3))
+
+    last = caught.value.last_error
+    assert last is not None
+    assert isinstance(last.error, BrokerConnectionError)
+    assert str(last.error) in str(caught.value)
+    assert last.broker is None, "a bootstrap server has no id yet"
+
+
+async def test_a_topic_that_stays_unknown_is_the_last_error_of_the_call_that_waits_for_it(broker: FakeBroker) -> None:
+    broker.fail("Metadata", "LEADER_NOT_AVAILABLE", times=10_000)
+    async with opened(broker) as producer:
+        with pytest.raises(KafkaTimeoutError, match="LEADER_NOT_AVAILABLE") as caught:
+            await producer.partitions_for("orders", timeout=0.3)
+        broker.clear_faults()
+
+    assert caught.value.last_error is not None
+    assert name_of(caught.value.last_error) == "LEADER_NOT_AVAILABLE"

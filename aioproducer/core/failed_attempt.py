@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from aioproducer.errors import KafkaError, LastError
+from aioproducer.errors import KafkaError, KafkaTimeoutError, LastError
 from aioproducer.runtime.detached import detached
 
-__all__ = ["FailedAttempt"]
+__all__ = ["FailedAttempt", "timed_out"]
 
 
 class FailedAttempt(NamedTuple):
@@ -25,3 +25,12 @@ class FailedAttempt(NamedTuple):
         """The end of a message about a timeout."""
         origin = "" if self.broker is None else f"from broker {self.broker}, "
         return f"The last error, {origin}{max(0.0, now - self.at):.1f} s ago: {self.error}"
+
+
+def timed_out(text: str, failure: FailedAttempt | None, now: float) -> KafkaTimeoutError:
+    """The error of a call that waited for too long; ``text`` says for what, without a full stop."""
+    if failure is None:
+        return KafkaTimeoutError(f"{text}.")
+    late = KafkaTimeoutError(f"{text}: {failure.error}")
+    late.last_error, late.__cause__ = failure.seen_at(now), failure.error
+    return late

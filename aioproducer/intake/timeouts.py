@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproducer.errors import NotWrittenTimeout, UnknownTimeout
+from aioproducer.errors import KafkaTimeoutError, NotWrittenTimeout, UnknownTimeout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioproducer.accumulator.accumulator import RecordAccumulator
     from aioproducer.accumulator.queues import Queues
+    from aioproducer.core.batches import ProducerBatch
+    from aioproducer.core.failed_attempt import FailedAttempt
     from aioproducer.net.client import NetworkClient
     from aioproducer.types import TopicPartition
 
-__all__ = ["not_accepted", "not_acknowledged"]
+__all__ = ["not_accepted", "not_acknowledged", "not_flushed"]
 
 
 def not_accepted(text: str, topic: str, client: NetworkClient, now: float) -> NotWrittenTimeout:
@@ -29,8 +34,7 @@ def not_acknowledged(
     """The error that `send` raises when its time runs out while the record is in flight; may be called in any thread."""
     queue = queues.by_partition.get(partition)
     batches = () if queue is None else (*queue.in_flight, *queue.batches)
-    failures = [batch.last_failure for batch in batches if batch.last_failure is not None]
-    last = max(failures, key=lambda each: each.at, default=None) or client.last_failure
+    last = _last_failure(batches, client)
     error = UnknownTimeout(
         f"The record for {partition} was not acknowledged within {seconds:g} s. "
         f"{'' if last is None else last.sentence(now) + ' '}It is still being sent; a failure will go to on_delivery_error."
@@ -38,3 +42,21 @@ def not_acknowledged(
     error.topic, error.partition = partition
     error.last_error = None if last is None else last.seen_at(now)
     return error
+
+
+def not_flushed(seconds: float, accumulator: RecordAccumulator, client: NetworkClient, now: float) -> KafkaTimeoutError:
+    """The error of a flush whose time is over while records are waiting or in flight."""
+    last = _last_failure(accumulator.outcomes.incomplete, client)
+    error = KafkaTimeoutError(
+        f"flush() took longer than {seconds:g} s: {accumulator.pending_records} record(s) still wait for their "
+        f"acknowledgement, and are still being sent.{'' if last is None else ' ' + last.sentence(now)}"
+    )
+    if last is not None:
+        error.last_error, error.__cause__ = last.seen_at(now), last.error
+    return error
+
+
+def _last_failure(batches: Iterable[ProducerBatch], client: NetworkClient) -> FailedAttempt | None:
+    """The last error of these batches; if they had none, that of the client."""
+    failures = [batch.last_failure for batch in batches if batch.last_failure is not None]
+    return max(failures, key=lambda failure: failure.at, default=None) or client.last_failure

@@ -7,7 +7,7 @@ by every relevant change, and check their condition again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from random import Random
@@ -19,14 +19,13 @@ import anyio.abc
 from aioproducer.config import ProducerConfig
 from aioproducer.core.answers import ProduceAnswer
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
-from aioproducer.core.failed_attempt import FailedAttempt
+from aioproducer.core.failed_attempt import FailedAttempt, timed_out
 from aioproducer.errors import (
     AuthenticationError,
     BrokerConnectionError,
     BrokerError,
     InvalidRecord,
     KafkaError,
-    KafkaTimeoutError,
     ProducerClosed,
     UnsupportedVersion,
 )
@@ -329,8 +328,10 @@ class NetworkClient:
             refused = self._brokers.refusal(began)
             if refused is not None:
                 raise refused
-            if self._loop.time() >= until:
-                raise _topic_unknown(name, self.topic_failure(name) or self.last_failure, self._unreached())
+            now = self._loop.time()
+            if now >= until:
+                late = f"The partitions of topic {name!r} were not known in time{self._unreached()}"
+                raise timed_out(late, self.topic_failure(name) or self.last_failure, now)
             self.request_update(name)
             await self._changed.wait(until)
 
@@ -352,9 +353,9 @@ class NetworkClient:
             refused = self._brokers.refusal(began)
             if refused is not None:
                 raise refused
-            error = self.last_error
             if now >= deadline:
-                raise _no_answer(self._config.bootstrap_servers, error) from error
+                servers = ", ".join(self._config.bootstrap_servers)
+                raise timed_out(f"No broker answered in time (bootstrap servers {servers})", self.last_failure, now)
             asks_already = self._brokers.connected() and not self.metadata.nodes
             await self._changed.wait(deadline if asks_already else min(deadline, self._brokers.connect_any(now)))
 
@@ -380,9 +381,9 @@ class NetworkClient:
             if refused is not None:
                 raise refused
             if now >= deadline:
-                whom, last = "no broker was" if node_id is None else f"broker {node_id} was not", self.last_error
+                whom = "no broker was" if node_id is None else f"broker {node_id} was not"
                 late = f"{what} could not be sent: {whom} reached within {timeout_s:g} s"
-                raise KafkaTimeoutError(f"{late}." if last is None else f"{late}: {last}") from last
+                raise timed_out(late, self.last_failure, now)
             await self._room.wait(look_again)
 
     async def _exchange(
@@ -514,18 +515,6 @@ def _version(broker: Broker, request: Request[Any], highest: int | None = None) 
     if broker.versions is None:
         raise BrokerConnectionError(f"The connection to broker {broker.node} is closed.")
     return broker.versions.best(type(request), broker.node, highest)
-
-
-def _no_answer(servers: Sequence[str], error: KafkaError | None) -> KafkaTimeoutError:
-    why = "." if error is None else f": {error}"
-    return KafkaTimeoutError(f"No broker answered in time (bootstrap servers {', '.join(servers)}){why}")
-
-
-def _topic_unknown(name: str, failure: FailedAttempt | None, unreached: str) -> KafkaTimeoutError:
-    why = "." if failure is None else f": {failure.error}"
-    late = KafkaTimeoutError(f"The partitions of topic {name!r} were not known in time{unreached}{why}")
-    late.__cause__ = None if failure is None else failure.error
-    return late
 
 
 def whole(response: _R) -> _R:

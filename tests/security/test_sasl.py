@@ -372,11 +372,12 @@ async def test_logging_in_again_with_requests_in_flight() -> None:
 
 
 async def test_a_login_that_cannot_be_renewed_costs_the_connection_and_loses_nothing() -> None:
-    logins = Logins(dict(USERS), session_lifetime_ms=1500)
+    logins, clock = Logins(dict(USERS), session_lifetime_ms=SESSION_MS), Clock()
     with FakeBroker(topics=TOPIC, logins=logins) as broker:
         async with Producer(broker.bootstrap_servers, **options("SCRAM-SHA-256")) as producer:
             await producer.send("orders", b"before")
             logins.users["alice"] = "other"
+            clock.advance(LOGIN_IS_DUE_S)
             await until(lambda: not broker.connections())
             waiting = await producer.enqueue("orders", b"after")
             refused = broker.count("SaslAuthenticate")

@@ -15,7 +15,7 @@ from aioproducer.errors import AuthenticationError, KafkaError, ProducerDied
 from aioproducer.testing import FakeBroker, Logins
 from aioproducer.testing.broker.msk_iam import AwsKeys
 from aioproducer.testing.certificates import CertificateAuthority
-from tests.conftest import QUICK, until
+from tests.conftest import QUICK, Clock, until
 
 TOPIC = {"orders": 1}
 LOGIN: dict[str, Any] = {
@@ -25,8 +25,11 @@ LOGIN: dict[str, Any] = {
     "sasl_username": "alice",
     "sasl_password": "alice-secret",
 }
-#: Brokers let nobody log in twice within a second, so a session is hardly shorter.
-SESSION_MS = 1500
+#: How long a login lasts for the broker, whose clock no test moves; and after which part of it the next one is always due.
+SESSION_MS = 100_000
+LOGIN_IS_DUE_S = 0.95 * SESSION_MS / 1000
+#: A request that is held while the clock moves to the next login must not time out.
+PATIENT: dict[str, Any] = {"request_timeout_ms": 10 * SESSION_MS, "delivery_timeout_ms": 20 * SESSION_MS}
 
 
 def logins(**more: Any) -> Logins:
@@ -102,13 +105,14 @@ async def test_who_is_silent_costs_a_call_its_timeout_and_no_task_is_left(
 
 @pytest.mark.parametrize("api", ["SaslHandshake", "SaslAuthenticate"])
 async def test_silence_at_the_next_login_costs_the_connection_and_no_record(api: str) -> None:
-    known = logins(session_lifetime_ms=SESSION_MS)
+    known, clock = logins(session_lifetime_ms=SESSION_MS), Clock()
     given = {**LOGIN, "socket_connection_setup_timeout_ms": 200, "socket_connection_setup_timeout_max_ms": 200}
     with FakeBroker(topics=TOPIC, logins=known) as broker:
         async with Producer(broker.bootstrap_servers, **given) as producer:
             await producer.send("orders", b"0")
             sessions, asked = len(known.seen), broker.count(api)
             broker.swallow(api)
+            clock.advance(LOGIN_IS_DUE_S)
             await until(lambda: broker.count(api) > asked)
             for number in range(1, 20):
                 await producer.send("orders", b"%d" % number, timeout=20)
@@ -121,10 +125,12 @@ async def test_silence_at_the_next_login_costs_the_connection_and_no_record(api:
 
 async def test_a_login_whose_task_is_cancelled_ends_the_producer_loudly() -> None:
     """The connection is held meanwhile: nothing else may be asked."""
+    clock = Clock()
     with FakeBroker(topics=TOPIC, logins=logins(session_lifetime_ms=SESSION_MS)) as broker:
         async with Producer(broker.bootstrap_servers, **LOGIN) as producer:
             await producer.send("orders", b"0")
             with broker.hold("SaslAuthenticate") as held:
+                clock.advance(LOGIN_IS_DUE_S)
                 await until(lambda: held.waiting)
                 later = await producer.enqueue("orders", b"1")
                 for task in asyncio.all_tasks():
@@ -160,8 +166,9 @@ async def test_a_send_that_is_cancelled_while_somebody_logs_in_has_buffered_noth
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 async def test_five_requests_are_in_flight_when_the_login_is_due_and_none_fails(mechanism: str) -> None:
     """The broker hangs up on a request that comes in the middle of a login; it reads them in order."""
-    known = logins(session_lifetime_ms=SESSION_MS)
-    given = {**LOGIN, "sasl_mechanism": mechanism, "batch_size": 100, "max_in_flight_requests_per_connection": 5}
+    known, clock = logins(session_lifetime_ms=SESSION_MS), Clock()
+    given = {**LOGIN, **PATIENT, "sasl_mechanism": mechanism, "batch_size": 100}
+    given["max_in_flight_requests_per_connection"] = 5
     with FakeBroker(topics={"orders": 5}, logins=known) as broker:
         async with Producer(broker.bootstrap_servers, **given) as producer:
             for partition in range(5):
@@ -171,6 +178,7 @@ async def test_five_requests_are_in_flight_when_the_login_is_due_and_none_fails(
                 for partition in range(5):
                     deliveries.append(await producer.enqueue("orders", b"second", partition=partition))
                     await until(lambda: producer.metrics()["requests-in-flight"] == partition + 1)  # noqa: B023
+                clock.advance(LOGIN_IS_DUE_S)
                 await until(lambda: _is_held(producer))
                 assert producer.metrics()["requests-in-flight"] >= 5
                 assert held.waiting
@@ -230,9 +238,11 @@ MSK: dict[str, Any] = {**QUICK, "security_protocol": "SASL_PLAINTEXT", "sasl_mec
 
 
 async def test_a_login_to_msk_is_renewed_on_the_open_connection(aws: AwsKeys) -> None:
-    known = Logins(aws=aws, session_lifetime_ms=SESSION_MS)
+    known, clock = Logins(aws=aws, session_lifetime_ms=SESSION_MS), Clock()
     with FakeBroker(topics=TOPIC, logins=known) as broker:
         async with Producer(broker.bootstrap_servers, **MSK) as producer:
+            await producer.send("orders", b"value")
+            clock.advance(LOGIN_IS_DUE_S)
             while len(known.seen) < 2:
                 await producer.send("orders", b"value")
         assert len(broker.connections(closed=True)) == 1
