@@ -330,14 +330,13 @@ class NetworkClient:
                 raise refused
             now = self._loop.time()
             if now >= until:
-                late = f"The partitions of topic {name!r} were not known in time{self._unreached()}"
-                raise timed_out(late, self.topic_failure(name) or self.last_failure, now)
+                text = f"The partitions of topic {name!r} were not known in time{self._unreached()}"
+                raise timed_out(text, self.topic_failure(name) or self.last_failure, now)
             self.request_update(name)
             await self._changed.wait(until)
 
     def _unreached(self) -> str:
-        servers = ", ".join(self._config.bootstrap_servers)
-        return "" if self.connected_nodes() else f", and no broker is connected (bootstrap servers {servers})"
+        return "" if self.connected_nodes() else f", and no broker is connected {_via(self._config)}"
 
     async def wait_ready(self, deadline: float) -> None:
         """Wait until a broker of the cluster is connected and has answered a metadata request.
@@ -349,13 +348,12 @@ class NetworkClient:
         began = self._loop.time()
         while not (self.metadata.nodes and self.connected_nodes()):
             self._check_open()
-            now = self._loop.time()
             refused = self._brokers.refusal(began)
             if refused is not None:
                 raise refused
+            now = self._loop.time()
             if now >= deadline:
-                servers = ", ".join(self._config.bootstrap_servers)
-                raise timed_out(f"No broker answered in time (bootstrap servers {servers})", self.last_failure, now)
+                raise timed_out(f"No broker answered in time {_via(self._config)}", self.last_failure, now)
             asks_already = self._brokers.connected() and not self.metadata.nodes
             await self._changed.wait(deadline if asks_already else min(deadline, self._brokers.connect_any(now)))
 
@@ -382,8 +380,8 @@ class NetworkClient:
                 raise refused
             if now >= deadline:
                 whom = "no broker was" if node_id is None else f"broker {node_id} was not"
-                late = f"{what} could not be sent: {whom} reached within {timeout_s:g} s"
-                raise timed_out(late, self.last_failure, now)
+                text = f"{what} could not be sent: {whom} reached within {timeout_s:g} s"
+                raise timed_out(text, self.last_failure, now)
             await self._room.wait(look_again)
 
     async def _exchange(
@@ -515,6 +513,10 @@ def _version(broker: Broker, request: Request[Any], highest: int | None = None) 
     if broker.versions is None:
         raise BrokerConnectionError(f"The connection to broker {broker.node} is closed.")
     return broker.versions.best(type(request), broker.node, highest)
+
+
+def _via(config: ProducerConfig) -> str:
+    return f"(bootstrap servers {', '.join(config.bootstrap_servers)})"
 
 
 def whole(response: _R) -> _R:
