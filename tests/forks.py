@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+import warnings
 from collections.abc import Callable
 
 __all__ = ["in_a_fork"]
@@ -12,7 +13,9 @@ __all__ = ["in_a_fork"]
 def in_a_fork(check: Callable[[], None]) -> None:
     """Run the check in a forked child, and fail with what it printed if it failed."""
     reading, writing = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():  # a worker of pytest-xdist has a second thread; as an error, 3.15 raises it
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         try:
             check()

@@ -557,7 +557,6 @@ def test_a_thread_does_not_wait_for_an_event_loop_that_has_ended(monkeypatch: py
     assert not waiter.wait(None)
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_fork_does_not_wait_for_what_its_parent_was_reported(broker: FakeBroker, producer: SyncProducer) -> None:
     done = producer.enqueue("orders", b"value", partition=0)
     done.result(30)

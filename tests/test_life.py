@@ -290,7 +290,6 @@ async def test_a_producer_that_was_closed_or_never_started_is_dropped_in_silence
     await until(lambda: len(asyncio.all_tasks()) == 1)
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 async def test_a_fork_drops_the_producer_of_its_parent_in_silence(broker: FakeBroker) -> None:
     kept = [await Producer(broker.bootstrap_servers).start()]
     await kept[0].send("orders", b"value")

@@ -363,7 +363,6 @@ producer.send("orders", b"after")
     assert len(broker.records("orders")) == 1
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 async def test_a_fork_of_a_started_producer_says_so_at_once(broker: FakeBroker) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         await producer.send("orders", b"before")
@@ -378,7 +377,6 @@ async def test_a_fork_of_a_started_producer_says_so_at_once(broker: FakeBroker) 
     assert len(broker.records("orders")) == 2
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_fork_of_a_started_sync_producer_says_so_at_once(producer: SyncProducer) -> None:
     producer.send("orders", b"before")
 
@@ -389,7 +387,6 @@ def test_a_fork_of_a_started_sync_producer_says_so_at_once(producer: SyncProduce
     in_a_fork(check)
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_producer_that_was_made_before_the_fork_works_in_the_child(broker: FakeBroker) -> None:
     producer = Producer(broker.bootstrap_servers)
 
