@@ -711,7 +711,7 @@ class _Feed:
         self._is_idle = True
 
     def put(self, item: object) -> bool:
-        """Hand an item over, and wait if too many were not taken yet; returns whether to continue."""
+        """Hand an item over, and wait if too many were not consumed yet; returns whether to continue."""
         with self._lock:
             self._items.append(item)
             was_idle, self._is_idle = self._is_idle, False

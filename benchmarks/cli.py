@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def finished(broker: str, case: Case) -> None:
         print("\n" + case_table(results, broker, case) + "\n", flush=True)
-        write_report(results, options.out)  # so that an interrupted run has a report, too
+        write_report(results, options.out)  # so that an interrupted run also has a report
 
     comparison.run(results, _report, finished)
     print(target_table(results))

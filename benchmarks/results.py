@@ -72,7 +72,7 @@ class Results:
         return (run for run in self.runs if run.broker == broker and run.case == case)
 
     def renewed(self, newer: Self) -> Self:
-        """These results, with the cases that ``newer`` has as they are there; ``about`` tells where they were measured."""
+        """These results, with the cases that ``newer`` has as they are there; ``about`` says where they were measured."""
         cases = {(run.broker, run.case) for run in newer.runs}
         kept = [run for run in self.runs if (run.broker, run.case) not in cases]
         names = list(dict.fromkeys(f"{run.case} ({run.broker})" for run in newer.runs))

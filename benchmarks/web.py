@@ -2,7 +2,7 @@
 
     python -m benchmarks.web --broker kafka --rounds 3
 
-The service and the 200 connections that ask it are processes of their own. Every producer has its default settings, with
+The service and the 200 connections that ask it are separate processes. Every producer has its default settings, with
 acks=all and idempotence. The CPU is the service's, a request; the same service without a producer shows what the framework
 takes of it. After each run an independent consumer counts the records.
 """

@@ -41,7 +41,7 @@ async def a_failure_says_what_is_certain(broker: FakeBroker) -> None:
         broker.clear_faults()
 
 
-async def a_failure_that_nobody_waits_for_is_told(broker: FakeBroker) -> None:
+async def an_unawaited_failure_is_reported(broker: FakeBroker) -> None:
     print("The delivery is not awaited:")
     async with Producer(broker.bootstrap_servers, on_delivery_error=alert) as producer:
         broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
@@ -88,7 +88,7 @@ def text(data: object) -> str | None:
 async def main() -> None:
     with FakeBroker(topics={"payments": 1}) as broker, tempfile.TemporaryDirectory() as directory:
         await a_failure_says_what_is_certain(broker)
-        await a_failure_that_nobody_waits_for_is_told(broker)
+        await an_unawaited_failure_is_reported(broker)
         await what_is_left_at_the_end_is_kept(broker, Path(directory, "spool.jsonl"))
 
 

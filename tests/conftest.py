@@ -27,7 +27,7 @@ settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let every Spark start quickly, whoever starts it: most of the time of these tests is that of Java's start."""
+    """Let every Spark start quickly, in any test: most of the time of these tests is that of Java's start."""
     cache: pytest.Cache | None = getattr(config, "cache", None)  # there is none with -p no:cacheprovider
     if cache is None:
         return
@@ -89,7 +89,7 @@ def _freeze() -> None:
 
 @pytest.fixture(autouse=True)
 def _sockets_are_for_higher_tiers(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test of the seam asks nobody: a socket or a program of its own fails it, also where the error was swallowed."""
+    """A test of the seam is isolated: a socket or a separate program fails it, also where the error was swallowed."""
     if request.node.get_closest_marker("seam") is None:
         yield
         return
@@ -132,7 +132,7 @@ def open_producer() -> Callable[..., Any]:
 async def until(condition: Callable[[], object], timeout: float = 30.0) -> None:
     """Let the event loop run until the condition holds; the busiest machine has the patience that it needs."""
     async with asyncio.timeout(timeout):
-        while not condition():  # noqa: ASYNC110 - the condition may be another thread's: nobody sets an event
+        while not condition():  # noqa: ASYNC110 - the condition may be another thread's: no event is set for it
             await asyncio.sleep(0.001)
 
 

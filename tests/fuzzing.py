@@ -24,7 +24,7 @@ each_count: Final = pytest.mark.parametrize(
 _CHUNK: Final = 500
 #: A chunk takes about 20 ms, and one input of it may not take ten seconds.
 _CHUNK_CPU_S: Final = 10.0
-_GROWTH: Final = 256 * 1024  # KiB, as getrusage tells it
+_GROWTH: Final = 256 * 1024  # KiB, as getrusage returns it
 
 #: Lengths and counts that blow up: int16, int32, and unsigned and zigzag varints; null, negative and huge.
 _LENGTHS: Final = (

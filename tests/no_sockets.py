@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 __all__ = ["Refused", "refused_sockets"]
 
-#: Of Python's audit events those that reach out of the process. An event loop's pair of sockets reaches nobody.
+#: Of Python's audit events those that reach out of the process. An event loop's pair of sockets stays inside.
 _REFUSED = frozenset({"socket.bind", "socket.connect", "socket.getaddrinfo", "socket.sendto", "subprocess.Popen"})
 
 
@@ -48,7 +48,7 @@ _guard: list[_Guard] = []
 
 @contextmanager
 def refused_sockets() -> Iterator[list[str]]:
-    """Refuse in this block; gives the list of what was tried, as somebody may swallow the refusal."""
+    """Refuse in this block; gives the list of what was tried, as the code under test may swallow the refusal."""
     if not _guard:
         _guard.append(_Guard())
     try:

@@ -57,7 +57,7 @@ class Client:
         self.sent: list[SentRequest] = []
         self.updates: list[str | None] = []
         self.asked: list[tuple[float, Request[Any], float]] = []
-        self.respond: Callable[[Request[Any]], Any] = lambda request: KafkaError("Nobody answers.")
+        self.respond: Callable[[Request[Any]], Any] = lambda request: KafkaError("No broker answers.")
 
     def can_send(self, node: int) -> bool:
         return self.ready

@@ -128,7 +128,7 @@ def test_a_linger_that_is_longer_than_the_pause_goes_on_after_it() -> None:
     assert rig.ready(1.02 + LINGER)
 
 
-def test_a_pause_that_nobody_uses_ends_for_all_batches_in_the_order_of_their_first_records() -> None:
+def test_an_unused_pause_ends_for_all_batches_in_the_order_of_their_first_records() -> None:
     rig = Rig()
     rig.accumulator.queues.worked(0.02, 1.0)
     for partition in (2, 0, 1):
@@ -164,7 +164,7 @@ def test_a_pause_holds_nothing_up_that_cannot_or_must_not_wait(why: str) -> None
     elif why == "close":
         rig.accumulator.close(1.0)
     elif why == "pressure":
-        rig.pool.line += 1  # somebody waits for memory
+        rig.pool.line += 1  # a send waits for memory
         rig.accumulator.end_linger(1.0)
 
     assert rig.ready(2.0), "a retry's backoff is over by now, the pause is not"
@@ -223,7 +223,7 @@ def test_a_partition_that_always_gets_more_keeps_its_turn() -> None:
 
 
 @pytest.mark.parametrize("why", ["flush", "close", "pressure"])
-def test_nothing_lingers_while_somebody_waits_for_everything(why: str) -> None:
+def test_nothing_lingers_during_a_flush_a_close_or_memory_pressure(why: str) -> None:
     rig = Rig(memory=2000)
     rig.one_in_flight()
     rig.put(now=1.0)
@@ -234,7 +234,7 @@ def test_nothing_lingers_while_somebody_waits_for_everything(why: str) -> None:
     elif why == "close":
         rig.accumulator.close(1.0)
     else:
-        rig.pool.line += 1  # somebody waits for memory
+        rig.pool.line += 1  # a send waits for memory
         rig.accumulator.end_linger(1.0)
 
     assert rig.ready(1.0)
@@ -358,7 +358,7 @@ def test_a_record_that_never_left_expires_as_not_written(rig: Rig) -> None:
     assert rig.accumulator.queues.next_deadline() is None
 
 
-def test_a_record_on_its_way_expires_as_unknown_and_keeps_its_memory_until_it_is_answered(rig: Rig) -> None:
+def test_a_record_in_flight_expires_as_unknown_and_keeps_its_memory_until_the_answer(rig: Rig) -> None:
     delivery = rig.put()
     (batch,) = rig.drain()
 
@@ -371,7 +371,7 @@ def test_a_record_on_its_way_expires_as_unknown_and_keeps_its_memory_until_it_is
     rig.accumulator.outcomes.complete(batch, 0, -1, TIMEOUT + 1)
     assert rig.late == [(("t", 0), 1)]
     assert rig.pool.free == rig.pool.total
-    assert isinstance(delivery.exception(), Unknown), "what was told is told"
+    assert isinstance(delivery.exception(), Unknown), "a reported outcome does not change"
     assert rig.metrics.records_delivered == 0
 
 
@@ -422,9 +422,9 @@ def test_a_batch_that_is_too_large_is_halved_until_it_fits_or_is_one_record(rig:
     assert rig.pool.free == rig.pool.total
 
 
-def test_the_records_of_a_split_batch_that_fails_are_told_to_those_who_look_and_to_nobody_else(rig: Rig) -> None:
+def test_the_failure_of_a_split_batch_is_reported_to_the_waiters_of_its_records_only(rig: Rig) -> None:
     deliveries = [rig.put() for _ in range(4)]
-    rig.put()  # nobody looks at this one
+    rig.put()  # unobserved
     (whole,) = rig.drain()
 
     rig.accumulator.outcomes.split(whole, 0.0)
@@ -557,7 +557,7 @@ def test_each_outcome_is_counted_with_all_its_records(rig: Rig) -> None:
     ("attempts", "answered", "reported"),
     [(1, 9, [9, 9]), (2, 9, [5, 9]), (3, 9, [5, 9]), (2, 7, [7, 7]), (1, -1, [5, 9])],
 )
-def test_the_timestamp_in_the_answer_to_a_repeat_is_not_taken_for_the_brokers_own(
+def test_the_timestamp_in_the_answer_to_a_repeat_is_not_mistaken_for_the_brokers_own(
     rig: Rig, attempts: int, answered: int, reported: list[int]
 ) -> None:
     """A broker that recognises a repeat answers with the batch's latest timestamp."""
@@ -696,7 +696,7 @@ def test_the_oldest_batch_of_a_partition_may_wait_or_be_in_flight(rig: Rig) -> N
     assert queue.oldest is second
 
 
-def test_a_partition_that_had_an_expired_batch_has_the_next_one_expire_too(rig: Rig) -> None:
+def test_a_partition_that_had_an_expired_batch_also_expires_the_next_one(rig: Rig) -> None:
     for begun in (0.0, TIMEOUT + 1):
         rig.put(now=begun)
         (batch,) = rig.drain(begun)
@@ -867,7 +867,7 @@ def test_a_broker_that_takes_nothing_for_long_gets_no_more_records_without_a_key
     rig = Rig(partitions=4, nodes=2, availability_timeout_s=1.0, random=random.Random(5).random)
     for partition in range(4):
         rig.put(partition)
-    rig.accumulator.not_taken(2, 0.0)
+    rig.accumulator.not_accepted(2, 0.0)
 
     chosen = {rig.put(None, now=5.0 + number, size=900).topic_partition.partition for number in range(40)}
 
@@ -880,7 +880,7 @@ def test_when_all_brokers_of_the_clients_rack_take_nothing_for_long_the_others_g
         rig.metadata.nodes[node] = rig.metadata.nodes[node]._replace(rack=rack)
     for partition in (1, 3):
         rig.put(partition)
-    rig.accumulator.not_taken(2, 0.0)
+    rig.accumulator.not_accepted(2, 0.0)
 
     chosen = {rig.put(None, now=5.0 + number, size=900).topic_partition.partition for number in range(40)}
     assert chosen == {0, 2}, "those that node 1 leads"
@@ -1067,7 +1067,7 @@ class Life:
         raise AssertionError("it never got quiet")
 
     def check(self) -> None:
-        """Free, held by batches, or granted to somebody who has not run yet: nothing else."""
+        """Free, held by batches, or granted to a waiter that has not run yet: nothing else."""
         rig = self.rig
         held = sum(batch.reserved for batch in {*rig.accumulator.outcomes.incomplete_in_order(), *self.in_flight})
         assert rig.pool.used >= held
@@ -1127,7 +1127,7 @@ async def test_after_quiet_all_memory_is_free_although_senders_waited_and_gave_u
         assert kept == sorted(kept)
 
 
-async def test_who_finds_room_at_once_does_not_overtake_who_was_granted_room_and_has_not_run_yet() -> None:
+async def test_a_send_that_finds_room_does_not_overtake_one_that_was_granted_room_and_has_not_run_yet() -> None:
     """Memory alone would let the second one pass: what it asks for is free. The partition's lock keeps the order."""
     rig = Rig(memory=1000)
     rig.put(0, size=700)
@@ -1138,7 +1138,7 @@ async def test_who_finds_room_at_once_does_not_overtake_who_was_granted_room_and
     def lock() -> asyncio.Lock | None:
         return rig.accumulator.queues.of(TopicPartition("t", 1)).lock
 
-    assert lock() is None, "nobody had to wait yet"
+    assert lock() is None, "no send had to wait yet"
     first = asyncio.create_task(append(b"first"))
     await asyncio.sleep(0)
     second = asyncio.create_task(append(b"second"))  # begins in the next round, before the first one goes on
@@ -1160,7 +1160,7 @@ def test_a_node_that_is_only_busy_is_not_slow_when_there_is_nothing_more_for_it(
     for partition in (0, 1):
         rig.put(partition)
     rig.acknowledge(*rig.drain(node=1), *rig.drain(node=2))
-    rig.accumulator.not_taken(2, 0.0)  # its requests in flight are as many as they may be
+    rig.accumulator.not_accepted(2, 0.0)  # its requests in flight are as many as they may be
 
     chosen: set[int] = set()
     for number in range(100):
@@ -1177,7 +1177,7 @@ def test_a_node_that_was_slow_gets_another_chance_when_its_batches_are_gone() ->
     for partition in (0, 1):
         rig.put(partition)
     rig.acknowledge(*rig.drain(node=1))
-    rig.accumulator.not_taken(2, 0.0)
+    rig.accumulator.not_accepted(2, 0.0)
     rig.accumulator.outcomes.fail_all(BrokerConnectionError("gone"), 5.0)
 
     chosen: set[int] = set()
@@ -1230,7 +1230,7 @@ def test_a_retried_batch_that_flies_behind_a_younger_one_expires_at_its_own_time
 
 
 def forget(rig: Rig, now: float = 1000.0) -> None:
-    """Nobody used the topic for long, and the metadata drop it."""
+    """The topic was unused for long, and the metadata drop it."""
     rig.metadata.touch("t", 0.0)
     rig.metadata.forget_idle(now, 300.0)
     rig.accumulator.reroute(now)
@@ -1279,7 +1279,7 @@ def test_a_topic_is_not_forgotten_while_a_batch_of_it_is_under_way(why: str, rig
     lane = rig.accumulator.lanes["t"]
 
     forget(rig)
-    assert lane.partition_count == 0, "nobody takes the fast path past those who wait for the topic"
+    assert lane.partition_count == 0, "no send takes the fast path past those that wait for the topic"
     rig.lead(dict.fromkeys(range(3), 1))
     rig.accumulator.reroute(1001.0)
     for expired in rig.drain(1001.0):
@@ -1291,7 +1291,7 @@ def test_a_topic_is_not_forgotten_while_a_batch_of_it_is_under_way(why: str, rig
     assert not rig.accumulator.queues.by_partition
 
 
-async def test_a_topic_is_not_forgotten_while_somebody_waits_for_room() -> None:
+async def test_a_topic_is_not_forgotten_while_a_send_waits_for_room() -> None:
     rig = Rig(memory=1000)
     hog = rig.pool.join(1000)
     await rig.pool.wait(hog)

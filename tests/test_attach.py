@@ -1,4 +1,4 @@
-"""Producers that write into somebody else's transaction by its handle: what they can do, and what they find out."""
+"""Producers that write into another process's transaction by its handle: what they can do, and what they detect."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ async def test_topics_with_log_append_time_are_recognised(broker: FakeBroker) ->
     assert broker.count("DescribeConfigs") == 1
 
 
-async def test_where_nobody_may_tell_who_stamps_a_topic_nothing_is_believed(broker: FakeBroker) -> None:
+async def test_without_the_right_to_describe_a_topic_no_acknowledgement_is_believed(broker: FakeBroker) -> None:
     broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED")
     async with shared(broker) as (owner, handle):
         writer = await attached(broker, handle).start()
@@ -292,7 +292,7 @@ async def test_records_for_a_known_topic_take_the_fast_path(broker: FakeBroker) 
     assert committed(broker) == [b"one", b"two"]
 
 
-async def test_whoever_gave_the_handle_away_is_told_of_a_writer_in_the_same_partition_too(
+async def test_the_owner_of_the_handle_also_detects_a_writer_in_the_same_partition(
     broker: FakeBroker,
 ) -> None:
     async with shared(broker) as (owner, handle):
@@ -332,7 +332,7 @@ async def test_writers_never_count_from_0_in_an_epoch_that_was_counted_in_before
     assert committed(broker, topic) == [b"1 before", b"2 shared", b"3 shared"]
 
 
-async def test_a_broker_that_forgot_the_producer_is_not_taken_for_another_writer(broker: FakeBroker) -> None:
+async def test_a_broker_that_forgot_the_producer_is_not_mistaken_for_another_writer(broker: FakeBroker) -> None:
     async with shared(broker) as (owner, handle):
         writer = await attached(broker, handle).start()
         broker.fail("Produce", "UNKNOWN_PRODUCER_ID")
@@ -344,17 +344,17 @@ async def test_a_broker_that_forgot_the_producer_is_not_taken_for_another_writer
         await owner.abort_transaction()
 
 
-async def send_offsets_in_vain(writer: Producer) -> None:
+async def time_out_sending_offsets(writer: Producer) -> None:
     """Run out of time; it goes on."""
     with pytest.raises(KafkaTimeoutError):
         await writer.send_offsets_to_transaction({TopicPartition("orders", 0): 5}, "readers", timeout=0)
 
 
-async def test_leaving_a_writer_waits_for_positions_that_nobody_waits_for(broker: FakeBroker) -> None:
+async def test_leaving_a_writer_waits_for_unawaited_positions(broker: FakeBroker) -> None:
     async with shared(broker) as (owner, handle):
         async with attached(broker, handle) as writer:
             with broker.hold("TxnOffsetCommit") as held:
-                await send_offsets_in_vain(writer)
+                await time_out_sending_offsets(writer)
                 leaving = asyncio.ensure_future(writer.close())
                 await until(lambda: held.waiting)
                 await asyncio.sleep(0)
@@ -365,11 +365,11 @@ async def test_leaving_a_writer_waits_for_positions_that_nobody_waits_for(broker
     assert broker.committed_offsets("readers")[TopicPartition("orders", 0)].offset == 5
 
 
-async def test_leaving_a_writer_raises_where_positions_were_not_taken(broker: FakeBroker) -> None:
+async def test_leaving_a_writer_raises_if_positions_were_not_accepted(broker: FakeBroker) -> None:
     async with shared(broker) as (owner, handle):
         with broker.hold("TxnOffsetCommit"), pytest.raises(TransactionAbortable, match="offsets"):
             async with attached(broker, handle, close_timeout_ms=100) as writer:
-                await send_offsets_in_vain(writer)
+                await time_out_sending_offsets(writer)
         await owner.abort_transaction()
 
 

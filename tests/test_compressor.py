@@ -78,7 +78,7 @@ def compressor(codec: Codec, level: int | None = None) -> Iterator[Compressor]:
 def native_threads(
     codec: Codec, most: int = 2, level: int | None = None, *, nice: int = 0, **functions: int
 ) -> Iterator[Any]:
-    """The threads by themselves, with these functions in the place of their own."""
+    """The threads by themselves, with these functions instead of their own."""
     from aioproducer.record._compression_threads import CompressionThreads
 
     found = find_c_functions(codec)
@@ -210,7 +210,7 @@ def test_they_need_no_gil(codec: Codec) -> None:
         threads.submit(TEXT, "first")  # a thread needs the GIL to begin
         take(threads, 1)
         interval = sys.getswitchinterval()
-        sys.setswitchinterval(1000)  # nobody else has a turn from here on
+        sys.setswitchinterval(1000)  # no other thread has a turn from here on
         try:
             for number in range(3):
                 threads.submit(TEXT * 10_000, number)
@@ -256,7 +256,7 @@ def test_other_codecs_have_no_such_functions(codec: Codec) -> None:
 
 
 class WithoutPipes(asyncio.SelectorEventLoop):
-    """As the loop of Windows is, or one of somebody else's."""
+    """Like the loop of Windows, or one of another package."""
 
     def add_reader(self, *_: object) -> None:
         raise NotImplementedError
@@ -353,7 +353,7 @@ def resident_bytes() -> int:
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
 def test_memory_does_not_grow_with_batches_or_with_producers(codec: Codec) -> None:
     if not Path("/proc/self/statm").exists():
-        pytest.skip("only Linux tells it so")
+        pytest.skip("only Linux reports it so")
     noise = os.urandom(200_000)
 
     def work(jobs: int) -> None:
@@ -375,7 +375,7 @@ def test_memory_does_not_grow_with_batches_or_with_producers(codec: Codec) -> No
 
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD, Codec.GZIP])
-async def test_who_is_cancelled_ends_and_the_others_get_theirs(codec: Codec) -> None:
+async def test_a_cancelled_caller_ends_and_the_others_get_their_results(codec: Codec) -> None:
     with compressor(codec) as made:
         tasks = [asyncio.ensure_future(made.encode(builder_of(3000))) for _ in range(6)]
         await asyncio.sleep(0)

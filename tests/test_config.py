@@ -301,7 +301,7 @@ def test_a_delivery_timeout_that_was_given_must_leave_time_for_one_attempt() -> 
     assert "must be at least" in refusal(delivery_timeout_ms=120_000, linger_ms=100_000)
 
 
-def test_close_waits_as_long_as_a_delivery_may_take_unless_told_otherwise() -> None:
+def test_close_waits_as_long_as_a_delivery_may_take_unless_configured_otherwise() -> None:
     assert config(delivery_timeout_ms=40_000).close_timeout_ms == 40_000
     assert config(close_timeout_ms=7).close_timeout_ms == 7
 
@@ -445,7 +445,7 @@ def leaks(text: str) -> bool:
     return CANARY in text
 
 
-def test_a_secret_shows_itself_to_nobody() -> None:
+def test_a_secret_is_masked_in_every_representation() -> None:
     secret = Secret(CANARY)
 
     assert not any(leaks(shown) for shown in (repr(secret), str(secret), f"{secret}", f"{secret:>40}", "%s" % secret))  # noqa: UP031
@@ -704,7 +704,7 @@ def test_no_error_shows_a_secret(mistake: Callable[[], object]) -> None:
         (scheme_without_an_at, "begins with the scheme sasl://"),
     ],
 )
-def test_an_error_that_hides_a_secret_still_tells_the_way_out(mistake: Callable[[], object], way_out: str) -> None:
+def test_an_error_that_hides_a_secret_still_names_the_way_out(mistake: Callable[[], object], way_out: str) -> None:
     with pytest.raises(ConfigError, match=way_out):
         mistake()
 
@@ -1179,7 +1179,7 @@ def test_all_contradictions_are_reported_at_once() -> None:
     assert "compression_level=3 has no meaning" in sentences
 
 
-def test_what_was_read_wrong_is_not_told_as_missing_or_contradictory() -> None:
+def test_an_invalid_option_is_not_reported_as_missing_or_contradictory() -> None:
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_properties({"bootstrap.servers": "http://h:1", "acks": "1", "enable.idempotence": "yes!"})
     assert str(caught.value).count("\n- ") == 2

@@ -120,7 +120,7 @@ async def test_nothing_of_what_was_aborted_is_seen(broker: FakeBroker) -> None:
         assert not broker.open_transactions()
 
 
-async def test_a_new_one_aborts_what_is_open_and_fences_whoever_has_an_old_handle(broker: FakeBroker) -> None:
+async def test_a_new_handle_aborts_the_open_transaction_and_fences_the_old_handle(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator, opened(broker) as other:
         old = await coordinator.init("load")
         write(broker, old, 0, "old")
@@ -143,7 +143,7 @@ async def test_the_requests_are_those_of_the_version_that_the_cluster_has_finali
         handle = await coordinator.init("load")
         await coordinator.send_offsets(handle, {IN_0: 7}, "readers")
         await coordinator.commit(handle)
-    # Somebody who has never asked anything knows it, too.
+    # A client that has not sent a request yet also knows it.
     async with opened(broker) as coordinator:
         await coordinator.commit(handle)
 
@@ -267,7 +267,7 @@ async def test_nor_can_what_took_too_long(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("call", ["commit", "abort"])
-async def test_a_transaction_that_nobody_wrote_into_ends_as_it_is_asked_to(broker: FakeBroker, call: str) -> None:
+async def test_an_empty_transaction_ends_as_requested(broker: FakeBroker, call: str) -> None:
     async with opened(broker) as coordinator:
         for _ in range(2):
             handle = await coordinator.init("load")
@@ -282,7 +282,7 @@ async def test_one_that_is_empty_although_its_writers_say_that_they_wrote_is_no_
             await coordinator.commit(handle, written=[{TopicPartition("orders", 0): Written(2, 0, 1)}])
 
 
-async def test_without_somebody_who_can_tell_an_empty_transaction_from_a_committed_one_no_abort_is_claimed() -> None:
+async def test_before_kafka_3_0_no_abort_of_an_empty_transaction_is_claimed() -> None:
     with FakeBroker(topics={"orders": 1}, versions="2.8") as broker:
         async with opened(broker) as coordinator:
             handle = await coordinator.init("load")
@@ -315,7 +315,7 @@ async def test_what_is_opened_while_it_is_found_to_be_empty_is_aborted_all_the_s
 async def unanswered_commit(
     broker: FakeBroker, *, applied: bool
 ) -> AsyncIterator[tuple[TransactionCoordinatorClient, TransactionHandle]]:
-    """A commit that was sent, and for which time ran out; ``applied``: it was done, too."""
+    """A commit that was sent, and for which time ran out; ``applied``: it was also done."""
     async with opened(broker, request_timeout_ms=10**6, delivery_timeout_ms=2 * 10**6) as coordinator:
         clock = Clock()
         handle = await coordinator.init("load")
@@ -327,7 +327,7 @@ async def unanswered_commit(
         with pytest.raises(CommitUnknown, match="again"):
             await committing
         if not applied:
-            broker.disconnect()  # and what is held comes when nobody expects it any more
+            broker.disconnect()  # and the held answer arrives when it is no longer expected
             await until(lambda: len(broker.connections()) == 0 or hold.waiting)
         else:
             hold.release()
@@ -419,7 +419,7 @@ async def test_a_cancelled_commit_leaves_nothing_behind_and_may_be_made_again(br
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_whatever_happens_on_the_way_each_call_tells_the_truth(broker: FakeBroker, seed: int) -> None:
+async def test_each_call_reports_the_truth_whatever_happens_on_the_way(broker: FakeBroker, seed: int) -> None:
     chance = random.Random(seed)
     fates: dict[str, bool] = {}
     async with opened(broker) as one, opened(broker) as two:
@@ -496,9 +496,9 @@ async def test_what_is_no_report_is_refused(broker: FakeBroker, written: Any) ->
 
 async def test_whether_a_transaction_is_open_is_reported_without_a_handle(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
-        assert not await coordinator.has_open_transaction("load"), "nobody has heard of it"
+        assert not await coordinator.has_open_transaction("load"), "the coordinator does not know it"
         handle = await coordinator.init("load")
-        assert not await coordinator.has_open_transaction("load"), "nobody has written"
+        assert not await coordinator.has_open_transaction("load"), "no record was written"
         await coordinator.send_offsets(handle, {IN_0: 7}, "readers")
         assert await coordinator.has_open_transaction("load")
         assert not await coordinator.has_open_transaction("another")
@@ -508,7 +508,7 @@ async def test_whether_a_transaction_is_open_is_reported_without_a_handle(broker
         assert not await coordinator.has_open_transaction("load")
 
 
-async def test_who_may_not_ask_that_is_reported_which_right_is_missing(broker: FakeBroker) -> None:
+async def test_an_unauthorized_query_names_the_missing_right(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         broker.fail("DescribeTransactions", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
         assert not await coordinator.has_open_transaction("load"), "it is asked again"
@@ -538,7 +538,7 @@ async def test_without_positions_that_were_to_be_part_of_it_nothing_is_committed
     assert found == {IN_0: OffsetAndMetadata(7), IN_1: OffsetAndMetadata(8)}
 
 
-async def test_positions_that_a_caller_did_not_wait_for_are_not_taken_for_granted(broker: FakeBroker) -> None:
+async def test_positions_that_a_caller_did_not_wait_for_are_not_assumed_accepted(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         handle = await coordinator.init("load")
         with broker.hold("TxnOffsetCommit") as hold:
@@ -700,7 +700,7 @@ async def test_no_task_is_left_when_it_is_closed(broker: FakeBroker) -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_where_nobody_is_reached_the_servers_are_named() -> None:
+async def test_the_error_without_a_reachable_server_names_the_servers() -> None:
     async with TransactionCoordinatorClient("127.0.0.1:1") as coordinator:
         with pytest.raises(
             KafkaTimeoutError, match=r"init\(\).*no broker is connected \(bootstrap servers 127\.0\.0\.1:1\)"
@@ -732,7 +732,7 @@ async def test_closing_ends_every_call(broker: FakeBroker) -> None:
     assert committed(broker) == [b"value"]
 
 
-async def test_it_says_how_it_is_to_be_used(broker: FakeBroker) -> None:
+async def test_wrong_usage_is_explained(broker: FakeBroker) -> None:
     coordinator = TransactionCoordinatorClient(broker.bootstrap_servers)
     assert repr(coordinator).endswith("[created]>")
     with pytest.raises(NotStarted, match="async with"):

@@ -1,4 +1,4 @@
-"""Outcomes: each record's own metadata, its own error, and no failure that nobody hears of."""
+"""Outcomes: each record's own metadata, its own error, and no unreported failure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDERS = TopicPartition("orders", 3)
 
 
 class Sink:
-    """Remembers the failures that nobody looked at, and runs callbacks at once."""
+    """Remembers the unobserved failures, and runs callbacks at once."""
 
     def __init__(self) -> None:
         self.log = ClientLog("shop")
@@ -167,7 +167,7 @@ async def test_cancelling_one_await_leaves_the_others_and_the_delivery_alone(res
     assert await other == 4
 
 
-def test_callbacks_are_called_with_the_delivery_and_one_that_raises_costs_nobody_else(
+def test_callbacks_are_called_with_the_delivery_and_one_that_raises_does_not_affect_the_others(
     result: ProduceResult, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[Delivery] = []
@@ -206,7 +206,7 @@ def test_a_record_that_is_thrown_away_while_another_thread_fails_its_batch_is_re
     assert sink.unobserved_indexes == [4]
 
 
-def test_a_failed_record_that_somebody_looked_at_is_not_reported(sink: Sink, result: ProduceResult) -> None:
+def test_a_failed_record_that_was_observed_is_not_reported(sink: Sink, result: ProduceResult) -> None:
     looked_at, called_back, peeked = (delivery(result, index) for index in range(3))
     called_back.add_done_callback(lambda _: None)
     peeked.watch(lambda each: each.peek() and None)
@@ -334,7 +334,7 @@ def test_a_group_keeps_its_notes() -> None:
     assert kept.__notes__ == ["look here"]
 
 
-def test_what_an_exception_says_outlives_the_copy() -> None:
+def test_the_message_of_an_exception_outlives_the_copy() -> None:
     error = BrokerError(87, "INVALID_RECORD", "no good", retriable=True)
     error.add_note("look here")
 
@@ -344,7 +344,7 @@ def test_what_an_exception_says_outlives_the_copy() -> None:
     assert kept.__notes__ == ["look here"]
 
 
-def test_a_successful_record_that_was_thrown_away_is_nobodys_business(sink: Sink, result: ProduceResult) -> None:
+def test_a_successful_record_that_was_dropped_is_not_reported(sink: Sink, result: ProduceResult) -> None:
     delivery(result, 0)
     result.succeed(0, -1)
     delivery(result, 1)

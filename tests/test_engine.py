@@ -108,7 +108,7 @@ async def test_an_interceptor_whose_own_work_was_cancelled_does_not_end_the_prod
         assert (await producer.send("orders", b"two", partition=0)).partition == 0
 
 
-async def test_closing_waits_for_interceptors_that_are_told_of_the_last_records(broker: FakeBroker) -> None:
+async def test_closing_waits_for_the_interceptors_of_the_last_records(broker: FakeBroker) -> None:
     class Exporting:
         reported = 0
         reported_when_closed = -1
@@ -262,7 +262,7 @@ async def test_callbacks_may_be_async_and_closing_waits_for_them(broker: FakeBro
     assert Counter(reported) == Counter([0, 1, 2, NotWritten]), "each once, and before closing came to its end"
 
 
-async def test_what_an_async_callback_raises_is_logged_and_costs_nobody_anything(
+async def test_an_exception_of_an_async_callback_is_logged_and_harmless(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(reported: object) -> None:
@@ -308,7 +308,7 @@ async def test_an_async_callback_may_close_the_producer(broker: FakeBroker) -> N
     assert reports[0].delivered == 1
 
 
-async def test_interceptors_are_told_of_the_records_that_a_death_has_cost(broker: FakeBroker) -> None:
+async def test_interceptors_are_notified_of_the_records_that_a_death_has_cost(broker: FakeBroker) -> None:
     heard: list[object] = []
 
     class Exporting:
@@ -363,7 +363,7 @@ def test_a_producer_whose_event_loop_is_gone_can_be_closed_and_entered_in_anothe
     assert asyncio.run(again()) in range(3)
 
 
-async def test_everybody_is_told_of_a_death_even_if_it_left_things_in_disorder(broker: FakeBroker) -> None:
+async def test_all_waiters_are_notified_of_a_death_even_if_it_left_things_in_disorder(broker: FakeBroker) -> None:
     def broken(batch: object) -> None:
         raise IndexError("a bug")
 
@@ -424,7 +424,7 @@ async def test_a_partitioner_sees_the_partitions_as_they_are_now(broker: FakeBro
     async with opened(broker, partitioner=first, metadata_max_age_ms=100) as producer:
         for _ in range(50):
             await producer.enqueue("orders", b"value")
-        assert len({id(each) for each in seen}) < 25, "not made anew for each record: a topic may have thousands"
+        assert len({id(each) for each in seen}) < 25, "not created again for each record: a topic may have thousands"
         broker.add_partitions("orders", 5)
         async with asyncio.timeout(20):
             while len(seen[-1]) < 5:
@@ -433,7 +433,7 @@ async def test_a_partitioner_sees_the_partitions_as_they_are_now(broker: FakeBro
     assert seen[-1] == (0, 1, 2, 3, 4)
 
 
-async def test_health_tells_that_no_broker_is_connected_any_more_and_recovers(broker: FakeBroker) -> None:
+async def test_health_reports_that_no_broker_is_connected_any_more_and_recovers(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         await producer.send("orders", b"one")
         assert producer.health().status is HealthStatus.READY
@@ -497,7 +497,7 @@ async def test_a_bug_in_the_handling_of_an_answer_ends_the_producer_and_not_sile
 
 
 @pytest.mark.parametrize("end", ["death", "close"])
-async def test_nobody_puts_a_record_in_who_got_its_memory_when_the_end_came(broker: FakeBroker, end: str) -> None:
+async def test_a_send_that_was_granted_memory_when_the_end_came_buffers_no_record(broker: FakeBroker, end: str) -> None:
     options = {"buffer_memory": 3000, "batch_size": 1000, "max_request_size": 2500}
     async with opened(broker, **options, max_in_flight_requests_per_connection=1) as producer:
         await producer.send("orders", b"value", partition=0)

@@ -58,7 +58,7 @@ SAYS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-#: Those that run on real Kafka, too, with the topics that they use.
+#: Those that also run on real Kafka, with the topics that they use.
 TOPICS = {"consume_transform_produce.py": ("numbers", "squares")}
 
 

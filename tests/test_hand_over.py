@@ -259,7 +259,7 @@ def test_a_record_that_finds_no_room_after_all_is_reported_by_its_delivery(broke
             delivery.result()
 
 
-def test_a_record_that_is_refused_while_nobody_looks_goes_to_the_sink(broker: FakeBroker) -> None:
+def test_a_failure_without_a_waiting_caller_goes_to_the_sink(broker: FakeBroker) -> None:
     errors: list[DeliveryError] = []
     with overtaken(broker, max_block_ms=50, on_delivery_error=errors.append) as (producer, deliveries, _):
         deliveries.clear()
@@ -489,7 +489,7 @@ def test_ctrl_c_in_the_midst_of_handing_over_leaves_nothing_lying(broker: FakeBr
 # -- ends ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_producer_that_is_closed_while_threads_send_tells_each_record_its_outcome(broker: FakeBroker) -> None:
+def test_a_producer_closed_while_threads_send_resolves_each_record(broker: FakeBroker) -> None:
     producer = SyncProducer(broker.bootstrap_servers, **QUICK).start()
     producer.send("orders", b"first")
     deliveries: list[SyncDelivery] = []
@@ -517,7 +517,7 @@ def test_a_producer_that_is_closed_while_threads_send_tells_each_record_its_outc
     assert all(isinstance(error, NotWritten) for error in outcomes if error is not None)
 
 
-def test_a_producer_that_dies_tells_those_whose_records_were_handed_over(
+def test_a_producer_that_dies_fails_the_records_that_were_handed_over(
     broker: FakeBroker, producer: SyncProducer
 ) -> None:
     with broker.hold("Produce", partition=0):

@@ -43,7 +43,7 @@ LONG_FOR_A_REASON = {
     "producer.py:Producer": "the public API, with the documentation of every call",
     "sync.py:SyncProducer": "the same API once more, for threads",
     "intake/hand_over.py:put": "the fast path of threads, likewise",
-    "hot": "the fast path: each function of its own would cost a call for every record",
+    "hot": "the fast path: each separate function would cost a call for every record",
 }
 
 

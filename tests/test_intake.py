@@ -123,7 +123,7 @@ async def test_records_without_a_key_go_to_leaders_in_the_clients_rack_where_tha
     assert went == near
 
 
-async def test_a_duplicate_that_the_broker_recognises_is_a_success_whose_offset_nobody_knows(
+async def test_a_duplicate_that_the_broker_recognises_is_a_success_with_an_unknown_offset(
     broker: FakeBroker,
 ) -> None:
     async with opened(broker) as producer:

@@ -23,7 +23,7 @@ from aioproducer import (
 from aioproducer.testing import FakeBroker
 from tests.conftest import QUICK, opened
 
-#: Nobody listens there.
+#: An address without a listener.
 AWAY = "127.0.0.1:1"
 
 OF_BROKER_1 = r"The last error, from broker 1, \d+\.\d s ago: "

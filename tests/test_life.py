@@ -1,4 +1,4 @@
-"""The life of a producer in a program: in which event loop it lives, and what comes of it when nobody closes it."""
+"""The life of a producer in a program: in which event loop it lives, and what happens to it if it is never closed."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_record_that_waits_when_its_event_loop_is_closed_fails_at_the_latest_w
         await producer.start()
         await producer.send("orders", b"value", partition=0)
         holds.append(broker.hold("Produce"))
-        await producer.enqueue("orders", b"nobody waits", partition=0)
+        await producer.enqueue("orders", b"unawaited", partition=0)
         return await producer.enqueue("orders", b"value", partition=0)
 
     delivery = loop.run_until_complete(leave_open())
@@ -199,7 +199,7 @@ DROPPED = r"The producer 'shop' was dropped without being closed.*async with"
 
 
 def drop(kept: list[Producer]) -> None:
-    """Let nobody hold these any more."""
+    """Drop all references to these."""
     kept.clear()
     gc.collect()
 
@@ -236,7 +236,7 @@ async def test_what_a_dropped_producer_cannot_deliver_is_logged(
 
 
 async def test_a_producer_is_not_dropped_while_a_call_waits(broker: FakeBroker) -> None:
-    """Nobody but the calls themselves holds the producer."""
+    """Only the calls themselves refer to the producer."""
 
     async def started() -> Producer:
         return await Producer(broker.bootstrap_servers, client_id="shop").start()
@@ -399,7 +399,7 @@ def test_without_an_event_loop_a_producer_says_what_works(broker: FakeBroker) ->
         producer.enqueue_nowait("orders", b"value")
 
 
-def test_a_coordinator_client_needs_an_event_loop_too(broker: FakeBroker) -> None:
+def test_a_coordinator_client_also_needs_an_event_loop(broker: FakeBroker) -> None:
     with pytest.raises(WrongEventLoop, match=NO_LOOP):
         step(TransactionCoordinatorClient(broker.bootstrap_servers).start())
 

@@ -26,7 +26,7 @@ def fields(line: logging.LogRecord, *names: str) -> dict[str, object]:
     return {name: getattr(line, name) for name in names if hasattr(line, name)}
 
 
-async def test_the_lines_of_two_producers_can_be_told_apart(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_lines_of_two_producers_can_be_distinguished(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with FakeBroker(topics={"orders": 1}) as one, FakeBroker(topics={"orders": 1}) as other:
         for broker in (one, other):
@@ -115,7 +115,7 @@ def test_a_message_without_arguments_may_hold_any_sign(caplog: pytest.LogCapture
     assert caplog.messages == ["[50%] 100 % of it, %s and all"]
 
 
-def test_no_other_module_has_a_logger_of_its_own() -> None:
+def test_no_other_module_has_its_own_logger() -> None:
     package = Path(aioproducer.__file__).parent
     own: set[str] = set()
     for path in package.rglob("*.py"):

@@ -151,7 +151,9 @@ async def test_a_topic_whose_broker_stamps_the_records_is_known_by_its_first_ans
     assert values(forgetful, "stamped") == [b"lost", b"acknowledged", b"lost"]
 
 
-async def test_a_duplicate_of_an_ordinary_topic_is_not_taken_for_a_stamp_of_the_broker(forgetful: FakeBroker) -> None:
+async def test_a_duplicate_of_an_ordinary_topic_is_not_mistaken_for_a_stamp_of_the_broker(
+    forgetful: FakeBroker,
+) -> None:
     """A broker answers a repeat with the batch's own timestamp, where else the time of writing would stand."""
     async with opened(forgetful) as producer:
         await (await lose_the_answer(forgetful, producer, ago(0)))

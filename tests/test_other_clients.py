@@ -1,4 +1,4 @@
-"""A program that calls another client's method is told what the method is called here."""
+"""A program that calls another client's method gets an error that names the method here."""
 
 from __future__ import annotations
 

@@ -604,7 +604,7 @@ async def test_a_producer_id_that_a_coordinator_gave_is_not_replaced() -> None:
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-async def test_a_repeat_whose_offset_nobody_knows_is_written_unless_it_may_be_that_of_another_writer(
+async def test_a_repeat_with_an_unknown_offset_is_written_unless_it_may_be_that_of_another_writer(
     is_shared: bool,
 ) -> None:
     desk, manager = desk_in_transaction()

@@ -128,7 +128,7 @@ async def test_flush_waits_for_everything_and_nothing_lingers_meanwhile(broker: 
         assert all(delivery.done() for delivery in deliveries)
 
 
-async def test_flush_runs_out_of_time_when_told_to(broker: FakeBroker) -> None:
+async def test_flush_times_out_if_given_a_timeout(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         with broker.hold("Produce"):
             await producer.enqueue("orders", b"value")
@@ -146,7 +146,7 @@ async def test_flushing_in_a_delivery_callback_does_not_deadlock(broker: FakeBro
         await flushed[0]
 
 
-async def test_send_many_keeps_the_order_and_tells_the_offsets(broker: FakeBroker) -> None:
+async def test_send_many_keeps_the_order_and_returns_the_offsets(broker: FakeBroker) -> None:
     progress: list[SendManyResult] = []
 
     async def numbers() -> AsyncIterator[object]:
@@ -164,7 +164,7 @@ async def test_send_many_keeps_the_order_and_tells_the_offsets(broker: FakeBroke
     assert [r.value for r in broker.records("orders", 0)][:100] == [str(n).encode() for n in range(100)]
 
 
-async def test_send_many_stops_at_a_record_that_fails_and_tells_how_far_it_came(broker: FakeBroker) -> None:
+async def test_send_many_stops_at_a_record_that_fails_and_reports_how_far_it_came(broker: FakeBroker) -> None:
     def values() -> Iterator[object]:
         yield b"good"
         yield b"x" * 2_000_000
@@ -265,7 +265,7 @@ async def test_a_full_buffer_makes_senders_wait_and_serves_them_in_order(broker:
     assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"] == 5000
 
 
-async def test_nobody_overtakes_those_who_wait_for_a_topic(broker: FakeBroker) -> None:
+async def test_no_send_overtakes_those_that_wait_for_a_topic(broker: FakeBroker) -> None:
     """Not even by the fast path into the batch that the first of them has opened."""
     async with opened(broker) as producer:
 
@@ -800,7 +800,7 @@ async def test_a_list_is_taken_in_by_the_batch(broker: FakeBroker) -> None:
     values = [b"%d" % number for number in range(5000)]
     async with opened(broker, batch_size=2000) as producer:
         result = await producer.send_many("orders", values, partition=1, headers={"trace": b"1"})
-        assert len(broker.records("orders", 1)) == 5000, "nothing is told before it is there"
+        assert len(broker.records("orders", 1)) == 5000, "nothing is reported before it is there"
         spread = await producer.send_many("orders", tuple(values))
 
     assert (result.count, result.serialized_bytes) == (5000, sum(map(len, values)))
@@ -849,7 +849,7 @@ async def test_failures_of_a_bulk_that_ends_without_an_answer_are_reported(broke
         await until(lambda: len(reported) == 20)
 
 
-async def test_who_never_waits_goes_the_fast_path_for_ever(broker: FakeBroker) -> None:
+async def test_a_caller_that_never_waits_stays_on_the_fast_path(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         await producer.send("orders", b"")
         longest = 0

@@ -1,4 +1,4 @@
-"""A bulk of records: what it keeps in memory, when it stops, and what it tells meanwhile."""
+"""A bulk of records: what it keeps in memory, when it stops, and what it reports in the meantime."""
 
 from __future__ import annotations
 

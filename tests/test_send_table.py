@@ -315,7 +315,7 @@ class GatedSource:
 
 
 class LateExecutor(ThreadPoolExecutor):
-    """Tells late that a call is over, once it is told to be late."""
+    """Reports the end of a call late, once it is set to be late."""
 
     is_late = False
 
@@ -353,7 +353,7 @@ async def test_a_thread_that_has_read_enough_is_followed_by_another_before_it_is
         executor.end.set()
 
 
-async def test_a_chunk_that_is_reported_late_and_taken_already_is_not_taken_for_the_next_one() -> None:
+async def test_a_chunk_that_is_reported_late_and_taken_already_is_not_mistaken_for_the_next_one() -> None:
     source = GatedSource(1)
     chunks = _Chunks(source, asyncio.get_running_loop())
     waiting = asyncio.create_task(chunks.wait_ready(None))
@@ -413,7 +413,7 @@ async def test_many_tables_and_senders_share_little_memory_without_standing_in_e
 
 
 def pace_of(*sizes: int) -> tuple[_Pace, list[ProduceResult]]:
-    """A pace that was told of a batch of each size, and their outcomes."""
+    """A pace that was given a batch of each size, and their outcomes."""
     loop = asyncio.get_running_loop()
     log = ClientLog("test")
     pace, sink = _Pace(loop), UnobservedFailures(loop, None, ForeignTasks(loop, log), log)
@@ -474,7 +474,7 @@ async def test_a_table_that_finds_no_room_ends_in_its_time_and_says_how_far_it_c
     assert f"Row {caught.value.result.count} of the table was not accepted" in str(caught.value.error)
 
 
-async def test_a_topic_that_nobody_knows_ends_in_its_time_and_says_not_written() -> None:
+async def test_an_unknown_topic_ends_in_its_time_and_says_not_written() -> None:
     async with opened("127.0.0.1:1") as producer:
         with pytest.raises(
             SendManyError, match=r"Row 0 .* not accepted within 0\.1 s, because the partitions"
@@ -828,7 +828,7 @@ async def test_a_table_that_is_opened_after_a_cancellation_is_closed(
             closed.append(self)
             super().close()
 
-    monkeypatch.setattr(columns, "ArrowSource", Source)  # a source that is closed shows it to nobody
+    monkeypatch.setattr(columns, "ArrowSource", Source)  # a source has no public sign of being closed
     table = SlowToOpen(numbers(3))
     async with opened(broker) as producer:
         sending = asyncio.create_task(send(producer, "orders", table, value="missing" if fails else "value"))

@@ -109,7 +109,7 @@ async def test_a_request_carries_what_the_options_say() -> None:
 
 @pytest.mark.parametrize(("acks", "expects"), [(0, False), (1, True), ("all", True)])
 @virtually
-async def test_a_response_is_expected_unless_nobody_wants_one(acks: Any, expects: bool) -> None:
+async def test_a_response_is_expected_unless_acks_is_0(acks: Any, expects: bool) -> None:
     rig = Rig(idempotent=False)
     client = Client(rig.metadata)
     rig.put()
@@ -135,7 +135,7 @@ async def test_a_topic_without_an_id_is_asked_for_in_a_version_with_names(ids: l
 
 
 @virtually
-async def test_an_answer_about_a_topic_without_name_and_id_is_not_taken_for_one_about_a_topic_without_id() -> None:
+async def test_an_answer_about_a_topic_without_name_and_id_is_not_mistaken_for_one_about_a_topic_without_id() -> None:
     rig = Rig()
     client = Client(rig.metadata)
     put_into(rig, add_topic(rig, "old", ZERO_UUID))
@@ -148,7 +148,7 @@ async def test_an_answer_about_a_topic_without_name_and_id_is_not_taken_for_one_
 
 @pytest.mark.parametrize(("version", "expected"), [(1, 11), (2, 13)])
 @virtually
-async def test_a_transaction_is_written_in_a_version_of_its_own(version: int, expected: int) -> None:
+async def test_a_transaction_is_written_in_its_own_version(version: int, expected: int) -> None:
     link = transaction_link()
     rig = Rig(transactions=link)
     bench = begin(link, rig, version=version)
@@ -356,9 +356,7 @@ async def test_without_acknowledgements_a_batch_is_done_when_it_is_written() -> 
 
 
 @virtually
-async def test_who_stamps_the_records_of_a_topic_is_asked_where_an_acknowledgement_may_be_that_of_another_writer() -> (
-    None
-):
+async def test_the_timestamp_type_of_a_topic_is_requested_if_an_acknowledgement_may_be_that_of_another_writer() -> None:
     link = transaction_link()
     rig = Rig(transactions=link)
     client = Client(rig.metadata)

@@ -167,7 +167,7 @@ def test_a_serializer_that_asks_for_it_gets_the_context(serializer: Callable[...
     assert serialized == seen(5, SerializationContext("orders", VALUE, headers))
 
 
-def test_a_second_parameter_with_a_default_of_its_own_is_left_alone() -> None:
+def test_a_second_parameter_with_its_own_default_is_left_alone() -> None:
     assert prepare_serializer(str.encode, VALUE)("t", "é") == "é".encode()
     assert prepare_serializer(json.dumps, VALUE)("t", [1]) == b"[1]"
 
@@ -240,7 +240,7 @@ async def test_an_async_serializer_gives_an_awaitable() -> None:
         await cast("Awaitable[bytes]", serialize("t", "bad"))
 
 
-async def test_an_async_serializer_must_return_bytes_too() -> None:
+async def test_an_async_serializer_must_also_return_bytes() -> None:
     async def wrong(obj: object) -> Any:
         return 5
 

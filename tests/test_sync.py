@@ -266,7 +266,7 @@ def run_script(broker: FakeBroker, lines: str) -> subprocess.CompletedProcess[st
     )
 
 
-def test_a_producer_that_nobody_closed_is_closed_when_the_interpreter_ends(broker: FakeBroker) -> None:
+def test_an_unclosed_producer_is_closed_when_the_interpreter_ends(broker: FakeBroker) -> None:
     ended = run_script(broker, "for number in range(100): producer.enqueue('orders', str(number), partition=0)")
 
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Each test has one tier, and the lowest asks nobody."""
+"""Each test has one tier, and the lowest uses no sockets and processes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_test_of_the_seam_that_opens_a_socket_or_starts_a_program_fails() -> N
         "socket.getaddrinfo": 1,
         "subprocess.Popen": 1,
         "socket.connect": 1,
-    }, "what was swallowed, too"
+    }, "also what was swallowed"
 
 
 def test_threads_of_the_test_are_looked_at_and_those_of_others_are_not() -> None:

@@ -267,7 +267,7 @@ async def test_a_producer_without_a_transactional_id_says_so(broker: FakeBroker)
         await producer.send("orders", b"fine")
 
 
-async def test_an_empty_transaction_asks_nobody(broker: FakeBroker) -> None:
+async def test_an_empty_transaction_sends_no_request(broker: FakeBroker) -> None:
     async with transactional(broker) as producer:
         await producer.init_transactions()
         asked = len(asked_of_coordinators(broker))
@@ -438,7 +438,7 @@ async def test_closing_aborts_what_is_open(broker: FakeBroker) -> None:
     assert not ended(broker).committed
 
 
-async def test_closing_waits_for_a_commit_that_nobody_waits_for(broker: FakeBroker) -> None:
+async def test_closing_waits_for_an_unawaited_commit(broker: FakeBroker) -> None:
     async with transactional(broker) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()
@@ -640,7 +640,7 @@ async def test_work_with_a_record_that_the_broker_never_takes_is_not_done_again(
     assert committed(broker) == []
 
 
-async def test_work_is_done_again_after_the_producer_was_opened_anew(broker: FakeBroker) -> None:
+async def test_work_is_done_again_after_the_producer_was_reopened(broker: FakeBroker) -> None:
     async with transactional(broker) as producer:
         await producer.init_transactions()
         broker.fence_transactional_id("shop")
@@ -966,7 +966,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
 
 
-async def test_closing_says_that_it_aborts_an_open_transaction(
+async def test_closing_logs_that_it_aborts_an_open_transaction(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with transactional(broker) as producer:
@@ -983,7 +983,7 @@ async def test_closing_says_that_it_aborts_an_open_transaction(
     assert "aborted" in reported
 
 
-async def test_closing_says_that_nobody_can_tell_what_became_of_a_commit(
+async def test_closing_logs_that_the_outcome_of_a_commit_is_unknown(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with transactional(broker) as producer:
@@ -1001,7 +1001,7 @@ async def test_closing_says_that_nobody_can_tell_what_became_of_a_commit(
     assert "may or may not be committed" in reported
 
 
-async def test_closing_says_that_an_abort_was_not_confirmed(
+async def test_closing_logs_that_an_abort_was_not_confirmed(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with transactional(broker) as producer:
@@ -1017,7 +1017,7 @@ async def test_closing_says_that_an_abort_was_not_confirmed(
     assert len(warnings_of(caplog)) == 1
 
 
-async def test_closing_tells_why_a_commit_that_nobody_waited_for_failed(
+async def test_closing_logs_why_an_unawaited_commit_failed(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with transactional(broker) as producer:

@@ -167,10 +167,10 @@ async def test_closing_leaves_what_is_prepared(broker: FakeBroker) -> None:
     assert committed(broker) == [b"kept"]
 
 
-async def test_closing_aborts_what_was_prepared_when_nobody_waited_for_it_any_more(
+async def test_closing_aborts_a_prepared_transaction_whose_caller_no_longer_waits(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its coordinator would never do so, and nobody can decide about what they were never told of."""
+    """Its coordinator would never do so, and the caller cannot decide about a transaction that was never reported."""
     async with opened(broker, **OPTIONS) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()
@@ -183,7 +183,9 @@ async def test_closing_aborts_what_was_prepared_when_nobody_waited_for_it_any_mo
     assert "prepared" in caplog.text
 
 
-async def test_closing_leaves_what_was_found_prepared_though_nobody_waited_for_that(broker: FakeBroker) -> None:
+async def test_closing_leaves_a_transaction_found_prepared_though_the_caller_no_longer_waits(
+    broker: FakeBroker,
+) -> None:
     async with crashing(broker) as predecessor:
         state = await prepared(predecessor, b"kept")
     async with opened(broker, **OPTIONS) as producer:
@@ -340,7 +342,7 @@ async def test_a_cluster_that_keeps_nothing_says_so_and_aborts_it_when_asked_to(
     assert not broker.open_transactions()
 
 
-def test_threads_prepare_and_complete_too(broker: FakeBroker) -> None:
+def test_threads_also_prepare_and_complete(broker: FakeBroker) -> None:
     with SyncProducer(broker.bootstrap_servers, **QUICK, **OPTIONS) as producer:
         assert producer.init_transactions(keep_prepared_txn=True) is None
         producer.begin_transaction()

@@ -1,4 +1,4 @@
-"""Failures that nobody looks at reach the log, and do not drown it."""
+"""Unobserved failures reach the log, and do not drown it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_without_an_event_loop_there_is_still_the_log(caplog: pytest.LogCaptureF
     assert "5 record(s)" in caplog.text
 
 
-async def test_records_that_nobody_waits_for_are_logged_when_they_fail(
+async def test_unawaited_records_are_logged_when_they_fail(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
@@ -157,7 +157,7 @@ async def test_late_successes_are_summed_up(caplog: pytest.LogCaptureFixture) ->
 
 # -- after the producer was closed ------------------------------------------------------------------------------------
 
-#: How many records fail that nobody waits for, and how many lines of the log may say so.
+#: The number of unawaited records that fail, and the most lines of the log about them.
 MANY, FEW = 3000, 4
 
 
@@ -174,7 +174,7 @@ async def test_many_that_are_dropped_after_close_are_one_line(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     deliveries = await failed_deliveries(broker)
-    assert counts(caplog.messages) == [], "somebody may look at them yet"
+    assert counts(caplog.messages) == [], "the caller may still look at them"
 
     deliveries.clear()
     await turns()
@@ -182,7 +182,7 @@ async def test_many_that_are_dropped_after_close_are_one_line(
     assert counts(caplog.messages) == [MANY]
 
 
-async def test_each_topic_has_a_line_of_its_own(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_topic_has_its_own_line(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
     broker.create_topic("clicks")
     deliveries = await failed_deliveries(broker, ["orders", "clicks"])
     deliveries.clear()
@@ -192,7 +192,7 @@ async def test_each_topic_has_a_line_of_its_own(broker: FakeBroker, caplog: pyte
     assert counts(caplog.messages, "clicks") == [MANY // 2]
 
 
-async def test_each_kind_of_cause_has_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_kind_of_cause_has_its_own_line(caplog: pytest.LogCaptureFixture) -> None:
     failures = made(asyncio.get_running_loop())
     failures.close()
     for code in (1, 2):

@@ -163,7 +163,7 @@ async def test_what_waits_for_a_partition_that_is_gone_is_logged_at_once(
     assert line.topic == "orders"  # type: ignore[attr-defined]
 
 
-async def test_a_topic_that_is_gone_and_that_nobody_sends_to_is_not_logged(
+async def test_a_deleted_topic_without_sends_is_not_logged(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(broker) as producer:

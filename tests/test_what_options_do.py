@@ -174,7 +174,7 @@ async def test_the_age_of_the_oldest_record_without_an_outcome_is_in_the_health(
         assert producer.health().oldest_pending_s == 0
 
 
-async def test_batches_do_not_linger_while_somebody_waits_for_memory(broker: FakeBroker) -> None:
+async def test_batches_do_not_linger_while_a_send_waits_for_memory(broker: FakeBroker) -> None:
     options: dict[str, Any] = {"buffer_memory": 100_000, "batch_size": 90_000, "max_request_size": 90_000}
     async with opened(broker, **QUICK | options, linger_ms=3_600_000, delivery_timeout_ms=7_200_000) as producer:
         await producer.send("orders", b"value", partition=0)  # before that a partition has one batch in flight

@@ -42,7 +42,7 @@ SEAM = (
     "testing/test_group_coordinator.py",
 )
 
-#: Where tools of the extra `lint` run. Each long one has a file of its own, so that two processes can run them side by side.
+#: Where tools of the extra `lint` run. Each long one has its own file, so that two processes can run them side by side.
 LINT = ("lint/", "test_build.py")
 
 #: What looks at the repository itself, or runs programs that it consists of.
@@ -59,7 +59,7 @@ HOUSE = (
     "test_wording.py",
 )
 
-#: These start a Kafka of their own, where they are slow.
+#: These start their own Kafka, where they are slow.
 OWN_KAFKA = (
     "conformance/",
     "security/",
@@ -97,7 +97,7 @@ RULES = (
     Rule("lint", places=("lint/",)),
     Rule("house", places=HOUSE),
     Rule("broker", fixtures=frozenset({"broker", "kafka_broker", "open_producer", "secured_broker"})),
-    Rule("broker", mark="slow"),  # the seam's, too: it is to end within a minute
+    Rule("broker", mark="slow"),  # also the seam's: it must end within a minute
     Rule("seam", places=SEAM),
     Rule("broker"),
 )

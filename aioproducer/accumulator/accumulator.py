@@ -347,9 +347,9 @@ class RecordAccumulator:
 
     # -- batches out --------------------------------------------------------------------------------------------------
 
-    def not_taken(self, node: int, now: float) -> None:
+    def not_accepted(self, node: int, now: float) -> None:
         """Note that the node cannot take more; this counts against it if it has more batches ready."""
-        self.sticky.not_taken(node, now)
+        self.sticky.not_accepted(node, now)
 
     def drain(self, node: int, max_size: int, now: float) -> list[ProducerBatch]:
         """Return the batches of the next request to this node: one of each ready partition, up to ``max_size`` bytes.

@@ -77,7 +77,7 @@ class StickyChoice:
         self._candidates.pop(topic, None)
         self._loads.pop(topic, None)
 
-    def not_taken(self, node: int, now: float) -> None:
+    def not_accepted(self, node: int, now: float) -> None:
         """Note that the node cannot take more; this counts against it if it has more batches ready."""
         if self._queues.is_ready(node):
             self._slow_since.setdefault(node, now)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["Attachment", "Engine"]
 
 
-def _nobody() -> None:
+def _no_task() -> None:
     return None
 
 
@@ -98,7 +98,7 @@ class Engine(Lifetime):
         self.metrics = metrics
         self.foreign = ForeignTasks(self.loop, log)
         self._appender = appender
-        self._burst_of: Callable[[], asyncio.Task[Any] | None] = _nobody
+        self._burst_of: Callable[[], asyncio.Task[Any] | None] = _no_task
         self._tasks: anyio.abc.TaskGroup | None = None
         self._keys_choose: bool | None = None
         self._has_fast_path = False
@@ -377,7 +377,7 @@ class Engine(Lifetime):
         if appender is not None:
             appender.burst = 0
         task = asyncio.current_task()
-        before, self._burst_of = self._burst_of(), weakref.ref(task) if task is not None else _nobody
+        before, self._burst_of = self._burst_of(), weakref.ref(task) if task is not None else _no_task
         return task is not None and before is task
 
     # -- callbacks of the parts ------------------------------------------------------------------------------------------

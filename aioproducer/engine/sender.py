@@ -261,7 +261,7 @@ class Sender:
         client, accumulator, queues = self._client, self._accumulator, self._queues
         while queues.is_ready(node):
             if not client.can_send(node):
-                accumulator.not_taken(node, now)
+                accumulator.not_accepted(node, now)
                 return
             batches = accumulator.drain(node, self._config.max_request_size, now)
             if batches:

@@ -1,4 +1,4 @@
-"""The brokers that are sent to, each in a process of its own, with topics made and removed for each run."""
+"""The brokers that are sent to, each in its own process, with topics made and removed for each run."""
 
 from __future__ import annotations
 

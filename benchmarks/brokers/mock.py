@@ -14,7 +14,7 @@ __all__ = ["MockCluster"]
 
 
 class MockCluster:
-    """One mock broker in a process of its own."""
+    """One mock broker in its own process."""
 
     title = "librdkafka's mock cluster"
     is_mock = True

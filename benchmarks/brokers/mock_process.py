@@ -1,4 +1,4 @@
-"""librdkafka's mock cluster in a process of its own: prints its address, then makes a topic for each line it reads.
+"""librdkafka's mock cluster in its own process: prints its address, then makes a topic for each line it reads.
 
 A line ``create NAME PARTITIONS`` or ``delete NAME`` is answered by ``ok``, or by what went wrong. It ends with its
 standard input. The library is the one inside of confluent-kafka's wheel, called through ctypes, because from Python

@@ -15,7 +15,7 @@ _MOST = 10_000
 
 
 def count_records(servers: str, topic: str, expected: int) -> int:
-    """The end offsets of all partitions, summed up; every run has a topic of its own, which begins at 0.
+    """The end offsets of all partitions, summed up; every run has its own topic, which begins at 0.
 
     The markers of a transaction come after the answer to its commit, so what is expected is waited for, for some seconds.
     """

@@ -26,9 +26,9 @@ class Client:
     #: Below ``benchmarks.clients``.
     module: str
     workloads: frozenset[Workload]
-    #: Of a case's records, so that a round of a slow client takes seconds, too, and not minutes.
+    #: Of a case's records, so that a round of a slow client also takes seconds, and not minutes.
     share: float = 1.0
-    #: Whether it can be told keys and partitions.
+    #: Whether it accepts keys and partitions.
     keyed: bool = True
     #: Whether it can talk to librdkafka's mock cluster.
     mock: bool = True

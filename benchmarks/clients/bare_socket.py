@@ -21,7 +21,7 @@ from benchmarks.measure import Figures, Stopwatch, lone_blocking, throughput
 
 __all__ = ["WORKLOADS", "BareSocket", "check"]
 
-#: Topics go by name in it, and the mock cluster speaks it, too.
+#: Topics go by name in it, and the mock cluster also speaks it.
 _PRODUCE_VERSION: Final = 9
 _INIT_PRODUCER_ID_VERSION: Final = 4
 _IN_FLIGHT: Final = 5

@@ -26,7 +26,7 @@ _TICK: Final = 0.001
 
 
 class Outcomes:
-    """Counts delivery callbacks, and stops at the first that tells of a failure."""
+    """Counts delivery callbacks, and stops at the first that reports a failure."""
 
     def __init__(self) -> None:
         self.count = 0

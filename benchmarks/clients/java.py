@@ -40,7 +40,7 @@ _RATE: Final = re.compile(r"\d+(?: steady state)? records sent, ([\d.]+) records
 
 
 def _pipelined(job: Job) -> Figures:
-    """Its rate after the warm-up, as it tells it itself; its CPU beyond that of a run which ends after the warm-up."""
+    """Its rate after the warm-up, as it reports it itself; its CPU beyond that of a run which ends after the warm-up."""
     jars = _jars()
     # Half as many again, so that the JVM has compiled what it is going to compile.
     warm_up = max(job.records // 2, 1)

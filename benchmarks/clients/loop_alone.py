@@ -1,6 +1,6 @@
 """No client: an event loop that beats, keeps a rate, or writes what was encoded before and reads the answer.
 
-The one tells how quiet the machine is, the other what of a record's time is the event loop's and not the client's.
+The one shows how quiet the machine is, the other what part of a record's time is the event loop's and not the client's.
 """
 
 from __future__ import annotations

@@ -26,5 +26,5 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
 
 
 def blocking(work: Callable[[Job], Coroutine[Any, Any, Figures]]) -> Callable[[Job], Figures]:
-    """The same as a function that runs an event loop of its own."""
+    """The same as a function that runs its own event loop."""
     return lambda job: run(work(job))

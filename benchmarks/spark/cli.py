@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def finished(broker: str, case: Case) -> None:
         print("\n" + case_table(results, broker, case) + "\n", flush=True)
-        write_report(results, options.out)  # so that a run which is cut short has one, too
+        write_report(results, options.out)  # so that a run which is cut short also has one
 
     try:
         comparison.run(results, _report, finished)

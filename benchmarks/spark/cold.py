@@ -1,4 +1,4 @@
-"""The first job of a session that has just been started, and the second one, in a process of their own.
+"""The first job of a session that has just been started, and the second one, in a separate process.
 
 python -m benchmarks.spark.cold aioproducer 127.0.0.1:9092 TOPIC 1000000 [JAR ...]      # prints seconds as JSON
 """

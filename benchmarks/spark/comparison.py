@@ -1,4 +1,4 @@
-"""Runs all ways of writing side by side, round by round, each on a topic of its own, in one Spark session."""
+"""Runs all ways of writing side by side, round by round, each on its own topic, in one Spark session."""
 
 from __future__ import annotations
 

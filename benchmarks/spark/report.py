@@ -36,7 +36,7 @@ medians of the rounds; ratios are medians of each round's ratio. Micro-batches c
 time of the whole trigger. Spark's own sink is its jar (version 4.0.0, with Kafka's clients 3.9.0), in the same session.
 "Behind partition_for_kafka": the rows are given to tasks as exactly once needs it, and written at least once. Rows without a
 key are not moved for that, and those with keys are shuffled; so this line shows what the division costs, and the next one
-what the transaction does. The first job of a session has a process of its own, for each way and round.
+what the transaction does. The first job of a session has its own process, for each way and round.
 """
 _JOB_FIGURES: Final = (
     Figure("records_per_s", "rows/s", ",.0f"),

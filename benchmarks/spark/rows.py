@@ -49,7 +49,7 @@ _VALUE: Final = "substr(concat(sha2(cast(id AS string), 256), sha2(cast(-id AS s
 
 
 def cached_rows(spark: SparkSession, case: Case, count: int) -> DataFrame:
-    """So many rows in two partitions, held by the JVM: nobody waits for them to be made."""
+    """So many rows in two partitions, held by the JVM: their creation is not measured."""
     rows = made_rows(spark, case, count).cache()
     rows.count()
     return rows

@@ -61,7 +61,7 @@ def session(jars: Sequence[str] = ()) -> Generator[SparkSession]:
 
 def cpu_seconds(spark: SparkSession) -> float:
     """The CPU time of the JVM and all its Python workers so far; ended workers count through their parents."""
-    jvm: Any = spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage] - nothing else tells its process
+    jvm: Any = spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage] - nothing else has its process
     root = int(jvm.java.lang.ProcessHandle.current().pid())
     used: dict[int, tuple[int, int]] = {}
     for directory in Path("/proc").iterdir():

@@ -17,7 +17,7 @@ __all__ = ["OURS", "WAYS", "Way", "exactly_once", "sink_options", "spark_options
 
 _ALL: Final = frozenset({"mock", "kafka"})
 _KAFKA: Final = frozenset({"kafka"})
-#: What our sink lets batches grow to where nobody says otherwise.
+#: What our sink lets batches grow to unless the options say otherwise.
 _OUR_BATCHES: Final = {"kafka.batch.size": "262144"}
 
 
@@ -30,7 +30,7 @@ class Way:
     write: Callable[[DataFrame, Job], None]
     #: Whether there is something in the topic afterwards.
     sends: bool = True
-    #: Whether it does so with keys, too.
+    #: Whether it also does so with keys.
     keyed: bool = True
     #: Whether it is asked for what a case does with the settings that it comes with.
     defaults: bool = True

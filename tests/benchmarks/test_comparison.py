@@ -28,6 +28,6 @@ def test_one_command_compares_clients_and_writes_a_report(tmp_path: Path, capsys
     assert (tmp_path / "README.md").exists()
 
 
-def test_a_name_that_there_is_not_is_answered_by_the_names_that_there_are() -> None:
+def test_the_error_of_an_unknown_name_lists_the_known_names() -> None:
     with pytest.raises(SystemExit, match="pipelined-100b"):
         main(["--cases", "piplined"])

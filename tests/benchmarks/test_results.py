@@ -49,7 +49,7 @@ def test_cases_that_were_measured_again_replace_the_old_ones_and_say_where() -> 
     assert found.about == {"machine": "old", "Python": "3.13", "pipelined-100b (mock)": "machine new"}
 
 
-def test_where_a_case_was_measured_is_told_of_the_last_time_alone() -> None:
+def test_the_machine_of_a_case_is_that_of_its_last_measurement() -> None:
     others = Results([Run("mock", "lone", OURS, 0, {"p50_us": 7}), *results(aioproducer=(3,)).runs])
     others.about = {"machine": "new"}
     again, once_more = results(aioproducer=(4,)), results(aioproducer=(5,))
@@ -209,7 +209,7 @@ def test_the_rate_of_the_java_tool_is_that_of_its_steady_state() -> None:
     assert steady_rate(output) == 40017.2
 
 
-def test_nobody_is_asked_for_what_it_cannot_do() -> None:
+def test_no_client_is_asked_for_what_it_cannot_do() -> None:
     java = CLIENTS["java"]
 
     assert java.can(CASE, "kafka")

@@ -106,7 +106,7 @@ async def test_where_spark_cannot_be_started_there_is_no_verdict_and_a_sentence_
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_of_a_spark_that_dies_meanwhile_a_sentence_tells(broker: FakeBroker) -> None:
+def test_the_death_of_spark_is_reported_in_a_sentence(broker: FakeBroker) -> None:
     with SyncProducer(broker.bootstrap_servers) as producer:
         producer.send("orders", "0")
     command = [sys.executable, "-m", "aioproducer", "audit", *options_for(broker), "--sequence", "value"]

@@ -117,7 +117,7 @@ def test_another_client_is_asked_where_the_keys_belong(broker: FakeBroker) -> No
     assert homes == {key: (murmur2(key) & 0x7FFFFFFF) % 7 for key in keys}
 
 
-def test_a_producer_that_puts_keys_elsewhere_than_other_clients_is_found_out(
+def test_a_producer_that_puts_keys_elsewhere_than_other_clients_is_detected(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def differently(keys: Collection[bytes], bootstrap_servers: str, topic: str) -> Mapping[bytes, int]:
@@ -141,7 +141,7 @@ def test_the_topic_of_the_keys_is_gone_afterwards(broker: FakeBroker, capsys: py
     assert Admin(broker.bootstrap_servers).topics() == {"flights"}
 
 
-def test_keys_that_nobody_else_can_place_make_no_good_verdict(
+def test_keys_that_no_other_client_can_place_prevent_a_good_verdict(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(keys: Collection[bytes], bootstrap_servers: str, topic: str) -> Mapping[bytes, int]:
@@ -194,7 +194,7 @@ def test_lost_answers_cost_retries_and_no_record(broker: FakeBroker, capsys: pyt
     assert reported["read_back"] == RECORDS
 
 
-def test_a_broker_that_acknowledges_without_writing_is_found_out(
+def test_a_broker_that_acknowledges_without_writing_is_detected(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def pretend(context: RequestContext) -> ProduceResponse:

@@ -69,14 +69,14 @@ def test_a_job_that_is_not_there_is_exit_code_1(
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
-def test_where_nobody_can_be_asked_it_says_so(
+def test_a_confirmation_without_a_terminal_is_refused(
     broker: FakeBroker, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command(broker, *more)) == 2
     assert "--yes" in capsys.readouterr().err
 
 
-def test_a_log_that_is_not_there_is_said(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_log_is_reported(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(broker, "--yes")) == 2
     assert "Topic 'aioproducer-commits' does not exist" in capsys.readouterr().err
     assert "aioproducer-commits" not in broker.cluster.topics, "the question must not create it"

@@ -89,13 +89,13 @@ def test_so_it_is_said_of_one_that_dies_in_a_transaction_and_that_the_same_comma
     )
 
     assert done.returncode == 1, done.stderr
-    assert done.stderr.count("ended before its work was done") == 1, "it is not tried again, nor told of each try"
+    assert done.stderr.count("ended before its work was done") == 1, "it is not tried again, nor reported for each try"
     assert done.stderr.endswith("and no partial ones. Run the same command again to resume.\n")
     assert again.returncode == 0, again.stderr
     assert [record.value for record in broker.records("orders", committed=True)] == [b"one", b"two"]
 
 
-#: A shell that has put pytest in the background has told it, and its children, to mind no Ctrl-C.
+#: A shell that has put pytest in the background has set it, and its children, to ignore Ctrl-C.
 _MINDING_CTRL_C = """
 import signal, sys
 from aioproducer.cli.main import main

@@ -23,7 +23,7 @@ def test_the_version_is_the_packages_and_says_what_runs(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == f"aioproducer {aioproducer.__version__} ({implementation()})\n"
 
 
-def test_it_runs_as_a_module_too() -> None:
+def test_it_also_runs_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "aioproducer", "--version"], capture_output=True, text=True, check=True
     )
@@ -106,7 +106,7 @@ def test_expected_trouble_exits_with_2_and_one_sentence(
     assert "Traceback" not in error
 
 
-#: Ctrl-C is pressed in the middle of an import; a shell that runs pytest in the background has told it to mind none.
+#: Ctrl-C is pressed in the middle of an import; a shell that runs pytest in the background has set it to ignore it.
 _INTERRUPTED_IMPORT = """
 import os, runpy, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)

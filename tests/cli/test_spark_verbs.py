@@ -124,7 +124,7 @@ def test_wrong_arguments_are_reported_before_a_missing_java(
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_without_java_it_says_which_one_to_install(
+def test_the_error_without_java_names_the_version_to_install(
     verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nonexistent")

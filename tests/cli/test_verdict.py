@@ -183,7 +183,7 @@ def test_without_an_opinion_of_partitions_a_key_still_has_to_stay_in_one() -> No
     assert "its key belongs to partition" in verdict.examples[0]
 
 
-def test_a_producer_that_sends_all_keys_elsewhere_is_found_out_by_an_independent_opinion() -> None:
+def test_a_producer_that_sends_all_keys_elsewhere_is_detected_by_an_independent_opinion() -> None:
     run = Run()
     keyed = sum(record.content.key is not None for record in run.log)
 
@@ -220,7 +220,7 @@ def test_an_empty_log_of_nothing_sent_is_good() -> None:
     assert compare([], [], []).is_good
 
 
-def test_records_that_cannot_be_told_apart_are_refused() -> None:
+def test_records_that_cannot_be_distinguished_are_refused() -> None:
     with pytest.raises(ValueError, match="no two records may be equal"):
         compare([content(1), content(1)], [Place(0, 0), Place(0, 1)], [])
 

@@ -223,7 +223,7 @@ ACKS: Sequence[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", ACKS, ids=lambda options: "-".join(map(str, options.values())))
-async def test_records_arrive_once_and_in_order_whoever_acknowledges(cluster: Cluster, options: dict[str, Any]) -> None:
+async def test_records_arrive_once_and_in_order_with_any_acks(cluster: Cluster, options: dict[str, Any]) -> None:
     topic = cluster.topic()
 
     async with cluster.producer(batch_size=400, **options) as producer:

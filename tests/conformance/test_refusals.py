@@ -179,7 +179,7 @@ async def test_a_partition_that_does_not_exist_is_refused(cluster: Cluster) -> N
             await producer.send(topic, b"value", partition=2)
 
 
-async def test_a_topic_that_nobody_may_create_is_waited_for_and_not_created(cluster: Cluster) -> None:
+async def test_a_topic_that_may_not_be_created_is_waited_for_and_not_created(cluster: Cluster) -> None:
     unknown = cluster.topic() + ".unknown"
 
     async with cluster.producer(allow_auto_create_topics=False) as producer:

@@ -110,7 +110,7 @@ def test_an_answer_that_does_not_fit_the_question_is_refused(response: ProduceRe
         max_size=4,
     )
 )
-def test_whatever_is_answered_each_batch_has_one_possible_answer_or_all_are_refused(
+def test_each_batch_has_one_possible_answer_or_all_answers_are_refused(
     topics: list[tuple[str, list[PartitionProduceResponse]]],
 ) -> None:
     response = ProduceResponse(

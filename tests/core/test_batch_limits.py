@@ -139,7 +139,7 @@ def test_a_refused_size_is_tried_again_after_500_full_batches_and_then_twice_tha
     assert accept_full(limits, 1) >= 16_000
 
 
-def test_a_refusal_begins_the_count_of_full_batches_anew() -> None:
+def test_a_refusal_restarts_the_count_of_full_batches() -> None:
     limits = learned(8000)
     accept_full(limits, 499)
 

@@ -17,7 +17,7 @@ ORDERS = TopicPartition("orders", 3)
 
 @pytest.fixture
 def batch() -> ProducerBatch:
-    """Open, and empty; nobody waits for its records."""
+    """Open, and empty; its records are not awaited."""
     return ProducerBatch(ORDERS, 10.0, 1000, UnobservedSink)  # type: ignore[arg-type]
 
 

@@ -53,13 +53,13 @@ def test_at_first_nothing_is_known() -> None:
     assert (cluster.cluster_id, cluster.controller_id) == (None, -1)
 
 
-def test_an_answer_tells_the_leaders(cluster: ClusterMetadata) -> None:
+def test_an_answer_names_the_leaders(cluster: ClusterMetadata) -> None:
     assert [cluster.leader("t", index) for index in range(3)] == [(1, 5), (2, 5), (3, 5)]
     assert cluster.topics["t"].partition_count == 3
     assert not cluster.is_unsettled
 
 
-def test_an_answer_tells_the_cluster_and_its_controller_and_a_later_one_need_not_repeat_the_cluster() -> None:
+def test_an_answer_names_the_cluster_and_its_controller_and_a_later_one_need_not_repeat_the_cluster() -> None:
     cluster = ClusterMetadata()
 
     cluster.update(MetadataResponse(brokers=[], cluster_id="c", controller_id=2, topics=[]))
@@ -99,7 +99,7 @@ def test_a_partition_that_is_not_there_has_no_leader(cluster: ClusterMetadata, i
     assert cluster.leader("t", index) is None
 
 
-def test_a_leader_whose_address_nobody_told_is_none(cluster: ClusterMetadata) -> None:
+def test_a_leader_without_a_known_address_is_none(cluster: ClusterMetadata) -> None:
     cluster.update(answer(topic(partition(0, 9, 6), partition(1, 2, 5), partition(2, 3, 5))))
 
     assert cluster.leader("t", 0) is None
@@ -159,9 +159,7 @@ def test_a_leader_that_cannot_be_reached_is_the_leader_until_an_answer_says_othe
 
 @pytest.mark.parametrize("leader", [-1, 99])
 @pytest.mark.parametrize("epoch", [6, 2**31 - 1])
-def test_an_older_epoch_is_believed_where_nobody_is_known_to_lead(
-    cluster: ClusterMetadata, leader: int, epoch: int
-) -> None:
+def test_an_older_epoch_is_believed_if_no_leader_is_known(cluster: ClusterMetadata, leader: int, epoch: int) -> None:
     cluster.update(answer(topic(partition(0, leader, epoch))))
 
     cluster.update(answer(topic(partition(0, 1, 5))))
@@ -292,7 +290,7 @@ def test_only_what_was_asked_for_and_not_forgotten_since_is_kept(cluster: Cluste
 
 
 def test_a_topic_without_a_name_is_left_out(cluster: ClusterMetadata) -> None:
-    """A broker that does not know the id of a topic tells no name."""
+    """A broker that does not know the id of a topic returns no name."""
     nameless = MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=OTHER, partitions=[])
 
     assert not cluster.update(answer(nameless))
@@ -306,7 +304,7 @@ def test_a_topic_is_new_once(cluster: ClusterMetadata) -> None:
     assert cluster.wanted == ["t", "u"]
 
 
-def test_topics_that_nobody_uses_are_forgotten(cluster: ClusterMetadata) -> None:
+def test_unused_topics_are_forgotten(cluster: ClusterMetadata) -> None:
     cluster.update(answer(topic(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
     cluster.touch("u", 8.0)
     version = cluster.version

@@ -1,4 +1,4 @@
-"""The question that tells of a transaction: what it asks, and which answers are none."""
+"""The request that describes a transaction: what it asks, and which answers are none."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.core.described import answer
         ("SomethingNew", True),
     ],
 )
-def test_each_state_tells_whether_something_is_open(state: str, is_open: bool) -> None:
+def test_each_state_implies_whether_a_transaction_is_open(state: str, is_open: bool) -> None:
     assert open_transaction("load").read(answer(state)) is is_open
 
 

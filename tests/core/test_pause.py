@@ -54,7 +54,7 @@ def test_no_pause_is_longer_than_a_moment_though_the_process_seems_to_have_worke
 
 
 def test_a_pause_ends_however_much_work_comes_within_it() -> None:
-    """A round that finds nothing to send is work, too; whoever puts in one record between two of them uses the time."""
+    """A round that finds nothing to send is also work; a caller that adds one record between two of them uses the time."""
     pause = Pause()
     pause.worked(0.01, 10.0)
     now = 10.01

@@ -149,7 +149,7 @@ def test_no_secret_is_in_what_is_shown_or_in_any_frame_of_a_failure(mechanism: M
 # -- SCRAM ------------------------------------------------------------------------------------------------------------
 
 
-def test_scram_says_what_the_rfc_shows() -> None:
+def test_scram_sends_the_messages_of_the_rfc() -> None:
     """RFC 7677, section 3."""
     client = scram()
     first = client.start()
@@ -214,7 +214,7 @@ def test_a_first_message_of_the_broker_that_is_not_accepted(message: str, words:
         client.challenged(message.encode())
 
 
-def test_a_broker_that_does_not_know_the_password_is_found_out() -> None:
+def test_a_broker_that_does_not_know_the_password_is_detected() -> None:
     client = scram()
     client.start()
     client.challenged(f"r={NONCE}x,s=c2FsdA==,i=4096".encode())

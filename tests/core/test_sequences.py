@@ -159,7 +159,7 @@ def test_a_hole_that_a_refused_batch_leaves_is_closed_by_a_new_epoch(sequences: 
     assert sequences.bumps == 1
 
 
-def test_who_is_reported_that_a_partition_moved_on_may_drain_it_at_once(sequences: Sequences) -> None:
+def test_a_partition_may_be_drained_as_soon_as_it_is_reported_to_have_moved_on(sequences: Sequences) -> None:
     warm_up(sequences)
     refused, behind = Batch(), Batch()
     drain(sequences, refused, behind)
@@ -453,7 +453,7 @@ def test_without_idempotence_order_is_kept_by_one_batch_in_flight() -> None:
     assert second.base_sequence == NO_SEQUENCE
 
 
-# -- what nobody may notice, and what a transaction decides ------------------------------------------------------------
+# -- invisible recoveries, and what a transaction decides --------------------------------------------------------------
 
 
 def refuse(sequences: Sequences, batch: Batch) -> None:
@@ -538,7 +538,7 @@ def test_a_partition_that_is_in_use_is_not_forgotten(sequences: Sequences) -> No
     acknowledge(sequences, elsewhere)
     assert sequences.in_flight(OTHERS) == 0
     sequences.forget(OTHERS)
-    assert set(sequences._partitions) == {ORDERS}, "in the new epoch it begins anew anyhow"
+    assert set(sequences._partitions) == {ORDERS}, "in the new epoch it begins again anyhow"
 
 
 def test_acknowledgements_that_come_in_another_order_do_not_move_the_mark_back(sequences: Sequences) -> None:
@@ -719,7 +719,7 @@ def test_without_idempotence_nothing_gets_a_number() -> None:
 
 
 class Gate:
-    """A transaction that lets some partitions pass, and notes what it is told."""
+    """A transaction that lets some partitions pass, and notes what is reported to it."""
 
     def __init__(self) -> None:
         self.open: set[TopicPartition] = set()
@@ -808,7 +808,7 @@ def test_partitions_without_unanswered_batches_count_from_zero_when_the_coordina
 
 
 class Broker:
-    """A partition leader that checks sequences as Kafka does, and loses answers when told to."""
+    """A partition leader that checks sequences as Kafka does, and loses answers on request."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -905,4 +905,4 @@ def test_whatever_is_lost_on_the_way_the_log_holds_each_acknowledged_batch_once_
     assert len(set(broker.log)) == len(broker.log), "duplicated"
     assert sorted(broker.log) == broker.log, "reordered"
     assert set(acknowledged) <= set(broker.log), "lost"
-    assert not refused & set(broker.log), "told not written, and is in the log"
+    assert not refused & set(broker.log), "reported as not written, and is in the log"

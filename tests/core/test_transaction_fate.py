@@ -28,7 +28,7 @@ FATES = [
 
 
 @pytest.mark.parametrize(("state", "tv1", "tv2", "tv2_next"), FATES)
-def test_each_state_tells_a_fate(
+def test_each_state_implies_a_fate(
     state: str, tv1: TransactionFate, tv2: TransactionFate, tv2_next: TransactionFate
 ) -> None:
     version_1, version_2 = (transaction_fate(HANDLE, bumps_epoch=each) for each in (False, True))

@@ -52,7 +52,7 @@ def commit(bench: Bench) -> list[Rpc]:
 
 
 def attached(*, is_v2: bool = False, may_end: bool = True) -> Bench:
-    """A writer into somebody else's transaction."""
+    """A writer into another process's transaction."""
     bench = Bench(is_v2=is_v2)
     bench.manager = TransactionManager.attach(
         TransactionHandle("payments-1", 7, 5),
@@ -103,7 +103,7 @@ def test_a_batch_that_fails_while_its_transaction_is_aborted_may_arrive_late_so_
     assert bench.run() == [ABORT, INIT]
 
 
-def test_an_end_that_gives_the_same_epoch_again_begins_no_sequences_anew() -> None:
+def test_an_end_that_gives_the_same_epoch_again_restarts_no_sequences() -> None:
     bench = Bench(is_v2=True)
     request = bench.lead_to(COMMIT)
     response = EndTxnResponse(error_code=0, producer_id=7, producer_epoch=0)
@@ -164,7 +164,7 @@ def test_with_version_2_each_transaction_can_be_shared() -> None:
 # -- handles ----------------------------------------------------------------------------------------------------------
 
 
-def test_lost_sequences_of_who_writes_by_a_handle_leave_the_abort_to_the_owner() -> None:
+def test_lost_sequences_of_a_writer_with_a_handle_leave_the_abort_to_the_owner() -> None:
     bench = attached(may_end=False)
 
     bench.manager.sequences_lost(LATE)
@@ -172,7 +172,7 @@ def test_lost_sequences_of_who_writes_by_a_handle_leave_the_abort_to_the_owner()
     assert type(bench.manager.last_error) is TransactionAbortable
 
 
-def test_who_ended_a_transaction_by_its_handle_has_no_producer_id_any_more() -> None:
+def test_a_manager_that_ended_a_transaction_by_its_handle_has_no_producer_id_any_more() -> None:
     bench = attached()
     aborted = bench.manager.abort()
     bench.finish_well(bench.expect(FIND))
@@ -186,7 +186,7 @@ def test_who_ended_a_transaction_by_its_handle_has_no_producer_id_any_more() -> 
     assert refused.code == ErrorCode.UNKNOWN_PRODUCER_ID
 
 
-def test_a_shared_transaction_whose_producer_is_fenced_is_not_taken_for_one_that_is_over() -> None:
+def test_a_shared_transaction_whose_producer_is_fenced_is_not_mistaken_for_one_that_is_over() -> None:
     bench = Bench()
     bench.begin()
     bench.manager.handle()
@@ -266,7 +266,7 @@ def test_a_group_that_is_refused_is_named() -> None:
     assert f"with group {GROUP.group_id!r} was refused" in str(bench.manager.last_error)
 
 
-def test_a_producer_id_that_is_asked_for_anew_keeps_no_prepared_transaction() -> None:
+def test_a_producer_id_that_is_requested_again_keeps_no_prepared_transaction() -> None:
     bench = Bench(enable_2pc=True)
     bench.manager.initialize(keep_prepared=True).acknowledge()
     bench.run()
@@ -324,7 +324,7 @@ def test_a_transaction_of_version_2_has_the_partitions_that_are_written() -> Non
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_writes_by_a_handle_hears_that_the_transaction_is_somebody_elses() -> None:
+def test_a_writer_with_a_handle_may_not_end_the_transaction() -> None:
     manager = attached(may_end=False).manager
     assert (manager.may_end, manager.is_shared) == (False, True)
     assert attached().manager.may_end
@@ -418,7 +418,7 @@ def test_an_abort_that_completes_a_prepared_transaction_goes_on_when_it_is_calle
     assert bench.manager.complete(PreparedTransactionState(7, 99)) is aborted
 
 
-def test_who_ends_a_transaction_by_its_handle_prepares_none_and_has_a_minute_for_the_next() -> None:
+def test_a_manager_that_ends_a_transaction_by_its_handle_prepares_none_and_has_a_minute_for_the_next() -> None:
     bench = attached()
     with pytest.raises(TransactionStateError, match="transaction_two_phase_commit_enable"):
         bench.manager.prepare()

@@ -236,7 +236,7 @@ def test_offsets_go_with_the_generation_of_the_member_that_read_them() -> None:
     assert isinstance(message, TxnOffsetCommitRequest)
     assert (message.group_id, message.generation_id_or_member_epoch, message.member_id) == ("readers", 3, "member-1")
     assert message.topics[0].partitions[0].committed_offset == 42
-    assert request.lowest == 3  # below, a member of an older generation could not be told
+    assert request.lowest == 3  # below, a member of an older generation could not be detected
 
 
 def test_offsets_without_a_member_can_go_to_any_broker() -> None:
@@ -249,7 +249,7 @@ def test_offsets_without_a_member_can_go_to_any_broker() -> None:
     assert bench.expect(Rpc.TXN_OFFSET_COMMIT).lowest == 0
 
 
-def test_only_the_offsets_that_were_not_taken_are_sent_again() -> None:
+def test_only_the_offsets_that_were_not_accepted_are_sent_again() -> None:
     bench = Bench()
     bench.begin()
     first, second = TopicPartition("input", 0), TopicPartition("input", 1)
@@ -307,7 +307,7 @@ def test_several_calls_send_their_offsets_one_after_the_other(is_v2: bool) -> No
 
 
 @BOTH
-def test_an_abort_gives_up_offsets_that_nobody_asked_for_yet(is_v2: bool) -> None:
+def test_an_abort_gives_up_offsets_that_were_not_requested_yet(is_v2: bool) -> None:
     bench = Bench(is_v2=is_v2)
     bench.begin()
     offsets = bench.manager.send_offsets(OFFSETS, GROUP)
@@ -318,7 +318,7 @@ def test_an_abort_gives_up_offsets_that_nobody_asked_for_yet(is_v2: bool) -> Non
     assert bench.run() == []
 
 
-# -- commits that nobody sees the end of -------------------------------------------------------------------------------
+# -- commits without an observed outcome -------------------------------------------------------------------------------
 
 
 @BOTH
@@ -377,7 +377,7 @@ def test_a_commit_whose_answer_was_lost_is_sent_again(is_v2: bool) -> None:
     ],
 )
 @pytest.mark.parametrize("doubt", ["lost", "COORDINATOR_NOT_AVAILABLE"])
-def test_a_commit_that_may_have_succeeded_is_never_told_as_failed(code: ErrorCode, doubt: str, is_v2: bool) -> None:
+def test_a_commit_that_may_have_succeeded_is_never_reported_as_failed(code: ErrorCode, doubt: str, is_v2: bool) -> None:
     bench = Bench(is_v2=is_v2)
     request = bench.lead_to(COMMIT)
     committed = bench.manager.commit()
@@ -414,7 +414,7 @@ def test_a_commit_that_could_not_be_sent_is_reported_as_failed(is_v2: bool) -> N
 
 
 @BOTH
-def test_closing_tells_who_waits_for_a_commit_on_its_way_that_its_outcome_is_unknown(is_v2: bool) -> None:
+def test_closing_fails_the_wait_for_a_commit_in_flight_with_an_unknown_outcome(is_v2: bool) -> None:
     bench = Bench(is_v2=is_v2)
     bench.lead_to(COMMIT)
     committed = bench.manager.commit()
@@ -425,7 +425,7 @@ def test_closing_tells_who_waits_for_a_commit_on_its_way_that_its_outcome_is_unk
 
 
 @BOTH
-def test_closing_tells_who_waits_for_a_commit_that_was_not_sent_that_it_was_not(is_v2: bool) -> None:
+def test_closing_fails_the_wait_for_an_unsent_commit_as_not_committed(is_v2: bool) -> None:
     bench = Bench(is_v2=is_v2)
     bench.begin(ORDERS)
     bench.has_incomplete = True
@@ -603,7 +603,7 @@ def test_a_batch_that_fails_outside_of_a_transaction_is_none_of_its_business() -
     assert bench.manager.state is State.READY
 
 
-def test_each_call_raises_an_error_of_its_own() -> None:
+def test_each_call_raises_its_own_error() -> None:
     manager = in_state(State.ABORTABLE_ERROR).manager
     raised: list[KafkaError] = []
 
@@ -848,7 +848,7 @@ def test_a_coordinator_is_found_in_the_old_and_the_new_form_of_the_answer(versio
     assert bench.expect(INIT).node_id == NODES[CoordinatorType.TRANSACTION]
 
 
-def test_a_request_that_was_lost_goes_to_a_coordinator_that_is_looked_up_anew() -> None:
+def test_a_request_that_was_lost_goes_to_a_coordinator_that_is_looked_up_again() -> None:
     bench = Bench()
     bench.manager.lost(bench.lead_to(INIT))
 
@@ -1063,7 +1063,7 @@ def test_one_that_is_attached_takes_the_version_that_the_brokers_tell_later() ->
     assert bench.manager.may_drain(ORDERS)
 
 
-def test_who_ends_a_transaction_by_its_handle_takes_the_version_that_the_brokers_tell_later() -> None:
+def test_a_manager_that_ends_a_transaction_by_its_handle_takes_the_version_that_the_brokers_report_later() -> None:
     bench = Bench(is_v2=False)
     attached(bench, TransactionHandle("payments-1", 7, 5), may_end=True)
     bench.version = 2
@@ -1078,15 +1078,15 @@ def test_another_writer_in_the_partition_of_a_batch_leaves_the_transaction_to_be
     attached(bench, TransactionHandle("payments-1", 7, 5), may_end=False)
     bench.write(ORDERS)
 
-    bench.manager.batch_failed(SharedPartition("somebody else wrote there"))
+    bench.manager.batch_failed(SharedPartition("another writer wrote there"))
 
-    with pytest.raises(SharedPartition, match="somebody else"):
+    with pytest.raises(SharedPartition, match="another writer"):
         bench.manager.check_may_send()
 
 
 @BOTH
 @pytest.mark.parametrize("how", ["commit", "abort"])
-def test_who_ends_a_transaction_by_its_handle_must_initialize_before_the_next(how: str, is_v2: bool) -> None:
+def test_a_manager_that_ends_a_transaction_by_its_handle_must_initialize_before_the_next(how: str, is_v2: bool) -> None:
     bench = Bench(is_v2=is_v2)
     attached(bench, TransactionHandle("payments-1", 7, 5), may_end=True)
     ended = bench.manager.commit() if how == "commit" else bench.manager.abort()
@@ -1258,7 +1258,7 @@ def test_what_completes_a_prepared_transaction_goes_on_when_it_is_called_again()
 
     assert bench.manager.complete(PreparedTransactionState(7, 99)) is first
     assert bench.run() == [COMMIT]
-    assert bench.manager.complete(PreparedTransactionState(7, 0)) is first, "nobody has seen the outcome"
+    assert bench.manager.complete(PreparedTransactionState(7, 0)) is first, "the caller has not seen the outcome"
     first.acknowledge()
     with pytest.raises(TransactionStateError, match="no open transaction"):
         bench.manager.complete(PreparedTransactionState(7, 0))
@@ -1331,7 +1331,7 @@ def test_a_batch_that_fails_after_its_transaction_was_prepared_ends_the_producer
 # -- operations ---------------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_to_be_reported_the_end_is_reported_once() -> None:
+def test_a_callback_for_the_end_is_called_once() -> None:
     bench = Bench()
     operation = bench.manager.initialize()
     reported: list[str] = []

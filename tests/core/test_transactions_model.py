@@ -1,7 +1,7 @@
-"""Transactions against a model of Kafka, whose answers get lost, come late or are errors: nothing is torn, nobody is stuck.
+"""Transactions against a model of Kafka, whose answers get lost, are late or errors: nothing is torn, no caller is stuck.
 
 The model has what decides: identities and their retries, what is in the transaction, and how it ended. Whatever happens,
-what a commit or an abort tells its caller is what happened; a commit is never followed by an abort unless it was refused;
+what a commit or an abort reports is what happened; a commit is never followed by an abort unless it was refused;
 and from every state that is not fatal there is a way to a transaction that is committed.
 """
 
@@ -45,7 +45,7 @@ from tests.core.transaction_bench import GROUP, Bench
 
 PARTITIONS = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("audit", 0)]
 LAST_EPOCH = 6  # of a real 32,767: so that identities are used up now and then
-NOBODY = ProducerIdAndEpoch(-1, -1)
+NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
 
 
 class Record(NamedTuple):
@@ -68,7 +68,7 @@ class Kafka:
 
     def __init__(self) -> None:
         self.current = ProducerIdAndEpoch(7, -1)
-        self.last = NOBODY
+        self.last = NO_PRODUCER
         self.status = Status.EMPTY
         self.partitions: set[TopicPartition] = set()
         self.open: list[Record] = []
@@ -120,15 +120,15 @@ class Kafka:
         return bench.refuse(request, ErrorCode.NONE)
 
     def initialize(self, who: ProducerIdAndEpoch) -> InitProducerIdResponse:
-        if who not in (NOBODY, self.current):
+        if who not in (NO_PRODUCER, self.current):
             if who != self.last:
                 return InitProducerIdResponse(error_code=ErrorCode.PRODUCER_FENCED)
         else:
             is_ongoing = self.status is Status.ONGOING
             self.end(Status.ABORTED if is_ongoing else Status.EMPTY)
-            self.last = NOBODY if is_ongoing or who == NOBODY else who
+            self.last = NO_PRODUCER if is_ongoing or who == NO_PRODUCER else who
             self.bump()
-            if is_ongoing and who != NOBODY:  # the id that would be accepted is not the one that was sent any more
+            if is_ongoing and who != NO_PRODUCER:  # the id that would be accepted is not the one that was sent any more
                 return InitProducerIdResponse(error_code=ErrorCode.PRODUCER_FENCED)
         return InitProducerIdResponse(
             error_code=0, producer_id=self.current.producer_id, producer_epoch=self.current.epoch
@@ -185,7 +185,7 @@ class Transactions(RuleBasedStateMachine):
         self.undrained: list[Record] = []
         self.acknowledged: set[Record] = set()
         self.of_transaction: set[Record] = set()  # all of the present one
-        self.never: set[Record] = set()  # what was told as not committed
+        self.never: set[Record] = set()  # what was reported as not committed
         self.number = 0
         self.transaction = 0
         self.late: list[CoordinatorRequest] = []
@@ -293,7 +293,7 @@ class Transactions(RuleBasedStateMachine):
         elif operation.name == "commit_transaction" and operation.error is None:
             assert self.acknowledged <= self.kafka.committed
         else:
-            assert not written, f"told as not committed: {operation}"
+            assert not written, f"reported as not committed: {operation}"
             self.never |= self.of_transaction
 
     @precondition(lambda self: self.is_in(State.READY))
@@ -434,7 +434,7 @@ class Transactions(RuleBasedStateMachine):
     def another_writer_takes_over(self, really: int) -> None:
         if really == 9:
             self.trouble = True
-            self.kafka.initialize(NOBODY)
+            self.kafka.initialize(NO_PRODUCER)
 
     @rule(version=st.sampled_from([1, 2]))
     def the_cluster_finalizes(self, version: int) -> None:
@@ -465,7 +465,7 @@ class Transactions(RuleBasedStateMachine):
             self.see()
             return
         assert self.manager.state is State.READY
-        assert self.trouble or self.kafka.status is not Status.ONGOING, "a transaction that nobody ends"
+        assert self.trouble or self.kafka.status is not Status.ONGOING, "a transaction that is never ended"
         self.begin()
         self.append(PARTITIONS[0])
         self.commit()

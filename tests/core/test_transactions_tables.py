@@ -165,7 +165,7 @@ def test_each_error_says_what_can_be_done_next(action: Action, way_out: str) -> 
     assert way_out in str(transaction_error(action, "It failed.", KafkaError("x")))
 
 
-def test_after_a_commit_of_which_nobody_knows_the_log_is_read() -> None:
+def test_after_a_commit_with_an_unknown_outcome_the_log_is_read() -> None:
     assert "isolation_level=read_committed" in str(commit_unknown("load", KafkaError("x")))
 
 

@@ -1,4 +1,4 @@
-"""A `TransactionManager` with the answers of well-behaved brokers, and a note of everything that it tells."""
+"""A `TransactionManager` with the answers of well-behaved brokers, and a note of everything that it reports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NODES = {CoordinatorType.TRANSACTION: 1, CoordinatorType.GROUP: 2}
 
 
 class Bench:
-    """The manager's listener, and whoever carries its requests."""
+    """The manager's listener, and the carrier of its requests."""
 
     def __init__(self, *, is_v2: bool = False, enable_2pc: bool = False, highest_init: int = 6) -> None:
         self.version = 2 if is_v2 else 1

@@ -59,7 +59,7 @@ def blocks(text: str) -> Iterator[Block]:
 def run_page(text: str, name: str, directory: Path) -> int:
     """Run all blocks of a page; returns how many of those that a reader sees were run."""
     seen = 0
-    # A burst of these pages starts many producers; each page has a broker of its own.
+    # A burst of these pages starts many producers; each page has its own broker.
     with FakeBroker(num_partitions=3) as broker, asyncio.Runner() as runner:
         kept = AsyncExitStack()
         names: dict[str, Any] = {"__name__": name, "broker": broker, "page": kept}

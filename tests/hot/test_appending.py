@@ -48,12 +48,12 @@ contents = plain | plain | unusual
 partitions = (
     st.none() | st.none() | st.integers(-1, 4) | st.sampled_from([True, 2**31, 2**63, 2**70, -(2**70), 1.0, "0"])
 )
-#: Far from now, so that they can be told from what a clock gave.
+#: Far from now, so that they can be distinguished from a clock's.
 timestamps = st.sampled_from([None, 0, 5, 70, 9000, 2**40, 2**63 - 1, 2**63, 2**70, -1, -(2**70), True, 1.5, "0"])
 timeouts = st.sampled_from(
     [None, None, 0, 1, 0.5, -0.0, 1e9, 1e300, inf, nan, -1, -0.5, True, 10**400, Fraction(1, 2), Decimal(1), "x"]
 )
-#: Made anew for each twin: some can be read once.
+#: Created again for each twin: some can be read once.
 headers: st.SearchStrategy[Callable[[], Any]] = st.sampled_from(
     [
         lambda: None,
@@ -100,7 +100,7 @@ def stamped(timestamp_ms: int) -> int | str:
     return "now" if is_now(timestamp_ms) else timestamp_ms
 
 
-def answered(function: Callable[[], Any]) -> Any:
+def outcome_of(function: Callable[[], Any]) -> Any:
     """The result or error of a call, comparable between the twins."""
     try:
         answer = function()
@@ -163,7 +163,7 @@ class Appending(RuleBasedStateMachine):
         answers = []
         for world in self.worlds:
             with running(self.running):
-                answers.append(answered(lambda world=world: call(world)))  # type: ignore[misc]
+                answers.append(outcome_of(lambda world=world: call(world)))  # type: ignore[misc]
         assert all(answer == answers[0] for answer in answers), answers
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class Appending(RuleBasedStateMachine):
             if attached:
                 world.attach(self.loop)
                 world.deliveries.clear()
-                world.run_costs = 0  # the burst begins anew
+                world.run_costs = 0  # the burst begins again
             else:
                 world.appender.detach()
 
@@ -500,7 +500,7 @@ def test_an_appender_that_is_attached_to_another_loop_takes_nothing_in_the_first
 
 
 @each_twin
-def test_loops_that_take_turns_in_a_thread_are_told_apart(twin: Twin, loop: object) -> None:
+def test_loops_that_take_turns_in_a_thread_are_distinguished(twin: Twin, loop: object) -> None:
     world = World(twin)
     second_loop = object()
     world.attach(loop)

@@ -417,7 +417,7 @@ def profiled() -> Iterator[None]:
 
 @each_twin
 @pytest.mark.parametrize("watched", [traced, profiled])
-async def test_who_watches_every_step_changes_nothing(twin: Twin, watched: Callable[[], Any]) -> None:
+async def test_watching_every_step_changes_nothing(twin: Twin, watched: Callable[[], Any]) -> None:
     world = Waiting(twin)
     world.gate.set()
     calls = [world.shortly(), world.shortly()]

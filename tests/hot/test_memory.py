@@ -1,4 +1,4 @@
-"""Neither twin keeps what nobody needs, nor touches what is gone."""
+"""Neither twin keeps unneeded objects, nor touches freed ones."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_a_call_that_has_failed_keeps_nothing_of_what_it_was_given(
 
 
 @each_twin
-async def test_nobody_takes_away_what_is_lent_to_the_slow_path(twin: Twin) -> None:
+async def test_arguments_lent_to_the_slow_path_cannot_be_taken_away(twin: Twin) -> None:
     refused: list[str] = []
 
     def slow_path(*arguments: object) -> Any:
@@ -240,7 +240,9 @@ def test_the_collector_finds_a_call_that_was_given_what_leads_to_it(twin: Twin, 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("what", ["enqueue", "send"])
 @pytest.mark.parametrize("end", ["dropped", "closed", "thrown into", "awaited"])
-async def test_what_a_call_was_given_goes_once_and_nobody_finds_the_call_then(twin: Twin, what: str, end: str) -> None:
+async def test_the_arguments_of_a_call_are_released_once_and_the_call_cannot_be_found_then(
+    twin: Twin, what: str, end: str
+) -> None:
     class Text(str):
         def __del__(self) -> None:
             ends.append(str(self))
@@ -274,7 +276,7 @@ async def test_what_a_call_was_given_goes_once_and_nobody_finds_the_call_then(tw
 
 @needs_native
 @pytest.mark.parametrize("what", ["enqueue", "send"])
-def test_nobody_finds_a_coroutine_that_complains_of_its_end(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coroutine_that_warns_of_its_end_cannot_be_found(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(TWINS["native"])
     found: list[object] = []
 
@@ -292,7 +294,7 @@ def test_nobody_finds_a_coroutine_that_complains_of_its_end(what: str, monkeypat
 
 
 @each_twin
-def test_without_an_event_loop_nobody_waits(twin: Twin) -> None:
+def test_waiting_without_an_event_loop_raises(twin: Twin) -> None:
     result = result_class(twin)(ORDERS)
     delivery = twin.delivery(result, 0, 5, -1, 3)
     asyncio.run(asyncio.sleep(0))
@@ -333,7 +335,7 @@ async def test_the_error_of_a_failed_record_goes_with_who_looked_at_it(twin: Twi
 
 
 @each_twin
-def test_the_error_of_a_failed_record_is_the_same_as_long_as_somebody_has_it(twin: Twin) -> None:
+def test_the_error_of_a_failed_record_is_the_same_as_long_as_it_is_referenced(twin: Twin) -> None:
     result = result_class(twin)(ORDERS)
     delivery = twin.delivery(result, 3, 0, -1, -1)
     result.failure = Failure()
@@ -436,7 +438,7 @@ async def test_what_is_awaited_is_no_iterator(twin: Twin) -> None:
 
 
 @each_twin
-def test_whatever_a_broker_tells_for_an_offset_is_a_number(twin: Twin) -> None:
+def test_any_offset_that_a_broker_returns_is_a_number(twin: Twin) -> None:
     result = result_class(twin)(ORDERS)
     delivery = twin.delivery(result, 2**31 - 1, 2**63 - 1, 2**31 - 1, 2**31 - 1)
 
@@ -470,7 +472,7 @@ def test_no_native_module_claims_to_do_without_the_interpreters_lock() -> None:
         assert "freethreading_compatible" not in source.read_text(), source
 
 
-# -- a process of its own ----------------------------------------------------------------------------------------------
+# -- a separate process ------------------------------------------------------------------------------------------------
 
 _ROUNDS = """
 import asyncio, gc, sys
@@ -508,7 +510,7 @@ def run_rounds(twin: str, warm: int, count: int, **environment: str) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.broker  # a program of its own
+@pytest.mark.broker  # starts a program
 @pytest.mark.parametrize("twin", list(TWINS))
 def test_with_memory_that_is_checked_nothing_is_touched_that_is_gone(twin: str) -> None:
     run_rounds(twin, 10, 200, PYTHONMALLOC="debug")
@@ -516,7 +518,7 @@ def test_with_memory_that_is_checked_nothing_is_touched_that_is_gone(twin: str) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells how much memory a process has")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux reports how much memory a process has")
 @pytest.mark.parametrize(("twin", "count"), [(twin, 150_000 if twin == "native" else 20_000) for twin in TWINS])
 def test_a_million_records_leave_nothing_behind(twin: str, count: int) -> None:
     """Seven calls in each round."""

@@ -138,7 +138,7 @@ def test_a_copy_is_of_the_class_that_is_in_use(kind: Any, again: Any) -> None:
     assert other == RecordMetadata(*FIELDS)
 
 
-@pytest.mark.broker  # programs of their own
+@pytest.mark.broker  # starts programs
 @each_twin
 def test_pickled_metadata_can_be_read_where_native_modules_are_absent(twin: Twin) -> None:
     read = "import pickle, sys; print(*pickle.load(sys.stdin.buffer), sep=',')"

@@ -65,7 +65,7 @@ async def test_it_raises_what_became_of_a_record_that_failed(twin: Twin, way: Ca
     assert repr(error) == "Refused(0)"
     del waiting, error
     gc.collect()
-    assert world.results[0].gone == []  # somebody has looked
+    assert world.results[0].gone == []  # the exception was read
 
 
 @each_twin
@@ -99,7 +99,7 @@ class Hasty(Waiting):
 
 
 @each_twin
-async def test_an_outcome_that_is_known_at_once_is_answered_at_once(twin: Twin) -> None:
+async def test_an_outcome_that_is_known_at_once_is_returned_at_once(twin: Twin) -> None:
     world = Hasty(twin)
     with pytest.raises(StopIteration) as ended:
         world.sent().send(None)
@@ -169,7 +169,7 @@ async def test_cancelled_before_its_first_step_it_buffers_nothing(twin: Twin) ->
 
 
 @each_twin
-async def test_cancelled_while_it_waits_it_leaves_the_record_and_nobody_looks_at_it(twin: Twin) -> None:
+async def test_a_send_cancelled_while_it_waits_leaves_the_record_unobserved(twin: Twin) -> None:
     world = Waiting(twin)
 
     task: asyncio.Task[object] = asyncio.create_task(world.sent())
@@ -307,7 +307,7 @@ async def test_a_value_cannot_be_sent_before_it_began(twin: Twin) -> None:
 
 
 @each_twin
-async def test_who_drives_it_by_hand_is_given_the_future_to_wait_for(twin: Twin) -> None:
+async def test_a_caller_that_drives_it_by_hand_is_given_the_future_to_wait_for(twin: Twin) -> None:
     world = Waiting(twin)
     call = world.sent()
 
@@ -361,7 +361,7 @@ async def test_a_stop_iteration_that_is_thrown_in_is_no_answer(twin: Twin) -> No
     call = world.sent()
     call.send(None)
 
-    with pytest.raises((RuntimeError, asyncio.InvalidStateError)):  # in Python: it ended the wait, too early
+    with pytest.raises((RuntimeError, asyncio.InvalidStateError)):  # in Python: it ended the wait early
         call.throw(StopIteration(5))
 
 
@@ -420,7 +420,7 @@ async def test_closed_it_waits_no_more_and_warns_of_nothing(twin: Twin, begun: b
 
 
 @each_twin
-async def test_dropped_while_it_waits_it_leaves_the_record_to_nobody(twin: Twin) -> None:
+async def test_a_send_dropped_while_it_waits_leaves_the_record_unobserved(twin: Twin) -> None:
     world = Waiting(twin)
     call = world.sent()
     call.send(None)
@@ -516,8 +516,8 @@ async def test_a_mock_of_a_producer_can_be_awaited() -> None:
     assert await producer.send("orders", b"x") == "metadata"
 
 
-@pytest.mark.broker  # a program of its own
-async def test_what_a_subclass_does_in_enqueue_is_done_for_send_too() -> None:
+@pytest.mark.broker  # starts a program
+async def test_the_enqueue_of_a_subclass_is_also_used_by_send() -> None:
     reported: list[object] = []
 
     class Tracing(Producer):

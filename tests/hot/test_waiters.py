@@ -1,4 +1,4 @@
-"""Whoever waits for a record of a batch is woken with all the others, and as if for each there had been a future."""
+"""All waiters for records of a batch are woken at once, and as if each had a future."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_each_is_woken_in_its_own_context(twin: Twin, wait: Callable[[Any]
         NAME.set(name)
         await wait(world)
         seen.append(NAME.get())
-        NAME.set("nobody else's")
+        NAME.set("this context's")
 
     running = [asyncio.create_task(work(name)) for name in "abc"]
     await pause()
@@ -66,7 +66,7 @@ async def test_each_is_woken_in_its_own_context(twin: Twin, wait: Callable[[Any]
     await asyncio.gather(*running)
 
     assert seen == ["a", "b", "c"]
-    assert NAME.get("nobody") == "nobody"
+    assert NAME.get("unset") == "unset"
 
 
 @each_twin
@@ -209,9 +209,7 @@ async def test_one_that_is_called_back_may_let_the_event_loop_run_until_another_
 
 @each_twin
 @each_wait
-async def test_a_task_can_be_cancelled_whose_coroutine_somebody_else_has_closed(
-    twin: Twin, wait: Callable[[Any], Any]
-) -> None:
+async def test_a_task_can_be_cancelled_after_its_coroutine_was_closed(twin: Twin, wait: Callable[[Any], Any]) -> None:
     work = wait(Waiting(twin))
     task = asyncio.create_task(work)
     await pause()
@@ -274,7 +272,7 @@ async def test_an_outcome_that_the_collector_brings_while_the_wait_begins_is_not
                 decided(result)
 
         before = gc.get_threshold()
-        gc.collect(0)  # the count to the threshold begins anew
+        gc.collect(0)  # the count to the threshold begins again
         gc.callbacks.append(decide)
         gc.set_threshold(threshold, 10, 10)
         try:

@@ -1,4 +1,4 @@
-"""The types hold for mypy. Pyright has a file of its own, so that another process can run it meanwhile."""
+"""The types hold for mypy. Pyright has its own file, so that another process can run it at the same time."""
 
 from __future__ import annotations
 

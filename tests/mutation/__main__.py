@@ -6,7 +6,7 @@ makes no difference. Those that are known, with the reason why nothing kills the
 lists the others, and ends with 1 if there are any.
 
 mutmut and Cosmic Ray do not do: mutmut leaves alone what is not within an undecorated function, and so the tables in
-which most of Kafka's errors are decided; Cosmic Ray writes each mutant into the tree and begins pytest anew for each.
+which most of Kafka's errors are decided; Cosmic Ray writes each mutant into the tree and starts pytest again for each.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class _Progress:
 
 
 def main() -> int:
-    """Judge the mutants, and list the survivors that nobody knows."""
+    """Judge the mutants, and list the unknown survivors."""
     arguments = _arguments()
     by_tests: dict[tuple[str, ...], list[Mutant]] = defaultdict(list)
     everything: dict[str, set[MutantKey]] = {}

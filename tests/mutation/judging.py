@@ -1,4 +1,4 @@
-"""Runs the tests against each mutant, in a process of its own that is forked when nearly all is prepared.
+"""Runs the tests against each mutant, in a separate process that is forked when nearly all is prepared.
 
 One process collects the tests, and notes which of them run which line. It is forked for each mutant within a function:
 the fork gives that function the mutated code, and runs the tests that reach the changed statement, those first that
@@ -112,7 +112,7 @@ def judge(
 
 
 def _prepare() -> None:
-    """Import what is heavy and nobody mutates, and let Hypothesis neither shrink, nor remember, nor throw dice.
+    """Import the heavy modules that are not mutated, and let Hypothesis neither shrink, nor remember, nor throw dice.
 
     The profile in tests/conftest.py, which is loaded later, builds upon this one.
     """
@@ -131,7 +131,7 @@ def _prepare() -> None:
 
 
 def _collect_and_judge(mutants: Sequence[Mutant], tests: Sequence[str], report: Callable[[object], None]) -> None:
-    os.dup2(2, 1)  # what pytest says of its own accord is no part of the command's output
+    os.dup2(2, 1)  # pytest's own output is no part of the command's output
     tracer = _Tracer({str(mutant.path) for mutant in mutants})
     with tracer:
         plugin = _Warm(mutants, tracer, report)

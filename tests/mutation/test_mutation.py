@@ -96,7 +96,7 @@ module = "tiny.py"
 function = "Gate.may_pass"
 before = "{before}"
 after = "(left out)"
-reason = "nobody looks at it"
+reason = "it is not observable"
 """
 
 
@@ -117,7 +117,7 @@ def test_tests_that_look_closely_kill_every_mutant(folder: Path) -> None:
     assert f"{count} mutants, {count} killed, 0 known survivors, 0 new ones" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0
     assert (folder / "tiny.py").read_text() == TINY
-    assert "Killed by test_sharp.py::test_" in done.stdout, "what is listed and does not survive is told"
+    assert "Killed by test_sharp.py::test_" in done.stdout, "what is listed and does not survive is reported"
     assert "(strike it from the list):\ntiny.py, Gate.may_pass:\n  - self.passed += 1" in done.stdout
     assert "There is no such mutant any more (strike it from the list):" in done.stdout
     assert "what stood there once" in done.stdout

@@ -38,7 +38,7 @@ QUICK: dict[str, Any] = {
 
 
 class Peer:
-    """A listening socket that serves whoever comes as the test says."""
+    """A listening socket that serves every client as the test says."""
 
     def __init__(self, serve: Serve) -> None:
         self.serve = serve
@@ -115,7 +115,7 @@ def metadata_answer(header: RequestHeader, port: int | None, *, host: str = "127
 
 @contextmanager
 def refusing() -> Iterator[str]:
-    """An address that nobody else gets, and where nobody listens."""
+    """A reserved address without a listener."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"

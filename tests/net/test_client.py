@@ -90,7 +90,7 @@ async def test_a_bootstrap_server_under_another_name_is_parted_with_after_its_an
         assert client.connected_nodes() == [1]
 
 
-async def test_what_is_sent_is_answered_and_in_flight_until_then(broker: FakeBroker) -> None:
+async def test_a_request_is_in_flight_until_its_answer(broker: FakeBroker) -> None:
     async with client_of(broker) as client:
         await client.wait_ready(soon())
         reported: list[Any] = []
@@ -116,7 +116,7 @@ async def test_a_broker_with_enough_in_flight_can_take_no_more_and_is_no_reason_
                 for _ in range(10):
                     await turns()
                     clock.advance(1)
-                assert len(connecting.tried) == 1, "nobody looked elsewhere for this cluster"
+                assert len(connecting.tried) == 1, "this cluster was not bootstrapped elsewhere"
             answer = await waiting
 
             assert answer.error_code == 0
@@ -360,7 +360,7 @@ async def test_a_new_topic_does_not_wait_for_a_refresh_that_hangs() -> None:
                 await client.wait_topic("b", None, soon())
 
 
-async def test_who_waits_for_a_topic_is_served_in_turn_and_never_overtaken(broker: FakeBroker) -> None:
+async def test_waiters_for_a_topic_are_served_in_turn_and_never_overtaken(broker: FakeBroker) -> None:
     async with client_of(broker) as client:
         served: list[int] = []
 
@@ -379,7 +379,7 @@ async def test_who_waits_for_a_topic_is_served_in_turn_and_never_overtaken(broke
         assert served == sorted(served)
 
 
-async def test_who_waits_for_a_partition_to_come_holds_nobody_up(broker: FakeBroker) -> None:
+async def test_a_waiter_for_a_future_partition_does_not_delay_others(broker: FakeBroker) -> None:
     async with client_of(broker) as client:
         await client.wait_topic("orders", None, soon())
         with broker.hold("Metadata"):
@@ -442,7 +442,7 @@ async def test_metadata_that_grow_old_are_asked_for_again_but_not_without_pause(
         await client.wait_ready(soon())
         await until(lambda: broker.count("Metadata") >= 3)
 
-        assert loop.time() - began > 0.079 + 0.159, "100 and 200 ms, less 20 %: the answers told nothing new"
+        assert loop.time() - began > 0.079 + 0.159, "100 and 200 ms, less 20 %: the answers had nothing new"
 
 
 async def test_answers_that_fail_are_no_reason_to_storm_even_when_the_metadata_are_old(broker: FakeBroker) -> None:
@@ -505,7 +505,7 @@ async def test_a_partition_that_is_not_there_is_reported_after_a_fresh_answer(br
         assert (await client.wait_topic("orders", 3, soon())).partition_count == 4
 
 
-async def test_an_unknown_topic_has_a_patience_of_its_own() -> None:
+async def test_an_unknown_topic_has_its_own_patience() -> None:
     with FakeBroker(auto_create_topics=False) as broker:
         async with client_of(broker, unknown_topic_timeout_ms=30) as client:
             with pytest.raises(KafkaTimeoutError) as caught:
@@ -529,7 +529,7 @@ async def test_the_patience_with_unknown_topics_is_not_about_brokers_that_are_do
             assert (await waiting).partition_count == 1
 
 
-async def test_topics_that_nobody_uses_are_asked_for_no_more() -> None:
+async def test_unused_topics_are_no_longer_requested() -> None:
     with FakeBroker(topics={"a": 1, "b": 1}) as broker:
         async with client_of(broker) as client:
             await client.wait_topic("a", None, soon())
@@ -605,7 +605,7 @@ async def test_known_brokers_that_come_back_are_found_although_the_bootstrap_ser
             await client.request(INIT, read=whole)
 
 
-async def test_a_hint_leads_to_a_node_that_no_metadata_told(broker: FakeBroker) -> None:
+async def test_a_leader_hint_leads_to_a_node_that_is_in_no_metadata(broker: FakeBroker) -> None:
     async with client_of(broker, metadata_cluster_check_enable=False) as client:  # node 5 is node 1 in truth
         await client.wait_topic("orders", None, soon())
         host, port = broker.addresses[1]
@@ -649,7 +649,7 @@ async def test_no_answer_in_time_is_no_reason_to_leave_the_known_brokers_with_st
             await connected(client, 1)
 
 
-async def test_a_cluster_that_answers_no_metadata_for_long_is_looked_for_anew() -> None:
+async def test_a_cluster_that_answers_no_metadata_for_long_is_bootstrapped_again() -> None:
     with FakeBroker() as old, FakeBroker() as new:
         servers = f"{old.bootstrap_servers},{new.bootstrap_servers}"
         async with client_of(servers, metadata_recovery_rebootstrap_trigger_ms=40) as client:
@@ -676,10 +676,8 @@ async def test_a_broker_may_ask_for_a_rebootstrap() -> None:
             assert client.metadata.topics["t"].partition_count == 2
 
 
-async def test_age_alone_is_no_reason_to_look_for_the_cluster_anew(
-    broker: FakeBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The time without metadata counts from the first question in vain, not from the last answer."""
+async def test_age_alone_is_no_reason_to_bootstrap_again(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """The time without metadata counts from the first unanswered request, not from the last answer."""
     clock = Clock()
     options: dict[str, Any] = {"metadata_max_age_ms": 60_000, "metadata_recovery_rebootstrap_trigger_ms": 50_000}
     async with client_of(broker, **options) as client:
@@ -690,7 +688,7 @@ async def test_age_alone_is_no_reason_to_look_for_the_cluster_anew(
             clock.advance(61)
             await until(lambda: client._updater._updated_at > answered_at)  # noqa: B023 - asked in this round only
 
-        assert broker.count("Metadata") == 4, "the first one; one in vain, and its repetition; one more"
+        assert broker.count("Metadata") == 4, "the first one; one unanswered, and its repetition; one more"
         assert "Bootstrapping again" not in caplog.text
 
 

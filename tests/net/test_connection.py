@@ -1,4 +1,4 @@
-"""One connection: every request is told once what became of it, whatever the peer does."""
+"""One connection: every request gets exactly one outcome, whatever the peer does."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def wired() -> AsyncIterator[Wire]:
         await connection.wait_closed()
         theirs.close()
         assert not [timer for timer in live_timers(loop) if "Connection" in repr(timer)]
-        assert len(lost) == 1, "the end is told once"
+        assert len(lost) == 1, "the end is reported once"
 
 
 def answer(correlation_id: int, node: int = 1) -> bytes:
@@ -88,7 +88,7 @@ def nodes(reported: list[Any]) -> list[int]:
     return [each.brokers[0].node_id for each in reported]
 
 
-async def test_answers_go_to_whoever_asked_in_turn() -> None:
+async def test_answers_go_to_the_requests_in_order() -> None:
     async with wired() as wire:
         for _ in range(3):
             wire.ask()
@@ -141,7 +141,7 @@ async def test_what_cannot_be_read_ends_the_connection_and_all_are_reported(data
 
 
 @pytest.mark.parametrize("data", [answer(1), b"\x00"])
-async def test_what_nobody_asked_for_ends_the_connection(data: bytes) -> None:
+async def test_unsolicited_bytes_end_the_connection(data: bytes) -> None:
     async with wired() as wire:
         await wire.hears(data)
         await until(lambda: wire.connection.closed)
@@ -181,7 +181,7 @@ async def test_frames_are_bounded_more_tightly_before_the_handshake(is_ready: bo
         assert str(limit) in str(wire.reported[0])
 
 
-async def test_a_peer_that_closes_in_mid_frame_leaves_nobody_waiting() -> None:
+async def test_a_peer_that_closes_in_mid_frame_leaves_no_request_waiting() -> None:
     async with wired() as wire:
         wire.ask()
 
@@ -298,7 +298,7 @@ async def test_a_request_on_a_closed_connection_is_reported_soon_and_not_at_once
 
 
 async def test_the_loss_is_reported_to_the_owner_before_those_who_wait() -> None:
-    """So that nobody who is told sends the next request into the same grave."""
+    """So that no notified caller sends its next request to the lost connection."""
     async with wired() as wire:
         seen: list[int] = []
         wire.ask(answered=lambda _: seen.append(len(wire.lost)))
@@ -336,7 +336,7 @@ async def test_of_requests_without_answers_none_is_done_before_all_of_it_has_lef
             produce(10), 9, lambda _: reported.append("last"), 30, read=ProduceResponse.decode, expect_response=False
         )
         await turns()
-        assert reported == [], "the socket's buffer is full; nobody has read"
+        assert reported == [], "the socket's buffer is full; the peer has not read"
         assert wire.connection.in_flight == 3
 
         loop = asyncio.get_running_loop()

@@ -136,7 +136,7 @@ async def test_a_peer_that_is_no_broker_is_reported_with_its_address_in_time(ser
 
         assert it.address in str(caught.value)
         assert isinstance(caught.value.__cause__, KafkaError)
-        assert it.address in str(client.last_error), "and the reason tells the address, too"
+        assert it.address in str(client.last_error), "and the reason also names the address"
         assert len(causes(caught.value)) < 5
 
 
@@ -240,7 +240,7 @@ async def test_a_handshake_may_drip_byte_by_byte() -> None:
     ("host", "port"),
     [("", 9092), ("127.0.0.1", 0), ("127.0.0.1", 70000), ("a" * 70, 9092), ("a..b", 9092), ("a\x00b", 9092)],
 )
-async def test_an_advertised_address_that_makes_no_sense_harms_nobody(host: str, port: int) -> None:
+async def test_an_invalid_advertised_address_is_harmless(host: str, port: int) -> None:
     async def advertise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             header, _ = await read_request(reader)
@@ -568,7 +568,7 @@ async def test_a_cluster_is_found_by_canonical_names(monkeypatch: pytest.MonkeyP
             assert client.last_error is None
 
 
-async def test_canonical_names_that_nobody_tells_are_waited_for_no_longer_than_a_connection(
+async def test_unresolvable_canonical_names_are_waited_for_no_longer_than_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     go_on = threading.Event()

@@ -21,7 +21,7 @@ def identities(broker: FakeBroker) -> list[tuple[int, str | None, int]]:
     ]
 
 
-async def test_a_broker_is_reported_whom_the_connection_is_meant_for() -> None:
+async def test_a_broker_is_sent_the_id_that_the_connection_is_meant_for() -> None:
     with FakeBroker(2) as broker:
         host, port = broker.addresses[1]
         async with client_of(f"{host}:{port}") as client:
@@ -56,7 +56,7 @@ async def test_nothing_is_reported_where_nothing_would_follow_from_it(options: d
 
 
 @pytest.mark.parametrize("who", ["another cluster", "another node"])
-async def test_a_misrouted_connection_is_given_up_and_the_cluster_is_looked_for_anew(who: str) -> None:
+async def test_a_misrouted_connection_is_given_up_and_the_cluster_is_bootstrapped_again(who: str) -> None:
     with FakeBroker(3) as broker, FakeBroker(3) as other:
         other.cluster.cluster_id = "another"
         right = broker.addresses[2]

@@ -254,7 +254,7 @@ def test_one_broker_of_two_that_is_away_is_no_outage(lines: list[Line]) -> None:
     assert lines == []
 
 
-def test_an_advertised_address_that_nobody_can_reach_is_no_flood(lines: list[Line]) -> None:
+def test_an_unreachable_advertised_address_does_not_flood_the_log(lines: list[Line]) -> None:
     """The bootstrap server answers each time, and names a broker that does not exist from here."""
 
     def elsewhere(header: RequestHeader) -> bytes | None:

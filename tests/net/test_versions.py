@@ -38,7 +38,7 @@ def test_the_highest_version_that_both_speak_is_taken(low: int, high: int, versi
 
 
 @pytest.mark.parametrize(("low", "high"), [(HIGH + 1, 99), (0, LOW - 1), (8, 4), (0, -1)])
-def test_where_there_is_none_the_error_tells_both_sides(low: int, high: int) -> None:
+def test_without_a_common_version_the_error_names_both_ranges(low: int, high: int) -> None:
     with pytest.raises(UnsupportedVersion, match=rf"1 \(k:9092\).*{low} to {high}.*{LOW} to {HIGH}"):
         speaking(low, high).best(MetadataRequest, "1 (k:9092)")
 
@@ -96,5 +96,5 @@ def refusal(low: int, high: int) -> bytes:
         (b"", None),
     ],
 )
-def test_a_refusal_tells_what_to_ask_with_next(body: bytes, version: int | None) -> None:
+def test_a_refusal_names_the_version_to_ask_with_next(body: bytes, version: int | None) -> None:
     assert version_to_retry(body) == version

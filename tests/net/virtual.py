@@ -50,7 +50,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtually(work: Coroutine[Any, Any, None]) -> None:
-    """Run it in an event loop of its own in which nothing takes any time but sleeping."""
+    """Run it in its own event loop in which nothing takes any time but sleeping."""
     loop = _VirtualLoop()
     try:
         loop.run_until_complete(work)

@@ -19,7 +19,7 @@ def test_the_codes_are_retriable_where_kafka_says_so() -> None:
     }
 
 
-def test_whoever_must_refresh_the_metadata_may_retry() -> None:
+def test_errors_that_need_a_metadata_refresh_are_retriable() -> None:
     assert all(code.retriable for code in ErrorCode if code.invalid_metadata)
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER.invalid_metadata
     assert not ErrorCode.NOT_COORDINATOR.invalid_metadata

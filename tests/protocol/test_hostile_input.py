@@ -167,7 +167,7 @@ def test_lengths_and_counts_that_cannot_be_are_refused_by_name(
 )
 def test_an_array_takes_no_memory_before_its_elements_are_there(size: int, reason: str) -> None:
     data = b"\0\0\xea\x60" + b"\xff" * size
-    decode_or_refuse(ProduceResponse, 3, b"")  # makes the decoder, which takes memory of its own
+    decode_or_refuse(ProduceResponse, 3, b"")  # makes the decoder, which takes additional memory
     tracemalloc.start()
     try:
         with pytest.raises(ProtocolError, match=reason):

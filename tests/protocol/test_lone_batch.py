@@ -97,7 +97,7 @@ def answer(
 
 
 @given(version=versions, offset=offsets, time_ms=st.integers(-1, 2**62), start=offsets)
-def test_an_answer_that_says_only_where_is_read(
+def test_an_answer_with_the_position_alone_is_read(
     twin: Twin, version: int, offset: int, time_ms: int, start: int
 ) -> None:
     body = answer(version, base_offset=offset, log_append_time_ms=time_ms, log_start_offset=start)
@@ -158,7 +158,7 @@ def test_any_other_frame_is_left_to_the_messages(twin: Twin, version: int, at: i
     ],
     ids=str,
 )
-def test_an_answer_that_says_more_is_left_to_the_messages(twin: Twin, version: int, more: dict[str, object]) -> None:
+def test_an_answer_with_more_fields_is_left_to_the_messages(twin: Twin, version: int, more: dict[str, object]) -> None:
     if "topic" in more and version >= 13:
         body = answer(version).replace(TOPIC_ID.bytes, UUID(int=1).bytes)
     else:

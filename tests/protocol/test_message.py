@@ -49,7 +49,7 @@ def test_a_field_that_does_not_exist_cannot_be_given_or_set() -> None:
         LeaderIdAndEpoch().leader = 1  # type: ignore[attr-defined]
 
 
-def test_each_struct_has_arrays_and_structs_of_its_own() -> None:
+def test_each_struct_has_its_own_arrays_and_structs() -> None:
     first, second = (PartitionProduceResponse(index=0, error_code=0, base_offset=0) for _ in range(2))
 
     first.current_leader.leader_id = 5
@@ -58,7 +58,7 @@ def test_each_struct_has_arrays_and_structs_of_its_own() -> None:
     assert first.record_errors is not second.record_errors
 
 
-def test_what_was_decoded_has_arrays_and_structs_of_its_own() -> None:
+def test_each_decoded_struct_has_its_own_arrays_and_structs() -> None:
     data = produce(b"").encode(3)
     response = ProduceResponse(responses=[]).encode(3)
 
@@ -224,7 +224,7 @@ def test_versions_are_flexible_from_the_declared_one_on() -> None:
 
 
 class Newer(Struct):
-    """A struct with a field of which nobody said what it is in older versions."""
+    """A struct with a field without a declared default for older versions."""
 
     values: Array[Int32] = since(2, default=[])
 
@@ -257,7 +257,7 @@ def test_unsigned_varints_are_read_as_they_were_written(value: int) -> None:
     assert read_uvarint(bytes(buffer) + b"behind", 6) == (value, len(buffer))
 
 
-def test_api_versions_5_tells_whom_the_connection_is_meant_for() -> None:
+def test_api_versions_5_names_the_broker_that_the_connection_is_meant_for() -> None:
     """By hand, as kio does not know this version yet: ``ClusterId`` (nullable) and ``NodeId`` behind the software."""
     meant = ApiVersionsRequest(
         client_software_name="a", client_software_version="1", cluster_id="xyz", node_id=258

@@ -237,7 +237,7 @@ def test_a_list_that_becomes_shorter_while_it_is_written_is_written_as_it_is_the
 
 
 def lists_with_holes() -> list[int]:
-    """The lengths of all lists that have room for elements and no elements there, which nobody could read."""
+    """The lengths of all lists that have room for elements and no elements there, which could not be read."""
     return [len(each) for each in gc.get_objects() if type(each) is list and len(gc.get_referents(each)) < len(each)]
 
 
@@ -327,7 +327,7 @@ def test_positions_that_are_not_within_the_data_are_taken_or_refused_alike(posit
     assert read(native, Byte, 0, data, position, end) == read(compiler, Byte, 0, data, position, end)
 
 
-def test_into_a_buffer_that_somebody_looks_into_nothing_is_written() -> None:
+def test_nothing_is_written_into_an_exported_buffer() -> None:
     for twin in (native, compiler):
         buffer, pieces = bytearray(b"header"), [b"first"]
 
@@ -342,7 +342,7 @@ def chain(error: BaseException | None) -> list[type[BaseException]]:
     return [] if error is None else [type(error), *chain(error.__cause__ or error.__context__)]
 
 
-def test_a_refusal_tells_nothing_of_the_way_from_one_twin_to_the_other() -> None:
+def test_a_refusal_does_not_chain_the_error_of_the_other_twin() -> None:
     for twin in (native, compiler):
         with pytest.raises(ProtocolError) as unreadable:
             twin.compile_decoder(ProduceRequest, 9, True)(b"\0" * 8, 0, 8)

@@ -1,6 +1,6 @@
 """Makes transactions that are committed, aborted, cancelled or killed, and writes down what is known of each.
 
-As a program it does so in a process of its own, which prints the ledger and ends when its input does, or it is fenced::
+As a program it does so in a separate process, which prints the ledger and ends when its input does, or it is fenced::
 
     python -m tests.real.shoppers localhost:9092 shop shopper-1 7
 """
@@ -46,7 +46,7 @@ _PATIENCE = 0.05
 class Fate(Enum):
     """The last thing that is known of a transaction."""
 
-    BEGUN = "begun"  # nobody has asked for its commit, so it must not be seen
+    BEGUN = "begun"  # its commit was not requested, so it must not be seen
     COMMITTING = "committing"  # it may be committed or not
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -70,7 +70,7 @@ class Ledger:
         self._report(f"{name} {fate.value} {size}")
 
     def copy(self, line: str) -> None:
-        """Note what another one told."""
+        """Note what another one reported."""
         name, fate, size = line.split()
         self.write(name, Fate(fate), int(size))
 

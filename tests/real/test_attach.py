@@ -1,4 +1,4 @@
-"""One transaction that several processes write into, on real Kafka: seen wholly or not at all, and nobody is deceived."""
+"""One transaction that several processes write into, on real Kafka: seen wholly or not at all, and no writer is deceived."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaC
 
 @pytest.fixture
 def topic(kafka: KafkaCluster) -> str:
-    """A topic of its own for each test."""
+    """A separate topic for each test."""
     name = f"shared-{uuid.uuid4().hex[:8]}"
     kafka.create_topic(name, PARTITIONS)
     return name
@@ -161,7 +161,7 @@ async def test_a_topic_with_log_append_time_takes_what_is_written_once(kafka: Ka
     assert await seen(kafka, topic) == {"one": 300}
 
 
-async def test_whoever_gave_the_handle_away_is_deceived_no_more_than_the_others(
+async def test_the_owner_of_the_handle_is_deceived_no_more_than_the_attached_writers(
     kafka: KafkaCluster, topic: str
 ) -> None:
     async with Producer(kafka.bootstrap_servers, transactional_id=topic) as owner:
@@ -178,8 +178,8 @@ async def test_whoever_gave_the_handle_away_is_deceived_no_more_than_the_others(
     assert not await seen(kafka, topic)
 
 
-async def test_writers_begin_in_an_epoch_in_which_nobody_has_counted(kafka: KafkaCluster) -> None:
-    """Else brokers with version 1 take their first records for repeats, and with LogAppendTime nobody would notice."""
+async def test_writers_begin_in_an_epoch_without_sequences(kafka: KafkaCluster) -> None:
+    """Else brokers with version 1 take their first records for repeats, and with LogAppendTime that would go unnoticed."""
     topic = f"stamped-{uuid.uuid4().hex[:8]}"
     kafka.create_topic(topic, 2, config={"message.timestamp.type": "LogAppendTime"})
     async with Producer(kafka.bootstrap_servers, transactional_id=topic) as owner:

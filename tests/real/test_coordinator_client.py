@@ -37,7 +37,7 @@ def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaC
 
 @pytest.fixture
 def topic(kafka: KafkaCluster) -> str:
-    """A topic of its own for each test, whose name is that of the group and of the transactional id as well."""
+    """A separate topic for each test, whose name is that of the group and of the transactional id as well."""
     name = f"load-{uuid.uuid4().hex[:8]}"
     kafka.create_topic(name, PARTITIONS)
     return name
@@ -127,7 +127,7 @@ async def test_a_new_one_aborts_what_is_open_and_fences_the_old_one(kafka: Kafka
     assert await read(kafka, topic, 1) == ["new"]
 
 
-async def test_what_is_repeated_is_answered_as_the_first_time(kafka: KafkaCluster, topic: str) -> None:
+async def test_a_repeated_request_gets_the_answer_of_the_first_one(kafka: KafkaCluster, topic: str) -> None:
     servers = kafka.bootstrap_servers
     async with TransactionCoordinatorClient(servers) as coordinator, TransactionCoordinatorClient(servers) as other:
         for _ in range(2):  # the second time the markers of the first may still be under way
@@ -150,7 +150,7 @@ async def test_what_is_repeated_is_answered_as_the_first_time(kafka: KafkaCluste
 
 
 @pytest.mark.parametrize("call", ["commit", "abort"])
-async def test_one_that_nobody_wrote_into_ends_as_it_is_asked_to(kafka: KafkaCluster, topic: str, call: str) -> None:
+async def test_an_empty_transaction_ends_as_requested(kafka: KafkaCluster, topic: str, call: str) -> None:
     async with TransactionCoordinatorClient(kafka.bootstrap_servers) as coordinator:
         for _ in range(2):
             await getattr(coordinator, call)(await coordinator.init(topic))

@@ -42,7 +42,7 @@ def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
         yield Setting(kafka, proxy)
 
 
-class Told(NamedTuple):
+class Outcomes(NamedTuple):
     """The outcome of the records: how often each is in the log, and what the producer reported."""
 
     log: Counter[bytes]
@@ -57,7 +57,7 @@ class Told(NamedTuple):
 
 async def load(
     setting: Setting, age_ms: int, config: dict[str, str] | None = None, *, in_transaction: bool = False, **options: Any
-) -> Told:
+) -> Outcomes:
     """Send numbered records with that age while answers are lost."""
     topic = f"history-{uuid.uuid4().hex[:8]}"
     setting.kafka.create_topic(topic, config=config)
@@ -85,7 +85,7 @@ async def load(
     log = Counter(read_log(setting.kafka, topic)[0])
     del log[b"first"]
     unknown = {value for value, error in failed.items() if error is not None}
-    return Told(
+    return Outcomes(
         Counter({value: count for value, count in log.items() if value in sent}), sent.keys() - unknown, unknown
     )
 

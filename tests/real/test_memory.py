@@ -1,6 +1,6 @@
 """A broker that takes nothing while ten thousand tasks send: memory stays bounded, and all are served in their turn.
 
-The producer runs in a process of its own, so that what is measured is its memory alone.
+The producer runs in a separate process, so that what is measured is its memory alone.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Senders:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def says(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """The next line of its output."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -118,12 +118,12 @@ def test_memory_is_bounded_while_a_broker_reads_nothing_and_senders_are_served_i
         FakeBroker(topics={"stalled": 1}) as broker,
         senders(broker.bootstrap_servers, "stalled", compression_type=codec) as process,
     ):
-        process.says()
+        process.report()
         with broker.hold_reads(1):
             process.go_on()
-            stalled = process.says()
+            stalled = process.report()
         process.go_on()
-        ended = process.says()
+        ended = process.report()
         keys = [record.key for record in broker.records("stalled")]
 
     check(stalled, ended)
@@ -136,15 +136,15 @@ def test_memory_is_bounded_while_a_real_broker_is_stopped_and_senders_are_served
     kafka: KafkaCluster = kafka_factory()
     kafka.create_topic("stalled")
     with senders(kafka.bootstrap_servers, "stalled") as process:
-        process.says()
+        process.report()
         kafka.pause(1)
         try:
             process.go_on()
-            stalled = process.says()
+            stalled = process.report()
         finally:
             kafka.resume(1)
         process.go_on()
-        ended = process.says()
+        ended = process.report()
 
     check(stalled, ended)
     assert len(read_log(kafka, "stalled")[0]) == 100 + TASKS

@@ -83,7 +83,7 @@ async def fails_in(seconds: float, error: type[Exception]) -> AsyncIterator[None
 async def lasts(seconds: float) -> AsyncIterator[None]:
     """The block must take so long, and as much longer as the event loop itself was late at the worst.
 
-    A machine that is busy with three Kafkas lets no process run in time, which nobody in it can make good.
+    A machine that is busy with three Kafkas lets no process run in time, which no code in it can make up for.
     """
     loop = asyncio.get_running_loop()
     lateness = Lateness(loop)
@@ -162,7 +162,9 @@ def mute(kafka: KafkaCluster) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("outage", [refusing, swallowing, mute])
-async def test_closing_ends_in_time_and_tells_what_became_of_every_record(kafka: KafkaCluster, outage: object) -> None:
+async def test_closing_ends_in_time_and_reports_the_outcome_of_every_record(
+    kafka: KafkaCluster, outage: object
+) -> None:
     assert callable(outage)
     topic = new_topic(kafka, 2)
     producer = await Producer(kafka.bootstrap_servers, batch_size=1000).start()

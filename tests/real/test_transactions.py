@@ -125,7 +125,7 @@ class Shopper:
             self._reported += 1
 
     async def wait_busy(self, lines: int) -> None:
-        """Wait until it has told so many lines more."""
+        """Wait until it has printed so many more lines."""
         goal = self._reported + lines
         await until(lambda: self._reported >= goal, 600)
 
@@ -142,7 +142,7 @@ class Shopper:
         return await self.left()
 
     async def left(self) -> int:
-        """Wait until it has ended; the exit code is answered. Cancellation: what it tells is still written down."""
+        """Wait until it has ended; the exit code is answered. Cancellation: what it prints is still written down."""
         await asyncio.shield(self._following)
         return await self._process.wait()
 
@@ -175,7 +175,7 @@ async def one_after_the_other(
 async def survivor(older: Shopper, newer: Shopper) -> Shopper:
     """Wait until one of two with the same transactional id has fenced the other, and gone on.
 
-    That is the newer one, unless the older was told nothing but that its commit is in doubt, and began anew after it.
+    That is the newer one, unless the older only learned that its commit is in doubt, and began again after it.
     """
     ends = {asyncio.ensure_future(shopper.left()): shopper for shopper in (older, newer)}
     (done, *_), rest = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -78,7 +78,7 @@ def test_a_transactional_batch_with_everything_in_it_has_exactly_these_bytes(bui
     )
 
 
-def test_append_tells_the_size_of_the_record_and_the_builder_its_own(builder_class: Builder) -> None:
+def test_append_returns_the_size_of_the_record_and_the_builder_has_its_own(builder_class: Builder) -> None:
     builder = builder_class()
     assert (builder.size, builder.count, builder.base_timestamp, builder.max_timestamp) == (BATCH_OVERHEAD, 0, -1, -1)
 
@@ -172,7 +172,7 @@ def test_timestamps_count_from_the_first_record_that_was_taken(builder_class: Bu
     assert (builder.base_timestamp, builder.max_timestamp) == (50, 70)
 
 
-def test_a_closed_batch_takes_no_record_but_still_tells_what_is_in_it(builder_class: Builder) -> None:
+def test_a_closed_batch_accepts_no_record_but_still_reports_its_contents(builder_class: Builder) -> None:
     builder = builder_class()
     builder.append(1, None, b"v")
     body = bytes(builder.close())

@@ -525,7 +525,7 @@ def bodies(encoder: Any, batches: int, size: int) -> Iterator[bytes]:
         yield full.pop()[1].close()
 
 
-def test_a_body_that_somebody_still_reads_is_never_written_to_again(twin: ModuleType) -> None:
+def test_a_body_that_is_still_referenced_is_never_written_to_again(twin: ModuleType) -> None:
     encoder = free_choice(twin, 30_000)
     kept = [(body, bytes(bytearray(body))) for body in bodies(encoder, 50, KEPT)]
     viewed = [(memoryview(body), bytes(bytearray(body))) for body in bodies(encoder, 50, KEPT)]
@@ -683,7 +683,7 @@ def test_every_encoder_makes_the_batches_that_records_one_by_one_would(
         assert [(batch.partition, batch.body) for batch in made] == expected, name
 
 
-#: Types whose values lie one behind the other, which have a loop of their own in the native encoder, and one whose do not.
+#: Types whose values lie one behind the other, which have their own loop in the native encoder, and one whose do not.
 VALUE_TYPES = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.string_view()]
 #: Where lengths begin to take another byte: of values, and of records.
 LENGTHS = [0, 1, 15, 56, 57, 63, 64, 100, 8183, 8184, 8191, 8192]
@@ -1097,7 +1097,7 @@ def test_columns_of_one_name_cannot_be_one_json_object() -> None:
 
 
 class Lender:
-    """Hands a table out through structs of its own, and counts how often each is given back."""
+    """Hands a table out through its own structs, and counts how often each is given back."""
 
     def __init__(self, table: pa.Table) -> None:
         self.lent: dict[str, int] = {}

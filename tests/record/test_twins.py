@@ -65,13 +65,13 @@ def the_builder_in_use(**environment: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.broker  # a program of its own
+@pytest.mark.broker  # starts a program
 @needs_native
 def test_the_native_encoder_is_in_use_where_it_was_built() -> None:
     assert the_builder_in_use() == "aioproducer.record._native"
 
 
-@pytest.mark.broker  # a program of its own
+@pytest.mark.broker  # starts a program
 @pytest.mark.parametrize("word", ["1", "true", "YES"])
 def test_the_environment_chooses_python(word: str) -> None:
     assert the_builder_in_use(AIOPRODUCER_PURE=word) == "aioproducer.record._pure"
@@ -306,7 +306,7 @@ def test_where_memory_ends_a_record_is_there_entirely_or_not_at_all(
 
 
 def test_no_module_has_the_name_of_a_function_of_its_package() -> None:
-    """As soon as somebody imports such a module it takes the function's place."""
+    """As soon as such a module is imported, it takes the function's place."""
     modules = {each.name for each in pkgutil.iter_modules(aioproducer.record.__path__)}
 
     assert modules.isdisjoint(aioproducer.record.__all__)

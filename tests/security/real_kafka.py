@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["USERS", "AclOperation", "ResourceType", "grant", "options", "unsigned_token"]
 
-#: alice may do everything. Nobody else may do anything, but for what a test grants them.
+#: alice may do everything. Other users may do only what a test grants them.
 USERS = {name: f"{name}-secret" for name in ("alice", "mallory", "bob", "carol", "dave")}
 
 

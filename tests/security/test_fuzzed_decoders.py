@@ -159,7 +159,7 @@ ANSWERS = [
 @each_count
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_logins(name: str, count: int) -> None:
-    """Each input is told twice: as the token of every answer, and as the words of a refusal."""
+    """Each input is used twice: as the token of every answer, and as the words of a refusal."""
 
     def hold(data: bytes) -> None:
         login = Conversation(MECHANISMS[name](), "b")
@@ -180,7 +180,7 @@ def test_logins(name: str, count: int) -> None:
 
 @each_count
 def test_tokens(count: int) -> None:
-    """The end of a token, which its issuer says and nobody has verified."""
+    """The end of a token, which its issuer claims and which is not verified."""
 
     def read(data: bytes) -> None:
         for claims in (data, urlsafe_b64encode(data)):
@@ -193,7 +193,7 @@ def test_tokens(count: int) -> None:
 
 @each_count
 def test_strangers(count: int) -> None:
-    """Whoever is not Kafka."""
+    """A peer that is not Kafka."""
 
     def read(data: bytes) -> None:
         for uses_tls in (True, False):

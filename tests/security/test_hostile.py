@@ -150,7 +150,7 @@ async def test_a_hostile_broker_after_the_login(what: str) -> None:
 
 @contextmanager
 def flood(announced: int) -> Iterator[str]:
-    """Sends without end, from memory that was there before, and from a thread of its own."""
+    """Sends without end, from memory that was there before, and from a separate thread."""
     piece = bytes(64 * 1024)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -227,7 +227,7 @@ async def test_garbage_instead_of_tls(authority: CertificateAuthority) -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
 @pytest.mark.parametrize("succeeds", [True, False])
-async def test_a_canary_is_seen_by_nobody(
+async def test_a_canary_leaks_nowhere(
     caplog: pytest.LogCaptureFixture, mechanism: str, succeeds: bool, authority: CertificateAuthority
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -118,7 +118,7 @@ def test_an_answer_that_is_nearly_right(kdc: Kdc, count: int) -> None:
 
 @each_count
 def test_an_offer_of_protection_that_is_nearly_right(kdc: Kdc, count: int) -> None:
-    """Half of the inputs are what an honest server says of itself, half what somebody in between makes of it."""
+    """Half of the inputs are what an honest server says of itself, half what an attacker in between makes of it."""
     client, server, right = handshake(kdc)
     client.challenged(right)
     sent = 0

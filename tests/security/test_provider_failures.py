@@ -128,17 +128,17 @@ async def test_an_end_that_is_no_number_of_seconds(end: Any) -> None:
     assert SECRET not in shown(failed.value)
     asked: list[int] = []
 
-    def says_it_itself() -> str:
+    def token_with_an_expiry() -> str:
         asked.append(1)
         return jwt(exp=end)
 
-    source = TokenSource(config(says_it_itself), Random(1), ClientLog("test"))
+    source = TokenSource(config(token_with_an_expiry), Random(1), ClientLog("test"))
     await source.token()
     await source.token()
     assert len(asked) == 2  # once for each login, as for a token that says nothing
 
 
-async def test_milliseconds_are_not_taken_for_seconds() -> None:
+async def test_milliseconds_are_not_mistaken_for_seconds() -> None:
     source = TokenSource(
         config(lambda: OAuthToken(SECRET, expires_at=time.time() * 1000)), Random(1), ClientLog("test")
     )
@@ -300,7 +300,7 @@ async def test_a_salted_password_is_made_once_for_each_password_and_not_by_the_l
         made.append((password, threading.current_thread() is threading.main_thread()))
         return real(algorithm, password, salt, iterations)
 
-    monkeypatch.setattr(module, "salted_password", watched)  # hashlib's own function works for the broker, too
+    monkeypatch.setattr(module, "salted_password", watched)  # hashlib's own function also works for the broker
     logins = Logins({"alice": "first"})
     given: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256", **QUICK}
     given |= {"max_block_ms": 5000, "close_timeout_ms": 0}
@@ -320,7 +320,7 @@ async def test_a_salted_password_is_made_once_for_each_password_and_not_by_the_l
     assert made == [(b"first", False), (b"second", False)]
 
 
-async def test_a_salted_password_is_not_taken_for_that_of_another_password() -> None:
+async def test_a_salted_password_is_not_mistaken_for_that_of_another_password() -> None:
     login = with_user(lambda: ("alice", "x"))
     derive = login._derive  # pyright: ignore[reportPrivateUsage] - fails at once, where a send would wait
     first = await derive(Derive("sha256", Secret("first"), b"salt", 4096))
@@ -351,9 +351,7 @@ def test_our_signature_is_that_of_botocore(access: str, host: str, region: str, 
     assert signed_query(keys._replace(secret=Secret("other")), host, region, now) != expected
 
 
-def test_aws_credentials_are_not_told_to_any_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_aws_credentials_are_in_no_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     for name, value in {
         "AWS_ACCESS_KEY_ID": "AKID",
         "AWS_SECRET_ACCESS_KEY": f"{SECRET}-key",

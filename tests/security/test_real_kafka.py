@@ -134,7 +134,7 @@ async def test_a_token_that_is_not_valid_is_refused(
 ) -> None:
     tokens: dict[str, Callable[[], OAuthToken]] = {
         "signature": TokenIssuer(tmp_path / "jwks.json").token,  # by another key of the same name
-        "issuer": lambda: issuer.token(iss="https://somebody.else"),
+        "issuer": lambda: issuer.token(iss="https://another.issuer"),
         "audience": lambda: issuer.token(aud="another service"),
         "expired": lambda: issuer.token(life_s=-120),
         "not signed": unsigned_token,
@@ -154,7 +154,7 @@ async def test_a_right_on_the_topic_that_is_missing_is_named(
 ) -> None:
     async with as_user(secured, authority, "bob", acks=1, enable_idempotence=False) as producer:
         with pytest.raises(NotWritten, match=f"TOPIC_AUTHORIZATION_FAILED.*topic '{TOPIC}'.*needs WRITE"):
-            await producer.send(TOPIC, b"value")  # whoever may not describe a topic is told nothing of it
+            await producer.send(TOPIC, b"value")  # a user that may not describe a topic learns nothing of it
         await grant(secured, "bob", AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC)
         with pytest.raises(NotWritten, match=f"{TOPIC}-0 .*TOPIC_AUTHORIZATION_FAILED.*needs WRITE"):
             await producer.send(TOPIC, b"value", partition=0)
@@ -215,7 +215,7 @@ async def one_transaction(producer: Producer, group: str | None = None) -> None:
 
 @pytest.mark.parametrize("listener", ["REAUTH"])
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
-async def test_logins_are_renewed_under_load_and_nobody_notices(
+async def test_logins_renewed_under_load_disturb_no_send(
     secured: KafkaCluster, authority: CertificateAuthority, listener: str, mechanism: str
 ) -> None:
     topic = f"reauth-{mechanism.lower()}-{time.time_ns()}"

@@ -50,7 +50,7 @@ def secured(authority: CertificateAuthority, **more: Any) -> dict[str, Any]:
     return {**QUICK, "security_protocol": "SSL", "ssl_truststore_certificates": authority.pem} | more
 
 
-async def test_acks_0_over_tls_is_not_told_before_all_has_left(authority: CertificateAuthority) -> None:
+async def test_acks_0_over_tls_is_not_acknowledged_before_all_bytes_have_left(authority: CertificateAuthority) -> None:
     """The transport of TLS does not count what waits in the one beneath."""
     with FakeBroker(topics={"orders": 1}, tls=authority.server_context(), receive_buffer=65536) as broker:
         options = secured(authority, acks=0, enable_idempotence=False, batch_size=1_000_000, send_buffer_bytes=65536)
@@ -60,7 +60,7 @@ async def test_acks_0_over_tls_is_not_told_before_all_has_left(authority: Certif
             reads = broker.hold_reads(1)
             sending = [asyncio.create_task(producer.send("orders", b"x" * 900_000)) for _ in range(in_flight)]
             await until(lambda: producer.metrics()["requests-in-flight"] == in_flight)
-            for _ in range(TURNS):  # it would be told in one
+            for _ in range(TURNS):  # it would be acknowledged in one
                 await asyncio.sleep(0)
             assert not any(each.done() for each in sending), "so many bytes fit into no buffer of the system"
             reads.release()
@@ -152,7 +152,7 @@ async def test_an_exception_of_the_program_in_a_login_ends_no_producer(
         ("naïve", "naïve"),
     ],
 )
-def test_what_a_broker_says_is_shown_in_one_line(text: str, expected: str) -> None:
+def test_the_text_of_a_broker_is_shown_in_one_line(text: str, expected: str) -> None:
     assert shown(text, "hunter2") == expected
 
 
@@ -235,7 +235,7 @@ def test_a_context_of_ones_own_says_what_it_does_in_ones_own_code(authority: Cer
         config.replace(ssl_context=authority.server_context())
 
 
-async def test_a_context_that_verifies_nobody_is_used_with_a_warning(
+async def test_a_context_without_verification_is_used_with_a_warning(
     authority: CertificateAuthority, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = ssl.create_default_context()
@@ -308,7 +308,7 @@ def test_a_broker_that_repeats_the_token_does_not_bring_it_into_the_error() -> N
     assert mechanism.explain("canary-token is bad") == "*** is bad (status invalid ***\\n)"
 
 
-def test_a_status_that_a_broker_says_twice_is_reported_once_and_with_its_causes() -> None:
+def test_a_status_that_a_broker_sends_twice_is_reported_once_and_with_its_causes() -> None:
     """Kafka's validator answers every token that it does not accept like this."""
     mechanism = OAuthBearer(Secret("canary-token"), {})
     mechanism.start()

@@ -47,7 +47,7 @@ class Secured(FakeBroker):
 def _connections(user: Producer | TransactionCoordinatorClient | None) -> int:
     if isinstance(user, Producer):
         return int(user.metrics()["connection-count"])
-    running = None if user is None else user._coordination  # it shows its connections to nobody
+    running = None if user is None else user._coordination  # its connections are private
     return 0 if running is None else len(running._client.connected_nodes())
 
 
@@ -77,7 +77,7 @@ async def refused(call: Awaitable[object]) -> AuthenticationError:
 
 
 async def left_unknown(call: Awaitable[object]) -> None:
-    """A commit that may have been done, and whose outcome nobody can be asked for now."""
+    """A commit that may have been done, and whose outcome cannot be requested now."""
     async with asyncio.timeout(AT_ONCE_S):
         with pytest.raises(CommitUnknown, match="again") as reported:
             await call
@@ -158,8 +158,8 @@ async def test_a_commit_that_was_not_sent_may_become_an_abort(broker: Secured) -
     assert committed(broker) == [b"second"]
 
 
-async def test_a_commit_that_nobody_waits_for_is_not_sent_later(broker: Secured) -> None:
-    """Its caller was told that nothing is committed."""
+async def test_an_unawaited_commit_is_not_sent_later(broker: Secured) -> None:
+    """The call has failed with "nothing is committed"."""
     async with transactional(broker) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()
@@ -253,7 +253,7 @@ async def test_one_host_that_refuses_is_enough_where_it_is_the_coordinator() -> 
         assert len(committed(broker)) == 3
 
 
-async def test_while_a_commit_is_on_its_way_to_a_connection_nobody_says_that_it_may_have_been_sent() -> None:
+async def test_a_commit_that_waits_for_a_connection_is_not_reported_as_possibly_sent() -> None:
     """All brokers but the coordinator have refused; that one is still to say what it thinks of the credentials."""
     logins = Logins(users={"alice": "canary-secret"})
     with Secured(brokers=4, topics={"orders": 1}, logins=logins) as broker:

@@ -134,7 +134,7 @@ def faults(sent: Mapping[int, RecordDigest], read: Mapping[int, PartitionDigest]
     return found
 
 
-async def test_nobody_notices_that_logins_are_renewed(
+async def test_renewed_logins_disturb_no_send(
     cluster: CountedCluster, authority: CertificateAuthority, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "aioproducer")

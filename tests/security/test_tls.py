@@ -97,7 +97,7 @@ async def test_a_context_of_ones_own_is_used_as_it_is(authority: CertificateAuth
 # -- who is not trusted -----------------------------------------------------------------------------------------------
 
 
-async def test_an_authority_that_nobody_named_is_not_trusted(authority: CertificateAuthority) -> None:
+async def test_an_authority_that_is_not_configured_is_not_trusted(authority: CertificateAuthority) -> None:
     with FakeBroker(topics=TOPIC, tls=CertificateAuthority().server_context()) as broker:
         assert "no trusted authority" in await refusal(broker.bootstrap_servers, **options(authority))
         assert broker.requests == []
@@ -108,7 +108,7 @@ async def test_the_system_trusts_no_authority_of_a_test(authority: CertificateAu
         assert "ssl_cafile" in await refusal(broker.bootstrap_servers, security_protocol="SSL")
 
 
-async def test_a_certificate_for_another_host_is_not_taken(authority: CertificateAuthority) -> None:
+async def test_a_certificate_for_another_host_is_rejected(authority: CertificateAuthority) -> None:
     with FakeBroker(topics=TOPIC, tls=authority.server_context("kafka.example")) as broker:
         message = await refusal(broker.bootstrap_servers, **options(authority))
     assert "its certificate is not for '127.0.0.1'" in message
@@ -124,12 +124,12 @@ async def test_each_host_that_is_advertised_is_verified_not_just_the_first(autho
         assert broker.count("Produce") == 0
 
 
-async def test_an_expired_certificate_is_not_taken(authority: CertificateAuthority) -> None:
+async def test_an_expired_certificate_is_rejected(authority: CertificateAuthority) -> None:
     with FakeBroker(topics=TOPIC, tls=authority.server_context(expired=True)) as broker:
         assert "expired, or the clock" in await refusal(broker.bootstrap_servers, **options(authority))
 
 
-async def test_a_certificate_of_tomorrow_is_not_taken(authority: CertificateAuthority) -> None:
+async def test_a_certificate_of_tomorrow_is_rejected(authority: CertificateAuthority) -> None:
     with FakeBroker(topics=TOPIC, tls=authority.server_context(early=True)) as broker:
         message = await refusal(broker.bootstrap_servers, **options(authority))
     assert "not valid yet, or the clock of this machine is behind" in message
@@ -163,7 +163,7 @@ async def test_it_works_once_the_certificate_is_right(authority: CertificateAuth
 
 @pytest.fixture(params=["TLSv1.2", "TLSv1.3"])
 def strict(request: pytest.FixtureRequest, authority: CertificateAuthority) -> ssl.SSLContext:
-    """Of a server that lets in nobody without a certificate, in both ways in which TLS says so."""
+    """Of a server that rejects clients without a certificate, in both ways in which TLS says so."""
     context = authority.server_context(client_authority=authority)
     if request.param == "TLSv1.2":
         context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -213,7 +213,7 @@ async def test_mutual_tls(authority: CertificateAuthority, tmp_path: Path, stric
 
 @contextmanager
 def lets_in(context: ssl.SSLContext) -> Iterator[str]:
-    """A server that says why it lets somebody not in, as Java's do; asyncio's (FakeBroker) just hangs up."""
+    """A server that says why it rejects a client, as Java's do; asyncio's (FakeBroker) just hangs up."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:

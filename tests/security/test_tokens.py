@@ -142,7 +142,7 @@ async def test_a_life_that_cannot_be_is_taken_for_unsaid(life: str) -> None:
 
 @pytest.mark.parametrize("status", [0, 401, 503, 200])
 async def test_the_frames_of_a_failure_show_no_secret(status: int) -> None:
-    """0: nobody is there; 200: an answer that holds a secret, and no token."""
+    """0: no listener; 200: an answer that holds a secret, and no token."""
     async with endpoint(lambda headers, form: (status, b'{"token": "canary"}')) as idp:
         address = idp.address if status else "127.0.0.1:1"
         with pytest.raises(KafkaError) as failed:

@@ -78,7 +78,7 @@ SILENT: dict[str, Callable[[CertificateAuthority], AbstractContextManager[tuple[
 
 
 @pytest.mark.parametrize("where", SILENT)
-async def test_who_is_silent_costs_a_call_its_timeout_and_no_task_is_left(
+async def test_a_silent_peer_costs_a_call_its_timeout_and_leaves_no_task(
     where: str, authority: CertificateAuthority
 ) -> None:
     before = asyncio.all_tasks()
@@ -146,7 +146,7 @@ async def test_a_login_whose_task_is_cancelled_ends_the_producer_loudly() -> Non
 
 
 @pytest.mark.parametrize("api", ["SaslHandshake", "SaslAuthenticate"])
-async def test_a_send_that_is_cancelled_while_somebody_logs_in_has_buffered_nothing(api: str) -> None:
+async def test_a_send_that_is_cancelled_during_a_login_has_buffered_nothing(api: str) -> None:
     with FakeBroker(topics=TOPIC, logins=logins()) as broker:
         async with Producer(broker.bootstrap_servers, **LOGIN) as producer:
             with broker.hold(api) as held:

@@ -1,7 +1,7 @@
 """A program that writes jobs with `write_exactly_once`, one after the other, all with one transactional id.
 
-``python -m tests.spark.barrier_jobs MASTER BOOTSTRAP TOPIC JOBS`` tells after each job on standard output, as a line of its
-own, how many rows it wrote. The first job writes the numbers below `ROWS`, and so on.
+``python -m tests.spark.barrier_jobs MASTER BOOTSTRAP TOPIC JOBS`` prints the number of rows after
+each job, as a line. The first job writes the numbers below `ROWS`, and so on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ROWS", "write_job"]
 
-#: How many rows each job writes: enough for somebody to find its tasks at work.
+#: How many rows each job writes: enough for a test to find its tasks at work.
 ROWS: Final = 100_000
 
 

@@ -38,7 +38,7 @@ def java_options(archive: Path) -> str:
 
 
 def begin(archive: Path) -> None:
-    """Let a process make it that is nobody's child, if it is not there; nobody has to wait for that."""
+    """Let a detached process create it, if it is not there; no caller has to wait for that."""
     if not archive.exists() and find_spec("pyspark") is not None:
         subprocess.run([*_PROGRAM, "begin", str(archive)], cwd=_ROOT, check=True)
 

@@ -84,7 +84,7 @@ class CommittedBatches:
     def _stable_end(self, partition: TopicPartition) -> int:
         deadline = time.monotonic() + _PATIENCE
         while True:
-            try:  # with read_committed it is the stable end that is told
+            try:  # with read_committed it is the stable end that is returned
                 _, end = self._consumer.get_watermark_offsets(partition, timeout=_PATIENCE)
                 return int(end)
             except KafkaException as error:  # a leader that has just been elected says so for a moment

@@ -42,6 +42,6 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    """A master, and two workers that run one task each at a time; programs of their own use it."""
+    """A master, and two workers that run one task each at a time; separate programs use it."""
     with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as cluster:
         yield cluster

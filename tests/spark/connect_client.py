@@ -36,7 +36,7 @@ class Client:
         self._spark: SparkSession = SparkSession.builder.remote(server).getOrCreate()
         self._bootstrap_servers = bootstrap_servers
         self._directory = directory
-        if self._spark.version.startswith("4.0."):  # which finds no data source that can be registered, too
+        if self._spark.version.startswith("4.0."):  # which also finds no data source that can be registered
             self._spark.dataSource.register(AioProducerSource)
         self._rows = self._spark.range(ROWS).selectExpr("string(id) AS key", "string(id) AS value")
 

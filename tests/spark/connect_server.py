@@ -1,6 +1,6 @@
 """A program that is a Spark Connect server on this machine until its standard input ends.
 
-``python -m tests.spark.connect_server`` tells on standard output how to reach it, as ``sc://...``.
+``python -m tests.spark.connect_server`` prints its address on standard output, as ``sc://...``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SETTINGS = {
 
 
 def main() -> None:
-    """Run the server. Nobody registers the data source: it is found where an installed aioproducer has it."""
+    """Run the server. The data source is not registered: it is found where an installed aioproducer has it."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(aioproducer.__file__).parent.parent), *_python_path()])
     jvm = start(**_SETTINGS).sparkContext._jvm

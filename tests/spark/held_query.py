@@ -1,7 +1,7 @@
 """A program that runs a streaming query whose tasks stop in the middle of a batch until the test lets them go on.
 
 ``python -m tests.spark.held_query MASTER BOOTSTRAP TOPIC DIRECTORY [SETTING=VALUE ...]`` exits with 0 when all files were
-written. Where the query fails it tells standard error why, and kills itself. Files tell what the tasks do: `Told`.
+written. If the query fails it prints why on standard error, and kills itself. Files report what the tasks do: `TaskFiles`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["HELD_BATCH", "Attempt", "HeldSource", "Told"]
+__all__ = ["HELD_BATCH", "Attempt", "HeldSource", "TaskFiles"]
 
 #: The batch in which tasks stop.
 HELD_BATCH: Final = 1
@@ -43,7 +43,7 @@ class Attempt(NamedTuple):
     host: str
 
 
-class Told:
+class TaskFiles:
     """Files in a directory by which the tasks of the held batch and the test communicate."""
 
     def __init__(self, directory: Path) -> None:
@@ -91,7 +91,7 @@ class HeldWriter(StreamWriter):  # type: ignore[misc]
         task = TaskContext.get()
         assert task is not None
         if task.getLocalProperty("streaming.sql.batchId") == str(HELD_BATCH):
-            reported, partition = Told(self.directory), task.partitionId()
+            reported, partition = TaskFiles(self.directory), task.partitionId()
             reported.report_attempt(
                 Attempt(partition, task.attemptNumber(), task.taskAttemptId(), os.environ.get(HOST, ""))
             )
@@ -112,7 +112,7 @@ class HeldSource(AioProducerSource):
         return made
 
 
-def _held(batches: Iterable[Any], reported: Told, partition: int) -> Iterator[Any]:
+def _held(batches: Iterable[Any], reported: TaskFiles, partition: int) -> Iterator[Any]:
     for number, batch in enumerate(batches):
         while number == 1 and reported.is_held(partition):
             time.sleep(_POLL_INTERVAL)
@@ -120,12 +120,12 @@ def _held(batches: Iterable[Any], reported: Told, partition: int) -> Iterator[An
 
 
 def shuffled(session: SparkSession, directory: Path) -> DataFrame:
-    """The numbers of the files; one task shuffles them to the two that write, and tells where it ran."""
+    """The numbers of the files; one task shuffles them to the two that write, and reports where it ran."""
 
     def tell(batches: Iterable[Any]) -> Iterator[Any]:
         task = TaskContext.get()
         if task is not None and task.getLocalProperty("streaming.sql.batchId") == str(HELD_BATCH):
-            Told(directory).report_mapped(os.environ.get(HOST, ""))
+            TaskFiles(directory).report_mapped(os.environ.get(HOST, ""))
         yield from batches
 
     rows = values_of(session, directory / "files").selectExpr(

@@ -1,7 +1,7 @@
 """A program that runs a streaming query to its end, unless it kills its own driver at a named point on the way.
 
 ``python -m tests.spark.killed_query BOOTSTRAP TOPIC DIRECTORY [POINT BATCH]`` exits with 0 when all files were written.
-Where its JVM is gone, or the query fails, it tells standard error why, and kills itself.
+If its JVM is gone, or the query fails, it prints why on standard error, and kills itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.spark.streams import EXACTLY_ONCE, numbers, run_program, write_to_the
 #: What the driver can be killed at.
 POINTS = ("planning", "mid-write", "before the marker", "before EndTxn", "after EndTxn", "in abort")
 
-#: How the workers, which are processes of their own, learn when: the point, the batch, and a file with the JVM's pid.
+#: How the workers, which are separate processes, learn when: the point, the batch, and a file with the JVM's pid.
 _KILL = "AIOPRODUCER_TEST_KILL"
 
 
@@ -98,7 +98,7 @@ class KilledSource(AioProducerSource):
 
 def main(bootstrap: str, topic: str, directory: str, point: str = "", batch: str = "") -> None:
     """Run the query."""
-    from tests.spark import killed_query  # the module as workers import it; nobody finds by name what __main__ holds
+    from tests.spark import killed_query  # the module as workers import it; objects of __main__ cannot be found by name
 
     work = Path(directory)
     pid_file = work / "jvm.pid"

@@ -1,4 +1,4 @@
-"""The command line's ``load`` and ``audit`` as programs of their own, which may be killed."""
+"""The command line's ``load`` and ``audit`` as separate programs, which may be killed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def kill_when_committed(number: int, checkpoint: Path, arguments: Sequence[str])
 
 @contextmanager
 def _running(*arguments: str) -> Generator[subprocess.Popen[str], None, None]:
-    """The command line in a process group of its own, of which nothing is left behind."""
+    """The command line in its own process group, of which nothing is left behind."""
     process = subprocess.Popen(
         _command(arguments), cwd=ROOT, env=_environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -1,4 +1,4 @@
-"""Finds the processes that Spark starts, as Linux tells of them, and ends them."""
+"""Finds the processes that Spark starts, as Linux lists them, and ends them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def processes() -> Iterator[int]:
 
 
 def environment_of(pid: int) -> Mapping[str, str]:
-    """The variables with which it was started; none where it has ended, or is somebody else's."""
+    """The variables with which it was started; none where it has ended, or belongs to another user."""
     with suppress(OSError):
         pairs = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
         return dict(pair.split("=", 1) for pair in pairs if "=" in pair)

@@ -18,7 +18,7 @@ from aioproducer.spark.sink.task_run import TaskRun
 
 
 class Query:
-    """Every call has an event loop of its own, and everything is pickled on the way, as it is between Spark's processes.
+    """Every call has its own event loop, and everything is pickled on the way, as it is between Spark's processes.
 
     A stream, or a batch job if there is a ``job.id`` among the options.
     """

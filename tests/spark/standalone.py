@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine: a master and two workers, each worker on a loopback address of its own.
+"""A Spark cluster on this machine: a master and two workers, each worker on its own loopback address.
 
 Spark takes an address for a host. It starts a twin of a slow task on another host only, and an executor that dies takes its
 shuffle files with it: none of that can be had with ``local[...]``.
@@ -28,7 +28,7 @@ __all__ = ["HOST", "HOSTS", "Executor", "StandaloneCluster"]
 
 HOSTS: Final = ("127.0.0.2", "127.0.0.3")
 
-#: The variable that tells every process of a worker on which host it runs.
+#: The variable in which every process of a worker finds the host that it runs on.
 HOST: Final = "AIOPRODUCER_TEST_HOST"
 
 #: The variable that every process of a cluster has, by which the last of them is found.
@@ -63,7 +63,7 @@ class StandaloneCluster:
     def __enter__(self) -> Self:
         need()
         if sys.platform != "linux":
-            pytest.skip("Only Linux has the addresses 127.0.0.2 and 127.0.0.3 without being told.")
+            pytest.skip("Only Linux has the addresses 127.0.0.2 and 127.0.0.3 without configuration.")
         self._guard = ProcessGuard(self._directory / "work")
         try:
             log = self._start("master", "127.0.0.1", "--port", "0")
@@ -146,7 +146,7 @@ class StandaloneCluster:
             process.wait()
 
         def is_over() -> bool:
-            # Daemons of Python workers have process groups of their own.
+            # Daemons of Python workers have their own process groups.
             left = list(self._members())
             for pid in left:
                 kill(pid)

@@ -65,7 +65,7 @@ def write_to_the_end(
 def run_program(main: Callable[..., None]) -> None:
     """Run it with the arguments of the command line; what it raises goes to standard error, and its process group dies.
 
-    So whoever starts the program gives it a session of its own.
+    So the caller that starts the program gives it its own session.
     """
     try:
         main(*sys.argv[1:])

@@ -165,7 +165,7 @@ async def test_a_topic_is_judged_by_the_numbers_in_its_records(
     assert verdict.as_json()["faults"]["altered"] is None
 
 
-async def test_raw_values_and_an_order_of_its_own(spark: SparkSession, reader: AuditReader, tmp_path: Path) -> None:
+async def test_raw_values_and_a_custom_order(spark: SparkSession, reader: AuditReader, tmp_path: Path) -> None:
     numbers = list(range(500))
     random.Random(1).shuffle(numbers)
     path = tmp_path / "rows.csv"

@@ -282,7 +282,7 @@ def test_records_that_are_expected_twice_are_duplicated_from_the_third_on() -> N
     assert faults(log.check()) == {"duplicated": 1}
 
 
-def test_of_many_equal_faults_all_are_counted_and_some_told() -> None:
+def test_of_many_equal_faults_all_are_counted_and_some_reported() -> None:
     log = Log()
     log.read.clear()
 
@@ -385,7 +385,7 @@ def test_with_nothing_to_compare_the_verdict_is_of_the_log_alone() -> None:
 
 def test_a_verdict_of_one_kind_of_fault_or_of_none_is_a_sentence_as_well() -> None:
     alone = AuditPlan("orders", CONFIG, checks_partition=False).expectation
-    but_missing = replace(alone, unchecked={**alone.unchecked, "withheld": "nobody could be asked"})
+    but_missing = replace(alone, unchecked={**alone.unchecked, "withheld": "no broker was reachable"})
     of_librdkafka = {"bootstrap.servers": "localhost:9092", "ssl.keystore.location": "client.p12"}
     nothing = AuditPlan("orders", of_librdkafka, checks_partition=False)
 

@@ -86,7 +86,7 @@ async def test_where_the_leader_does_not_know_of_the_range_s_end_yet_it_is_waite
     assert [row["value"] for batch in (first, *batches) for row in batch.to_pylist()] == [b"a", b"b", b"c", b"d"]
 
 
-def test_a_range_s_end_that_never_comes_is_reported_and_not_taken_for_missing_records(broker: FakeBroker) -> None:
+def test_a_range_s_end_that_never_comes_is_reported_and_not_mistaken_for_missing_records(broker: FakeBroker) -> None:
     reader = RangeReader(config(broker), "orders", 3, with_gaps=True, patience=1.0)
 
     with pytest.raises(AuditFailed, match=r"nothing from orders-0 for 1 s, before it reached offset 4"):
@@ -197,7 +197,7 @@ def test_a_committed_record_that_was_not_given_is_withheld() -> None:
     assert list(spans_of(log, [AbortedTransaction(producer_id=8, first_offset=2)]))[1].reason is GapReason.WITHHELD
 
 
-def test_what_compaction_took_out_of_a_batch_is_missing_and_nobody_s_fault() -> None:
+def test_a_record_that_compaction_took_out_of_a_batch_is_missing_without_a_fault() -> None:
     compacted = at(5, record_batch(b"a"), last_delta=3)
 
     assert list(spans_of(compacted + b"\0" * 30, [])) == [Span(5, 9, GapReason.MISSING)]

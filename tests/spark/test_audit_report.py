@@ -12,7 +12,7 @@ from aioproducer.spark.audit.report import html_report
 from aioproducer.spark.audit.verdict import AuditVerdict, Expectation, add_up
 
 RANGES = [OffsetRange(0, 0, 1000), OffsetRange(1, 500, 600), OffsetRange(2, 0, 0)]
-UNCHECKED = {"missing": "nobody could be asked"}
+UNCHECKED = {"missing": "no broker was reachable"}
 
 
 def verdict(*findings: Finding) -> AuditVerdict:
@@ -56,7 +56,7 @@ def test_a_clean_page_is_whole_and_needs_nothing_from_elsewhere() -> None:
     assert "1,000 records expected, 1,000 read" in parsed.text
     assert not re.search(r"<script|<link|<img|@import|url\(|https?:", page)
     assert "prefers-color-scheme: dark" in page
-    assert "Not checked: missing, because nobody could be asked." in parsed.text
+    assert "Not checked: missing, because no broker was reachable." in parsed.text
 
 
 def test_faults_are_shown_with_their_places_and_what_the_records_say_is_text() -> None:
@@ -73,7 +73,7 @@ def test_faults_are_shown_with_their_places_and_what_the_records_say_is_text() -
     assert "<script" not in page
 
 
-def test_a_topic_of_which_nothing_was_read_has_a_page_too() -> None:
+def test_a_topic_of_which_nothing_was_read_also_has_a_page() -> None:
     nothing = add_up("orders", Expectation("log"), [], [])
 
     assert Balanced(html_report(nothing, "2026-01-01")).open == []

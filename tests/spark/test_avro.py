@@ -228,7 +228,7 @@ def test_micro_batches_have_one_schema(
 
 
 @pytest.mark.parametrize("kind", ["a job", "a barrier stage"])
-def test_each_job_asks_the_registry_anew_and_its_tasks_do_not(
+def test_each_job_asks_the_registry_again_and_its_tasks_do_not(
     rows: DataFrame, broker: FakeBroker, registry: Registry, kind: str
 ) -> None:
     from aioproducer.spark import write_exactly_once
@@ -241,7 +241,7 @@ def test_each_job_asks_the_registry_anew_and_its_tasks_do_not(
             write_exactly_once(rows, {**options, **with_registry(registry)})
 
     run()
-    registry.subjects.clear()  # somebody deletes the subject, and the id is that of another schema
+    registry.subjects.clear()  # the subject is deleted, and the id is that of another schema
     registry.schemas = {100: "another"}
     run()
 

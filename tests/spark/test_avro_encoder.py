@@ -88,7 +88,7 @@ def test_every_type_comes_back_as_it_was() -> None:
     assert [read(schema, value) for value in values] == [FULL, EMPTY]
 
 
-def test_spark_gives_large_types_too_if_it_is_told_to() -> None:
+def test_spark_also_gives_large_types_if_configured_to() -> None:
     schema = AvroSchema.of([column("a", "string"), column("b", "binary")])
     kind = pa.struct([("a", pa.large_string()), ("b", pa.large_binary())])
 

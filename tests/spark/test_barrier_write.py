@@ -1,4 +1,4 @@
-"""The helpers that let Spark retry by itself: each try of the stage is a transaction of its own."""
+"""The helpers that let Spark retry by itself: each try of the stage is its own transaction."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_a_task_that_fails_names_its_transaction_and_no_newer_one_is_abort
         assert committed(broker) == Counter([b"of the newer driver"])
 
 
-def test_an_error_that_names_no_transaction_tells_none() -> None:
+def test_an_error_that_names_no_transaction_yields_none() -> None:
     assert named_transactions(RuntimeError("ExecutorLostFailure (executor 1 exited)"), "t") == []
 
 

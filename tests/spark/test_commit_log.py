@@ -91,7 +91,7 @@ def test_jobs_of_other_transactional_ids_have_the_same_ids(broker: FakeBroker) -
     assert visible(broker) == sorted(rows_of(30, 30))
 
 
-def test_an_open_transaction_of_another_job_holds_nobody_up(broker: FakeBroker) -> None:
+def test_an_open_transaction_of_another_job_delays_no_job(broker: FakeBroker) -> None:
     job(broker, 30).run(0)
     other = job(broker, 31, **{"transactional.id": "another"})
     transaction = other.begin()
@@ -221,7 +221,7 @@ def test_a_record_whose_transaction_has_not_ended_is_waited_for(broker: FakeBrok
 
 
 def test_a_record_without_a_transaction_counts(broker: FakeBroker) -> None:
-    """As one does that somebody wrote by hand, to have a job left out."""
+    """Like an entry written by hand, to have a job left out."""
     query = job(broker, 30)
     query.begin()
     value = json.dumps({"v": 1, "t": 0, "rows": 5, "bytes": 7, "digest": "ff"})

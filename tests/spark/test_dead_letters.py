@@ -1,4 +1,4 @@
-"""Rows that the producer would refuse for their size go to a topic of their own, whole, and in the same transaction."""
+"""Rows that the producer would refuse for their size go to a separate topic, whole, and in the same transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task that cannot write ends the transaction itself, where nobody can write into it after that."""
+"""A task that cannot write ends the transaction itself, so that no writer can write into it after that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-#: The driver aborts when it refuses the commit, and once more when Spark tells it that the job has failed.
+#: The driver aborts when it refuses the commit, and once more when Spark reports that the job has failed.
 BY_THE_DRIVER = 2
 
 

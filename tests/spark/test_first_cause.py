@@ -23,7 +23,7 @@ TOO_LARGE = "more than max_request_size=1048576"
 TIMEOUT = f"The batch took longer than transaction.timeout.ms={failing_writes.TIMEOUT_MS}"
 
 
-class Told:
+class Reported:
     """The text of each exception, all that went to standard error, and Spark's events."""
 
     def __init__(self, why: Mapping[str, str], log: str, events: Sequence[Mapping[str, Any]]) -> None:
@@ -49,7 +49,7 @@ class Told:
 @pytest.fixture(scope="module", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.soak)])
 def reported(
     request: pytest.FixtureRequest, kafka_factory: KafkaFactory, tmp_path_factory: pytest.TempPathFactory
-) -> Told:
+) -> Reported:
     need()
     kafka, directory = kafka_factory(request.param), tmp_path_factory.mktemp("failing")
     topic = directory.name
@@ -64,7 +64,7 @@ def reported(
     assert read_committed(kafka.bootstrap_servers, topic, PARTITIONS) == Counter(range(20)), "the job that succeeded"
     files = sorted((directory / "events").glob("**/events_*"))
     events = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    return Told(json.loads(done.stdout), log, events)
+    return Reported(json.loads(done.stdout), log, events)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def reported(
         ("batch, worker dies", "Python worker exited unexpectedly"),
     ],
 )
-def test_the_exception_says_why(reported: Told, write: str, cause: str) -> None:
+def test_the_exception_says_why(reported: Reported, write: str, cause: str) -> None:
     assert cause in reported.why[write]
     assert "ran a task of this batch again" not in reported.why[write]
 
 
 @pytest.mark.parametrize("write", ["batch, too large", "batch, timeout"])
-def test_it_is_some_lines_and_the_cause_is_the_last_sentence(reported: Told, write: str) -> None:
+def test_it_is_some_lines_and_the_cause_is_the_last_sentence(reported: Reported, write: str) -> None:
     lines = reported.why[write].strip().splitlines()
 
     assert len(lines) <= 8, reported.why[write]
@@ -93,11 +93,11 @@ def test_it_is_some_lines_and_the_cause_is_the_last_sentence(reported: Told, wri
     assert lines[-2].endswith("None of them become visible.")
 
 
-def test_a_helper_says_it_in_one_line(reported: Told) -> None:
+def test_a_helper_reports_the_cause_in_one_line(reported: Reported) -> None:
     assert "\n" not in reported.why["helper, too large"]
 
 
-def test_no_task_of_a_barrier_stage_succeeds_where_another_fails(reported: Told) -> None:
+def test_no_task_of_a_barrier_stage_succeeds_where_another_fails(reported: Reported) -> None:
     """Spark may count the one that succeeded for the next try, which then lacks a task, and never ends (SPARK-59094)."""
     tries = {stage: ends for stage, ends in reported.ends().items() if stage[0] in reported.barrier_stages()}
 
@@ -106,7 +106,7 @@ def test_no_task_of_a_barrier_stage_succeeds_where_another_fails(reported: Told)
     assert not any("Success" in ends for ends in tries.values()), tries
 
 
-def test_nothing_is_said_of_epochs(reported: Told) -> None:
+def test_nothing_is_said_of_epochs(reported: Reported) -> None:
     """The irrelevant error: the abort of a transaction that has already ended."""
     everything = reported.log + "".join(reported.why.values())
 
@@ -115,6 +115,6 @@ def test_nothing_is_said_of_epochs(reported: Told) -> None:
     assert "was not aborted" not in everything
 
 
-def test_a_job_that_is_left_out_is_a_warning(reported: Told) -> None:
+def test_a_job_that_is_left_out_is_a_warning(reported: Reported) -> None:
     assert reported.why["batch, job"] == reported.why["batch, job again"] == ""
     assert "job.id '1' was committed before at 2" in reported.log

@@ -113,7 +113,7 @@ def test_an_older_driver_is_fenced(broker: FakeBroker) -> None:
 
 @pytest.mark.parametrize(("versions", "is_refused"), [("4.3.1", True), ("3.9.2", False)])
 def test_a_task_that_fails_ends_the_others_only_where_the_end_shuts_them_out(versions: str, is_refused: bool) -> None:
-    """Elsewhere a task that went on would open a transaction with the same epoch, and nobody would know of it."""
+    """Elsewhere a task that went on would open a transaction with the same epoch, and it would go unnoticed."""
     with FakeBroker(topics={"orders": 4}, versions=versions) as broker:
         query = query_on(broker)
         transaction = query.begin()
@@ -192,7 +192,7 @@ def test_what_is_wrong_with_the_rows_that_a_task_is_given_is_reported_as_well(br
 
 
 def test_an_abort_of_nothing_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Before Kafka 3.0 nobody tells a transaction without records from one that was committed."""
+    """Before Kafka 3.0 a transaction without records cannot be distinguished from a committed one."""
     with FakeBroker(topics={"orders": 4}, versions="2.8.2") as broker:
         query = query_on(broker)
 
@@ -227,7 +227,7 @@ def test_a_task_that_meets_another_in_its_partition_names_the_way_out(broker: Fa
     assert not failure.is_of_end
 
 
-def test_a_stage_that_runs_again_with_attempt_0_is_found_out_by_its_batches(broker: FakeBroker) -> None:
+def test_a_stage_that_runs_again_with_attempt_0_is_detected_by_its_batches(broker: FakeBroker) -> None:
     """Equal sequences of two writers count as repeats; the number of the attempt cuts the batches otherwise."""
     query = query_on(broker)
     transaction = query.begin()
@@ -339,7 +339,7 @@ def test_a_new_checkpoint_writes_nothing_a_second_time_unless_that_is_asked_for(
     assert visible(broker) == sorted(rows_of(0, 0, 1))
 
 
-def test_another_querys_marker_tells_nothing_of_a_query_that_goes_on(broker: FakeBroker) -> None:
+def test_another_querys_marker_is_not_accepted_by_a_query_that_goes_on(broker: FakeBroker) -> None:
     query_on(broker).run(0)
 
     with pytest.raises(CommitMarkerMissing, match=r"must not share a transactional\.id"):
@@ -357,7 +357,7 @@ def test_a_checkpoint_that_was_rolled_back_repeats_nothing(broker: FakeBroker) -
     assert visible(broker) == rows_of(0, 1, 2, 3)
 
 
-def test_an_offset_that_is_no_marker_is_not_taken_for_one(broker: FakeBroker) -> None:
+def test_an_offset_that_is_no_marker_is_not_mistaken_for_one(broker: FakeBroker) -> None:
     async def commit_something_else() -> None:
         async with TransactionCoordinatorClient(broker.bootstrap_servers) as client:
             handle = await client.init("other")

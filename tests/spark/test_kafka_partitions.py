@@ -141,7 +141,7 @@ def test_rows_with_keys_are_shuffled_to_one_task_for_each_partition(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_rows_without_keys_stay_where_they_are_and_every_task_has_partitions_of_its_own(
+def test_rows_without_keys_stay_where_they_are_and_every_task_has_its_own_partitions(
     spark: SparkSession, broker: FakeBroker
 ) -> None:
     df = spark.range(0, 1000, 1, 3).selectExpr("string(id) AS value")
@@ -246,7 +246,7 @@ def test_a_stream_of_rows_without_keys_is_written_exactly_once_without_a_shuffle
 
     committed = sorted(int(record.value or b"") for record in broker.records("orders", committed=True))
     assert committed == list(range(90))
-    execution: Any = query._jsq  # nothing else tells the plan
+    execution: Any = query._jsq  # nothing else has the plan
     assert "Exchange" not in execution.explainInternal(False)
 
 

@@ -46,7 +46,7 @@ class Runs:
         program = [sys.executable, "-m", killed_query.__name__]
         command = [*program, self.kafka.bootstrap_servers, self.topic, str(self.directory), *kill]
         log = self.directory / "stderr"
-        with log.open("w") as stderr:  # a pipe would be held open by whoever outlives the program
+        with log.open("w") as stderr:  # a pipe would be held open by any process that outlives the program
             process = subprocess.Popen(command, cwd=ROOT, stdout=stderr, stderr=stderr, start_new_session=True)
         try:
             code = process.wait(500)

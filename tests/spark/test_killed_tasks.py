@@ -53,7 +53,7 @@ def test_tasks_that_are_killed_at_random_make_their_stages_run_again(
     )
 
     with capsys.disabled():
-        print(f"\n{reported}")  # noqa: T201 - what a soak has shown is worth to be told
+        print(f"\n{reported}")  # noqa: T201 - what a soak has shown is worth reporting
 
 
 def test_tasks_and_executors_of_a_cluster_that_are_killed_at_random_make_their_stages_run_again(
@@ -109,7 +109,7 @@ def run_under_fire(
     epochs = {batch.producer_epoch for batch in data_batches(kafka, topic)}
     reported = f"{topic} on Kafka {kafka.version}: {deaths} deaths in {JOBS} jobs, {len(epochs)} epochs"
     assert deaths >= JOBS // 2, f"processes die while tasks write; {reported}"
-    assert len(epochs) > JOBS, f"each try has an epoch of its own; {reported}"
+    assert len(epochs) > JOBS, f"each try has its own epoch; {reported}"
     assert read_committed(kafka.bootstrap_servers, topic, PARTITIONS) == Counter(range(JOBS * ROWS)), reported
     assert open_transactions(kafka, topic) == []
     return reported

@@ -80,7 +80,7 @@ def test_no_half_of_the_state_is_left_where_the_schema_cannot_be_had(tmp_path: P
     for refusal in (FilesRefused("no column"), ConfigError("no name for Avro"), KafkaTimeoutError("no answer")):
         with pytest.raises(type(refusal)) as caught:
             LoadState.open(tmp_path / "new", {}, partial(_refuse, refusal))
-        assert caught.value is refusal, "it is told as it is, and not as a trouble of the directory"
+        assert caught.value is refusal, "it is reported unchanged, and not as a trouble of the directory"
 
     assert not (tmp_path / "new" / "load.json").exists()
 
@@ -89,7 +89,7 @@ def _refuse(refusal: Exception) -> dict[str, object]:
     raise refusal
 
 
-def test_the_sink_is_told_of_the_guarantee_and_of_every_option_of_the_producer() -> None:
+def test_the_sink_is_given_the_guarantee_and_every_option_of_the_producer() -> None:
     files = SourceFiles.of(["a.csv"], None, {})
     producer = {"bootstrap.servers": "kafka:9092", "compression.type": "zstd"}
 

@@ -50,7 +50,7 @@ def plan_of(
     return LoadPlan(files, "loaded", {"bootstrap.servers": broker.bootstrap_servers})
 
 
-def nobody(done: int, of: int, note: str) -> None:
+def ignore_progress(done: int, of: int, note: str) -> None:
     """The progress that was reported."""
 
 
@@ -78,8 +78,8 @@ def test_a_bad_row_is_found_while_columns_are_and_nothing_is_begun(
     path.write_bytes(gzip.compress(lines.encode()) if path.suffix == ".gz" else lines.encode())
 
     with pytest.raises(FilesRefused, match=re.escape(place.format(tmp_path)) + r".*-R mode=DROPMALFORMED") as raised:
-        run_load(spark, plan_of(topic_broker, tmp_path), nobody)
-    dropped = run_load(spark, plan_of(topic_broker, tmp_path, options={"mode": "DROPMALFORMED"}), nobody)
+        run_load(spark, plan_of(topic_broker, tmp_path), ignore_progress)
+    dropped = run_load(spark, plan_of(topic_broker, tmp_path, options={"mode": "DROPMALFORMED"}), ignore_progress)
 
     assert ("-R multiLine=true" in str(raised.value)) == (".json" in name)
     assert dropped.rows == len(topic_broker.records("loaded"))
@@ -96,14 +96,14 @@ def test_the_line_is_counted_in_a_file_that_several_tasks_read(
     spark.conf.set("spark.sql.files.maxPartitionBytes", "2k")
     try:
         with pytest.raises(LoadFailed, match=r"The load stopped: Line 3001 of file:.*field name 'a' and the value x"):
-            run_load(spark, plan_of(topic_broker, tmp_path, schema="a INT"), nobody)
+            run_load(spark, plan_of(topic_broker, tmp_path, schema="a INT"), ignore_progress)
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_file_may_be_mended_whose_row_has_stopped_a_load_exactly_once(
+def test_a_file_whose_row_has_stopped_a_load_exactly_once_may_be_fixed(
     spark: SparkSession, topic_broker: FakeBroker, tmp_path: Path
 ) -> None:
     files = tmp_path / "files"
@@ -114,10 +114,10 @@ def test_a_file_may_be_mended_whose_row_has_stopped_a_load_exactly_once(
     plan = replace(plan, load_name="load", checkpoint=tmp_path / "load")
 
     with pytest.raises(LoadFailed, match=r"Line 2 of file:.*/2.json .* committed 1 transactions with 1 rows"):
-        run_load(spark, plan, nobody)
+        run_load(spark, plan, ignore_progress)
     (files / "2.json").write_text('{"a":2}\n{"a":3}\n')
-    mended = run_load(spark, plan, nobody)
+    fixed = run_load(spark, plan, ignore_progress)
 
-    assert mended.rows == 2
+    assert fixed.rows == 2
     values = [record.value or b"" for record in topic_broker.records("loaded", committed=True)]
     assert sorted(values) == [b'{"a":1}', b'{"a":2}', b'{"a":3}']

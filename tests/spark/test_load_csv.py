@@ -26,7 +26,7 @@ def topic_broker() -> Generator[FakeBroker, None, None]:
         yield broker
 
 
-def nobody(done: int, of: int, note: str) -> None:
+def ignore_progress(done: int, of: int, note: str) -> None:
     """The progress that was reported."""
 
 
@@ -48,8 +48,8 @@ class Loader:
         files = SourceFiles.of([str(path) for path in paths], None, options or {}, schema)
         servers = {"bootstrap.servers": self._broker.bootstrap_servers}
         how: Mapping[str, Any] = {"load_name": "load", "checkpoint": self._directory / "load"} if once else {}
-        run_load(self._spark, LoadPlan(files, "loaded", servers, **how), nobody)
-        verdict = run_audit(self._spark, AuditPlan("loaded", servers, files), nobody)
+        run_load(self._spark, LoadPlan(files, "loaded", servers, **how), ignore_progress)
+        verdict = run_audit(self._spark, AuditPlan("loaded", servers, files), ignore_progress)
         assert verdict.is_clean, verdict
         return [json.loads(record.value or b"") for record in self._broker.records("loaded")]
 
@@ -113,7 +113,7 @@ def test_all_columns_can_be_text(loader: Loader) -> None:
     assert loader.values("zip,n\n1234,5\n", options={"inferschema": "false"}) == [{"zip": "1234", "n": "5"}]
 
 
-@pytest.mark.parametrize("schema", [None, "first STRING, last STRING"], ids=["found out", "given"])
+@pytest.mark.parametrize("schema", [None, "first STRING, last STRING"], ids=["inferred", "given"])
 def test_files_whose_headers_differ_are_refused(loader: Loader, topic_broker: FakeBroker, schema: str | None) -> None:
     with pytest.raises((FilesRefused, LoadFailed), match="all CSV files have the expected header"):
         loader.values("first,last\nAda,Lovelace\n", "last,first\nTuring,Alan\n", schema=schema)

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 
 
 class Tracker:
-    """Of two stages, as many tasks done as it is told."""
+    """Of two stages, as many tasks done as given."""
 
     def __init__(self) -> None:
         self.asked = threading.Semaphore(0)

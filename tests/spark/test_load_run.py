@@ -66,7 +66,7 @@ def files(tmp_path: Path) -> SourceFiles:
     return SourceFiles.of([str(directory)], "csv", {})
 
 
-def nobody(done: int, of: int, note: str) -> None:
+def ignore_progress(done: int, of: int, note: str) -> None:
     """The progress that was reported."""
 
 
@@ -77,13 +77,13 @@ def load_plan(broker: FakeBroker, files: SourceFiles, **more: Any) -> LoadPlan:
 
 def audited(spark: SparkSession, broker: FakeBroker, files: SourceFiles, shape: RecordShape) -> dict[str, Any]:
     plan = AuditPlan("loaded", {"bootstrap.servers": broker.bootstrap_servers}, files, shape)
-    return run_audit(spark, plan, nobody).as_json()
+    return run_audit(spark, plan, ignore_progress).as_json()
 
 
 def test_a_load_in_one_job_keeps_the_order_of_each_key(
     spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles
 ) -> None:
-    result = run_load(spark, load_plan(topic_broker, files), nobody)
+    result = run_load(spark, load_plan(topic_broker, files), ignore_progress)
 
     verdict = audited(spark, topic_broker, files, RecordShape(key="who"))
     assert (result.rows, result.transactions) == (ROWS, 1)
@@ -98,7 +98,7 @@ def test_a_load_exactly_once_writes_each_file_once_and_then_nothing(
     reported: list[tuple[int, int]] = []
 
     first = run_load(spark, plan, lambda done, of, note: reported.append((done, of)))
-    second = run_load(spark, plan, nobody)
+    second = run_load(spark, plan, ignore_progress)
 
     verdict = audited(spark, topic_broker, files, RecordShape(key="who"))
     assert (first.rows, first.transactions, first.is_resumed) == (ROWS, 2, False)
@@ -121,7 +121,7 @@ def test_avro_is_loaded_and_the_audit_expects_the_same(
         plan = load_plan(topic_broker, typed, **how)
         plan = replace(plan, shape=RecordShape(ValueShape.AVRO, "who", avro=written))
 
-        result = run_load(spark, plan, nobody)
+        result = run_load(spark, plan, ignore_progress)
         expected = RecordShape(ValueShape.AVRO, "who", avro=replace(written, is_compared=True))
         verdict = audited(spark, topic_broker, typed, expected)
         bare = audited(spark, topic_broker, typed, RecordShape(ValueShape.AVRO, "who"))
@@ -147,9 +147,11 @@ def test_what_cannot_be_avro_is_refused_before_the_load_begins(
     other = json.dumps({"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]})
 
     with pytest.raises(ConfigError, match="has no field for 'who', 'text'"):
-        run_load(spark, replace(plan, shape=RecordShape(ValueShape.AVRO, "who", avro=AvroShape(other))), nobody)
+        run_load(
+            spark, replace(plan, shape=RecordShape(ValueShape.AVRO, "who", avro=AvroShape(other))), ignore_progress
+        )
     with pytest.raises(FilesRefused, match="There is no column 'whom' for the key"):
-        run_load(spark, replace(plan, shape=RecordShape(key="whom")), nobody)
+        run_load(spark, replace(plan, shape=RecordShape(key="whom")), ignore_progress)
 
     assert not list((tmp_path / "load").iterdir()), "another --avro-schema can be tried with the same checkpoint"
     assert topic_broker.records("loaded") == []
@@ -164,11 +166,11 @@ def test_lines_of_text_are_loaded_as_they_are_and_what_fails_is_reported_in_a_se
     shape = RecordShape(ValueShape.RAW)
     servers = {"bootstrap.servers": topic_broker.bootstrap_servers}
 
-    run_load(spark, LoadPlan(lines, "loaded", servers, shape), nobody)
+    run_load(spark, LoadPlan(lines, "loaded", servers, shape), ignore_progress)
     verdict = audited(spark, topic_broker, lines, shape)
     path.write_text("x" * 2_000_000)
     with pytest.raises(LoadFailed, match=r"The load stopped: .*max_request_size"):
-        run_load(spark, LoadPlan(lines, "loaded", servers, shape), nobody)
+        run_load(spark, LoadPlan(lines, "loaded", servers, shape), ignore_progress)
 
     assert (verdict["verdict"], verdict["read"]) == ("clean", 100)
 
@@ -183,7 +185,7 @@ def test_times_are_written_to_the_microsecond(
     servers = {"bootstrap.servers": topic_broker.bootstrap_servers}
 
     with in_utc(spark):
-        run_load(spark, LoadPlan(files, "loaded", servers), nobody)
+        run_load(spark, LoadPlan(files, "loaded", servers), ignore_progress)
         verdict = audited(spark, topic_broker, files, RecordShape())
 
     (record,) = topic_broker.records("loaded")
@@ -207,10 +209,10 @@ def test_a_slice_that_was_committed_and_not_noted_is_not_written_again_nor_count
     spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
 ) -> None:
     plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load", max_files=3)
-    run_load(spark, plan, nobody)
+    run_load(spark, plan, ignore_progress)
     forget(tmp_path / "load", b'{"committed": 0}')
 
-    again = run_load(spark, plan, nobody)
+    again = run_load(spark, plan, ignore_progress)
 
     assert (again.rows, again.size, again.transactions, again.is_resumed) == (0, 0, 0, True)
     assert len(topic_broker.records("loaded")) == ROWS
@@ -220,17 +222,17 @@ def test_a_slice_that_was_committed_and_whose_file_changed_since_is_refused(
     spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
 ) -> None:
     plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load", max_files=3)
-    run_load(spark, plan, nobody)
+    run_load(spark, plan, ignore_progress)
     forget(tmp_path / "load", b'{"committed": 0}')
     file, before = tmp_path / "files" / "b.csv", (tmp_path / "files" / "b.csv").read_text()
     file.write_text(before.replace("text 1500", "text 15OO"))  # of the same size
 
     with pytest.raises(LoadRefused, match=r"Slice 0 of the load .*b\.csv.* its rows differ now"):
-        run_load(spark, plan, nobody)
+        run_load(spark, plan, ignore_progress)
 
     assert len(topic_broker.records("loaded")) == ROWS
     file.write_text(before)
-    assert run_load(spark, plan, nobody).rows == 0
+    assert run_load(spark, plan, ignore_progress).rows == 0
 
 
 def test_a_slice_that_was_committed_is_not_given_up_for_a_row_that_is_bad_now(
@@ -238,16 +240,16 @@ def test_a_slice_that_was_committed_is_not_given_up_for_a_row_that_is_bad_now(
 ) -> None:
     """Its files would come again in another slice, and be written a second time."""
     plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load", max_files=3)
-    run_load(spark, plan, nobody)
+    run_load(spark, plan, ignore_progress)
     forget(tmp_path / "load", b'{"committed": 0}')
     file, before = tmp_path / "files" / "b.csv", (tmp_path / "files" / "b.csv").read_text()
     file.write_text(before.replace("1500,,text 1500", "1500;;text 1500"))  # of the same size
 
     with pytest.raises(LoadRefused, match=r"Slice 0 of the load .*b\.csv.* its rows differ now"):
-        run_load(spark, plan, nobody)
+        run_load(spark, plan, ignore_progress)
 
     file.write_text(before)
-    assert run_load(spark, plan, nobody).rows == 0
+    assert run_load(spark, plan, ignore_progress).rows == 0
     assert len(topic_broker.records("loaded")) == ROWS
 
 
@@ -263,16 +265,16 @@ def test_a_load_that_has_committed_elsewhere_is_not_begun_again_unless_that_is_s
     spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
 ) -> None:
     plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "here", max_files=3)
-    run_load(spark, plan, nobody)
+    run_load(spark, plan, ignore_progress)
     elsewhere = replace(plan, checkpoint=tmp_path / "elsewhere")
 
     with pytest.raises(
         LoadRefused, match=r"--id 'load' has already committed .* does not list them.*--checkpoint.*--again"
     ):
-        run_load(spark, elsewhere, nobody)
+        run_load(spark, elsewhere, ignore_progress)
     assert len(topic_broker.records("loaded")) == ROWS
-    again = run_load(spark, replace(elsewhere, is_again=True), nobody)
-    once_more = run_load(spark, elsewhere, nobody)
+    again = run_load(spark, replace(elsewhere, is_again=True), ignore_progress)
+    once_more = run_load(spark, elsewhere, ignore_progress)
 
     assert (again.rows, once_more.rows) == (ROWS, 0)
     assert len(topic_broker.records("loaded")) == 2 * ROWS
@@ -282,27 +284,27 @@ def test_a_checkpoint_that_was_rolled_back_is_refused(
     spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
 ) -> None:
     plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load")
-    run_load(spark, plan, nobody)
+    run_load(spark, plan, ignore_progress)
     forget(tmp_path / "load", b'{"committed": 0}')
 
     with pytest.raises(LoadRefused, match="does not list them"):
-        run_load(spark, plan, nobody)
+        run_load(spark, plan, ignore_progress)
 
     assert len(topic_broker.records("loaded")) == ROWS
 
 
-def test_where_the_marker_is_gone_nobody_can_tell_of_a_slice_that_was_begun(
+def test_without_the_marker_a_slice_that_was_begun_is_not_detected(
     spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
 ) -> None:
     plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load")
-    run_load(spark, plan, nobody)
+    run_load(spark, plan, ignore_progress)
     with FakeBroker(topics={"loaded": 3}) as without:
         moved = replace(plan, producer={"bootstrap.servers": without.bootstrap_servers})
-        complete = run_load(spark, moved, nobody)
+        complete = run_load(spark, moved, ignore_progress)
         forget(tmp_path / "load", b'{"committed": 2}')
         with pytest.raises(LoadRefused, match=r"it is unknown .*--again"):
-            run_load(spark, moved, nobody)
-        run_load(spark, replace(moved, is_again=True), nobody)
+            run_load(spark, moved, ignore_progress)
+        run_load(spark, replace(moved, is_again=True), ignore_progress)
 
         assert complete.rows == 0
         assert len(without.records("loaded")) == 1000
@@ -312,7 +314,7 @@ def test_so_it_is_with_the_first_slice_when_it_was_begun_long_ago(
     spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
 ) -> None:
     plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load")
-    run_load(spark, plan, nobody)
+    run_load(spark, plan, ignore_progress)
     forget(tmp_path / "load", b'{"committed": 0}')
     two_days_ago = time.time() - 2 * 86_400
     os.utime(tmp_path / "load" / "slices.jsonl", (two_days_ago, two_days_ago))
@@ -320,9 +322,9 @@ def test_so_it_is_with_the_first_slice_when_it_was_begun_long_ago(
     with FakeBroker(topics={"loaded": 3}) as without:
         moved = replace(plan, producer={"bootstrap.servers": without.bootstrap_servers})
         with pytest.raises(LoadRefused, match=r"it is unknown .*--again"):
-            run_load(spark, moved, nobody)
+            run_load(spark, moved, ignore_progress)
         os.utime(tmp_path / "load" / "slices.jsonl")
-        run_load(spark, moved, nobody)
+        run_load(spark, moved, ignore_progress)
 
         assert len(without.records("loaded")) == ROWS
 
@@ -347,4 +349,4 @@ def test_where_spark_runs_a_task_again_its_first_error_is_reported_and_not_that_
     plan = LoadPlan(files, "loaded", servers, shape, load_name="load", checkpoint=tmp_path / "load")
 
     with pytest.raises(LoadFailed, match=r"The load stopped: .*max_request_size.*Run the same command again"):
-        run_load(spark, plan, nobody)
+        run_load(spark, plan, ignore_progress)

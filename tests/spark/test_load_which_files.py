@@ -1,4 +1,4 @@
-"""A load writes each file that it is told of, once and in order, whatever they are called and however they are named."""
+"""A load writes each given file, once and in order, whatever they are called and however they are named."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ def load(request: pytest.FixtureRequest, spark: SparkSession, topic_broker: Fake
         servers = {"bootstrap.servers": topic_broker.bootstrap_servers}
         files = SourceFiles.of([str(path) for path in paths], kind, {})
         plan = LoadPlan(files, "loaded", servers, shape, **(once if request.param == "exactly once" else {}))
-        result = run_load(spark, plan, nobody)
-        verdict = run_audit(spark, AuditPlan("loaded", servers, files, shape), nobody)
+        result = run_load(spark, plan, ignore_progress)
+        verdict = run_audit(spark, AuditPlan("loaded", servers, files, shape), ignore_progress)
         assert verdict.is_clean, verdict
         return result
 
     return run
 
 
-def nobody(done: int, of: int, note: str) -> None:
+def ignore_progress(done: int, of: int, note: str) -> None:
     """The progress that was reported."""
 
 

@@ -59,7 +59,7 @@ def set_back(broker: FakeBroker, seen: CommitMarker, batch: int | None = None, *
     return with_marker(broker, lambda marker: marker.reset(seen, batch, abort=abort))
 
 
-def test_the_marker_tells_what_was_committed_and_when(broker: FakeBroker, query: Query) -> None:
+def test_the_marker_names_the_committed_batch_and_its_time(broker: FakeBroker, query: Query) -> None:
     assert with_marker(broker, MarkerReset.look) is None
     query.run(0)
 
@@ -150,7 +150,7 @@ def test_a_job_is_done_again_once(broker: FakeBroker) -> None:
     assert look(broker) == CommitMarker("job weekly", 0, 20)
 
 
-def test_a_new_checkpoint_begins_anew_after_it_as_well(broker: FakeBroker, query: Query) -> None:
+def test_a_new_checkpoint_also_begins_again_after_it(broker: FakeBroker, query: Query) -> None:
     for batch in range(3):
         query.run(batch)
     set_back(broker, look(broker))
@@ -200,7 +200,7 @@ def test_batches_up_to_the_one_it_is_set_to_stay_skipped(broker: FakeBroker, que
     assert visible(broker) == sorted(rows_of(0, 1, 2, 3, 2, 3))
 
 
-def test_a_marker_on_a_topic_of_its_own_is_set_back_there(broker: FakeBroker) -> None:
+def test_a_marker_on_a_separate_topic_is_set_back_there(broker: FakeBroker) -> None:
     elsewhere = Query(broker.bootstrap_servers, "orders", **{"commit.marker.topic": "markers"})
     elsewhere.run(0)
     assert with_marker(broker, MarkerReset.look) is None
@@ -222,7 +222,7 @@ def test_it_is_set_back_only(broker: FakeBroker, query: Query, batch: int) -> No
     with pytest.raises(ResetRefused, match=r"--batch takes 0 to 1\."):
         set_back(broker, look(broker), batch)
 
-    assert broker.count("InitProducerId") == 0, "nobody was fenced"
+    assert broker.count("InitProducerId") == 0, "no producer was fenced"
     assert look(broker).batch == 2
 
 
@@ -235,7 +235,7 @@ def test_twice_is_refused_with_what_is_there(broker: FakeBroker, query: Query) -
 
 
 def test_an_open_transaction_is_seen(broker: FakeBroker, query: Query) -> None:
-    assert not with_marker(broker, MarkerReset.has_open_transaction), "nobody knows this transactional id yet"
+    assert not with_marker(broker, MarkerReset.has_open_transaction), "this transactional id is unknown yet"
     transaction = query.begin()
     query.task(transaction, 0, 0)
     assert with_marker(broker, MarkerReset.has_open_transaction)
@@ -255,7 +255,7 @@ def test_a_batch_that_is_being_written_since_it_was_looked_at_is_left_alone(brok
     with pytest.raises(ResetFailed, match="has begun since"):
         set_back(broker, seen)
 
-    assert broker.count("InitProducerId") == 0, "nobody was fenced"
+    assert broker.count("InitProducerId") == 0, "no producer was fenced"
     query.commit(summaries, 1)
     assert visible(broker) == rows_of(0, 1)
 
@@ -326,7 +326,7 @@ def test_a_query_that_starts_meanwhile_wins(broker: FakeBroker, query: Query) ->
     assert look(broker) == CommitMarker("q1", 1, 20)
 
 
-def test_brokers_that_cannot_tell_of_open_transactions_are_told_apart(query: Query, broker: FakeBroker) -> None:
+def test_brokers_that_cannot_list_open_transactions_are_distinguished(query: Query, broker: FakeBroker) -> None:
     broker.set_versions("2.8.2")
 
     with pytest.raises(ResetRefused, match=r"Kafka 3\.0\. Stop the query, and use --abort"):

@@ -1,4 +1,4 @@
-"""The driver is killed at random, again and again, while somebody reads: the reader never has a part of a batch for good."""
+"""The driver is killed at random, again and again, during a read: the reader never has a part of a batch for good."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaC
 
 
 class Driver:
-    """The program that runs the query, in a process group of its own."""
+    """The program that runs the query, in its own process group."""
 
     def __init__(self, kafka: KafkaCluster, topic: str, directory: Path) -> None:
         self._commits = directory / "checkpoint" / "commits"
@@ -121,7 +121,7 @@ def test_drivers_that_are_killed_at_random_never_show_a_part_of_a_batch(
         f"under fire; {seen.rounds} looks, the newest batch was there in part for {seen.longest_part:.3f} s at most"
     )
     with capsys.disabled():
-        print(f"\n{reported}")  # noqa: T201 - what a soak has shown is worth to be told
+        print(f"\n{reported}")  # noqa: T201 - what a soak has shown is worth reporting
     assert last.process.returncode == 0, (tmp_path / "stderr").read_text()[-3000:]
     assert seen.seen == Counter(range(files * BATCH)), reported
     assert read_committed(kafka.bootstrap_servers, topic, PARTITIONS) == Counter(range(files * BATCH)), reported

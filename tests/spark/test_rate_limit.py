@@ -12,7 +12,7 @@ from aioproducer.spark.sink.rate_limit import paced
 
 
 class Clock:
-    """Goes on only while somebody sleeps."""
+    """A clock that advances only during sleeps."""
 
     def __init__(self) -> None:
         self.now = 100.0

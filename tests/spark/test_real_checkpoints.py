@@ -36,7 +36,7 @@ def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaC
 
 
 class Stream:
-    """A query that writes the files of a directory exactly once, a batch for each file unless it is told otherwise."""
+    """A query that writes the files of a directory exactly once, a batch for each file unless the options say otherwise."""
 
     def __init__(self, spark: SparkSession, kafka: KafkaCluster, directory: Path) -> None:
         self.topic = f"days-{uuid.uuid4().hex[:8]}"

@@ -49,7 +49,7 @@ class Message(NamedTuple):
 
 
 class OnKafka:
-    """Topics with rules of their own, on a cluster that other tests use, too."""
+    """Topics with their own rules, on a cluster that other tests also use."""
 
     def __init__(self, kafka: KafkaCluster, version: str) -> None:
         self.kafka = kafka
@@ -161,7 +161,7 @@ def test_rows_are_too_large_exactly_where_the_broker_says_so(on: OnKafka, topic:
 
 
 async def refused_one_by_one(on: OnKafka, topic: str, rows: list[tuple[str, bytes]], codec: Any) -> list[bytes]:
-    """The keys of those that the broker does not take in a batch of their own."""
+    """The keys of those that the broker refuses in a separate batch."""
     refused: list[bytes] = []
     async with Producer(on.kafka.bootstrap_servers, compression_type=codec, batch_size=0) as producer:
         for key, value in rows:
@@ -182,7 +182,7 @@ def test_a_batch_that_is_too_large_though_each_row_fits_is_split(on: OnKafka, gu
     assert [message.value for message in on.read("small")] == values
 
 
-def test_the_fake_broker_tells_the_same_rules(on: OnKafka) -> None:
+def test_the_fake_broker_reports_the_same_rules(on: OnKafka) -> None:
     topics = {on.name(topic): TopicSpec(config=TopicConfig.from_kafka(on.configs[topic])) for topic in on.configs}
     real = TopicRulesReader(on.options())
 

@@ -36,7 +36,7 @@ def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaC
 
 
 class OnKafka:
-    """A topic of its own, and queries that write to it under one transactional id."""
+    """A separate topic, and queries that write to it under one transactional id."""
 
     def __init__(self, kafka: KafkaCluster) -> None:
         self.kafka = kafka
@@ -184,7 +184,7 @@ def test_the_older_of_two_drivers_is_fenced(on: OnKafka) -> None:
     assert on.visible() == Counter(rows_of(0, 1))
 
 
-def test_two_writers_of_one_partition_are_found_out_and_nothing_is_visible(on: OnKafka) -> None:
+def test_two_writers_of_one_partition_are_detected_and_nothing_is_visible(on: OnKafka) -> None:
     query = on.query()
     transaction = query.begin()
     first = query.task(transaction, 0, 0, 1000, attempt_id=12)
@@ -200,7 +200,7 @@ def test_two_writers_of_one_partition_are_found_out_and_nothing_is_visible(on: O
     assert on.visible() == Counter(rows_of(0))
 
 
-def test_dead_letters_have_a_producer_of_their_own_and_the_same_transaction(on: OnKafka) -> None:
+def test_dead_letters_have_their_own_producer_and_the_same_transaction(on: OnKafka) -> None:
     letters = f"{on.topic}-letters"
     on.kafka.create_topic(letters, PARTITIONS)
     one_digit = {"on.record.error": f"dead-letter:{letters}", "kafka.max.request.size": "98"}

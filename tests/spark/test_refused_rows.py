@@ -155,7 +155,7 @@ def test_a_topic_that_stamps_the_records_itself_takes_any_timestamp() -> None:
     assert (summary.rows, summary.dead_letters) == (2, 0)
 
 
-def test_a_row_that_would_be_too_old_once_it_is_there_is_found_too() -> None:
+def test_a_row_that_would_be_too_old_once_it_is_there_is_also_found() -> None:
     config = TopicConfig(message_timestamp_before_max_ms=HOUR)
 
     with FakeBroker(topics={"orders": TopicSpec(config=config), "letters": 1}) as broker:
@@ -165,7 +165,7 @@ def test_a_row_that_would_be_too_old_once_it_is_there_is_found_too() -> None:
     assert (summary.rows, summary.dead_letters) == (1, 1)
 
 
-def test_a_row_that_is_too_far_ahead_for_a_clock_that_is_behind_is_found_too() -> None:
+def test_a_row_that_is_too_far_ahead_for_a_clock_that_is_behind_is_also_found() -> None:
     config = TopicConfig(message_timestamp_after_max_ms=HOUR)
 
     with FakeBroker(topics={"orders": TopicSpec(config=config), "letters": 1}) as broker:
@@ -250,7 +250,7 @@ def test_timestamps_of_spark_are_measured_in_milliseconds(unit: str) -> None:
 # -- what a letter carries -----------------------------------------------------------------------------------------------
 
 
-def test_a_letter_keeps_its_timestamp_unless_the_topic_of_dead_letters_refuses_it_too() -> None:
+def test_a_letter_keeps_its_timestamp_unless_the_topic_of_dead_letters_also_refuses_it() -> None:
     topics: dict[str, int | TopicSpec] = {
         "orders": TopicSpec(config=TopicConfig(message_timestamp_before_max_ms=HOUR)),
         "letters": TopicSpec(config=TopicConfig(message_timestamp_before_max_ms=3 * HOUR)),
@@ -267,7 +267,7 @@ def test_a_letter_keeps_its_timestamp_unless_the_topic_of_dead_letters_refuses_i
     assert reported.endswith(f"The topic of dead letters does not accept its timestamp either: {ancient}.")
 
 
-def test_a_letter_tells_the_timestamp_that_is_too_far_for_a_date() -> None:
+def test_a_letter_names_the_timestamp_that_is_too_far_for_a_date() -> None:
     far = 400_000_000_000_000_000  # microseconds: in the year 14645
     stamps = pa.array([far, -1_000], pa.timestamp("us", "UTC"))
     batch = pa.record_batch({"value": ["far", "early"], "timestamp": stamps})
@@ -311,7 +311,7 @@ def test_rows_are_too_large_exactly_where_the_broker_says_so(codec: str) -> None
 
 
 async def refused_one_by_one(broker: FakeBroker, rows: Sequence[Row], codec: Any) -> list[bytes]:
-    """The keys of those that the broker does not take in a batch of their own."""
+    """The keys of those that the broker refuses in a separate batch."""
     refused: list[bytes] = []
     async with Producer(broker.bootstrap_servers, compression_type=codec, batch_size=0) as producer:
         for row in rows:
@@ -361,7 +361,7 @@ def test_a_batch_that_is_too_large_though_each_row_fits_is_split(guarantee: dict
         assert values(broker, "orders") == [value for value, _, _ in rows]
 
 
-# -- where nobody knows the rules ----------------------------------------------------------------------------------------
+# -- if the rules are unknown ------------------------------------------------------------------------------------------
 
 
 def test_where_the_rules_cannot_be_read_such_a_row_fails_the_task_as_ever(caplog: pytest.LogCaptureFixture) -> None:

@@ -101,7 +101,7 @@ class Model:
         self.checkpoint = self.new_checkpoint()
 
     def change_file(self) -> None:
-        """One that was not committed yet, or that is part of the last batch; older ones nobody reads again."""
+        """One that was not committed yet, or that is part of the last batch; older ones are not read again."""
         first = self.newest.files_seen() - len(self.newest.batches[-1]) if self.newest.batches else 0
         if first < len(self.source.forms):
             self.source.change(self.chance.randrange(first, len(self.source.forms)))
@@ -114,9 +114,9 @@ class Model:
             self.run(dies, **self.options)
         except CommitMarkerError as refusal:
             self.refusals[type(refusal).__name__] += 1
-            self.mend()
+            self.recover()
 
-    def mend(self) -> None:
+    def recover(self) -> None:
         """The operator's reaction to a refusal."""
         self.checkpoint = self.newest
         try:
@@ -225,7 +225,7 @@ def test_the_schedules_find_rows_that_are_left_out_by_their_number_alone() -> No
 
 
 def test_the_schedules_find_rows_that_a_new_checkpoint_writes_again() -> None:
-    """The negative control: with this option a query that begins anew is believed."""
+    """The negative control: with this option a query that begins again is believed."""
     found = (fault for seed in range(6) for fault in play(seed, **{"commit.marker.missing": "trust-checkpoint"}).found)
 
     assert any("2 times" in fault for fault in found)

@@ -1,4 +1,4 @@
-"""A registry gives a schema's id, and what it refuses is told in a sentence that has no password in it."""
+"""A registry gives a schema's id, and its refusals are reported in a sentence without a password."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_schema_that_is_not_compatible_is_reported(registry: Registry) -> None
 
 
 @pytest.mark.parametrize("where", ["in the URL", "beside it"])
-def test_user_and_password_are_used_and_never_told(where: str) -> None:
+def test_user_and_password_are_used_and_never_shown(where: str) -> None:
     with Registry(login="me@home:p/w:1") as registry:
         client = (
             SchemaRegistry.at(f"http://me%40home:p%2Fw%3A1@{registry.address}/")
@@ -117,7 +117,7 @@ def test_user_and_password_are_used_and_never_told(where: str) -> None:
     assert registry.url in str(caught.value)
 
 
-def test_nobody_there_is_told_with_the_address() -> None:
+def test_a_refused_connection_is_reported_with_the_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closing:
         port = closing.getsockname()[1]
 
@@ -204,7 +204,7 @@ def test_what_is_no_url_is_refused_without_being_repeated(url: str) -> None:
         "https://me/12:sekret@registry",
     ],
 )
-def test_a_password_is_not_taken_for_a_port_and_a_path(url: str) -> None:
+def test_a_password_is_not_mistaken_for_a_port_and_a_path(url: str) -> None:
     with pytest.raises(
         ConfigError, match=r"an '@' after .* write %2F .* schema\.registry\.basic\.auth\.user\.info"
     ) as caught:

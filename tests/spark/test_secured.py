@@ -1,4 +1,4 @@
-"""The sink on a cluster that wants TLS and a login: it writes, and secrets are seen by nobody."""
+"""The sink on a cluster that wants TLS and a login: it writes, and secrets are shown nowhere."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_schema_has_the_id_of_the_registry_that_the_options_name() -> None:
         login = {"schema.registry.url": registry.url, "schema.registry.basic.auth.user.info": "me:secret"}
         options = SinkOptions.from_spark({"kafka.bootstrap.servers": "a", **avro, **login})
         columns = SinkColumns.of_frame(frame, options)
-        assert registry.requests == [], "nobody is asked while the plan is made"
+        assert registry.requests == [], "no request is sent while the plan is made"
 
         found = columns.registered(options)
 

@@ -127,11 +127,11 @@ def test_what_is_wrong_is_said_with_the_way_out(given: dict[str, str], sentence:
     assert sentence in str(caught.value)
 
 
-def test_what_sparks_own_sink_is_told_of_headers_is_taken() -> None:
+def test_the_header_option_of_sparks_own_sink_is_accepted() -> None:
     assert SinkOptions.from_spark({**SERVERS, "includeHeaders": "true"}) == SinkOptions.from_spark(SERVERS)
 
 
-def test_avro_has_a_schema_and_a_registry_whose_login_is_not_told() -> None:
+def test_avro_has_a_schema_and_a_registry_whose_login_is_not_shown() -> None:
     given = {"avro.schema": ' {"type":"record"} ', "schema.registry.url": "http://me:secret@Registry:8081/"}
 
     in_url = SinkOptions.from_spark({**AVRO, **given})
@@ -220,7 +220,7 @@ def test_a_guarantee_that_a_helper_does_not_give_is_refused() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "kafka."])
-def test_what_the_sink_reads_itself_may_be_in_our_spelling_too(prefix: str) -> None:
+def test_the_options_that_the_sink_reads_may_also_be_in_our_spelling(prefix: str) -> None:
     given = {f"{prefix}transactional_id": "q", f"{prefix}transaction_timeout_ms": "30000", f"{prefix}batch_size": "900"}
 
     options = SinkOptions.from_spark(

@@ -21,7 +21,7 @@ from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.plugin import KafkaFactory
 from tests.real.open_transactions import open_transactions
 from tests.spark import held_query
-from tests.spark.held_query import HELD_BATCH, Attempt, Told
+from tests.spark.held_query import HELD_BATCH, Attempt, TaskFiles
 from tests.spark.load_program import kill_when_committed, result_of
 from tests.spark.local_spark import ROOT
 from tests.spark.read_back import read_committed
@@ -94,7 +94,7 @@ class OnCluster:
     def __init__(self, cluster: StandaloneCluster, kafka: KafkaCluster, directory: Path) -> None:
         self.kafka = kafka
         self.topic = f"standalone-{uuid.uuid4().hex[:8]}"
-        self.reported = Told(directory)
+        self.reported = TaskFiles(directory)
         self._cluster = cluster
         self._directory = directory
         kafka.create_topic(self.topic, PARTITIONS)
@@ -139,7 +139,7 @@ def test_an_executor_that_dies_with_the_shuffled_rows_makes_the_query_run_the_ba
         host = on.reported.mapped_on()
         [lost] = [each for each in on.reported.attempts() if each.host == host]
         cluster.kill_executor(host)
-        # The rows that it had shuffled are gone with it, so Spark submits the stage again, where it counts from 0 anew.
+        # The rows that it had shuffled are gone with it, so Spark submits the stage again, where it counts from 0 again.
         query.wait(lambda: len(firsts(on.reported.attempts(), lost.partition)) == 2)
         on.reported.release()
         is_done = query.ends()

@@ -83,7 +83,7 @@ def test_each_batch_is_one_transaction(spark: SparkSession, broker: FakeBroker, 
     run(numbers(spark, files), broker, tmp_path / "checkpoint", **EXACTLY_ONCE)
 
     assert visible(broker) == Counter(range(90))
-    # The writer that Spark makes anew to commit must not begin a transaction: it would abort the one to be committed.
+    # The writer that Spark creates again to commit must not begin a transaction: it would abort the one to be committed.
     assert (broker.count("InitProducerId"), broker.count("EndTxn")) == (3, 3)
     assert broker.open_transactions() == []
     [marker] = broker.committed_offsets(marker_group("query-1")).values()
@@ -91,7 +91,7 @@ def test_each_batch_is_one_transaction(spark: SparkSession, broker: FakeBroker, 
 
 
 @pytest.mark.parametrize("guarantee", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
-def test_the_report_tells_where_each_batch_is(
+def test_the_report_names_the_place_of_each_batch(
     spark: SparkSession, broker: FakeBroker, files: Path, tmp_path: Path, guarantee: dict[str, str]
 ) -> None:
     write_files(files, batches=2, rows=30)

@@ -1,4 +1,4 @@
-"""Of the failures of several tasks the one that explains the others is told, in a sentence."""
+"""Of the failures of several tasks the one that explains the others is reported, in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task sends Arrow batches, whoever hands them over: topics, columns, failures, and an upstream that takes its time."""
+"""A task sends Arrow batches, from any upstream: topics, columns, failures, and an upstream that takes its time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def batch(**columns: list[Any]) -> Any:
     return pa.record_batch(columns)
 
 
-def test_a_task_sends_its_rows_and_tells_how_many(broker: FakeBroker) -> None:
+def test_a_task_sends_its_rows_and_reports_how_many(broker: FakeBroker) -> None:
     batches = [batch(value=[f"{first + i}" for i in range(100)]) for first in range(0, 1000, 100)]
 
     summary = run(broker, batches, topic="orders")

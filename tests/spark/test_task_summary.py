@@ -1,4 +1,4 @@
-"""The tasks of a batch, taken together, tell what one task alone would have told."""
+"""The summary of a batch's tasks equals that of one task that does all the work."""
 
 from __future__ import annotations
 

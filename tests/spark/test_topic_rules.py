@@ -1,4 +1,4 @@
-"""A topic's configuration says what a broker refuses, in the words of whichever release tells it."""
+"""A topic's configuration says what a broker refuses, in the words of whichever release reports it."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_they_travel_to_the_tasks_which_ask_for_others_only(broker: FakeBroker) 
     assert broker.count("DescribeConfigs") == 2
 
 
-def test_nobody_asks_where_dead_letters_are_not_wanted(broker: FakeBroker) -> None:
+def test_no_request_is_sent_if_dead_letters_are_not_wanted(broker: FakeBroker) -> None:
     reader(broker, **{"on.record.error": "fail"}).learn()
 
     assert broker.requests == []

@@ -1,4 +1,4 @@
-"""The members of a consumer group without behaviour of their own: one request for each method, and what came back as words.
+"""The members of a consumer group without their own behaviour: one request for each method, and what came back as words.
 
 Member ids, which differ by chance, are noted under the names that the members have here, so that the notes of two clusters
 can be compared.
@@ -65,7 +65,7 @@ NEW = Versions("new", 9, 5, 4, 5, 9)
 
 @dataclass(eq=False)
 class Member:
-    """One member: its name, and what the coordinator has told it."""
+    """One member: its name, and the answers of the coordinator."""
 
     name: str
     client: RawClient
@@ -100,11 +100,11 @@ class RawGroup:
         member = self.member("admin")
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
         _until(lambda: member.client.ask(request, 4).coordinators[0].error_code not in NOT_READY)
-        leave = LeaveGroupRequest(group_id=self.group, member_id="nobody")  # a heartbeat is taken while groups load
+        leave = LeaveGroupRequest(group_id=self.group, member_id="unknown")  # a heartbeat is taken while groups load
         _until(lambda: member.client.ask(leave, 0).error_code not in NOT_READY)
 
     def member(self, name: str, *, instance_id: str | None = None, member_id: str = "") -> Member:
-        """Somebody with a connection of its own, who has not joined."""
+        """A member with its own connection that has not joined."""
         client = RawClient(self.address, client_id=name, timeout=PATIENCE)
         self._members.append(Member(name, client, instance_id, member_id))
         return self._members[-1]
@@ -116,7 +116,7 @@ class RawGroup:
     # -- JoinGroup and SyncGroup, which wait for others ----------------------------------------------------------------
 
     def new(self, name: str, *, instance_id: str | None = None, protocols: Iterable[str] = ("range",)) -> Member:
-        """Somebody who asks for an id, where the version says so; the first request is noted."""
+        """A member that asks for an id, if the version says so; the first request is noted."""
         member = self.member(name, instance_id=instance_id)
         if self.versions.join >= 4 and instance_id is None:
             self.join(member, protocols=protocols)
@@ -275,7 +275,7 @@ class RawGroup:
         topic: str | None = None,
         metadata: str | None = "",
     ) -> None:
-        """OffsetCommit, on a connection of its own; noted."""
+        """OffsetCommit, on its own connection; noted."""
         asked = OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=metadata
         )

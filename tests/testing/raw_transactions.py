@@ -1,4 +1,4 @@
-"""A transactional producer without behaviour of its own: one request for each method, and what came back as plain words.
+"""A transactional producer without its own behaviour: one request for each method, and what came back as plain words.
 
 Whatever differs from one cluster to another by chance (producer ids, times) is left out or given a name, so that the notes
 of two clusters can be compared.
@@ -110,12 +110,12 @@ class RawTransactions:
     def name(self, who: Who) -> str:
         """A producer without the number that the cluster gave it: the first id is ``a``, the next one ``b``."""
         if who.producer_id < 0:
-            return f"nobody@{who.epoch}"
+            return f"unknown@{who.epoch}"
         name = self.names.setdefault(who.producer_id, chr(ord("a") + len(self.names)))
         return f"{name}@{who.epoch}"
 
     def ask(self, request: Request[ResponseT], version: int) -> ResponseT:
-        """The answer, on a connection of its own."""
+        """The answer, on its own connection."""
         with RawClient(self.address, timeout=PATIENCE) as client:
             return client.ask(request, version)
 
@@ -163,7 +163,7 @@ class RawTransactions:
         return self.init(expected, timeout_ms=timeout_ms)
 
     def use_up_epochs(self, epochs: int) -> Who:
-        """InitProducerId so many times, several at once; only the last answer is told, and nothing noted."""
+        """InitProducerId so many times, several at once; only the last answer is returned, and nothing noted."""
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
         version, who = self.versions.init_producer_id, Who(-1, -1)
         with RawClient(self.address, timeout=PATIENCE) as client:

@@ -1,4 +1,4 @@
-"""Tells that a fake broker sends nothing, without a wait that a slow machine would pass for the wrong reason."""
+"""Detects that a fake broker sends nothing, without a wait that a slow machine would pass for the wrong reason."""
 
 from __future__ import annotations
 

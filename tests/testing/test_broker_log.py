@@ -207,7 +207,7 @@ def test_a_batch_may_be_exactly_as_large_as_max_message_bytes() -> None:
     assert result.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_topic_with_a_compression_of_its_own_measures_what_it_would_store() -> None:
+def test_a_topic_with_its_own_compression_measures_what_it_would_store() -> None:
     data = batch(b"x" * 1000, codec=Codec.GZIP)
     size = len(batch(b"x" * 1000))
     topics = {"producer": len(data), "gzip": len(data), "uncompressed": size}
@@ -355,7 +355,7 @@ def test_producers_do_not_share_sequences(log: PartitionLog) -> None:
     assert not appended(log, idempotent(0, producer_id=8)).duplicate
 
 
-def test_a_duplicate_tells_the_largest_timestamp_of_the_batch_as_kafka_does(log: PartitionLog) -> None:
+def test_a_duplicate_returns_the_largest_timestamp_of_the_batch_as_kafka_does(log: PartitionLog) -> None:
     assert appended(log, idempotent(0)).log_append_time_ms == -1
     assert appended(log, idempotent(0)).log_append_time_ms == NOW
 

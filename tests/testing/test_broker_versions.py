@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: The highest version of Produce, Metadata, ApiVersions and InitProducerId that is stable. Up to 3.9 from "validVersions"
 #: in clients/src/main/resources/common/message at the release's tag (2.1: schemaVersions() of the request's class), 4.0
-#: from kafka-python's broker_version_data.py, which was copied from a broker, 4.3 from a broker, too (see below). 4.1 and
+#: from kafka-python's broker_version_data.py, which was copied from a broker, 4.3 also from a broker (see below). 4.1 and
 #: 4.2 were not seen for themselves. 4.4 made ApiVersions 5 stable (KAFKA-20246).
 HIGHEST = {
     "2.1": (7, 7, 2, 1),
@@ -53,7 +53,7 @@ def test_a_release_speaks_what_kafka_spoke_then(release: str) -> None:
     assert all(RELEASES[release].ranges[key][0] == 0 for key in COLUMNS)
 
 
-def test_every_release_is_in_the_other_table_too() -> None:
+def test_every_release_is_also_in_the_other_table() -> None:
     assert list(RELEASES) == list(HIGHEST)
     assert NEWEST_RELEASE == "4.4"
 

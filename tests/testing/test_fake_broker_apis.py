@@ -93,7 +93,7 @@ def versions_of(client: RawClient, version: int) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_every_release_tells_its_own_versions(release: str) -> None:
+def test_every_release_reports_its_own_versions(release: str) -> None:
     with FakeBroker(versions=release) as broker, RawClient(broker.addresses[1]) as client:
         reported = versions_of(client, 0)
 
@@ -115,7 +115,7 @@ def test_an_unknown_version_of_api_versions_is_refused_in_the_form_of_version_0(
     release: str, named: list[tuple[int, int, int]]
 ) -> None:
     with FakeBroker(versions=release) as broker, RawClient(broker.addresses[1]) as client:
-        # A header that ends after the client id, and a body of a version that nobody knows yet.
+        # A header that ends after the client id, and a body of a version that is unknown yet.
         client.send_bytes(struct.pack(">ihhih", 22, 18, 99, 7, -1) + b"\0" + b"\2a\2b" + b"\0" * 7)
 
         answer = client.read_frame()
@@ -154,7 +154,7 @@ def test_a_request_that_is_cut_off_inside_its_frame_ends_the_connection(client: 
 
 
 @pytest.mark.parametrize("version", range(1, 14))
-def test_metadata_tells_nodes_topics_and_leaders(broker: FakeBroker, client: RawClient, version: int) -> None:
+def test_metadata_has_nodes_topics_and_leaders(broker: FakeBroker, client: RawClient, version: int) -> None:
     answer = client.ask(MetadataRequest(topics=None), version)
 
     assert {node.node_id: (node.host, node.port) for node in answer.brokers} == broker.addresses
@@ -361,7 +361,7 @@ def test_the_log_moves_with_its_leader(broker: FakeBroker, client: RawClient) ->
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_producer_gets_an_id_of_its_own(client: RawClient, version: int) -> None:
+def test_every_producer_gets_its_own_id(client: RawClient, version: int) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
 
     first, second = client.ask(request, version), client.ask(request, version)
@@ -462,7 +462,7 @@ _NEVER = str(2**63 - 1)
         ("4.0", {"before": "2000", "after": "3600000"}),
     ],
 )
-def test_each_release_tells_the_limits_of_timestamps_that_it_knows(versions: str, limits: dict[str, str]) -> None:
+def test_each_release_reports_the_limits_of_timestamps_that_it_knows(versions: str, limits: dict[str, str]) -> None:
     config = TopicConfig(message_timestamp_before_max_ms=2000, message_timestamp_difference_max_ms=1000)
     asked = DescribeConfigsResource(resource_type=2, resource_name="orders", configuration_keys=None)
 

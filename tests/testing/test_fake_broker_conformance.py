@@ -70,7 +70,7 @@ def with_body(body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Batches that are produced one after the other to a topic of their own."""
+    """Batches that are produced one after the other to a separate topic."""
 
     name: str
     batches: Sequence[bytes]

@@ -60,7 +60,7 @@ async def fill(broker: FakeBroker, count: int) -> list[bytes]:
 
 
 async def read(*consumers: Any, count: int) -> list[bytes]:
-    """So many values, whoever reads them."""
+    """So many values, from any reader."""
     found: list[bytes] = []
     async with asyncio.timeout(PATIENCE):
         while len(found) < count:
@@ -195,7 +195,7 @@ async def test_a_consumer_follows_its_coordinator_and_outlasts_its_errors(broker
     assert broker.count("OffsetCommit", node=2) >= 1
 
 
-def test_confluent_kafka_tells_a_commit_of_a_past_generation(broker: FakeBroker) -> None:
+def test_confluent_kafka_reports_a_commit_of_a_past_generation(broker: FakeBroker) -> None:
     asyncio.run(fill(broker, 4))
     config = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
     with closing(Consumer({**config, "log_level": 0, "enable.auto.commit": False})) as member:

@@ -85,7 +85,7 @@ def new_metadata(steps: RawGroup) -> None:
 
 
 def errors(steps: RawGroup) -> None:
-    stranger = steps.member("x", member_id="nobody")
+    stranger = steps.member("x", member_id="unknown")
     steps.join(stranger)
     steps.sync(stranger)
     steps.heartbeat(stranger)
@@ -214,7 +214,7 @@ def static_members(steps: RawGroup) -> None:
 def several_leave(steps: RawGroup) -> None:
     first, second = steps.new("a"), steps.new("b")
     steps.join(first)
-    steps.leave(first, second, steps.member("x", member_id="nobody"))
+    steps.leave(first, second, steps.member("x", member_id="unknown"))
     steps.heartbeat(first)
 
 

@@ -114,7 +114,7 @@ def test_waiting_ends_when_the_records_are_there(broker: FakeBroker) -> None:
     later.join()
 
 
-def test_waiting_in_vain_tells_what_was_seen(broker: FakeBroker) -> None:
+def test_a_wait_that_times_out_reports_what_was_seen(broker: FakeBroker) -> None:
     send(broker, b"a")
 
     with pytest.raises(KafkaTimeoutError, match=r"2 records; 1 records are in the log, .*'Produce': 1"):
@@ -162,7 +162,7 @@ def test_the_broker_speaks_tls_where_it_is_given_a_certificate(tmp_path: Path) -
     assert answer[4:8] == b"\0\0\0\x07"
 
 
-async def test_the_broker_is_an_asynchronous_context_manager_too() -> None:
+async def test_the_broker_is_also_an_asynchronous_context_manager() -> None:
     async with FakeBroker(topics={"orders": 1}) as broker:
         await asyncio.to_thread(send, broker, b"a")
 

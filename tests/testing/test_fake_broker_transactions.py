@@ -343,7 +343,7 @@ def test_a_coordinator_that_moved_is_found_elsewhere(broker: FakeBroker, steps: 
     assert values(broker) == [b"a"]
 
 
-def test_nobody_can_be_in_charge(broker: FakeBroker, steps: RawTransactions) -> None:
+def test_a_coordinator_can_be_missing(broker: FakeBroker, steps: RawTransactions) -> None:
     who = steps.init()
     broker.move_transaction_coordinator("t", -1)
 
@@ -450,7 +450,7 @@ def test_members_of_an_older_generation_are_fenced(
     assert last(steps)[1] == code
 
 
-def test_a_group_has_a_coordinator_of_its_own(broker: FakeBroker, steps: RawTransactions) -> None:
+def test_a_group_has_its_own_coordinator(broker: FakeBroker, steps: RawTransactions) -> None:
     who = steps.init()
     broker.move_group_coordinator("group", 2)
     elsewhere = steps_of(broker, node=2)
@@ -465,7 +465,7 @@ def test_a_group_has_a_coordinator_of_its_own(broker: FakeBroker, steps: RawTran
         assert there.ask(request, 7).topics[0].partitions[0].committed_offset == 7
 
 
-def test_offsets_are_reported_by_topic_id_too(broker: FakeBroker, steps: RawTransactions) -> None:
+def test_offsets_are_also_reported_by_topic_id(broker: FakeBroker, steps: RawTransactions) -> None:
     who = steps.init()
     steps.commit_offset(who, 7)
     steps.commit(who)
@@ -490,7 +490,7 @@ def test_the_partition_of_a_group_is_that_of_javas_hash() -> None:
     assert [offsets_partition(group) for group in groups] == [22, 0, 12, 12, 0]
 
 
-# -- what is told ------------------------------------------------------------------------------------------------------
+# -- reports -----------------------------------------------------------------------------------------------------------
 
 
 def listed(client: RawClient, request: ListTransactionsRequest) -> list[tuple[str, str]]:

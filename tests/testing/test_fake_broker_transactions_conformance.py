@@ -279,15 +279,15 @@ def bumped_after_a_lost_answer(steps: RawTransactions) -> None:
 
 
 def strangers(steps: RawTransactions) -> None:
-    nobody = Who(5_000_000, 0)
-    steps.add(nobody, 0)
-    steps.add_offsets(nobody)
-    steps.write(nobody, 0, "a")
-    steps.commit_offset(nobody, 3)
-    steps.end(nobody, committed=True)
+    unknown = Who(5_000_000, 0)
+    steps.add(unknown, 0)
+    steps.add_offsets(unknown)
+    steps.write(unknown, 0, "a")
+    steps.commit_offset(unknown, 3)
+    steps.end(unknown, committed=True)
     steps.describe()
     who = steps.init()
-    for stranger in (nobody, Who(who.producer_id, who.epoch + 1), Who(who.producer_id, who.epoch + 2)):
+    for stranger in (unknown, Who(who.producer_id, who.epoch + 1), Who(who.producer_id, who.epoch + 2)):
         steps.add(stranger, 0)
         steps.add_offsets(stranger)
         steps.write(stranger, 0, "a")
@@ -313,10 +313,10 @@ def members(steps: RawTransactions) -> None:
     if steps.versions.adds_partitions:
         steps.add_offsets(who)
     steps.commit_offset(who, 3, group="")
-    steps.commit_offset(who, 3, generation=4, member="somebody")
+    steps.commit_offset(who, 3, generation=4, member="another")
     steps.commit_offset(who, 3, metadata="x" * 5000)
     steps.commit_offset(who, 3, metadata=None)
-    steps.commit_offset(who, 4, generation=4, member="somebody")
+    steps.commit_offset(who, 4, generation=4, member="another")
     steps.commit_offset(who, 5)
     steps.commit(who)
     steps.offset(require_stable=True)

@@ -49,7 +49,7 @@ class Group:
         return self.coordinator.join(request, self.now)
 
     def joined(self, member_id: str = "") -> Joined:
-        """Join, as somebody for whom nobody needs to be waited."""
+        """Join, as a member that the rebalance does not wait for."""
         return answer_of(self.join(member_id))
 
     def sync(self, joined: Joined, **assignments: bytes) -> Synced | Parked:
@@ -171,7 +171,7 @@ def test_a_rebalance_ends_the_wait_for_an_assignment(group: Group) -> None:
     assert parked.answer == Synced(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def test_an_id_that_nobody_joins_with_is_forgotten_and_delays_a_rebalance_no_longer(group: Group) -> None:
+def test_an_unused_member_id_is_forgotten_and_delays_a_rebalance_no_longer(group: Group) -> None:
     first = stable(group)
     given = answer_of(group.join(client="d", needs_id=True))
     assert given.code is ErrorCode.MEMBER_ID_REQUIRED
@@ -190,7 +190,7 @@ def test_a_new_group_waits_for_more_members_as_long_as_they_come(group: Group) -
     first = group.join()
     group.advance(2000)
     second = group.join(client="d")
-    group.advance(1000)  # somebody came meanwhile
+    group.advance(1000)  # another member has joined
     group.advance(2999)
     assert group.generation == 0
     group.advance(1)

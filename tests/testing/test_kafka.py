@@ -75,7 +75,7 @@ def fake_java(directory: Path, version: str) -> None:
     java.chmod(0o755)
 
 
-def test_a_data_directory_is_formatted_like_another_one_with_ids_of_its_own(tmp_path: Path) -> None:
+def test_a_data_directory_is_formatted_like_another_one_with_its_own_ids(tmp_path: Path) -> None:
     original = "#\nnode.id=100\ndirectory.id=ZHjs9jxEYkPALHHomkikfg\nversion=1\ncluster.id=YWlvcHJvZHVjZXItdGVzdA\n"
     (tmp_path / "meta.properties").write_text(original)
     (tmp_path / "bootstrap.checkpoint").write_bytes(b"\x00\xff")
@@ -241,7 +241,9 @@ class TestEachVersion:
 
         assert [record.offset for record in records] == [1, 2]
 
-    def test_a_digest_tells_equal_records_in_equal_order(self, kafka_factory: KafkaFactory, version: str) -> None:
+    def test_digests_are_equal_for_equal_records_in_equal_order(
+        self, kafka_factory: KafkaFactory, version: str
+    ) -> None:
         kafka = kafka_factory(version)
         kafka.create_topic("digest", partitions=3)
         produce(kafka, "digest")
@@ -300,7 +302,7 @@ class TestEachVersion:
         records = JavaTools(KafkaJars.get(version)).read_back(address, "killed")
         assert [(record.key, record.value) for record in records] == [*VALUES, *VALUES]
 
-    def test_a_topic_that_was_deleted_can_be_made_anew(self, kafka_factory: KafkaFactory, version: str) -> None:
+    def test_a_topic_that_was_deleted_can_be_created_again(self, kafka_factory: KafkaFactory, version: str) -> None:
         kafka = kafka_factory(version)
         kafka.create_topic("again", config={"cleanup.policy": "compact"})
 

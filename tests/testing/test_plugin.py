@@ -1,4 +1,4 @@
-"""The pytest plugin as its users have it, in a process of its own, with and without plugins that run coroutines."""
+"""The pytest plugin as its users have it, in its own process, with and without plugins that run coroutines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASYNC_TESTS = """
         assert (metadata.partition, metadata.offset) == (0, 0)
         kafka_broker.assert_sent("orders", key="alice", value=b"3 books")
 
-    async def test_each_test_has_a_broker_of_its_own(kafka_broker):
+    async def test_each_test_has_its_own_broker(kafka_broker):
         assert kafka_broker.records() == []
         assert kafka_broker.requests == []
 
@@ -136,7 +136,7 @@ def test_the_broker_serves_coroutines_in_every_mode(
 ) -> None:
     pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n")
     tests = ASYNC_TESTS.format(mark=mark, fixture_mark=fixture_mark or "")
-    if fixture_mark is None:  # strict: a fixture that is a coroutine has a decorator of its own
+    if fixture_mark is None:  # strict: a fixture that is a coroutine has its own decorator
         tests = tests.replace("@pytest.fixture\n", "@pytest_asyncio.fixture\n").replace(
             "import pytest\n", "import pytest\n    import pytest_asyncio\n", 1
         )

@@ -1,4 +1,4 @@
-"""Says whether a log is exactly what its producer was told: the one judge of all traps.
+"""Checks that a log is exactly what its producer reported: the one judge of all traps.
 
 What is sent carries its topic, its partition, its number there and bytes that follow from these, so that nothing can be
 mistaken for anything else. `complaints` is exact, and test_judge.py holds it to saying no where it must.
@@ -24,7 +24,7 @@ __all__ = ["Attempt", "Audit", "Logged", "audited", "complaints", "payload"]
 
 
 def payload(topic: str, partition: int, number: int, size: int = 40) -> bytes:
-    """The value of a record: who it is, and noise that nobody else has, up to ``size`` bytes."""
+    """The value of a record: who it is, and noise that no other record has, up to ``size`` bytes."""
     name = f"{topic}|{partition}|{number}|".encode()
     return name + random.Random(name).randbytes(max(0, size - len(name)))
 
@@ -101,7 +101,7 @@ def _wrong_with(attempt: Attempt, places: list[int]) -> Iterable[str]:
         if outcome.offset >= 0 and places and outcome.offset not in places:
             yield f"{attempt} was acknowledged at {outcome.offset} and is at {places}."
     elif places and not isinstance(outcome, Unknown):
-        yield f"{attempt} is in the log at {places}, and was told to be not written: {outcome!r}."
+        yield f"{attempt} is in the log at {places}, and was reported as not written: {outcome!r}."
 
 
 def _read_name(value: bytes) -> tuple[str, int, int] | None:
@@ -113,7 +113,7 @@ def _read_name(value: bytes) -> tuple[str, int, int] | None:
 
 
 class Audit:
-    """Sends records that the judge can read, and remembers what it was told of each."""
+    """Sends records that the judge can read, and remembers the reported outcome of each."""
 
     def __init__(self, broker: FakeBroker, producer: Producer) -> None:
         self.broker = broker
@@ -150,7 +150,7 @@ class Audit:
         return attempt
 
     def take(self, attempt: Attempt, delivery: Delivery) -> None:
-        """Note how the outcome of an attempt will be told."""
+        """Note how the outcome of an attempt will be reported."""
         attempt.delivery = delivery
 
         def reported(delivery: Delivery) -> None:

@@ -1,4 +1,4 @@
-"""Says whether a reader with read_committed sees exactly the transactions that were told as committed: trap 12's judge.
+"""Checks that a reader with read_committed sees exactly the transactions reported as committed: trap 12's judge.
 
 Every record carries the number of its transaction and its own within that, and every transaction moves the position of a
 group to its number; so what is torn, doubled, lost, misplaced or visible without leave cannot be taken for anything else.
@@ -30,7 +30,7 @@ class Fate(Enum):
 
     COMMITTED = auto()
     ABORTED = auto()  # or given up by a producer that can do no more
-    UNKNOWN = auto()  # by CommitUnknown, or because nobody waited for the answer
+    UNKNOWN = auto()  # by CommitUnknown, or because the caller did not wait for the answer
 
 
 class Mark(NamedTuple):
@@ -55,7 +55,7 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One transaction; ``fate`` None: its end was not told, so that it must not be seen."""
+    """One transaction; ``fate`` None: its end was not reported, so it must not be visible."""
 
     number: int
     fate: Fate | None = None
@@ -138,7 +138,7 @@ def _wrong_with(entry: Entry, visible: Sequence[Mark]) -> Iterable[str]:
             yield f"{entry} is torn: {visible[0]} is to be seen, and {missing[0]} is not."
     elif visible:
         yield f"{entry}: {visible[0]} is to be seen."
-    yield from (f"{entry}: nobody told what became of a record." for each in entry.deliveries if not each.done())
+    yield from (f"{entry}: the outcome of a record was not reported." for each in entry.deliveries if not each.done())
 
 
 def _positions(reported: Mapping[int, Entry], visible: Mapping[int, Sequence[Mark]]) -> list[int | None]:
@@ -155,7 +155,7 @@ def _positions(reported: Mapping[int, Entry], visible: Mapping[int, Sequence[Mar
 
 
 class Ledger:
-    """Notes what is done to a broker and what was told of it, and has it judged."""
+    """Notes what is done to a broker and what the producer reported, and has it judged."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker

@@ -52,7 +52,7 @@ NOT_CONTENT = [
     ([attempt(0, 0)], [entry(0, 0, topic="payments")], "misrouted to payments-0"),
     ([attempt(0, 0)], [entry(0, 0, partition=1)], "misrouted to orders-1"),
     ([attempt(0, RecordMetadata("orders", 1, 0, 0))], [FIRST], "acknowledged at orders-1"),
-    ([attempt(0, NotWritten("no"))], [FIRST], "was told to be not written"),
+    ([attempt(0, NotWritten("no"))], [FIRST], "was reported as not written"),
     ([attempt(0, None)], [FIRST], "has no outcome"),
     ([], [FIRST], "is nothing that was sent"),
     ([attempt(0, 0)], [FIRST, Entry("orders", 0, 1, b"noise")], "is nothing that was sent"),

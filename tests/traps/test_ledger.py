@@ -20,7 +20,7 @@ class Record(NamedTuple):
     topic: str
     partition: int
     value: bytes | None
-    offset: int = 0  # nobody looks at it here
+    offset: int = 0  # unused here
 
 
 def entry(number: int, fate: Fate | None, records: int = 2, *, moves_group: bool = False) -> Entry:
@@ -93,7 +93,7 @@ def test_the_judge_says_what_is_wrong(
     assert any(words in each for each in complaints(entries, seen, seen, position))
 
 
-def test_the_judge_looks_at_what_nobody_sees_too() -> None:
+def test_the_judge_also_reads_what_is_not_visible() -> None:
     assert any("2 times" in each for each in complaints([entry(0, ABORTED)], [], [*FIRST, *FIRST], None))
 
 
@@ -105,7 +105,7 @@ def broker() -> Iterator[FakeBroker]:
 
 
 async def test_the_judge_sees_that_work_was_done_again_whose_commit_went_on(broker: FakeBroker) -> None:
-    """The negative control with real parts: a commit that took too long is told as none, which nobody may do."""
+    """The negative control with real parts: a commit that took too long is reported as none, which is not allowed."""
     ledger = Ledger(broker)
     async with opened(broker, transactional_id="shop") as producer:
         await producer.init_transactions()

@@ -71,7 +71,7 @@ async def test_a_buffer_in_a_socket_is_given_back_when_the_connection_ends() -> 
 
 
 async def test_a_buffer_in_a_socket_is_not_touched_by_a_new_epoch(broker: FakeBroker) -> None:
-    """A batch is numbered anew while the bytes of its first attempt have not all left."""
+    """A batch gets new sequence numbers while the bytes of its first attempt have not all left."""
     async with audited(broker, **SLOW | {"request_timeout_ms": 200, "retry_backoff_ms": 50}) as audit:
         await audit.send()
         broker.swallow("Produce", applied=False)

@@ -94,7 +94,7 @@ async def test_an_unknown_fate_during_a_cancelled_send_costs_no_later_one(broker
 @pytest.mark.parametrize(
     "error", ["REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_LEADER_OR_FOLLOWER", "UNKNOWN_SERVER_ERROR"]
 )
-async def test_an_unknown_fate_behind_an_error_that_follows_the_write_is_found_out(
+async def test_an_unknown_outcome_behind_an_error_that_follows_the_write_is_detected(
     broker: FakeBroker, error: str
 ) -> None:
     async with audited(broker) as audit:
@@ -108,7 +108,7 @@ async def test_an_unknown_fate_behind_an_error_that_follows_the_write_is_found_o
         assert audit.acknowledged == 2
 
 
-async def test_an_unknown_fate_is_not_told_as_not_written_when_retries_are_used_up(broker: FakeBroker) -> None:
+async def test_an_unknown_outcome_is_not_reported_as_not_written_when_retries_are_exhausted(broker: FakeBroker) -> None:
     async with audited(broker, retries=1, request_timeout_ms=2000) as audit:
         broker.drop_connection("Produce", when="after")
         broker.drop_connection("Produce", when="before")

@@ -1,4 +1,4 @@
-"""Trap 2, by answers that can be read and are wrong: believed, they tell a record's fate that nobody knows."""
+"""Trap 2, by answers that can be read and are wrong: if believed, they give a record an outcome that is unknown."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_a_wrong_answer_costs_the_connection_and_the_same_bytes_are_sent_a
 
 
 def spoil_at_random(random: Random) -> Spoil:
-    """Change some numbers, and repeat some parts: what comes of it may be a lie that nobody can see through."""
+    """Change some numbers, and repeat some parts: the result may be wrong in a way that cannot be detected."""
     numbers = [-(2**31), -7, -1, 0, 1, 3, 99, 2**31 - 1]
 
     def spoil(response: ProduceResponse) -> None:
@@ -170,7 +170,7 @@ def spoil_at_random(random: Random) -> Spoil:
 
 
 @a_few_and_many(few=5, many=300)
-async def test_whatever_is_answered_every_record_gets_an_outcome_and_the_producer_lives(seed: int) -> None:
+async def test_every_record_gets_an_outcome_and_the_producer_lives_for_any_answer(seed: int) -> None:
     with FakeBroker(2, topics={"orders": 3}) as broker:
         async with audited(broker, check=False, batch_size=0, **OPTIONS) as audit:
             await audit.send()

@@ -140,7 +140,7 @@ async def test_a_split_of_the_first_batch_in_flight_is_not_overtaken() -> None:
         assert audit.acknowledged == 201
 
 
-async def test_a_split_happens_to_a_producer_without_idempotence_too() -> None:
+async def test_a_split_also_happens_to_a_producer_without_idempotence() -> None:
     with limited(1000) as broker:
         async with audited(broker, **OPTIONS, enable_idempotence=False) as audit:
             await audit.send()
@@ -160,7 +160,7 @@ async def test_a_split_reaches_callbacks_waiters_and_forgotten_deliveries_alike(
                 for _ in range(20):
                     await audit.producer.enqueue("orders", b"x" * 100, partition=0, on_delivery=called.append)
                     delivery = await audit.producer.enqueue("orders", b"x" * 100, partition=0)
-                    await audit.producer.enqueue("orders", b"x" * 2000, partition=0)  # nobody looks at it
+                    await audit.producer.enqueue("orders", b"x" * 2000, partition=0)  # unobserved
             await delivery
             await audit.producer.flush(30)
             await until(lambda: len(errors) == 20 and len(called) == 20)
@@ -178,7 +178,7 @@ DOUBTS: dict[str, Callable[[FakeBroker], object]] = {
 
 @pytest.mark.parametrize("doubt", DOUBTS)
 async def test_a_split_happens_to_a_batch_whose_first_attempt_had_no_clear_answer(doubt: str) -> None:
-    """The size is looked at first of all, so the same bytes were refused the first time, too."""
+    """The size is looked at first of all, so the same bytes were also refused the first time."""
     with limited(1000) as broker:
         async with audited(broker, **OPTIONS | {"request_timeout_ms": 200}) as audit:
             await audit.send()
@@ -236,7 +236,7 @@ async def test_the_parts_of_a_batch_that_was_written_before_the_limit_was_lowere
         assert audit.acknowledged == 2
 
 
-async def test_a_record_that_was_written_before_the_limit_was_lowered_is_not_told_to_be_missing() -> None:
+async def test_a_record_that_was_written_before_the_limit_was_lowered_is_not_reported_as_missing() -> None:
     with limited(100_000) as broker:
         async with audited(broker, **OPTIONS) as audit:
             await audit.send(size=3000)  # so much was let pass: that the limit is lower now says nothing of earlier

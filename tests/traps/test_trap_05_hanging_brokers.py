@@ -22,7 +22,7 @@ from tests.traps.judge import audited
 
 @contextmanager
 def refused() -> Iterator[str]:
-    """A port on which nobody listens, and which nobody gets meanwhile."""
+    """A port without a listener, reserved for the time of the test."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
@@ -104,7 +104,7 @@ def names_hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def getaddrinfo(host: str, *args: Any, **options: Any) -> Any:
         if host.endswith(".hanging.example"):
             answer.wait()
-            raise OSError("nobody knows this name")
+            raise OSError("unknown host name")
         return real(host, *args, **options)
 
     answer = threading.Event()
@@ -126,7 +126,7 @@ DEAD_ENDS = [
 
 
 @pytest.mark.parametrize("dead_end", DEAD_ENDS)
-async def test_a_send_to_nobody_ends_by_its_timeout_and_a_close_by_its_own(
+async def test_a_send_without_a_broker_ends_by_its_timeout_and_a_close_by_its_own(
     dead_end: Callable[[], AbstractContextManager[str]],
 ) -> None:
     before = asyncio.all_tasks()

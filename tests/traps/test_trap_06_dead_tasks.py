@@ -1,4 +1,4 @@
-"""Trap 6: a background task is cancelled or crashes, and nobody is ever told."""
+"""Trap 6: a background task is cancelled or crashes, and it is never reported."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ async def test_a_bug_while_connecting_is_reported_at_once_although_others_want_t
         await asyncio.sleep(60)  # the next attempt, which would hold up the end of the first one
         return []
 
-    monkeypatch.setattr(Resolver, "resolve", resolve)  # patched: the bug that is to be told is nowhere else to be had
+    monkeypatch.setattr(
+        Resolver, "resolve", resolve
+    )  # patched: the bug that must be reported cannot be provoked otherwise
     with caplog.at_level(logging.CRITICAL, "aioproducer"):
         producer = await Producer(broker.bootstrap_servers, **OPTIONS).start()
         with pytest.raises(ProducerDied, match="ZeroDivisionError"):
@@ -106,7 +108,7 @@ async def test_a_dead_task_of_any_kind_is_reported_to_everybody_who_waits(
     assert complaints(audit.attempts, broker.records()) == []
 
 
-async def test_a_dead_task_that_never_began_is_reported_too(
+async def test_a_dead_task_that_never_began_is_also_reported(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = asyncio.all_tasks()
@@ -135,7 +137,7 @@ async def test_a_dead_producer_can_be_closed_and_started_again(
 
 
 @pytest.mark.parametrize("api", ["ApiVersions", "Metadata", "InitProducerId"])
-async def test_a_dead_helper_task_stops_nobody_or_is_told(
+async def test_a_dead_helper_task_is_harmless_or_reported(
     broker: FakeBroker, api: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The short-lived tasks: one that connects, one that asks for the producer id."""
@@ -158,7 +160,7 @@ async def test_a_dead_helper_task_stops_nobody_or_is_told(
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
 @a_few_and_many(few=6, begin=6000)
-async def test_a_dead_task_at_a_random_moment_leaves_nobody_waiting(
+async def test_a_dead_task_at_a_random_moment_leaves_no_caller_waiting(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     random = Random(seed)

@@ -52,7 +52,7 @@ async def test_a_leader_change_with_five_in_flight_and_an_answer_lost_on_the_way
             epoch = audit.metric("producer-epoch")
 
         assert audit.acknowledged == 7
-        assert epoch == 0, "nothing was lost for good, so no number had to be given anew"
+        assert epoch == 0, "nothing was lost for good, so no sequence number had to be assigned again"
         assert [record.sequence for record in broker.records()] == list(range(7))
 
 

@@ -1,4 +1,4 @@
-"""Trap 8: bytes of buffer_memory that are never given back, and senders that wait in vain or unfairly for them."""
+"""Trap 8: bytes of buffer_memory that are never given back, and senders that wait for them without success or unfairly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_memory_is_given_back_whatever_becomes_of_a_record(broker: FakeBro
         await until(lambda: audit.free == audit.total)
 
 
-async def test_memory_is_given_back_by_those_who_waited_in_vain(broker: FakeBroker) -> None:
+async def test_memory_is_given_back_by_waiters_that_fail(broker: FakeBroker) -> None:
     async with audited(broker, **SMALL) as audit:
         await audit.producer.partitions_for("orders")
         with broker.hold("Produce"):
@@ -69,7 +69,7 @@ async def test_memory_is_given_back_when_the_producer_closes_on_those_who_wait(b
 
 
 async def test_memory_is_given_out_in_the_order_in_which_it_was_asked_for(broker: FakeBroker) -> None:
-    """Big and small alike: nobody overtakes, and a big one is not starved by small ones."""
+    """Big and small alike: no send overtakes another, and a big one is not starved by small ones."""
     random = Random(8)
     granted: list[int] = []
     async with audited(broker, **SMALL) as audit:
@@ -91,7 +91,7 @@ async def test_memory_is_given_out_in_the_order_in_which_it_was_asked_for(broker
     assert max(abs(place - number) for place, number in enumerate(granted)) < 6, "their tasks resume in some order"
 
 
-async def test_memory_wakes_nobody_whose_turn_it_is_not(broker: FakeBroker) -> None:
+async def test_freed_memory_wakes_only_the_waiter_whose_turn_it_is(broker: FakeBroker) -> None:
     async with audited(broker, **SMALL) as audit:
         await audit.producer.partitions_for("orders")
         pool = pool_of(audit.producer)

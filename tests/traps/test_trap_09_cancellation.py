@@ -20,7 +20,7 @@ SMALL: dict[str, Any] = {"buffer_memory": 3000, "batch_size": 1000, "max_request
 
 
 async def slowly(value: object) -> bytes:
-    """A serializer with a suspension point of its own."""
+    """A serializer with its own suspension point."""
     await asyncio.sleep(0)
     assert isinstance(value, bytes)
     return value
@@ -176,14 +176,14 @@ async def test_a_cancelled_send_in_a_storm_of_timeouts_is_delivered_once_or_not_
             attempt = audit.attempt("orders", number % 3)
             value = payload(*attempt.name, size)
             try:
-                # None would go ahead, in no task of its own.
+                # None would continue in a separate task.
                 timeout = 0.002 * (number % 50) if number % 50 < 49 else 3600
                 attempt.outcome = await asyncio.wait_for(
                     audit.producer.send("orders", value, partition=number % 3), timeout
                 )
             except TimeoutError:
                 late += 1
-                attempt.outcome = Unknown("nobody waited for it any longer")
+                attempt.outcome = Unknown("the caller no longer waited for it")
 
         for begin in range(0, 10_000, 1000):
             await asyncio.gather(*(one(number) for number in range(begin, begin + 1000)))

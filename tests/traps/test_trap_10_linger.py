@@ -39,7 +39,7 @@ def test_linger_is_not_put_off_by_a_steady_trickle() -> None:
 
 
 def test_linger_of_rounding_errors_makes_no_progressless_loop() -> None:
-    """Looking again at exactly the time that was told is enough, whatever the floats are."""
+    """Looking again at exactly the time that was returned is enough, whatever the floats are."""
     rig = Rig(linger_s=0.1)
     in_flight = [rig.one_in_flight()]
     now = 0.1 + 0.2

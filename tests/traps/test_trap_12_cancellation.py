@@ -37,7 +37,7 @@ async def block(producer: Producer, entry: Entry, *, raises: bool = False) -> No
             await entry.move_group(producer)
             if raises:
                 raise LookupError
-            entry.fate = Fate.COMMITTED  # whether somebody waits for it or not
+            entry.fate = Fate.COMMITTED  # whether the caller waits for it or not
 
 
 @pytest.mark.parametrize("raises", [False, True], ids=["to be committed", "to be aborted"])

@@ -77,7 +77,7 @@ async def test_what_can_only_be_aborted_is_never_committed(ledger: Ledger) -> No
 
 
 @pytest.mark.parametrize("answer", ["held", "lost"])
-async def test_a_commit_that_nobody_waited_for_is_not_turned_into_an_abort(ledger: Ledger, answer: str) -> None:
+async def test_an_unawaited_commit_is_not_turned_into_an_abort(ledger: Ledger, answer: str) -> None:
     broker = ledger.broker
     async with shop(broker) as producer:
         await producer.init_transactions()
@@ -98,7 +98,7 @@ async def test_a_commit_that_nobody_waited_for_is_not_turned_into_an_abort(ledge
     ledger.check()
 
 
-async def test_a_commit_is_unknown_to_who_closes_before_it_is_answered_and_not_aborted(ledger: Ledger) -> None:
+async def test_a_commit_is_unknown_if_the_producer_closes_before_the_answer_and_is_not_aborted(ledger: Ledger) -> None:
     broker = ledger.broker
     async with shop(broker) as producer:
         await producer.init_transactions()
@@ -137,7 +137,7 @@ async def test_a_commit_that_is_waited_for_is_reported_while_another_task_closes
     ledger.check()
 
 
-async def test_a_commit_is_unknown_to_who_waits_for_it_when_the_producer_dies(ledger: Ledger) -> None:
+async def test_a_commit_is_unknown_to_its_caller_when_the_producer_dies(ledger: Ledger) -> None:
     broker = ledger.broker
     async with shop(broker) as producer:
         await producer.init_transactions()
@@ -253,7 +253,7 @@ WAITS: dict[str, Callable[[Producer, Entry], Any]] = {
 
 
 @pytest.mark.parametrize("call", WAITS)
-async def test_who_is_fenced_hears_of_it_wherever_he_waits(ledger: Ledger, call: str) -> None:
+async def test_a_fenced_producer_fails_every_waiting_call(ledger: Ledger, call: str) -> None:
     broker = ledger.broker
     async with shop(broker) as producer, shop(broker) as successor:
         await ledger.commit_one(producer)

@@ -1,7 +1,7 @@
 """Trap 12, the error table: each error in the answer to each request of a transaction, in both versions of the protocol.
 
 A producer meets the error once or twice, does what the class of what is raised says, and goes on; the judge compares what
-it told with what a reader with read_committed sees.
+it reported with what a reader with read_committed sees.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def expected(place: Place, code: ErrorCode, action: Action, version: str) -> Exp
     """The producer's required reaction to a refusal."""
     if action in AGAIN:
         return ALL_IS_WELL
-    if place.step is Step.END and place.rpc is Rpc.FIND_COORDINATOR:  # the end was asked for, and nobody answers for it
+    if (
+        place.step is Step.END and place.rpc is Rpc.FIND_COORDINATOR
+    ):  # the end was requested, and no coordinator answers
         return Expected(CommitUnknown if place.commits else TransactionFatal, goes_on=False)
     if place.rpc is Rpc.ABORT and action is Action.BUMP_EPOCH:
         # There is nothing left to abort; where there is, with version 1, the next epoch is refused by the one that it gets.
@@ -92,7 +94,7 @@ class Cell(NamedTuple):
 
     @property
     def is_tried_again(self) -> bool:
-        """Whether nobody hears of the error."""
+        """Whether the error is retried without being reported."""
         return CELLS[self.code][COLUMNS.index(self.place.rpc)] in AGAIN
 
 
@@ -161,7 +163,7 @@ async def run_cell(cell: Cell, refuse: Callable[[FakeBroker], object]) -> None:
                 await producer.init_transactions()
             error = await walk(ledger, producer, place, arm)
             assert type(error) is (cell.expected.error or type(None)), repr(error)
-            assert not broker.cluster.faults.pending, "nobody asked for it"
+            assert not broker.cluster.faults.pending, "no request has met the fault"
             await go_on(ledger, producer, error, cell.expected, place.step)
         ledger.check()
         assert ledger.count(Fate.COMMITTED) >= 1
@@ -182,7 +184,7 @@ async def test_an_error_may_be_reported_of_what_was_done_all_the_same(cell: Cell
     await run_cell(cell, lambda broker: broker.fail_after_apply(cell.place.api, cell.code))
 
 
-# -- a commit whose first attempt nobody knows the outcome of ----------------------------------------------------------
+# -- a commit whose first attempt has an unknown outcome ---------------------------------------------------------------
 
 
 def in_doubt(cell: Cell) -> Cell:
@@ -211,7 +213,7 @@ async def test_a_commit_is_unknown_where_an_attempt_without_an_answer_is_followe
     await run_cell(in_doubt(cell), refuse)
 
 
-# -- the next epoch, of which the transaction before it is told nothing -------------------------------------------------
+# -- the next epoch, which has no effect on the transaction before it --------------------------------------------------
 
 OF_INIT = COLUMNS.index(Rpc.INIT_PRODUCER_ID)
 
@@ -247,7 +249,7 @@ async def test_an_error_when_the_next_epoch_is_asked_for_says_nothing_of_the_tra
                 with pytest.raises(CLASSES.get(action, TransactionFatal)) as raised:
                     await ledger.commit_one(producer)
                 await check_that_calls_raise(producer, raised.value)
-            assert not broker.cluster.faults.pending, "nobody asked for it"
+            assert not broker.cluster.faults.pending, "no request has met the fault"
         async with opened(broker, transactional_id="shop") as successor:
             await ledger.commit_one(successor)
         ledger.check()
@@ -306,7 +308,7 @@ EXAMPLES = (
 
 
 @pytest.mark.parametrize("cell", batch_cells(lambda code: True, EXAMPLES))
-async def test_each_error_of_a_batch_is_told_of_its_transaction(cell: Cell) -> None:
+async def test_each_error_of_a_batch_is_reported_by_its_transaction(cell: Cell) -> None:
     await run_cell(cell, lambda broker: broker.fail("Produce", cell.code))
 
 

@@ -60,7 +60,7 @@ def cluster(version: str, nodes: int) -> FakeBroker:
 
 
 async def survive(broker: FakeBroker, place: Place, spoil: Callable[[], object], **options: Any) -> None:
-    """A transaction in which something is lost on the way, which nobody may notice, and what comes after it."""
+    """A transaction in which something is lost on the way without an effect, and the one after it."""
     ledger = Ledger(broker)
 
     def arm() -> None:
@@ -74,7 +74,7 @@ async def survive(broker: FakeBroker, place: Place, spoil: Callable[[], object],
         elif place.step is not Step.INIT:
             await ledger.commit_one(producer)
         assert await walk(ledger, producer, place, arm) is None
-        assert not broker.cluster.faults.pending, "nobody asked for it"
+        assert not broker.cluster.faults.pending, "no request has met the fault"
         await ledger.commit_one(producer)
     ledger.check()
     assert ledger.count(Fate.COMMITTED) == len(ledger.entries) - (not place.commits)
@@ -137,7 +137,7 @@ async def test_a_coordinator_that_moved_is_found_again(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", cases(MOVABLE))
-async def test_nobody_may_be_in_charge_for_a_while(case: Case) -> None:
+async def test_a_coordinator_may_be_missing_for_a_while(case: Case) -> None:
     with cluster(case.version, 3) as broker:
         asked: list[object] = []
 

@@ -89,7 +89,7 @@ async def test_versions_are_asked_for_again_after_error_35(limit: int) -> None:
         assert len({request.connection for request in broker.requests_of("ApiVersions")}) * 2 == len(asked)
 
 
-async def test_versions_are_asked_for_in_version_0_where_the_refusal_says_nothing() -> None:
+async def test_versions_are_requested_in_version_0_if_the_refusal_names_none() -> None:
     with FakeBroker(topics={"orders": 1}, versions="2.3") as broker:
         async with audited(broker, **OPTIONS) as audit:
             await audit.send()
@@ -131,7 +131,7 @@ async def test_versions_that_are_too_old_for_zstd_are_reported_at_once() -> None
     assert "zstd" in str(refused.outcome)
 
 
-async def test_versions_that_nobody_shares_are_told_at_once() -> None:
+async def test_versions_without_an_overlap_are_reported_at_once() -> None:
     with FakeBroker(topics={"orders": 1}, max_versions={"Produce": (99, 101)}) as broker:
         async with audited(broker, **OPTIONS) as audit:
             refused = await audit.send()

@@ -1,4 +1,4 @@
-"""Trap 14: a cluster that moves, topics that are made anew, and brokers that ask for a break or know less than others."""
+"""Trap 14: a cluster that moves, topics that are recreated, and brokers that ask for a break or know less than others."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_broker_at_its_limit_of_requests_is_no_reason_to_bootstrap_again
                 await audit.enqueue()
                 clock.advance(1)
                 await turns()
-            assert not asking.done(), "nobody can be asked"
+            assert not asking.done(), "no broker is reachable"
             with RawClient(broker.addresses[1]) as last:  # a broker accepts in turn: what came before this one is seen
                 last.ask(ApiVersionsRequest(), 3)
             assert len(broker.connections(closed=True)) == connections + 1
@@ -88,7 +88,7 @@ async def test_a_broker_at_its_limit_of_requests_is_no_reason_to_bootstrap_again
 
 
 @pytest.mark.parametrize("partitions", [3, 5, 1])
-async def test_a_topic_that_was_made_anew_is_written_to_at_once(broker: FakeBroker, partitions: int) -> None:
+async def test_a_recreated_topic_is_written_to_at_once(broker: FakeBroker, partitions: int) -> None:
     async with audited(broker, check=False, **OPTIONS) as audit:
         for _ in range(5):
             await audit.send()
@@ -104,7 +104,7 @@ async def test_a_topic_that_was_made_anew_is_written_to_at_once(broker: FakeBrok
 
 
 @pytest.mark.parametrize("versions", ["2.4", "2.7"])
-async def test_a_topic_without_id_that_was_made_anew_is_written_to_although_its_leader_had_moved(
+async def test_a_recreated_topic_without_id_is_written_to_although_its_leader_had_moved(
     versions: str,
 ) -> None:
     with FakeBroker(2, versions=versions, topics={"orders": 3}) as broker:
@@ -143,7 +143,7 @@ async def test_a_leader_epoch_that_makes_no_sense_does_not_lose_the_partition() 
     assert audit.acknowledged == 1
 
 
-async def test_a_topic_that_was_made_anew_with_batches_in_flight_gets_each_record_once(broker: FakeBroker) -> None:
+async def test_a_topic_recreated_with_batches_in_flight_gets_each_record_once(broker: FakeBroker) -> None:
     options = {"request_timeout_ms": 10_000, "batch_size": 0}
     async with audited(broker, check=False, **OPTIONS | options) as audit:
         await audit.send()
@@ -273,7 +273,7 @@ async def test_a_stale_view_does_not_lead_back_to_a_leader_of_the_past() -> None
         async with audited(broker, **OPTIONS, metadata_max_age_ms=20) as audit:
             await audit.send()
             broker.move_leader("orders", 0, 2)
-            await audit.send()  # the hint tells where it is
+            await audit.send()  # the hint names the leader
             refused = broker.count("Produce", node=1)
             asked = broker.count("Metadata")
             while broker.count("Metadata") < asked + 4:
@@ -301,7 +301,7 @@ async def test_an_idle_connection_that_the_broker_closes_meets_a_send_halfway(br
 
 
 def restart(world: World) -> None:
-    """A node is elsewhere; the first one stays, or nobody could say where the others are."""
+    """A node is elsewhere; the first one stays, or no broker could name the others."""
     world.broker.restart_on_new_port(world.random.choice([2, 3]))
 
 

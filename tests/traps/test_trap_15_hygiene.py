@@ -1,4 +1,4 @@
-"""Trap 15: blocked event loops, forks, frozen clocks, producers that nobody closes, and flushes from callbacks."""
+"""Trap 15: blocked event loops, forks, frozen clocks, producers that are never closed, and flushes from callbacks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, 
 
 
 class TurnTimer(selectors.DefaultSelector):
-    """Tells the processor time of the event loop's longest turn: a busy machine adds nothing to it."""
+    """Measures the processor time of the event loop's longest turn: a busy machine adds nothing to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def test_a_fork_is_reported_and_leaves_the_parent_alone() -> None:
 
 
 def test_a_loop_that_ends_without_a_close_leaves_nothing_hanging() -> None:
-    """asyncio.run() cancels what is left: that is told, and nothing is left pending."""
+    """asyncio.run() cancels what is left: that is reported, and nothing is left pending."""
     script = """
         import asyncio
         from aioproducer import Producer
@@ -299,7 +299,7 @@ async def test_a_callback_runs_in_the_loop_of_its_producer(broker: FakeBroker) -
     assert set(threads) == {threading.get_ident()}
 
 
-async def test_an_exception_that_nobody_sees_is_logged_and_not_swallowed(
+async def test_an_unobserved_exception_is_logged_and_not_swallowed(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:

@@ -82,7 +82,7 @@ async def walk(ledger: Ledger, producer: Producer, place: Place, arm: Callable[[
 
 
 async def check_that_calls_raise(producer: Producer, error: KafkaError, *, but: Iterable[str] = ()) -> None:
-    """Whoever goes on all the same is told the same again."""
+    """A caller that continues gets the same error again."""
     for name, call in calls(producer).items():
         if name not in but:
             with pytest.raises(type(error)) as raised:

@@ -13,7 +13,7 @@ from aioproducer.spark.audit.offsets import OffsetRange
 __all__ = ["LOG_ALONE", "AuditVerdict", "Expectation", "Run", "Sample", "add_up"]
 
 #: Faults of each kind that are reported with their places.
-SAMPLES_TOLD: Final = 20
+SAMPLES_REPORTED: Final = 20
 
 FAULTS: Final = tuple(kind for kind in FindingKind if kind.is_fault)
 
@@ -243,7 +243,7 @@ def add_up(
             sample
             for kind in FAULTS
             for sample in sorted(samples[kind], key=lambda each: (each.number, each.partition, each.offset))[
-                :SAMPLES_TOLD
+                :SAMPLES_REPORTED
             ]
         ],
         runs=sorted(totals, key=lambda run: run.place),

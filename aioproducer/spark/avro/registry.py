@@ -22,7 +22,7 @@ logger = logging.getLogger("aioproducer")
 
 _TIMEOUT: Final = 30.0
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
-_TOLD: Final = 500
+_MAX_REASON: Final = 500
 _NO_SUCH: Final = 404
 _ILL: Final = 500
 #: The registry's own codes for an unknown subject, version or schema. A missing page has none of them.
@@ -188,7 +188,7 @@ def _said_by(error: HTTPError) -> tuple[object, str]:
         code, said = content.get("error_code"), str(content["message"])
     except (ValueError, LookupError, TypeError, AttributeError, OSError, HTTPException):
         pass
-    return code, said[:_TOLD].rstrip(".") + "."
+    return code, said[:_MAX_REASON].rstrip(".") + "."
 
 
 class _NoRedirect(HTTPRedirectHandler):

@@ -76,11 +76,11 @@ class DeadLetters:
     def _letters(self, topic: str, rows: Any, faults: Sequence[str]) -> Any:
         pa = import_module("pyarrow")
         errors = list(faults)
-        letters = self._stamped_anew(rows, errors) if self._columns.has("timestamp") else rows
+        letters = self._without_refused_timestamps(rows, errors) if self._columns.has("timestamp") else rows
         letters = letters.append_column(_TOPIC, pa.array([topic] * len(errors), pa.string()))
         return letters.append_column(_ERROR, pa.array(errors, pa.string()))
 
-    def _stamped_anew(self, rows: Any, errors: list[str]) -> Any:
+    def _without_refused_timestamps(self, rows: Any, errors: list[str]) -> Any:
         """The rows without the refused timestamps, which are added to the errors."""
         pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
         refused = self._faults.of_timestamps(rows, self._rules(self.topic), _now_ms())

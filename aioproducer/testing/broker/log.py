@@ -401,8 +401,8 @@ class _Verification:
             self.epoch, self.lowest_sequence = epoch, sequence
 
     def allows(self, sequence: int, state: ProducerState | None) -> bool:
-        starts_anew = state is None or not state.batches
-        return sequence <= self.lowest_sequence and not (self.adds_partition and starts_anew and sequence != 0)
+        has_no_batches = state is None or not state.batches
+        return sequence <= self.lowest_sequence and not (self.adds_partition and has_no_batches and sequence != 0)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
 
 def refuse(context: RequestContext, request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
     """An error for each key."""
-    return _response(context, [_nobody(key, code) for key in _keys(context, request)])
+    return _response(context, [_no_coordinator(key, code) for key in _keys(context, request)])
 
 
 def _keys(context: RequestContext, request: FindCoordinatorRequest) -> list[str]:
@@ -35,13 +35,13 @@ def _keys(context: RequestContext, request: FindCoordinatorRequest) -> list[str]
 def _find(context: RequestContext, kind: CoordinatorType, key: str) -> Coordinator:
     node = context.cluster.coordinator(kind, key)
     if node is None:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(
         key=key, node_id=node.node_id, host=node.host, port=node.port, error_code=ErrorCode.NONE, error_message=None
     )
 
 
-def _nobody(key: str, code: ErrorCode) -> Coordinator:
+def _no_coordinator(key: str, code: ErrorCode) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=None)
 
 
