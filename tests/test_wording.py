@@ -1,4 +1,4 @@
-"""The texts that people read, checked for wordings that this project avoids; only those that a pattern finds reliably."""
+"""Texts, names and comments, checked for wordings that this project avoids; only those that a pattern finds reliably."""
 
 from __future__ import annotations
 
@@ -103,6 +103,57 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
 def test_a_clause_is_detected() -> None:
     assert list(clauses('"""Where it listens."""')) == [(1, "Where it listens.")]
     assert not list(clauses('"""The address that it listens at."""'))
+
+
+#: The code of tests, benchmarks and examples, with the lists that tests read.
+CODE = (
+    *(ROOT / "aioproducer").rglob("*.py[xdi]"),
+    *(path for folder in DOCUMENTED for pattern in ("*.py", "*.toml") for path in (ROOT / folder).rglob(pattern)),
+)
+
+#: Words that hide the subject, also as a part of a name: `test_a_commit_that_nobody_waits_for`, `_TOLD`.
+_HIDDEN_SUBJECT = re.compile(r"(?<![a-z])(told|tells|nobody|somebody|anew|whoever)(?![a-z])", re.IGNORECASE)
+
+
+def hidden_subjects(text: str) -> Iterator[tuple[int, str]]:
+    """The number and the word of each line with a name, a comment or a string that hides its subject."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for found in _HIDDEN_SUBJECT.finditer(line):
+            yield number, found[1]
+
+
+def test_names_and_comments_name_their_subject() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {word}"
+        for path in sorted(CODE)
+        if path != Path(__file__)  # it has the patterns and the negative controls
+        for number, word in hidden_subjects(path.read_text(encoding="utf-8"))
+    ]
+
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "async def test_a_commit_that_nobody_waits_for_is_sent() -> None:",
+        "def test_nobody_is_asked() -> None:",
+        "def _stamped_anew(self) -> None:",
+        "SAMPLES_TOLD = 20",
+        "class Told:",
+        "    rig.put()  # somebody waits",
+        'assert not lost, "each is told once"',
+        "def test_an_answer_tells_the_leaders() -> None:",
+    ],
+)
+def test_a_hidden_subject_is_detected(line: str) -> None:
+    assert [number for number, _ in hidden_subjects(line)] == [1]
+
+
+def test_names_with_a_subject_pass() -> None:
+    assert not list(
+        hidden_subjects("def test_an_unawaited_commit_is_sent() -> None:  # metadata holds, and a manoeuvre")
+    )
 
 
 @pytest.mark.parametrize(
