@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from aioproducer import Producer
 from aioproducer.engine.lone_batch import LoneBatchSender, Use
+from aioproducer.engine.small_requests import SmallRequests
 from aioproducer.testing import FakeBroker
 from tests.no_sockets import refused_sockets
 from tests.spark.class_archive import QUICK_START, archive_in, begin, java_options
@@ -40,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the suite be run with batches on their fast path wherever that is possible, and without it."""
+    """Let the suite be run with batches on their fast paths wherever that is possible, and without them."""
     parser.addoption("--batch-fast-path", choices=[use.name.lower() for use in Use], default=Use.WHEN_LONE.name.lower())
 
 
@@ -49,6 +50,7 @@ def _batch_fast_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     use = Use[request.config.getoption("--batch-fast-path").upper()]
     if use is not LoneBatchSender.use:
         monkeypatch.setattr(LoneBatchSender, "use", use)
+        monkeypatch.setattr(SmallRequests, "enabled", use is not Use.NEVER)
 
 
 @pytest.fixture

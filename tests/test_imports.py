@@ -82,7 +82,7 @@ FOREIGN = (
 #: Ours and others', beside those that asyncio loads. Another one needs a reason.
 MOST_MODULES = 45
 #: Those that the first producer loads.
-MOST_OF_A_PRODUCER = 110
+MOST_OF_A_PRODUCER = 111
 
 
 def new_modules(code: str, *arguments: str, pure: bool = False) -> set[str]:

@@ -240,5 +240,5 @@ async def test_a_throttled_broker_is_left_alone(monkeypatch: pytest.MonkeyPatch)
             await producer.send("orders", b"1")
             engine = producer._engine
             assert engine is not None
-            assert engine.client.idle_broker(1) is None
+            assert engine.client.frame_broker(1, idle=True) is None
             assert (await producer.send("orders", b"2")).offset == 2

@@ -370,10 +370,11 @@ class RecordAccumulator:
             if not self.sequences.may_drain(head) or not self.sealing.seal(head):
                 queues.block(queue)
                 continue
-            if drained and total + head.size > max_size:
+            size = head.size
+            if drained and total + size > max_size:
                 queues.give_turn_back(queue, node)
                 break
-            total += head.size
+            total += size
             queue.batches.popleft()
             queue.in_flight.append(head)
             if shapes is not None:

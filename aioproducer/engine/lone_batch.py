@@ -105,7 +105,7 @@ class LoneBatchSender:
         leader = self._metadata.leader(*queue.partition)
         if leader is None or not (leader[0] in self._sender.lone_nodes or self.use is Use.ALWAYS):
             return False
-        broker = self._client.idle_broker(leader[0])
+        broker = self._client.frame_broker(leader[0], idle=True)
         if broker is None:
             return False
         form = self._form(broker, queue.partition)

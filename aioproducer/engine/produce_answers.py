@@ -16,6 +16,7 @@ from aioproducer.errors import KafkaError
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import WRITTEN, Answer
+from aioproducer.protocol.lone_batch import Written
 from aioproducer.protocol.messages import NodeEndpoint, PartitionProduceResponse
 from aioproducer.runtime.log import ClientLog
 
@@ -46,9 +47,18 @@ class ProduceAnswers:
         self._shared = shared
         self._retries = Retries(config, outcomes, client, sequences, metrics, log, transactions, shared)
 
-    def take(self, node: int, batches: Sequence[ProducerBatch], answer: Answer[ProduceAnswer], now: float) -> None:
+    def take(
+        self,
+        node: int,
+        batches: Sequence[ProducerBatch],
+        answer: Answer[list[Written] | ProduceAnswer],
+        now: float,
+    ) -> None:
         """The node has answered a request with these batches, or never will."""
-        if isinstance(answer, KafkaError):
+        if isinstance(answer, list):
+            for batch, written in zip(batches, answer, strict=True):
+                self.complete(batch, written.base_offset, written.log_append_time_ms, now)
+        elif isinstance(answer, KafkaError):
             for batch in batches:
                 self._retries.unanswered(node, batch, answer, now)
         elif answer is WRITTEN:  # acks=0: the bytes were sent, and no more is ever known

@@ -34,6 +34,7 @@ from aioproducer.core.transactions.answers import read_producer_id
 from aioproducer.engine.compressor import Compressor
 from aioproducer.engine.expired import expired, lost, waiting_for_lost
 from aioproducer.engine.produce_answers import ProduceAnswers
+from aioproducer.engine.small_requests import SmallRequests
 from aioproducer.errors import (
     AuthenticationError,
     KafkaError,
@@ -41,8 +42,9 @@ from aioproducer.errors import (
 )
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
-from aioproducer.net.connection import WRITTEN, Answer
+from aioproducer.net.connection import WRITTEN, Answer, Answered
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
+from aioproducer.protocol.lone_batch import Written
 from aioproducer.protocol.messages import (
     InitProducerIdRequest,
     PartitionProduceData,
@@ -91,6 +93,7 @@ class Sender:
         self.answers = ProduceAnswers(
             config, accumulator.outcomes, client, sequences, metrics, log, transactions, shared
         )
+        self._small = SmallRequests(config, log.client_id, client)
         self._log = log
         self._config = config
         self._shared = shared
@@ -218,9 +221,8 @@ class Sender:
             self._give_up_lost(now)
         for batch in queues.expire(now):
             self._expire(batch, now)
-        if (
-            self._sequences.idempotent
-        ):  # after the expiry: it may leave unresolved sequences, for which nothing else would wake the Sender
+        # After the expiry: it may leave unresolved sequences, for which nothing else would wake the Sender.
+        if self._sequences.attention or self._sequences.needs_producer_id:
             self._settle_sequences(helpers, now)
         for topic in queues.leaderless_topics():
             client.request_update(topic)
@@ -270,7 +272,7 @@ class Sender:
                 self.wake()  # the rest is sent in the next round, after other tasks have run
                 return
 
-    def _send(self, node: int, batches: Sequence[ProducerBatch], now: float) -> None:
+    def _send(self, node: int, batches: list[ProducerBatch], now: float) -> None:
         try:
             version = self.version_for(node)
         except UnsupportedVersion as error:
@@ -278,9 +280,25 @@ class Sender:
                 self._outcomes.fail(batch, error, now)
             self.wake()  # their sequences are resolved in the next round
             return
+        records = 0
+        for batch in batches:
+            records += batch.count
+        if records == 1 and not self._client.in_flight(node):
+            self.lone_nodes.add(node)
+        else:
+            self.lone_nodes.discard(node)
+        self._metrics.produce_requests += 1
+        self._metrics.records_per_request.observe(records)
+        # uvloop's clock counts whole milliseconds: enough for deadlines, not for the latency
+        take = partial(self._take, node, batches, time.perf_counter())
+        if not self._small.send(node, version, batches, take):
+            self._send_message(node, version, batches, take)
+
+    def _send_message(
+        self, node: int, version: int, batches: Sequence[ProducerBatch], take: Answered[ProduceAnswer]
+    ) -> None:
         topics: dict[str, TopicProduceData] = {}
         names: dict[UUID, str] = {}
-        records = 0
         for batch in batches:
             name, index = batch.partition
             topic = topics.get(name)
@@ -290,44 +308,40 @@ class Sender:
                 topic = topics[name] = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
                 names[topic_id] = name
             topic.partition_data.append(PartitionProduceData(index=index, records=batch.pieces))
-            records += batch.count
         for topic_id in names:
             version = self.version_with(topic_id, version)
         names.pop(ZERO_UUID, None)
-        request = ProduceRequest(
-            transactional_id=self._config.transactional_id,
-            acks=self._config.acks,
-            timeout_ms=self._config.request_timeout_ms,
-            topic_data=list(topics.values()),
-        )
-        if records == 1 and not self._client.in_flight(node):
-            self.lone_nodes.add(node)
-        else:
-            self.lone_nodes.discard(node)
-        self._metrics.produce_requests += 1
-        self._metrics.records_per_request.observe(records)
-        sent_at = time.perf_counter()  # uvloop's clock counts whole milliseconds: enough for deadlines, not for this
-
-        def take(answer: Answer[ProduceAnswer]) -> None:
-            now, began = self._loop.time(), time.perf_counter()
-            if answer is not WRITTEN and not isinstance(answer, KafkaError):  # as Java: only what was answered
-                self._metrics.request_latency.observe(began - sent_at)
-            try:
-                self.answers.take(node, batches, answer, now)
-            except Exception as error:  # raised here it would reach only the connection, which logs it
-                self.fail(error)
-            self._queues.worked(time.perf_counter() - began, now)
-            self.answered()
-
         self._client.send(
             node,
-            request,
+            ProduceRequest(
+                transactional_id=self._config.transactional_id,
+                acks=self._config.acks,
+                timeout_ms=self._config.request_timeout_ms,
+                topic_data=list(topics.values()),
+            ),
             version,
             take,
             self._request_timeout_s,
             read=partial(read_produce_answer, batches, names),
             expect_response=self._config.acks != 0,
         )
+
+    def _take(
+        self,
+        node: int,
+        batches: Sequence[ProducerBatch],
+        sent_at: float,
+        answer: Answer[list[Written] | ProduceAnswer],
+    ) -> None:
+        now, began = self._loop.time(), time.perf_counter()
+        if answer is not WRITTEN and not isinstance(answer, KafkaError):  # as Java: only what was answered
+            self._metrics.request_latency.observe(began - sent_at)
+        try:
+            self.answers.take(node, batches, answer, now)
+        except Exception as error:  # raised here it would reach only the connection, which logs it
+            self.fail(error)
+        self._queues.worked(time.perf_counter() - began, now)
+        self.answered()
 
     def version_with(self, topic_id: UUID, version: int) -> int:
         """The version of Produce for a topic with this id, at most ``version``."""

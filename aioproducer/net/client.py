@@ -177,12 +177,12 @@ class NetworkClient:
             return
         self._send(broker, request, version, callback, timeout_s, read=read, expect_response=expect_response)
 
-    def idle_broker(self, node_id: int) -> Broker | None:
-        """The broker, if it is connected, takes a request now, and has none in flight."""
+    def frame_broker(self, node_id: int, *, idle: bool = False) -> Broker | None:
+        """The broker, if it is connected and takes a request now; ``idle``: and has none in flight."""
         broker = self._brokers.known(node_id)
         if broker is None or broker.connection is None or broker.is_throttled or broker.retired:
             return None
-        return broker if broker.connection.is_idle else None
+        return broker if broker.connection.takes_frames and not (idle and broker.in_flight) else None
 
     def send_frame(
         self,
@@ -195,7 +195,7 @@ class NetworkClient:
         read: Read[_T],
         read_frame: ReadFrame[_T],
     ) -> None:
-        """Send a request to an `idle_broker`, encoded elsewhere: ``frame`` returns its bytes for a correlation id.
+        """Send a request to a `frame_broker`, encoded elsewhere: ``frame`` returns its bytes for a correlation id.
 
         ``read`` and ``read_frame`` are as in `Connection.send_frame`. Otherwise it is like `send`.
         """

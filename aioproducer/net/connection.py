@@ -213,15 +213,10 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._written)  # this checks below TLS as well
 
     @property
-    def is_idle(self) -> bool:
-        """Whether a request would be written at once, with nothing in flight before it."""
+    def takes_frames(self) -> bool:
+        """Whether a request would be written at once: the connection is open, and not held."""
         transport = self._transport
-        return (
-            self.error is None
-            and transport is not None
-            and not (self._waiting or self._unwritten or self._held is not None)
-            and not transport.is_closing()
-        )
+        return self.error is None and transport is not None and self._held is None and not transport.is_closing()
 
     def send_frame(
         self,
@@ -233,7 +228,7 @@ class Connection(asyncio.Protocol):
         read: Read[_T],
         read_frame: ReadFrame[_T],
     ) -> None:
-        """Write the request that ``frame`` encodes for a correlation id, as `send` does. Only if it `is_idle`.
+        """Write the request that ``frame`` encodes for a correlation id, as `send` does. Only if it `takes_frames`.
 
         ``read_frame`` is tried before ``read`` if nothing else is in flight.
         """

@@ -1,19 +1,23 @@
-"""Produce requests that carry one batch, and plain responses to them, without message objects.
+"""Small Produce requests, and plain responses to them, without message objects.
 
 The messages in `messages.produce` are the reference: a `LoneBatch` writes and reads the same bytes, but only for the shape
-of a single ``send()``. Everything else is left to them. The native twin does the same.
+of a single ``send()``, a `SmallRequest` for some small batches. Everything else is left to them. The native twin does the
+same.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from aioproducer.protocol.api_key import ApiKey
 from aioproducer.protocol.wire import write_uvarint
 
-__all__ = ["FIRST_VERSION", "LoneBatch", "Written"]
+__all__ = ["FIRST_VERSION", "LoneBatch", "Part", "SmallRequest", "Written"]
 
 #: The first version with compact lengths and tagged fields; earlier ones are left to the messages.
 FIRST_VERSION: Final = 9
@@ -33,6 +37,9 @@ _SIZE: Final = 4
 #: No record errors, error message, tags of partition and topic, throttle time, tags of the response.
 _NOTHING_ELSE: Final = b"\1\0\0\0" + bytes(4) + _NO_TAGS
 _OFFSETS_END: Final = 2**63
+#: No record errors, error message, tags of the partition.
+_NOTHING_ELSE_OF_PARTITION: Final = b"\1\0\0"
+_THROTTLE_AND_TAGS: Final = bytes(4) + _NO_TAGS
 
 
 class Written(NamedTuple):
@@ -63,21 +70,10 @@ class LoneBatch:
     ) -> None:
         self.version = version
         self.topic_id = topic_id
-        client = client_id.encode()
-        name = topic_id.bytes if version >= _FIRST_VERSION_WITH_IDS else _compact(topic.encode())
+        name = _topic(version, topic, topic_id)
         #: The bytes between the correlation id and the length of the batch.
         self._behind_id = b"".join(
-            (
-                struct.pack(">h", len(client)),
-                client,
-                _NO_TAGS,
-                b"\0" if transactional_id is None else _compact(transactional_id.encode()),
-                _ACKS_AND_TIMEOUT.pack(acks, timeout_ms),
-                _ONE,
-                name,
-                _ONE,
-                _PARTITION.pack(partition),
-            )
+            (_common(client_id, transactional_id, acks, timeout_ms), _ONE, name, _ONE, _PARTITION.pack(partition))
         )
         self._after = _NO_TAGS * 3  # of the partition, the topic and the request
         self._length = _FRAME.size - _SIZE + len(self._behind_id) + len(self._after)
@@ -112,6 +108,106 @@ class LoneBatch:
         if not -1 <= base_offset <= _OFFSETS_END - count:
             return None
         return Written(base_offset, log_append_time_ms)
+
+
+#: One batch of a `SmallRequest`: `SmallRequest.topic` of its topic, partition, number of records, header and records.
+Part: TypeAlias = tuple[bytes, int, int, bytes, bytes]
+
+_topic_of: Final = itemgetter(0)
+
+
+class SmallRequest:
+    """Requests with some batches, each for another partition, in one version, and their responses.
+
+    The parts of one topic must follow one another.
+    """
+
+    __slots__ = ("_behind_id", "version")
+
+    def __init__(self, version: int, client_id: str, transactional_id: str | None, acks: int, timeout_ms: int) -> None:
+        self.version = version
+        self._behind_id = _common(client_id, transactional_id, acks, timeout_ms)
+
+    def topic(self, topic: str, topic_id: UUID) -> bytes:
+        """The bytes that stand for a topic in requests and responses of this version."""
+        return _topic(self.version, topic, topic_id)
+
+    def encode(self, parts: Sequence[Part], correlation_id: int) -> bytes:
+        """The frame of a request with these batches."""
+        topics = [(topic, list(of_topic)) for topic, of_topic in groupby(parts, _topic_of)]
+        body = bytearray(self._behind_id)
+        write_uvarint(body, len(topics) + 1)
+        for topic, of_topic in topics:
+            body += topic
+            write_uvarint(body, len(of_topic) + 1)
+            for _, partition, _, header, records in of_topic:
+                body += _PARTITION.pack(partition)
+                write_uvarint(body, len(header) + len(records) + 1)
+                body += header
+                body += records
+                body += _NO_TAGS
+            body += _NO_TAGS
+        body += _NO_TAGS
+        return _FRAME.pack(_FRAME.size - _SIZE + len(body), ApiKey.PRODUCE, self.version, correlation_id) + body
+
+    def read_frame(self, parts: Sequence[Part], data: bytes, correlation_id: int) -> list[Written] | None:
+        """As `read`, for all received bytes; None also if they are not exactly one frame with this correlation id."""
+        if len(data) <= _RESPONSE_START.size:
+            return None
+        if _RESPONSE_START.unpack_from(data) != (len(data) - _SIZE, correlation_id, 0):
+            return None
+        return self.read(parts, data[_RESPONSE_START.size :])
+
+    def read(self, parts: Sequence[Part], body: bytes) -> list[Written] | None:
+        """The position of each batch, in the order of the parts; None if the response says anything else.
+
+        Brokers may order topics and partitions otherwise than the request.
+        """
+        found: dict[tuple[bytes, int], Written] = {}
+        counts = {(topic, partition): count for topic, partition, count, _, _ in parts}
+        topics = {topic: len(list(of_topic)) for topic, of_topic in groupby(parts, _topic_of)}
+        rest = _after(body, _length(len(topics)))
+        for _ in range(len(topics)):
+            topic = next((each for each in topics if rest is not None and rest.startswith(each)), None)
+            if rest is None or topic is None:
+                return None
+            size = topics.pop(topic)
+            rest = _after(rest, topic + _length(size))
+            for _ in range(size):
+                if rest is None or len(rest) < _PARTITION_AND_CODE.size + _OFFSETS.size:
+                    return None
+                partition, code = _PARTITION_AND_CODE.unpack_from(rest)
+                base_offset, log_append_time_ms, _ = _OFFSETS.unpack_from(rest, _PARTITION_AND_CODE.size)
+                count = counts.pop((topic, partition), None)
+                if code or count is None or not -1 <= base_offset <= _OFFSETS_END - count:
+                    return None
+                found[topic, partition] = Written(base_offset, log_append_time_ms)
+                rest = _after(rest[_PARTITION_AND_CODE.size + _OFFSETS.size :], _NOTHING_ELSE_OF_PARTITION)
+            rest = _after(rest, _NO_TAGS)
+        return [found[topic, partition] for topic, partition, *_ in parts] if rest == _THROTTLE_AND_TAGS else None
+
+
+def _after(data: bytes | None, start: bytes) -> bytes | None:
+    """The bytes behind ``start``; None if they do not begin with it."""
+    return data[len(start) :] if data is not None and data.startswith(start) else None
+
+
+def _length(count: int) -> bytes:
+    out = bytearray()
+    write_uvarint(out, count + 1)
+    return bytes(out)
+
+
+def _common(client_id: str, transactional_id: str | None, acks: int, timeout_ms: int) -> bytes:
+    """The bytes between the correlation id and the topics."""
+    client = client_id.encode()
+    transaction = b"\0" if transactional_id is None else _compact(transactional_id.encode())
+    start = struct.pack(">h", len(client)) + client + _NO_TAGS
+    return start + transaction + _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
+
+
+def _topic(version: int, topic: str, topic_id: UUID) -> bytes:
+    return topic_id.bytes if version >= _FIRST_VERSION_WITH_IDS else _compact(topic.encode())
 
 
 def _compact(text: bytes) -> bytes:

@@ -23,12 +23,12 @@ class ClientLog(logging.LoggerAdapter[logging.Logger]):
             fields["transactional_id"] = transactional_id
         super().__init__(logging.getLogger(name), fields)
         self._fields: Mapping[str, object] = fields
-        self._client_id = client_id
+        self.client_id = client_id
         self._transactional_id = transactional_id
 
     def named(self, name: str) -> ClientLog:
         """The same for another logger."""
-        return ClientLog(self._client_id, self._transactional_id, name)
+        return ClientLog(self.client_id, self._transactional_id, name)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log the message after the client id, with ``extra`` beside the client's own fields.
@@ -40,4 +40,4 @@ class ClientLog(logging.LoggerAdapter[logging.Logger]):
         text = str(msg) if args else str(msg).replace("%", "%%")
         kwargs["extra"] = {**self._fields, **(kwargs.get("extra") or {})}
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the line is the caller's, not this one
-        self.logger.log(level, f"[%s] {text}", self._client_id, *args, **kwargs)
+        self.logger.log(level, f"[%s] {text}", self.client_id, *args, **kwargs)
