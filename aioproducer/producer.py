@@ -905,7 +905,7 @@ class Producer(FastPath):
 
     @staticmethod
     def _note_end(producer: weakref.ref[Producer], run: Run) -> None:
-        """Take the outcome of a run that has ended; the run must not hold the producer, so this is no method of it."""
+        """Take the outcome of a run that has ended; the run must not hold the producer, so it passes a weak reference."""
         itself = producer()
         if itself is not None:
             itself._report, itself._transaction_error = run.report, run.transaction_error

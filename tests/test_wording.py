@@ -34,6 +34,7 @@ AVOIDED = {
     r"\bof (its|their|his) own\b(?! \w)": "separate, another, its",
     r"\bin words\b(?!\))": "a description, as a message",
     r"\b(is|are) to be\b": "must",
+    r"(?<![Tt]here )\b(is|are) no\b(?! (longer|more|other))": "is not a, are not",
     r"\b[Ww]hoever\b": "the caller, the broker, a producer that ...",
     r"\b([Nn]obody|[Ss]omebody)\b": "name the subject, or use the passive voice",
     r"\bis not possible: (it|they) must\b": "invalid NAME=VALUE: must be ...",

@@ -4,7 +4,7 @@ An answer replaces a partition's leader only if its epoch is not older than the 
 topic has another id and so is another topic, or the known leader refused or cannot be reached. The known epoch may have
 been wrong, or may belong to a topic without an id that was recreated since (brokers before Kafka 2.8), and nothing else
 would ever correct it; an outdated answer only costs a refused request. If an answer omits a topic or partition, or
-reports an error for it, the known state stays: a gap in the metadata is no reason to fail records, or to count fewer
+reports an error for it, the known state stays: a gap in the metadata is not a reason to fail records, or to count fewer
 partitions, which would send keys elsewhere. Topics that were not requested are not kept.
 """
 

@@ -50,7 +50,7 @@ class BrokerVersions(NamedTuple):
 
 
 def version_to_retry(body: bytes) -> int | None:
-    """Return the version of ApiVersions to retry with, or None if the answer is no refusal.
+    """Return the version of ApiVersions to retry with, or None if the answer is not a refusal.
 
     A refusal (error 35) is encoded as version 0, whatever the request's version. From Kafka 2.4 on it contains the
     range to choose from; if it contains nothing readable, every broker speaks version 0.

@@ -86,7 +86,7 @@ def _certificates(text: str) -> str:
 
 def _restrict(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
     try:
-        # Suites without authentication would skip the certificate, and those without encryption are no protection.
+        # Suites without authentication would skip the certificate, and those without encryption protect nothing.
         context.set_ciphers(":".join((*suites, "!aNULL", "!eNULL")))
     except ssl.SSLError as error:
         raise _unreadable(
