@@ -22,7 +22,7 @@ def alert(error: DeliveryError) -> None:
     )
 
 
-async def a_failure_says_what_is_certain(broker: FakeBroker) -> None:
+async def a_failure_shows_what_is_certain(broker: FakeBroker) -> None:
     print("NotWritten or Unknown:")
     async with Producer(
         broker.bootstrap_servers, delivery_timeout_ms=1000, request_timeout_ms=500, linger_ms=0
@@ -87,7 +87,7 @@ def text(data: object) -> str | None:
 
 async def main() -> None:
     with FakeBroker(topics={"payments": 1}) as broker, tempfile.TemporaryDirectory() as directory:
-        await a_failure_says_what_is_certain(broker)
+        await a_failure_shows_what_is_certain(broker)
         await an_unawaited_failure_is_reported(broker)
         await what_is_left_at_the_end_is_kept(broker, Path(directory, "spool.jsonl"))
 

@@ -118,7 +118,7 @@ def test_a_wheel_has_the_native_modules_and_their_types_without_what_they_are_bu
     assert version_reported_by(wheel).endswith(" (native)\n")
 
 
-def test_without_a_compiler_the_package_builds_and_says_that_it_is_python(source: Path) -> None:
+def test_without_a_compiler_the_package_builds_and_reports_pure_python(source: Path) -> None:
     wheel = build_wheel(source, CC=NO_COMPILER)
 
     assert not [name for name in contents(wheel) if name.endswith(tuple(EXTENSION_SUFFIXES))]

@@ -1046,7 +1046,7 @@ def test_a_url_holds_servers_options_and_credentials() -> None:
 @pytest.mark.parametrize(
     ("scheme", "protocol"), [("kafka", "PLAINTEXT"), ("kafka+plaintext", "PLAINTEXT"), ("kafka+ssl", "SSL")]
 )
-def test_the_scheme_of_a_url_says_the_security_protocol(scheme: str, protocol: str) -> None:
+def test_the_scheme_of_a_url_sets_the_security_protocol(scheme: str, protocol: str) -> None:
     assert ProducerConfig.from_url(f"{scheme}://h").security_protocol == protocol
 
 

@@ -75,7 +75,7 @@ def test_every_record_is_reported_its_own_offset_and_timestamp(result: ProduceRe
     assert [each.result().timestamp_ms for each in deliveries] == [1000, 2000, 3000]
 
 
-def test_the_brokers_time_replaces_the_records_where_the_topic_says_so(result: ProduceResult) -> None:
+def test_the_brokers_time_replaces_the_records_if_the_topic_is_configured_so(result: ProduceResult) -> None:
     sent = delivery(result)
 
     result.succeed(base_offset=0, log_append_time_ms=777)
@@ -111,7 +111,7 @@ def test_the_outcome_cannot_be_read_before_it_is_known(result: ProduceResult) ->
         (True, True, UnknownTimeout),
     ],
 )
-def test_a_failure_says_whether_the_record_may_be_in_the_log(
+def test_a_failure_shows_whether_the_record_may_be_in_the_log(
     result: ProduceResult, possibly_written: bool, timed_out: bool, kind: type[Exception]
 ) -> None:
     failed = delivery(result, 2)

@@ -79,7 +79,7 @@ def test_every_example_is_run_here() -> None:
         for name in SAYS
     ],
 )
-def test_the_example_runs_and_says_what_it_should(name: str, tmp_path: Path) -> None:
+def test_the_example_runs_and_prints_the_expected_lines(name: str, tmp_path: Path) -> None:
     said = run(name, tmp_path)
 
     for words in SAYS[name]:
@@ -89,7 +89,7 @@ def test_the_example_runs_and_says_what_it_should(name: str, tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.3.1", "3.9.2"])
 @pytest.mark.parametrize("name", TOPICS)
-def test_the_example_runs_on_real_kafka_and_says_what_it_should(
+def test_the_example_runs_on_real_kafka_and_prints_the_expected_lines(
     name: str, version: str, kafka_factory: KafkaFactory, tmp_path: Path
 ) -> None:
     kafka = kafka_factory(version)
@@ -189,7 +189,7 @@ async def test_the_web_service_answers_when_the_order_is_in_kafka(broker: FakeBr
         assert (await server.request("GET", "/elsewhere"))[0] == 404
 
 
-async def test_the_web_service_says_whether_a_failed_order_may_be_sent_again(broker: FakeBroker) -> None:
+async def test_the_web_services_response_shows_whether_a_failed_order_may_be_sent_again(broker: FakeBroker) -> None:
     async with serving(load("web_service")) as server:
         broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
         status, reported, headers = await server.request("POST", "/orders", b'{"item": "tea"}')

@@ -91,7 +91,7 @@ def test_one_line_more_is_too_long(head: str, most: int) -> None:
     assert [lines for _, lines in too_long(of_lines(most + 1))] == [most + 1]
 
 
-def test_every_public_name_exists_and_says_what_it_is() -> None:
+def test_every_public_name_exists_and_has_a_docstring() -> None:
     assert set(aioproducer.__all__) == {*aioproducer._HOME, "__version__"}
     for name in aioproducer.__all__:
         public = getattr(aioproducer, name)
@@ -102,7 +102,7 @@ def test_every_public_name_exists_and_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("module", "name"), [("producer.py", "Producer"), ("transactions/client.py", "TransactionCoordinatorClient")]
 )
-def test_every_public_coroutine_says_what_cancellation_does(module: str, name: str) -> None:
+def test_every_public_coroutine_documents_cancellation(module: str, name: str) -> None:
     tree = ast.parse((ROOT / "aioproducer" / module).read_text())
     found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     silent = [
@@ -116,7 +116,7 @@ def test_every_public_coroutine_says_what_cancellation_does(module: str, name: s
     assert silent == []
 
 
-def test_every_module_says_in_one_sentence_what_it_is() -> None:
+def test_every_modules_docstring_begins_with_one_sentence() -> None:
     for module in pkgutil.walk_packages(aioproducer.__path__, "aioproducer."):
         if module.name.endswith("__main__"):
             continue

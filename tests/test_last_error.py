@@ -99,7 +99,7 @@ async def test_a_record_without_any_error_has_no_last_one(broker: FakeBroker) ->
 
 
 @pytest.mark.parametrize("records", ["one", "table", "thread"])
-async def test_a_record_that_was_not_accepted_says_why_nothing_is_reached(records: str) -> None:
+async def test_the_error_of_a_record_that_was_not_accepted_contains_why_nothing_is_reached(records: str) -> None:
     error: BaseException
     if records == "thread":
         with SyncProducer(AWAY, close_timeout_ms=100, **QUICK) as sync, pytest.raises(NotWrittenTimeout) as waited:

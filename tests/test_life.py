@@ -76,7 +76,7 @@ def test_a_producer_that_was_left_open_can_be_entered_in_the_next_asyncio_run(
     ],
     ids=["send", "enqueue", "flush", "partitions_for", "ready"],
 )
-def test_a_producer_that_was_left_open_says_in_the_next_asyncio_run_how_to_go_on(
+def test_the_error_of_a_producer_left_open_by_an_earlier_asyncio_run_explains_how_to_go_on(
     broker: FakeBroker, use: Callable[[Producer], Awaitable[object]]
 ) -> None:
     producer = Producer(broker.bootstrap_servers)
@@ -204,7 +204,7 @@ def drop(kept: list[Producer]) -> None:
     gc.collect()
 
 
-async def test_a_producer_that_is_dropped_says_so_sends_what_it_accepted_and_ends(broker: FakeBroker) -> None:
+async def test_a_dropped_producer_warns_sends_all_accepted_records_and_ends(broker: FakeBroker) -> None:
     before = asyncio.all_tasks()
     kept = [await Producer(broker.bootstrap_servers, client_id="shop", linger_ms=60_000).start()]
     await kept[0].send("orders", b"first", partition=0)
@@ -358,7 +358,7 @@ async def test_what_a_cancelled_block_gives_up_is_in_the_report(broker: FakeBrok
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore:loop is closed:ResourceWarning")
-def test_what_is_dropped_after_its_event_loop_was_closed_says_how_much_is_lost(
+def test_the_warning_of_a_producer_dropped_after_its_event_loop_was_closed_counts_the_lost_records(
     broker: FakeBroker, loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     holds: list[Hold] = []
@@ -390,7 +390,7 @@ def step(work: Awaitable[object]) -> object:
     return work.send(None)  # type: ignore[attr-defined]
 
 
-def test_without_an_event_loop_a_producer_says_what_works(broker: FakeBroker) -> None:
+def test_the_error_without_an_event_loop_names_the_ways_that_work(broker: FakeBroker) -> None:
     producer = Producer(broker.bootstrap_servers)
     for use in (producer.start, producer.flush, partial(producer.send, "orders"), partial(producer.enqueue, "orders")):
         with pytest.raises(WrongEventLoop, match=NO_LOOP):

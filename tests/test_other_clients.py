@@ -16,7 +16,7 @@ SERVERS = "localhost:9092"
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("kind", [Producer, SyncProducer])
-def test_the_name_raises_and_says_what_to_use(kind: type[Producer | SyncProducer], name: str) -> None:
+def test_the_name_raises_an_error_that_names_ours(kind: type[Producer | SyncProducer], name: str) -> None:
     producer = kind(SERVERS)
     with pytest.raises(
         AttributeError, match=f"^{name!r} is .*'s name, and {kind.__name__} has no such method; "
@@ -73,12 +73,12 @@ def test_an_unknown_name_is_refused_as_ever() -> None:
         Producer(SERVERS).sendd  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_pickling_says_what_to_pickle() -> None:
+def test_the_error_of_pickling_names_what_can_be_pickled() -> None:
     with pytest.raises(TypeError, match="Pickle its config"):
         pickle.dumps(Producer(SERVERS))
 
 
-async def test_the_wrong_kind_of_with_says_which_is_right() -> None:
+async def test_the_error_of_the_wrong_kind_of_with_names_the_right_one() -> None:
     """Python 3.14 says it in its own words."""
     kinds = (AttributeError, TypeError)
     with pytest.raises(kinds, match=r"Enter a Producer with `async with`|use 'async with'"), Producer(SERVERS):  # type: ignore[attr-defined]

@@ -235,7 +235,7 @@ def test_a_batch_that_the_client_gave_up_fails_and_may_be_written() -> None:
 
 
 @pytest.mark.parametrize("retries", [0, 1, 2])
-def test_a_batch_is_sent_once_and_as_often_again_as_the_option_says(retries: int) -> None:
+def test_a_batch_is_sent_once_and_repeated_as_often_as_the_option_allows(retries: int) -> None:
     desk = Desk(idempotent=False, retries=retries)
     sent = desk.send()
 
@@ -284,7 +284,7 @@ def test_a_batch_whose_time_is_over_is_not_sent_again() -> None:
         (999, Unknown),
     ],
 )
-def test_a_failure_says_whether_the_batch_may_be_written(code: int, outcome: type[KafkaError]) -> None:
+def test_a_failure_shows_whether_the_batch_may_be_written(code: int, outcome: type[KafkaError]) -> None:
     desk = Desk(idempotent=False, retries=0)
     sent = desk.send()
 
@@ -296,7 +296,7 @@ def test_a_failure_says_whether_the_batch_may_be_written(code: int, outcome: typ
     assert "in the broker's words" in str(sent.error)
 
 
-def test_a_clear_refusal_says_nothing_of_an_earlier_attempt_whose_answer_was_lost() -> None:
+def test_a_clear_refusal_leaves_an_earlier_attempt_without_an_answer_undecided() -> None:
     desk = Desk()
     sent = desk.send()
     desk.lose(sent)
@@ -327,7 +327,7 @@ def test_a_record_that_was_refused_gets_the_brokers_reason_and_the_others_hear_o
 
 
 @pytest.mark.parametrize("count", [2, 5])
-def test_a_batch_that_is_too_large_is_split_and_the_log_says_what_avoids_it(
+def test_a_batch_that_is_too_large_is_split_and_the_log_line_names_the_option(
     count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = Desk()
@@ -472,7 +472,7 @@ def test_a_batch_is_repeated_if_its_broker_remembers_it_until_its_time_is_over(
     assert sent.outcomes == [None if is_sent_again else Unknown]
 
 
-def test_a_batch_that_is_not_repeated_says_how_old_it_is() -> None:
+def test_the_error_of_a_batch_that_is_not_repeated_contains_its_age() -> None:
     desk = Desk(expiration_ms=7_200_000)
     desk.answer(desk.send_aged(0))
     old, _ = desk.send_aged(3 * 3_600_000), desk.send_aged(0)
@@ -652,7 +652,7 @@ def test_the_leader_that_the_broker_names_is_taken_at_once_and_the_metadata_are_
     assert desk.client.updates == ["t"]
 
 
-def test_a_leader_that_says_it_does_not_lead_may_be_replaced_by_one_of_an_older_epoch() -> None:
+def test_a_leader_that_denies_leadership_may_be_replaced_by_one_of_an_older_epoch() -> None:
     desk = Desk()
     desk.rig.lead({0: 1, 1: 1, 2: 1}, nodes=2, epoch=5)
 
@@ -663,7 +663,7 @@ def test_a_leader_that_says_it_does_not_lead_may_be_replaced_by_one_of_an_older_
 
 
 @pytest.mark.parametrize("code", [E.NOT_ENOUGH_REPLICAS, E.REQUEST_TIMED_OUT, E.INVALID_RECORD, 999])
-def test_an_error_that_says_nothing_of_leaders_changes_no_leader(code: int) -> None:
+def test_an_error_unrelated_to_leaders_changes_no_leader(code: int) -> None:
     desk = Desk()
     desk.rig.lead({0: 1, 1: 1, 2: 1}, nodes=2, epoch=5)
     before = desk.client.metadata.topics["t"]

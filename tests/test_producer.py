@@ -207,7 +207,7 @@ async def test_ready_returns_when_a_broker_has_answered(broker: FakeBroker) -> N
         assert producer.health().ready
 
 
-async def test_entering_waits_for_no_broker_and_ready_says_what_is_wrong() -> None:
+async def test_entering_waits_for_no_broker_and_ready_raises_the_reason() -> None:
     async with opened("127.0.0.1:1") as producer:
         assert producer.health().status is HealthStatus.STARTING
         with pytest.raises(KafkaTimeoutError) as caught:
@@ -216,13 +216,13 @@ async def test_entering_waits_for_no_broker_and_ready_says_what_is_wrong() -> No
     assert "127.0.0.1:1" in str(caught.value) or "127.0.0.1:1" in str(caught.value.__cause__)
 
 
-async def test_a_send_without_a_broker_ends_in_its_time_and_says_not_written() -> None:
+async def test_a_send_without_a_broker_ends_in_its_time_as_not_written() -> None:
     async with opened("127.0.0.1:1") as producer:
         with pytest.raises(NotWrittenTimeout, match=r"not accepted within 0\.2 s"):
             await producer.send("orders", b"value", timeout=0.2)
 
 
-async def test_a_send_that_is_not_acknowledged_in_its_time_says_unknown_and_goes_on(broker: FakeBroker) -> None:
+async def test_a_send_that_is_not_acknowledged_in_its_time_ends_as_unknown_and_continues(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         await producer.partitions_for("orders")
         with broker.hold("Produce"), pytest.raises(UnknownTimeout, match="still being sent"):
@@ -345,7 +345,7 @@ async def test_closing_ends_in_time_and_leaves_no_task_behind(broker: FakeBroker
     assert asyncio.all_tasks() == before
 
 
-async def test_a_closed_or_unstarted_producer_says_so_and_may_be_entered_again(broker: FakeBroker) -> None:
+async def test_a_closed_or_unstarted_producer_refuses_calls_and_may_be_entered_again(broker: FakeBroker) -> None:
     producer = Producer(broker.bootstrap_servers)
     with pytest.raises(NotStarted):
         await producer.send("orders", b"value")
@@ -862,7 +862,7 @@ async def test_a_caller_that_never_waits_stays_on_the_fast_path(broker: FakeBrok
     assert longest < 600_000
 
 
-def test_a_producer_that_is_left_open_at_the_end_of_asyncio_run_says_so(
+def test_a_producer_left_open_at_the_end_of_asyncio_run_warns(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -881,7 +881,9 @@ def test_a_producer_that_is_left_open_at_the_end_of_asyncio_run_says_so(
 
 
 @pytest.mark.parametrize("producer_class", [Producer, SyncProducer])
-def test_a_producer_that_is_pickled_says_what_can_be(producer_class: type[Producer] | type[SyncProducer]) -> None:
+def test_the_error_of_pickling_a_producer_names_the_alternative(
+    producer_class: type[Producer] | type[SyncProducer],
+) -> None:
     producer = producer_class("localhost:1")
 
     with pytest.raises(TypeError, match="Pickle its config"):

@@ -456,7 +456,7 @@ async def test_a_table_is_sent_through_the_smallest_window(broker: FakeBroker) -
     assert result.count == len(broker.records("orders")) == 300
 
 
-async def test_a_table_that_finds_no_room_ends_in_its_time_and_says_how_far_it_came(broker: FakeBroker) -> None:
+async def test_a_table_that_finds_no_room_ends_in_its_time_with_the_number_of_accepted_rows(broker: FakeBroker) -> None:
     async with opened(broker, **TIGHT) as producer:
         await producer.partitions_for("orders")
         with broker.hold("Produce") as held:
@@ -474,7 +474,7 @@ async def test_a_table_that_finds_no_room_ends_in_its_time_and_says_how_far_it_c
     assert f"Row {caught.value.result.count} of the table was not accepted" in str(caught.value.error)
 
 
-async def test_an_unknown_topic_ends_in_its_time_and_says_not_written() -> None:
+async def test_an_unknown_topic_ends_in_its_time_as_not_written() -> None:
     async with opened("127.0.0.1:1") as producer:
         with pytest.raises(
             SendManyError, match=r"Row 0 .* not accepted within 0\.1 s, because the partitions"
@@ -673,7 +673,7 @@ async def test_a_table_takes_the_default_partitioner_by_its_other_name(broker: F
         assert (await send(producer, "orders", numbers(10), value="value")).count == 10
 
 
-async def test_json_without_its_libraries_says_what_to_install(
+async def test_the_error_of_json_without_its_libraries_names_the_package(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "orjson", None)

@@ -508,7 +508,7 @@ async def test_a_sender_that_ends_ends_the_threads_that_compress() -> None:
 
 @pytest.mark.parametrize("left", [False, True])
 @virtually
-async def test_a_batch_whose_time_is_over_says_how_long_it_was_tried_and_what_went_wrong_last(left: bool) -> None:
+async def test_the_error_of_a_batch_whose_time_is_over_contains_the_age_and_the_last_error(left: bool) -> None:
     rig = Rig(delivery_timeout_s=40)
     client = Client(rig.metadata)
     client.ready = left

@@ -363,7 +363,7 @@ producer.send("orders", b"after")
     assert len(broker.records("orders")) == 1
 
 
-async def test_a_fork_of_a_started_producer_says_so_at_once(broker: FakeBroker) -> None:
+async def test_a_fork_of_a_started_producer_raises_at_once(broker: FakeBroker) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         await producer.send("orders", b"before")
 
@@ -377,7 +377,7 @@ async def test_a_fork_of_a_started_producer_says_so_at_once(broker: FakeBroker) 
     assert len(broker.records("orders")) == 2
 
 
-def test_a_fork_of_a_started_sync_producer_says_so_at_once(producer: SyncProducer) -> None:
+def test_a_fork_of_a_started_sync_producer_raises_at_once(producer: SyncProducer) -> None:
     producer.send("orders", b"before")
 
     def check() -> None:

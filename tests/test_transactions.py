@@ -246,7 +246,7 @@ async def test_nothing_is_sent_outside_of_a_transaction(broker: FakeBroker) -> N
 
 
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction", "init_transactions"])
-async def test_a_call_out_of_turn_says_what_to_do_first(broker: FakeBroker, call: str) -> None:
+async def test_the_error_of_a_call_out_of_turn_names_the_call_that_comes_first(broker: FakeBroker, call: str) -> None:
     async with transactional(broker) as producer:
         async with producer.transaction():
             pass
@@ -259,7 +259,7 @@ async def test_a_call_out_of_turn_says_what_to_do_first(broker: FakeBroker, call
     assert committed(broker) == [b"all is well"]
 
 
-async def test_a_producer_without_a_transactional_id_says_so(broker: FakeBroker) -> None:
+async def test_a_producer_without_a_transactional_id_refuses_transactions(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         with pytest.raises(TransactionStateError, match="transactional_id"):
             async with producer.transaction():
@@ -941,7 +941,7 @@ async def test_an_abort_logs_nothing_of_the_records_that_it_drops(
     assert not [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")]
 
 
-async def test_the_health_of_a_producer_that_was_fenced_says_so(broker: FakeBroker) -> None:
+async def test_the_health_of_a_fenced_producer_is_fenced(broker: FakeBroker) -> None:
     async with transactional(broker) as producer:
         await producer.init_transactions()
         assert producer.health().ready

@@ -316,7 +316,7 @@ async def test_a_cluster_without_the_protocol_is_refused_clearly(version: str) -
         assert not broker.count("InitProducerId")
 
 
-async def test_a_cluster_that_does_not_allow_it_says_so_and_may_change_its_mind(broker: FakeBroker) -> None:
+async def test_a_cluster_that_does_not_allow_it_refuses_and_may_allow_it_later(broker: FakeBroker) -> None:
     broker.two_phase_commit = TwoPhaseCommit.REFUSED
     async with opened(broker, **OPTIONS) as producer:
         with pytest.raises(TransactionFatal, match=r"transaction\.two\.phase\.commit\.enable=true"):
@@ -327,7 +327,7 @@ async def test_a_cluster_that_does_not_allow_it_says_so_and_may_change_its_mind(
     assert committed(broker) == [b"allowed"]
 
 
-async def test_a_cluster_that_keeps_nothing_says_so_and_aborts_it_when_asked_to(broker: FakeBroker) -> None:
+async def test_a_cluster_that_keeps_nothing_refuses_and_aborts_it_on_request(broker: FakeBroker) -> None:
     broker.two_phase_commit = TwoPhaseCommit.UNRECOVERABLE
     async with crashing(broker) as producer:
         await prepared(producer, b"left")

@@ -99,7 +99,9 @@ async def test_the_other_partitions_go_on(broker: FakeBroker) -> None:
         assert (await producer.send("orders", b"value", key=b"key")).partition in (0, 1)
 
 
-async def test_a_record_that_close_gives_up_says_that_its_topic_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_error_of_a_record_that_close_gives_up_names_the_missing_topic(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with FakeBroker(topics={"orders": 3}, auto_create_topics=False) as broker:
         async with opened(broker) as producer:
             delivery = await waits_for_a_deleted_topic(broker, producer, caplog)
@@ -120,7 +122,7 @@ async def test_the_topic_may_come_back(caplog: pytest.LogCaptureFixture) -> None
             assert (await delivery).offset == 0
 
 
-async def test_a_record_for_a_topic_that_was_deleted_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_error_of_a_record_for_a_deleted_topic_names_the_deletion(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     with FakeBroker(topics={"orders": 3}, auto_create_topics=False) as broker:
         async with opened(broker) as producer:
@@ -133,7 +135,7 @@ async def test_a_record_for_a_topic_that_was_deleted_says_so(caplog: pytest.LogC
     )
 
 
-async def test_a_record_that_is_refused_to_the_end_says_how(broker: FakeBroker) -> None:
+async def test_the_error_of_a_record_that_is_refused_to_the_end_names_the_refusal(broker: FakeBroker) -> None:
     """Whatever brokers answer each time is the reason, and not that the time is over."""
     clock = Clock()
     broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=None)

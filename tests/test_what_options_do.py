@@ -35,7 +35,7 @@ async def test_a_broker_is_reported_which_client_this_is(broker: FakeBroker) -> 
     assert (first.client_software_name, first.client_software_version) == ("aioproducer", __version__)
 
 
-async def test_a_topic_that_does_not_exist_is_waited_for_as_long_as_the_option_says() -> None:
+async def test_send_waits_for_a_missing_topic_as_long_as_the_option_allows() -> None:
     with FakeBroker(auto_create_topics=False) as broker:
         async with opened(broker, unknown_topic_timeout_ms=30, max_block_ms=3_600_000) as producer:
             async with asyncio.timeout(20):

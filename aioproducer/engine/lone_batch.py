@@ -169,7 +169,7 @@ class LoneBatchSender:
                 self._sender.answers.take(node, (batch,), answer, now)
         except Exception as error:  # raised here it would reach only the connection, which logs it
             self._sender.fail(error)
-        self._sender.answered()
+        self._sender.wake_after_response()
 
 
 def _read(form: LoneBatch, batch: ProducerBatch, version: int, body: bytes) -> Written | ProduceAnswer:

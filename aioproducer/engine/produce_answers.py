@@ -60,7 +60,7 @@ class ProduceAnswers:
                 self.complete(batch, written.base_offset, written.log_append_time_ms, now)
         elif isinstance(answer, KafkaError):
             for batch in batches:
-                self._retries.unanswered(node, batch, answer, now)
+                self._retries.handle_no_response(node, batch, answer, now)
         elif answer is WRITTEN:  # acks=0: the bytes were sent, and no more is ever known
             for batch in batches:
                 self._outcomes.complete(batch, -1, -1, now)

@@ -64,7 +64,7 @@ class Retries:
         self._shared = shared
         self._unrepeated: set[TopicPartition] = set()  # where a batch was not repeated, because of its age
 
-    def unanswered(self, node: int, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+    def handle_no_response(self, node: int, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         """No readable response: the batch may be in the log; only sending the same bytes again can show it."""
         batch.possibly_written = True
         batch.last_failure = FailedAttempt(error, node, now)

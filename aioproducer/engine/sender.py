@@ -131,7 +131,7 @@ class Sender:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def answered(self) -> None:
+    def wake_after_response(self) -> None:
         """Run a round soon if a broker's response has left something to do."""
         if (
             self._queues.has_work(self._rings_at)
@@ -341,7 +341,7 @@ class Sender:
         except Exception as error:  # raised here it would reach only the connection, which logs it
             self.fail(error)
         self._queues.worked(time.perf_counter() - began, now)
-        self.answered()
+        self.wake_after_response()
 
     def version_with(self, topic_id: UUID, version: int) -> int:
         """The version of Produce for a topic with this id, at most ``version``."""

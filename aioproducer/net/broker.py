@@ -94,8 +94,8 @@ class Broker:
         self.error, self.failed_at, self.failed_attempt_at = error, now, self.attempt_at
         self.failures = 1 if now - self._connected_at > long_s else self.failures + 1
 
-    def answered(self) -> None:
-        """It has sent a valid answer: forget its last error."""
+    def clear_error(self) -> None:
+        """Forget its last error, because it has sent a valid answer."""
         self.error = None
 
     def throttle(self, seconds: float, loop: asyncio.AbstractEventLoop, on_over: Callable[[], object]) -> None:

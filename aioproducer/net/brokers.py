@@ -332,7 +332,7 @@ class Brokers:
             failures += 1
             if self._loop.time() + pause >= session.give_up_at:
                 gone = BrokerConnectionError(f"The login to broker {broker.node} could not be renewed: {why}")
-                await connection.abort_when_answered(session.ends_at, gone)
+                await connection.abort_when_idle(session.ends_at, gone)
                 return None
             level = logging.DEBUG if failures > 1 else logging.WARNING
             self._log.log(

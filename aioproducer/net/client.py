@@ -201,13 +201,13 @@ class NetworkClient:
         """
         assert broker.connection is not None
 
-        def answered(answer: Answer[_T]) -> None:
+        def on_answer(answer: Answer[_T]) -> None:
             if not isinstance(answer, KafkaError):
                 self._handle_common_fields(broker, answer.throttle_time_ms if isinstance(answer, ProduceAnswer) else 0)
             callback(answer)
             self._room.notify_all()
 
-        broker.connection.send_frame(frame, request, version, answered, timeout_s, read, read_frame)
+        broker.connection.send_frame(frame, request, version, on_answer, timeout_s, read, read_frame)
 
     def request_update(self, topic: str | None = None) -> None:
         """Request the metadata soon; a new topic does not wait for a pause to end."""
@@ -417,17 +417,17 @@ class NetworkClient:
             throttle_ms = getattr(response, "throttle_time_ms", 0)
             return result
 
-        def answered(answer: Answer[_T]) -> None:
+        def on_answer(answer: Answer[_T]) -> None:
             if throttle_ms is not None:
                 self._handle_common_fields(broker, throttle_ms)
             callback(answer)
             self._room.notify_all()
 
-        broker.connection.send(request, version, answered, timeout_s, read=read_body, expect_response=expect_response)
+        broker.connection.send(request, version, on_answer, timeout_s, read=read_body, expect_response=expect_response)
 
     def _handle_common_fields(self, broker: Broker, throttle_ms: int) -> None:
         """Handle what every response may contain, such as a throttle time."""
-        broker.answered()
+        broker.clear_error()
         if throttle_ms > 0:
             self._brokers.throttle(broker, throttle_ms / 1000)
         if broker.retired and not broker.in_flight:

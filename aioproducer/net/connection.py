@@ -70,7 +70,7 @@ class _Waiting(Generic[_T]):
     request: type[Request[Any]]
     version: int
     read: Read[_T]
-    answered: Answered[_T]
+    on_answer: Answered[_T]
     deadline: float
     timeout_s: float
     read_frame: ReadFrame[_T] | None = None
@@ -144,15 +144,15 @@ class Connection(asyncio.Protocol):
     def release(self) -> None:
         """Send the held requests in order; their timeouts begin now."""
         held, self._held = self._held, None
-        for send, answered in held or ():
+        for send, on_answer in held or ():
             try:
                 send()
             except Exception as error:  # a request that cannot be encoded must not stop the ones behind it
                 gone = ProtocolError(f"A request to broker {self.name} could not be sent: {error}")
                 gone.__cause__ = error
-                self._loop.call_soon(answered, gone)
+                self._loop.call_soon(on_answer, gone)
 
-    async def abort_when_answered(self, latest: float, error: KafkaError) -> None:
+    async def abort_when_idle(self, latest: float, error: KafkaError) -> None:
         """Send nothing more, and end the connection when all requests are answered, or at ``latest``.
 
         ``latest`` is a time of the event loop. Cancellation: the connection stays held.
@@ -169,38 +169,38 @@ class Connection(asyncio.Protocol):
         self,
         request: Request[Any],
         version: int,
-        answered: Answered[_T],
+        on_answer: Answered[_T],
         timeout_s: float,
         *,
         read: Read[_T],
         expect_response: bool = True,
         is_login: bool = False,
     ) -> None:
-        """Write a request; ``answered`` gets what ``read`` returns. If ``read`` raises, the connection ends.
+        """Write a request; ``on_answer`` gets what ``read`` returns. If ``read`` raises, the connection ends.
 
         ``is_login``: send it even if the connection is held. On a closed connection the callback is called soon.
         """
         transport = self._transport
         if self.closed or transport is None or transport.is_closing():
             gone = self.error or BrokerConnectionError(f"The connection to broker {self.name} is closed.")
-            self._loop.call_soon(answered, gone)
+            self._loop.call_soon(on_answer, gone)
             return
         if self._held is not None and not is_login:
             again = partial(
                 self.send,
                 request,
                 version,
-                answered,
+                on_answer,
                 timeout_s,
                 read=read,
                 expect_response=expect_response,
             )
-            self._held.append((again, answered))
+            self._held.append((again, on_answer))
             return
         correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         pieces = encode_request(correlation_id, self._client_id, request, version)
         self._correlation_id = correlation_id
-        waiting = self._wait_for(correlation_id, type(request), version, answered, timeout_s, read)
+        waiting = self._wait_for(correlation_id, type(request), version, on_answer, timeout_s, read)
         if expect_response:
             self._waiting.append(waiting)
             transport.writelines(pieces)
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
         frame: Callable[[int], bytes],
         request: type[Request[Any]],
         version: int,
-        answered: Answered[_T],
+        on_answer: Answered[_T],
         timeout_s: float,
         read: Read[_T],
         read_frame: ReadFrame[_T],
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
         """
         assert self._transport is not None
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        self._waiting.append(self._wait_for(correlation_id, request, version, answered, timeout_s, read, read_frame))
+        self._waiting.append(self._wait_for(correlation_id, request, version, on_answer, timeout_s, read, read_frame))
         self._transport.write(frame(correlation_id))
 
     def _wait_for(
@@ -242,7 +242,7 @@ class Connection(asyncio.Protocol):
         correlation_id: int,
         request: type[Request[Any]],
         version: int,
-        answered: Answered[_T],
+        on_answer: Answered[_T],
         timeout_s: float,
         read: Read[_T],
         read_frame: ReadFrame[_T] | None = None,
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
         deadline = now + timeout_s
         if self._timer is None or deadline < self._timer_due:
             self._arm(deadline)
-        return _Waiting(correlation_id, request, version, read, answered, deadline, timeout_s, read_frame)
+        return _Waiting(correlation_id, request, version, read, on_answer, deadline, timeout_s, read_frame)
 
     def resume_writing(self) -> None:
         """Everything was handed to the operating system (the transport's limits are zero)."""
@@ -355,7 +355,7 @@ class Connection(asyncio.Protocol):
 
     def _call_back(self, waiting: _Waiting[_T], answer: Answer[_T]) -> None:
         try:
-            waiting.answered(answer)
+            waiting.on_answer(answer)
         except Exception as error:  # foreign code: one callback that fails must not stop the others
             self._loop.call_exception_handler(
                 {

@@ -129,7 +129,7 @@ class RequestCarrier:
                 extra={"transactional_id": self._manager.transactional_id},
             )
             return self._manager.lost(request, sent=not isinstance(error, KafkaTimeoutError))
-        pause = self._manager.answered(request, *asked)
+        pause = self._manager.apply_answer(request, *asked)
         if request.ends_v2 and pause is RequestPause.NONE:
             self._ended = request.node_id, time.perf_counter()  # uvloop's clock counts whole milliseconds
             self._hold(_BROKERS_PAUSE_S)

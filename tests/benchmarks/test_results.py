@@ -105,7 +105,7 @@ def test_results_are_the_same_after_they_were_saved(tmp_path: Path) -> None:
         (None, True, "not measured"),
     ],
 )
-def test_a_verdict_says_by_how_much_a_target_is_missed(measured: float | None, at_most: bool, words: str) -> None:
+def test_a_verdict_contains_by_how_much_a_target_is_missed(measured: float | None, at_most: bool, words: str) -> None:
     target = Target("mock", "speed", 3.0, lambda *_: measured, at_most)
 
     assert target.judge(Results()).words == words

@@ -93,7 +93,7 @@ async def test_spark_s_own_source_reads_where_its_jar_is_and_else_it_is_reported
         (["--conf", "spark.memory.fraction=a"], ""),
     ],
 )
-async def test_where_spark_cannot_be_started_there_is_no_verdict_and_a_sentence_says_so(
+async def test_without_a_startable_spark_a_sentence_replaces_the_verdict(
     wrong: list[str], why: str, broker: FakeBroker
 ) -> None:
     reported = audit(*options_for(broker), "--sequence", "value", *wrong)

@@ -60,7 +60,7 @@ def test_every_record_comes_back_as_it_was_sent(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("pure", [False, True], ids=["as built", "pure"])
-def test_a_flood_is_called_a_flood_and_pure_python_says_what_native_code_would_bring(pure: bool) -> None:
+def test_a_flood_is_called_a_flood_and_pure_python_shows_the_gain_of_native_code(pure: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "aioproducer", "demo", "--records", "1000"],
         env={**os.environ, "COLUMNS": "200", **({"AIOPRODUCER_PURE": "1"} if pure else {})},

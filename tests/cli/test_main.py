@@ -15,7 +15,7 @@ from aioproducer.cli.main import main
 TOPIC = ["--topic", "orders", "--bootstrap-servers", "127.0.0.1:1"]
 
 
-def test_the_version_is_the_packages_and_says_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_the_packages_and_names_the_implementation(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(["--version"])
 
@@ -31,7 +31,7 @@ def test_it_also_runs_as_a_module() -> None:
     assert done.stdout.startswith(f"aioproducer {aioproducer.__version__} (")
 
 
-def test_the_version_says_where_the_environment_asked_for_python() -> None:
+def test_the_version_names_the_environment_variable_that_chose_python() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "aioproducer", "--version"],
         env={**os.environ, "AIOPRODUCER_PURE": "1"},
@@ -66,7 +66,7 @@ def test_the_version_says_where_the_environment_asked_for_python() -> None:
         (["load", "rows.csv", *TOPIC, "--value-format", "protobuf"], "avro"),
     ],
 )
-def test_wrong_usage_exits_with_2_and_says_why(
+def test_wrong_usage_exits_with_2_and_a_reason(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:

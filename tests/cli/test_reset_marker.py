@@ -67,7 +67,7 @@ def test_nothing_to_show_is_exit_code_1(broker: FakeBroker, capsys: pytest.Captu
     assert "There is no marker" in capsys.readouterr().out
 
 
-def test_yes_sets_it_back_and_says_what_that_means(
+def test_yes_sets_it_back_and_prints_the_consequence(
     broker: FakeBroker, query: Query, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command(broker, "--yes", "--batch", "0")) == 0
@@ -248,7 +248,7 @@ def test_a_commit_without_an_answer_is_reported_as_that(
         ("EndTxn", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "is fenced"),
     ],
 )
-def test_what_fails_on_the_way_leaves_the_marker_and_says_so(
+def test_a_failure_on_the_way_leaves_the_marker_and_is_reported(
     broker: FakeBroker, query: Query, api: str, error: str, fenced: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker.fail(api, error, times=None)

@@ -96,7 +96,7 @@ def test_the_header_follows_the_numbers_and_the_records_stay(batch: ProducerBatc
     assert batch.pieces[0] is batch.pieces[0]
 
 
-def test_a_batch_of_a_transaction_says_so_from_the_first_time_on(batch: ProducerBatch) -> None:
+def test_a_batch_of_a_transaction_has_the_flag_from_its_first_request_on(batch: ProducerBatch) -> None:
     put(batch, 5)
     batch.transactional = True
     batch.seal(Codec.NONE, None)

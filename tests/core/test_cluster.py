@@ -124,7 +124,7 @@ def test_an_older_epoch_is_believed_after_the_leader_refused(cluster: ClusterMet
     assert cluster.leader("t", 1) == (2, 5)
 
 
-def test_a_leader_that_refused_is_the_leader_until_an_answer_says_otherwise(cluster: ClusterMetadata) -> None:
+def test_a_leader_that_refused_remains_the_leader_until_metadata_names_another(cluster: ClusterMetadata) -> None:
     cluster.distrust_leader("t", 0, 1)
     assert cluster.leader("t", 0) == (1, -1)
 
@@ -149,7 +149,7 @@ def test_an_older_epoch_is_believed_while_the_leader_cannot_be_reached(cluster: 
     assert cluster.leader("t", 0) == (3, 4)
 
 
-def test_a_leader_that_cannot_be_reached_is_the_leader_until_an_answer_says_otherwise(cluster: ClusterMetadata) -> None:
+def test_an_unreachable_leader_remains_the_leader_until_metadata_names_another(cluster: ClusterMetadata) -> None:
     cluster.unreachable.add(1)
 
     cluster.update(answer(topic(partition(1, 2, 5))))

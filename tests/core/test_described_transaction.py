@@ -78,7 +78,7 @@ def test_after_other_errors_the_coordinator_stays_the_same() -> None:
     ("state", "are_written"),
     [("PrepareCommit", False), ("PrepareAbort", False), ("CompleteCommit", True), ("CompleteAbort", True), ("", True)],
 )
-def test_markers_are_written_unless_the_coordinator_says_that_it_writes_them(state: str, are_written: bool) -> None:
+def test_markers_are_written_unless_the_coordinator_reports_that_it_writes_them(state: str, are_written: bool) -> None:
     query = markers_written("load")
 
     assert query.about == QUERY.about

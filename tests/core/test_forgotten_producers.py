@@ -26,7 +26,9 @@ def test_the_oldest_of_those_that_may_have_been_written_last_counts(ages: list[i
         (500, 20, ["500 ms old", "assumed to be 20 ms:"]),
     ],
 )
-def test_the_reason_says_how_old_the_records_are_and_what_to_do(age: int, expiration: int, words: list[str]) -> None:
+def test_the_reason_contains_the_age_of_the_records_and_the_way_out(
+    age: int, expiration: int, words: list[str]
+) -> None:
     lost = BrokerConnectionError("The connection broke.")
 
     error = not_repeated(NOW - age, NOW, expiration, lost)

@@ -59,18 +59,18 @@ def test_a_login_by_plain_from_end_to_end() -> None:
     assert isinstance(asked, Ask)
     assert isinstance(asked.request, SaslHandshakeRequest)
     assert asked.request.mechanism == "PLAIN"
-    assert token_of(login.answered(agreed())) == b"\0alice\0secret"
-    assert login.answered(said(b"", 3_600_000)) == Authenticated(3_600_000)
+    assert token_of(login.receive(agreed())) == b"\0alice\0secret"
+    assert login.receive(said(b"", 3_600_000)) == Authenticated(3_600_000)
     assert login.state is State.DONE
 
 
 def test_what_is_not_in_the_table_is_a_mistake_of_the_driver() -> None:
     login = Conversation(Plain("alice", Secret("secret")), "b:9092")
     with pytest.raises(AssertionError):
-        login.answered(agreed())
+        login.receive(agreed())
     login.begin()
     with pytest.raises(AssertionError):
-        login.answered(said(b""))
+        login.receive(said(b""))
     with pytest.raises(AssertionError):
         login.derived(b"x")
     with pytest.raises(AssertionError):
@@ -84,10 +84,10 @@ def test_a_handshake_that_is_refused(code: int, words: str) -> None:
     login = Conversation(Plain("alice", Secret(CANARY)), "b:9092")
     login.begin()
     with pytest.raises(AuthenticationError, match=f"PLAIN login failed: broker b:9092 .*{words}"):
-        login.answered(SaslHandshakeResponse(error_code=code, mechanisms=["GSSAPI"]))
+        login.receive(SaslHandshakeResponse(error_code=code, mechanisms=["GSSAPI"]))
     assert login.state is State.FAILED
     with pytest.raises(AssertionError):
-        login.answered(agreed())
+        login.receive(agreed())
 
 
 def test_a_broker_that_never_has_enough() -> None:
@@ -109,18 +109,18 @@ def test_a_broker_that_never_has_enough() -> None:
 
     login = Conversation(Endless(), "b")
     login.begin()
-    login.answered(agreed())
+    login.receive(agreed())
     for _ in range(10):
-        login.answered(said(b"y"))
+        login.receive(said(b"y"))
     with pytest.raises(AuthenticationError, match="keeps asking for more"):
-        login.answered(said(b"y"))
+        login.receive(said(b"y"))
 
 
 def test_a_negative_lifetime_is_none() -> None:
     login = Conversation(Plain("alice", Secret("secret")), "b")
     login.begin()
-    login.answered(agreed())
-    assert login.answered(said(b"", -5)) == Authenticated(0)
+    login.receive(agreed())
+    assert login.receive(said(b"", -5)) == Authenticated(0)
 
 
 def mechanisms() -> list[Mechanism]:
@@ -137,11 +137,11 @@ def mechanisms() -> list[Mechanism]:
 def test_no_secret_is_in_what_is_shown_or_in_any_frame_of_a_failure(mechanism: Mechanism) -> None:
     login = Conversation(mechanism, "b")
     login.begin()
-    action = login.answered(agreed())
+    action = login.receive(agreed())
     assert CANARY not in repr(action)
     no = SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"", session_lifetime_ms=0)
     with pytest.raises(AuthenticationError) as refused:
-        login.answered(no)
+        login.receive(no)
     shown = "".join(traceback.TracebackException.from_exception(refused.value, capture_locals=True).format())
     assert CANARY not in shown
 
@@ -236,14 +236,14 @@ def survives(data: bytes) -> None:
     for mechanism in mechanisms():
         login = Conversation(mechanism, "b")
         login.begin()
-        action = login.answered(agreed())
+        action = login.receive(agreed())
         try:
             for _ in range(3):
                 if isinstance(action, Derive):
                     assert 4096 <= action.iterations <= 100_000
                     action = login.derived(b"\0" * 32)
                 elif isinstance(action, Ask):
-                    action = login.answered(said(data))
+                    action = login.receive(said(data))
         except AuthenticationError:
             pass
 

@@ -246,7 +246,7 @@ def test_a_broker_that_refuses_the_expected_sequence_gets_a_new_epoch(sequences:
 
 
 @pytest.mark.parametrize(("log_start_offset", "epoch"), [(-1, 0), (0, 1), (100, 1)])
-def test_an_unknown_producer_id_needs_a_new_epoch_where_the_broker_says_why(
+def test_an_unknown_producer_id_needs_a_new_epoch_if_the_broker_gives_the_log_start(
     sequences: Sequences, log_start_offset: int, epoch: int
 ) -> None:
     warm_up(sequences)
@@ -752,7 +752,7 @@ def in_transaction(gate: Gate) -> Sequences:
     return sequences
 
 
-def test_new_batches_leave_as_the_transaction_says_and_it_is_reported(in_transaction: Sequences, gate: Gate) -> None:
+def test_new_batches_leave_as_the_transaction_allows_and_it_is_reported(in_transaction: Sequences, gate: Gate) -> None:
     assert in_transaction.may_drain(Batch(partition=OTHERS)) is False
     drain(in_transaction, batch := Batch())
     assert gate.left == [ORDERS]
@@ -793,7 +793,7 @@ def test_the_number_of_the_last_batch_that_was_not_written_is_used_again_in_a_tr
     assert gate.lost == []
 
 
-def test_partitions_without_unanswered_batches_count_from_zero_when_the_coordinator_says_so(
+def test_partitions_without_unanswered_batches_count_from_zero_after_the_coordinators_response(
     in_transaction: Sequences, gate: Gate
 ) -> None:
     gate.open.add(OTHERS)

@@ -34,7 +34,7 @@ LATE = KafkaTimeoutError("delivery_timeout_ms is over")
 
 
 def refuse(bench: Bench, request: CoordinatorRequest, code: ErrorCode) -> RequestPause:
-    return bench.manager.answered(request, request.read(bench.refuse(request, code)), request.highest)
+    return bench.manager.apply_answer(request, request.read(bench.refuse(request, code)), request.highest)
 
 
 def init_message(request: CoordinatorRequest) -> InitProducerIdRequest:
@@ -108,7 +108,7 @@ def test_an_end_that_gives_the_same_epoch_again_restarts_no_sequences() -> None:
     request = bench.lead_to(COMMIT)
     response = EndTxnResponse(error_code=0, producer_id=7, producer_epoch=0)
 
-    bench.manager.answered(request, request.read(response), 5)
+    bench.manager.apply_answer(request, request.read(response), 5)
 
     assert bench.identities == [(7, 0)]
     assert bench.run() == [INIT]
@@ -118,7 +118,7 @@ def test_the_first_producer_id_of_a_cluster_is_one_like_any_other() -> None:
     bench = Bench(is_v2=True)
     request = bench.lead_to(COMMIT)
 
-    bench.manager.answered(request, request.read(EndTxnResponse(error_code=0, producer_id=0, producer_epoch=0)), 5)
+    bench.manager.apply_answer(request, request.read(EndTxnResponse(error_code=0, producer_id=0, producer_epoch=0)), 5)
 
     assert bench.manager.producer == (0, 0)
 
@@ -440,7 +440,7 @@ def test_a_manager_that_ends_a_transaction_by_its_handle_prepares_none_and_has_a
         ),
     ],
 )
-def test_a_transaction_that_cannot_begin_says_what_comes_first(state: State, stands: str) -> None:
+def test_the_error_of_a_transaction_that_cannot_begin_names_the_first_step(state: State, stands: str) -> None:
     with pytest.raises(TransactionStateError) as raised:
         in_state(state).manager.begin()
 

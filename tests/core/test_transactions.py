@@ -50,7 +50,7 @@ COMMIT, ABORT, INIT, ADD = Rpc.COMMIT, Rpc.ABORT, Rpc.INIT_PRODUCER_ID, Rpc.ADD_
 
 
 def refuse(bench: Bench, request: CoordinatorRequest, code: int) -> RequestPause:
-    return bench.manager.answered(request, request.read(bench.refuse(request, code)), request.highest)
+    return bench.manager.apply_answer(request, request.read(bench.refuse(request, code)), request.highest)
 
 
 def init_message(request: CoordinatorRequest) -> InitProducerIdRequest:
@@ -260,7 +260,7 @@ def test_only_the_offsets_that_were_not_accepted_are_sent_again() -> None:
     response = bench.refuse(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     response.topics[0].partitions[0].error_code = 0
 
-    bench.manager.answered(request, request.read(response), request.highest)
+    bench.manager.apply_answer(request, request.read(response), request.highest)
 
     again = bench.expect(Rpc.TXN_OFFSET_COMMIT)
     assert isinstance(again.message, TxnOffsetCommitRequest)
@@ -443,7 +443,7 @@ def test_an_answer_that_comes_after_the_end_changes_nothing() -> None:
     response = bench.approve(request)
     bench.manager.close(ProducerClosed("The producer was closed."))
 
-    assert bench.manager.answered(request, request.read(response), 4) is RequestPause.NONE
+    assert bench.manager.apply_answer(request, request.read(response), 4) is RequestPause.NONE
     assert bench.manager.lost(request) is RequestPause.NONE
     bench.manager.unsendable(request, UnsupportedVersion("too old"))
 
@@ -541,7 +541,7 @@ def test_an_abort_ends_what_a_request_without_an_answer_may_have_begun(rpc: Rpc,
     assert ended.error is None
 
 
-def test_an_abort_waits_for_the_answer_that_says_whether_there_is_a_transaction() -> None:
+def test_an_abort_waits_for_the_answer_that_shows_whether_there_is_a_transaction() -> None:
     bench = Bench()
     request = bench.lead_to(ADD)
     bench.manager.abort()
@@ -730,7 +730,7 @@ def test_when_the_epochs_of_an_id_are_used_up_the_end_gives_a_new_id() -> None:
     bench = Bench(is_v2=True)
     request = bench.lead_to(COMMIT)
 
-    bench.manager.answered(request, request.read(EndTxnResponse(error_code=0, producer_id=8, producer_epoch=0)), 5)
+    bench.manager.apply_answer(request, request.read(EndTxnResponse(error_code=0, producer_id=8, producer_epoch=0)), 5)
 
     assert bench.manager.producer == (8, 0)
     assert bench.identities[-1] == (8, 0)
@@ -740,7 +740,7 @@ def test_an_end_of_version_2_that_gives_no_epoch_is_followed_by_asking_for_one()
     bench = Bench(is_v2=True)
     request = bench.lead_to(COMMIT)
 
-    bench.manager.answered(request, request.read(EndTxnResponse(error_code=0)), 5)
+    bench.manager.apply_answer(request, request.read(EndTxnResponse(error_code=0)), 5)
 
     assert bench.run() == [INIT]
     assert bench.manager.state is State.READY
@@ -776,7 +776,7 @@ def test_after_a_refused_next_epoch_the_producer_can_be_initialized_again() -> N
     bench.commit_one_transaction()
 
 
-def test_an_epoch_that_was_asked_for_after_one_transaction_says_nothing_of_the_next() -> None:
+def test_an_epoch_requested_after_one_transaction_leaves_the_next_one_undecided() -> None:
     bench = in_state(State.ABORTABLE_ERROR)
     bench.commit_one_transaction()
     bench.begin(ORDERS)
@@ -843,7 +843,7 @@ def test_a_coordinator_is_found_in_the_old_and_the_new_form_of_the_answer(versio
     old = FindCoordinatorResponse(node_id=1, host="kafka-1", port=9092)
     response = old if version == 3 else bench.approve(request)
 
-    bench.manager.answered(request, request.read(response), version)
+    bench.manager.apply_answer(request, request.read(response), version)
 
     assert bench.expect(INIT).node_id == NODES[CoordinatorType.TRANSACTION]
 
@@ -855,7 +855,7 @@ def test_a_request_that_was_lost_goes_to_a_coordinator_that_is_looked_up_again()
     request = bench.expect(Rpc.FIND_COORDINATOR)
 
     response = FindCoordinatorResponse(node_id=3, host="kafka-3", port=9092)
-    bench.manager.answered(request, request.read(response), 3)
+    bench.manager.apply_answer(request, request.read(response), 3)
 
     assert bench.expect(INIT).node_id == 3
 
@@ -1143,7 +1143,7 @@ def test_what_the_coordinator_has_aborted_can_be_done_again_in_version_2() -> No
 # -- two-phase commit (KIP-939) -------------------------------------------------------------------------------------------
 
 
-def test_a_producer_of_two_phase_commits_says_so_in_the_version_that_can() -> None:
+def test_a_producer_of_two_phase_commits_sets_the_field_in_the_versions_that_have_it() -> None:
     bench = Bench(enable_2pc=True)
 
     request = bench.lead_to(INIT)
@@ -1192,7 +1192,7 @@ def test_a_prepared_transaction_that_was_kept_is_completed_after_a_restart() -> 
         error_code=0, producer_id=7, producer_epoch=6, ongoing_txn_producer_id=7, ongoing_txn_producer_epoch=4
     )
 
-    bench.manager.answered(request, request.read(response), 6)
+    bench.manager.apply_answer(request, request.read(response), 6)
 
     assert operation.error is None
     operation.acknowledge()
@@ -1276,7 +1276,7 @@ def test_a_transaction_that_may_be_prepared_has_no_timeout() -> None:
     ("code", "keep"),
     [(ErrorCode.UNSUPPORTED_VERSION, True), (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, False)],
 )
-def test_a_cluster_that_takes_no_part_in_two_phase_commits_says_what_it_would_need(code: ErrorCode, keep: bool) -> None:
+def test_the_error_of_a_cluster_without_two_phase_commits_names_what_it_needs(code: ErrorCode, keep: bool) -> None:
     bench = Bench(enable_2pc=True)
     operation = bench.manager.initialize(keep_prepared=keep)
     bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))

@@ -349,10 +349,10 @@ class Transactions(RuleBasedStateMachine):
             self.commit_may_have_arrived = True
         return self.kafka.handle(request, self.bench)
 
-    def answered(self, request: CoordinatorRequest, response: Any) -> None:
+    def apply_answer(self, request: CoordinatorRequest, response: Any) -> None:
         if request.rpc is Rpc.COMMIT and response.error_code != ErrorCode.NONE and response.error_code not in AMBIGUOUS:
             self.commit_may_have_arrived = self.commit_may_have_arrived and self.was_lost
-        self.manager.answered(request, request.read(response), min(request.highest, 5))
+        self.manager.apply_answer(request, request.read(response), min(request.highest, 5))
 
     was_lost = False
 
@@ -360,7 +360,7 @@ class Transactions(RuleBasedStateMachine):
         if request.rpc is Rpc.COMMIT and not self.commit_may_have_arrived:
             self.was_lost = False
         response = self.deliver(request)
-        self.answered(request, response)
+        self.apply_answer(request, response)
 
     @precondition(lambda self: self.is_asking() or self.undrained != [])
     @rule(times=st.integers(1, 5))
@@ -392,7 +392,7 @@ class Transactions(RuleBasedStateMachine):
             self.trouble = self.trouble or action_for(request.rpc, code) not in LEAVES_A_WAY or request.rpc in LAST
         if request.rpc is Rpc.COMMIT and code in AMBIGUOUS:
             self.commit_may_have_arrived = self.was_lost = True
-        self.manager.answered(request, request.read(self.bench.refuse(request, code)), min(request.highest, 5))
+        self.manager.apply_answer(request, request.read(self.bench.refuse(request, code)), min(request.highest, 5))
 
     @precondition(lambda self: self.is_asking() and self.request.rpc is not Rpc.FIND_COORDINATOR)
     @rule()
@@ -402,7 +402,7 @@ class Transactions(RuleBasedStateMachine):
         if request.rpc is Rpc.COMMIT:
             self.was_lost = True
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        self.manager.answered(request, request.read(self.bench.refuse(request, code)), min(request.highest, 5))
+        self.manager.apply_answer(request, request.read(self.bench.refuse(request, code)), min(request.highest, 5))
 
     @precondition(lambda self: self.manager.state is State.COMMITTING)
     @rule(how=st.sampled_from(["before", "after", "late"]), code=st.none() | st.sampled_from(REFUSALS))

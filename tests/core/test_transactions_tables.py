@@ -134,7 +134,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("rpc", "code", "action"), CASES)
-def test_the_table_of_each_request_says_what_each_code_asks_for(rpc: Rpc, code: ErrorCode, action: Action) -> None:
+def test_the_table_of_each_request_has_an_action_for_each_code(rpc: Rpc, code: ErrorCode, action: Action) -> None:
     assert action_for(rpc, code) is action
 
 
@@ -161,7 +161,7 @@ def test_a_coordinator_that_could_not_finish_may_have_ended_the_transaction(rpc:
         (Action.UNINITIALIZED, "fix the cause, then repeat the call"),
     ],
 )
-def test_each_error_says_what_can_be_done_next(action: Action, way_out: str) -> None:
+def test_each_error_contains_the_way_out(action: Action, way_out: str) -> None:
     assert way_out in str(transaction_error(action, "It failed.", KafkaError("x")))
 
 
@@ -207,7 +207,7 @@ def test_of_the_codes_of_several_partitions_the_gravest_decides(codes: list[Erro
         for is_v2 in ([False] if rpc in ONLY_TV1 else [False, True])
     ],
 )
-def test_each_error_of_each_request_leads_where_its_action_says(
+def test_each_error_of_each_request_leads_to_the_state_of_its_action(
     rpc: Rpc, code: ErrorCode, action: Action, is_v2: bool
 ) -> None:
     bench = Bench(is_v2=is_v2)
@@ -215,7 +215,7 @@ def test_each_error_of_each_request_leads_where_its_action_says(
     manager, before = bench.manager, bench.manager.state
     unknown = rpc is Rpc.COMMIT and may_be_done(rpc, code)
 
-    pause = manager.answered(request, request.read(bench.refuse(request, code)), request.highest)
+    pause = manager.apply_answer(request, request.read(bench.refuse(request, code)), request.highest)
 
     if action in (RETRY, SOON, FIND):
         assert pause is (RequestPause.SHORT if action is SOON else RequestPause.BACKOFF)

@@ -95,7 +95,7 @@ class Bench:
 
     def finish_well(self, request: CoordinatorRequest) -> None:
         response = self.approve(request)
-        pause = self.manager.answered(request, request.read(response), self.version_of(request))
+        pause = self.manager.apply_answer(request, request.read(response), self.version_of(request))
         assert pause is RequestPause.NONE
 
     def version_of(self, request: CoordinatorRequest) -> int:

@@ -311,7 +311,7 @@ async def test_the_tasks_of_python_wait_as_those_of_c_do(twin: Twin, wait: Calla
 
 @each_twin
 @each_wait
-async def test_a_task_says_what_it_waits_for_and_tools_may_look_at_it(twin: Twin, wait: Callable[[Any], Any]) -> None:
+async def test_the_representation_of_a_task_names_what_it_waits_for(twin: Twin, wait: Callable[[Any], Any]) -> None:
     world = Waiting(twin)
     reported: list[object] = []
 

@@ -121,7 +121,7 @@ def virtually(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 # -- never reached ----------------------------------------------------------------------------------------------------
 
 
-def test_a_producer_that_never_reaches_kafka_says_so_ever_more_rarely(lines: list[Line]) -> None:
+def test_a_producer_that_never_reaches_kafka_logs_it_ever_more_rarely(lines: list[Line]) -> None:
     async def scenario() -> None:
         async with Producer(closed, client_id="shop", close_timeout_ms=0):
             await asyncio.sleep(HOUR)
@@ -155,7 +155,7 @@ def test_the_line_names_servers_time_error_and_what_to_look_at(lines: list[Line]
     )
 
 
-def test_when_it_is_reached_at_last_one_line_says_so(lines: list[Line]) -> None:
+def test_one_line_is_logged_when_it_is_reached_at_last(lines: list[Line]) -> None:
     async def scenario() -> None:
         cluster = Cluster()
         async with client_of(cluster, reconnect_backoff_max_ms=100):
@@ -312,7 +312,7 @@ async def reported(servers: FakeBroker | str, caplog: pytest.LogCaptureFixture, 
     return line
 
 
-async def test_a_refused_login_says_to_look_at_the_credentials(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_message_of_a_refused_login_points_to_the_credentials(caplog: pytest.LogCaptureFixture) -> None:
     options = {
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "SCRAM-SHA-256",
@@ -326,7 +326,7 @@ async def test_a_refused_login_says_to_look_at_the_credentials(caplog: pytest.Lo
     assert "wrong" not in line
 
 
-async def test_a_port_without_tls_says_to_look_at_the_protocol(
+async def test_the_message_of_a_port_without_tls_points_to_the_protocol(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     line = await reported(broker, caplog, security_protocol="SSL")

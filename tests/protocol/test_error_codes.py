@@ -13,7 +13,7 @@ def test_the_codes_have_kafkas_names_and_numbers() -> None:
     assert {code.name.lower(): code.value for code in ErrorCode} == {code.name: code.value for code in KioErrorCode}
 
 
-def test_the_codes_are_retriable_where_kafka_says_so() -> None:
+def test_the_codes_are_retriable_exactly_where_kafkas_are() -> None:
     assert {code.value for code in ErrorCode if code.retriable} == {
         code.value for code in KioErrorCode if code.retriable
     }
@@ -26,7 +26,7 @@ def test_errors_that_need_a_metadata_refresh_are_retriable() -> None:
     assert not ErrorCode.NOT_ENOUGH_REPLICAS.invalid_metadata
 
 
-def test_every_code_says_in_a_sentence_what_happened() -> None:
+def test_every_code_has_a_sentence() -> None:
     texts = [code.text for code in ErrorCode]
 
     assert all(text[0].isupper() or text.startswith("acks") for text in texts)

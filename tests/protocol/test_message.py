@@ -106,7 +106,7 @@ def test_a_field_that_the_version_does_not_have_is_read_as_its_default() -> None
     assert ProduceRequest.decode(3, produce(None).encode(3)).topic_data[0].topic_id == ZERO_UUID
 
 
-def test_a_tagged_field_is_written_only_when_it_says_something() -> None:
+def test_a_tagged_field_is_written_only_if_it_is_not_the_default() -> None:
     silent = ApiVersionsResponse(error_code=0, api_keys=[])
     speaking = ApiVersionsResponse(error_code=0, api_keys=[], zk_migration_ready=True, finalized_features_epoch=2)
 

@@ -189,7 +189,7 @@ HINTS = {"current_leader", "node_endpoints"}
     [(version, more) for version in VERSIONS for more in MORE if version >= 10 or HINTS.isdisjoint(more)],
     ids=str,
 )
-def test_a_response_that_says_more_is_left_to_the_messages(twin: Twin, version: int, more: dict[str, object]) -> None:
+def test_a_response_with_more_fields_is_left_to_the_messages(twin: Twin, version: int, more: dict[str, object]) -> None:
     answered = response(TWO_TOPICS, {})
     topic = answered.responses[0]
     for name, value in more.items():
@@ -202,7 +202,7 @@ def test_a_response_that_says_more_is_left_to_the_messages(twin: Twin, version: 
 
 
 @pytest.mark.parametrize("version", [FIRST_VERSION, VERSIONS[-1]])
-def test_a_partition_that_is_answered_twice_or_not_at_all_is_left_to_the_messages(twin: Twin, version: int) -> None:
+def test_a_response_with_a_partition_twice_or_without_one_is_left_to_the_messages(twin: Twin, version: int) -> None:
     small = form(twin, version)
     twice, less, more = (response(ONE_TOPIC, {}) for _ in range(3))
     one, *others = twice.responses[0].partition_responses

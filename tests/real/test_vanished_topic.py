@@ -38,7 +38,7 @@ async def sent_after_deletion(kafka: KafkaCluster, *, auto_create: bool) -> Base
                 return outcome
 
 
-async def test_a_record_for_a_topic_that_was_deleted_says_so(
+async def test_the_error_of_a_record_for_a_deleted_topic_names_the_deletion(
     kafka: KafkaCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     outcome = await sent_after_deletion(kafka, auto_create=False)
@@ -52,7 +52,7 @@ async def test_a_record_for_a_topic_that_was_deleted_says_so(
     assert "is not known to the brokers any more" in caplog.text
 
 
-async def test_a_record_for_a_partition_that_the_topic_does_not_have_any_more_says_so(kafka: KafkaCluster) -> None:
+async def test_the_error_of_a_record_for_a_vanished_partition_names_it(kafka: KafkaCluster) -> None:
     """The producer's own question for the topic creates it again, as brokers do by default: with one partition."""
     outcome = await sent_after_deletion(kafka, auto_create=True)
 

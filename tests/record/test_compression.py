@@ -135,7 +135,7 @@ def test_zstd_can_be_used_from_several_threads_at_once() -> None:
         (Codec.ZSTD, "zstandard", "zstandard"),
     ],
 )
-def test_a_codec_whose_library_is_missing_says_what_to_install(
+def test_the_error_of_a_codec_without_its_library_names_the_package(
     codec: Codec, module: str, install: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require(codec)

@@ -164,7 +164,7 @@ def test_logins(name: str, count: int) -> None:
     def hold(data: bytes) -> None:
         login = Conversation(MECHANISMS[name](), "b")
         login.begin()
-        action = login.answered(SaslHandshakeResponse(error_code=0, mechanisms=[name]))
+        action = login.receive(SaslHandshakeResponse(error_code=0, mechanisms=[name]))
         reported = data.decode(errors="replace")
         answer = SaslAuthenticateResponse(error_code=0, error_message=reported, auth_bytes=data, session_lifetime_ms=0)
         for _ in range(3):
@@ -172,7 +172,7 @@ def test_logins(name: str, count: int) -> None:
                 assert 4096 <= action.iterations <= 100_000
                 action = login.derived(b"\0" * 32)
             elif isinstance(action, Ask):
-                action = login.answered(answer)
+                action = login.receive(answer)
                 answer.error_code = data[0] & 1 if data else 0
 
     assert survive(name, hold, ANSWERS, AuthenticationError, count).refused > count // 10

@@ -210,7 +210,7 @@ async def test_a_connection_ends_when_all_that_was_sent_is_answered() -> None:
         reported: list[object] = []
         connection.send(ApiVersionsRequest(), 3, reported.append, 5, read=ApiVersionsResponse.decode)
         never = asyncio.get_running_loop().time() + 3600
-        await connection.abort_when_answered(never, gone)
+        await connection.abort_when_idle(never, gone)
         assert connection.error is gone
         assert [isinstance(each, Exception) for each in reported] == [False]
 
@@ -221,11 +221,11 @@ async def test_a_connection_whose_peer_does_not_answer_ends_in_time() -> None:
         reported: list[object] = []
         for _ in range(2):  # it answers once
             connection.send(ApiVersionsRequest(), 3, reported.append, 5, read=ApiVersionsResponse.decode)
-        await connection.abort_when_answered(asyncio.get_running_loop().time() + 0.2, gone)
+        await connection.abort_when_idle(asyncio.get_running_loop().time() + 0.2, gone)
         assert [isinstance(each, Exception) for each in reported] == [False, True]
 
 
-def test_a_context_of_ones_own_says_what_it_does_in_ones_own_code(authority: CertificateAuthority) -> None:
+def test_a_context_of_ones_own_is_configured_in_ones_own_code(authority: CertificateAuthority) -> None:
     context = ssl.create_default_context(cadata=authority.pem)
 
     config = ProducerConfig.create("localhost:9093", security_protocol="SSL", ssl_context=context)

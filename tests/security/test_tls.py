@@ -324,7 +324,7 @@ async def test_a_silent_server_is_asked_about(authority: CertificateAuthority, p
     assert "within 0." in reported
 
 
-async def test_a_refused_connection_says_so_and_the_address_once() -> None:
+async def test_a_refused_connection_logs_the_reason_and_the_address_once() -> None:
     reported = await late("127.0.0.1:1")
     assert reported.count("Connection refused") == 1
     assert reported.count("127.0.0.1:1") == 1

@@ -238,7 +238,7 @@ def test_a_null_is_refused_wherever_the_schema_has_no_place_for_it(
         encoded(found, rows)
 
 
-def test_a_null_is_refused_in_a_column_of_which_spark_says_that_it_has_none() -> None:
+def test_a_null_is_refused_in_a_column_that_spark_declares_without_nulls() -> None:
     schema = AvroSchema.of([column("paid", "boolean", nullable=False)])
 
     with pytest.raises(InvalidRecord, match="'paid' is null"):

@@ -82,7 +82,7 @@ _TOO_LARGE = "CASE WHEN id = 29999 THEN repeat('x', 2000000) ELSE string(id) END
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_a_write_that_fails_for_good_leaves_no_transaction_open_and_says_why(spark: SparkSession) -> None:
+async def test_a_write_that_fails_for_good_leaves_no_transaction_open_and_raises_the_cause(spark: SparkSession) -> None:
     with FakeBroker(topics={"orders": 1}) as broker:
         df = spark.range(30_000).selectExpr("string(id) AS key", _TOO_LARGE)  # three of Spark's batches
 

@@ -41,7 +41,7 @@ def test_the_tasks_of_a_batch_are_added_up() -> None:
 
 
 @pytest.mark.parametrize(("summaries", "skipped"), [([TaskSummary(earlier=EarlierCommit(0, None))], True), ([], False)])
-def test_a_batch_that_wrote_nothing_says_whether_it_was_written_before(
+def test_the_report_of_a_batch_that_wrote_nothing_shows_whether_it_was_written_before(
     summaries: list[TaskSummary], skipped: bool
 ) -> None:
     line = as_line(summaries, "q1", 0)

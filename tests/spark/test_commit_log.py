@@ -125,7 +125,7 @@ def test_the_topic_is_created_compacted_and_one_that_forgets_is_refused(broker: 
         job(broker, 31, **{"commit.log.topic": "orders"})
 
 
-def test_a_topic_that_cannot_be_created_says_what_to_do(broker: FakeBroker) -> None:
+def test_the_error_of_a_topic_that_cannot_be_created_names_the_way_out(broker: FakeBroker) -> None:
     broker.fail("CreateTopics", "TOPIC_AUTHORIZATION_FAILED")
 
     with pytest.raises(ConfigError, match=r"could not be created: .* cleanup\.policy=compact"):
@@ -269,7 +269,7 @@ def test_a_topic_that_deletes_forgets_unless_it_keeps_all(policy: dict[str, str]
     assert forgets(policy) is is_bad
 
 
-def test_a_job_that_was_fenced_before_its_commit_says_so(broker: FakeBroker) -> None:
+def test_a_job_that_was_fenced_before_its_commit_fails_with_the_reason(broker: FakeBroker) -> None:
     older, newer = job(broker, 30), job(broker, 31)
     transaction = older.begin()
     summaries = [older.task(transaction, 0, partition) for partition in range(2)]

@@ -50,7 +50,7 @@ def test_the_package_that_spark_imports_never_raises() -> None:
     assert run(LATER + code, "pyarrow") == "True"
 
 
-def test_without_pyarrow_the_writer_says_what_to_install() -> None:
+def test_the_error_of_the_writer_without_pyarrow_names_the_package() -> None:
     code = (
         "from aioproducer.spark import AioProducerSource\n"
         "try: AioProducerSource({}).writer(None, False)\n"
@@ -60,7 +60,7 @@ def test_without_pyarrow_the_writer_says_what_to_install() -> None:
     assert "pip install 'aioproducer[spark]'" in run(code, "pyarrow")
 
 
-def test_without_pyspark_the_import_says_what_to_install() -> None:
+def test_the_error_of_the_import_without_pyspark_names_the_package() -> None:
     code = "try: from aioproducer.spark import AioProducerSource\nexcept ImportError as error: print(error)"
 
     assert "pip install 'aioproducer[spark-local]'" in run(code, "pyspark")

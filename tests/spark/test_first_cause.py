@@ -79,7 +79,7 @@ def reported(
         ("batch, worker dies", "Python worker exited unexpectedly"),
     ],
 )
-def test_the_exception_says_why(reported: Reported, write: str, cause: str) -> None:
+def test_the_exception_contains_the_cause(reported: Reported, write: str, cause: str) -> None:
     assert cause in reported.why[write]
     assert "ran a task of this batch again" not in reported.why[write]
 

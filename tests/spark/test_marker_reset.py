@@ -333,7 +333,7 @@ def test_brokers_that_cannot_list_open_transactions_are_distinguished(query: Que
         with_marker(broker, MarkerReset.has_open_transaction)
 
 
-def test_the_marker_of_an_older_version_says_nothing_of_its_time() -> None:
+def test_the_marker_of_an_older_version_has_no_time() -> None:
     old = OffsetAndMetadata(6, '{"v":1,"q":"q1","b":5,"n":7}')
 
     found = CommitMarker.read(old)

@@ -143,7 +143,7 @@ def reported(message: Message, header: str) -> str:
     ("topic", "codec"),
     [*(("small", codec) for codec in ("none", "gzip", "snappy", "lz4", "zstd")), ("plain", "none"), ("plain", "lz4")],
 )
-def test_rows_are_too_large_exactly_where_the_broker_says_so(on: OnKafka, topic: str, codec: str) -> None:
+def test_rows_are_too_large_exactly_where_the_broker_refuses_them(on: OnKafka, topic: str, codec: str) -> None:
     random = Random(3)
     sizes = [LIMIT - 100 + 2 * step for step in range(40)] + [LIMIT // 2, LIMIT + 5000]
     rows = [(f"{at}", random.randbytes(size)) for at, size in enumerate(sizes)]

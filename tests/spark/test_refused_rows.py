@@ -295,7 +295,7 @@ def test_a_row_with_several_faults_is_reported_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_rows_are_too_large_exactly_where_the_broker_says_so(codec: str) -> None:
+def test_rows_are_too_large_exactly_where_the_broker_refuses_them(codec: str) -> None:
     limit, random = 1000, Random(1)
     rows = [Row(f"{row}", random.randbytes(850 + 4 * row)) for row in range(60)]
     rows += [Row(f"{60 + row}", b"x" * 40 * row) for row in range(60)]

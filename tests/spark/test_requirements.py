@@ -31,7 +31,7 @@ def imported(archive: Path, *switches: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *switches, "-c", program], capture_output=True, text=True, check=False)
 
 
-def test_a_zip_without_its_libraries_says_to_ship_an_environment(archive: Path) -> None:
+def test_the_error_of_a_zip_without_its_libraries_recommends_an_environment(archive: Path) -> None:
     done = imported(archive, "-I", "-S")  # without site-packages
 
     [last] = done.stderr.splitlines()[-1:]

@@ -39,16 +39,16 @@ def test_every_producer_option_is_passed_through_with_or_without_kafka_before_it
         ({"batch.size": "900000"}, 900_000),
     ],
 )
-def test_batches_are_large_unless_something_says_otherwise(given: dict[str, str], size: int) -> None:
+def test_batches_are_large_by_default(given: dict[str, str], size: int) -> None:
     assert SinkOptions.from_spark({**SERVERS, **given}).config.batch_size == size
 
 
-def test_the_system_sizes_the_send_buffer_unless_something_says_otherwise() -> None:
+def test_the_system_sizes_the_send_buffer_by_default() -> None:
     assert SinkOptions.from_spark(SERVERS).config.send_buffer_bytes == -1
     assert SinkOptions.from_spark({**SERVERS, "kafka.send.buffer.bytes": "131072"}).config.send_buffer_bytes == 131_072
 
 
-def test_at_least_once_old_records_are_retried_unless_something_says_otherwise() -> None:
+def test_at_least_once_old_records_are_retried_by_default() -> None:
     """An error would fail the task, and Spark would write all of its rows again."""
     assert SinkOptions.from_spark(SERVERS).config.producer_id_expiration_ms == -1
     given = SinkOptions.from_spark({**SERVERS, "kafka.producer.id.expiration.ms": "86400000"})

@@ -35,7 +35,7 @@ def test_the_offsets_of_a_partition_that_several_tasks_wrote_are_the_outermost_o
     assert total.offsets == {ZERO: (2, 6)}
 
 
-def test_a_batch_was_written_before_only_where_every_task_says_so() -> None:
+def test_a_batch_was_written_before_only_if_every_task_reports_it() -> None:
     skipped, written = TaskSummary(earlier=EarlierCommit(0, None)), TaskSummary(rows=1)
 
     assert TaskSummary.together([skipped, skipped]).skipped

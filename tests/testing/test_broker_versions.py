@@ -61,7 +61,7 @@ def test_every_release_is_also_in_the_other_table() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("version", [DEFAULT_KAFKA_VERSION, OLDER_KAFKA_VERSION])
-def test_a_real_broker_speaks_what_the_table_says(kafka_factory: KafkaFactory, version: str) -> None:
+def test_a_real_broker_supports_the_versions_of_the_table(kafka_factory: KafkaFactory, version: str) -> None:
     host, port = kafka_factory(version).bootstrap_servers.split(",")[0].rsplit(":", 1)
     with RawClient((host, int(port))) as client:
         answer = client.ask(ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 3)

@@ -92,7 +92,7 @@ def test_a_data_directory_is_formatted_like_another_one_with_its_own_ids(tmp_pat
     assert written[7] == original.replace("=100", "=7").replace("ZHjs9jxEYkPALHHomkikfg", ids[7][0])
 
 
-def test_without_java_kafka_is_unavailable_and_the_error_says_what_to_install(empty_path: Path) -> None:
+def test_without_java_kafka_is_unavailable_and_the_error_names_the_package(empty_path: Path) -> None:
     with pytest.raises(KafkaUnavailable, match=r"no `java` in PATH.*openjdk-17-jdk-headless"):
         KafkaJars.get()
 
@@ -345,7 +345,7 @@ class TestOneBroker:
         assert [key_hash.murmur2 for key_hash in found] == [murmur2(key) for key in keys]
         assert [key_hash.partition for key_hash in found] == [partition_for_key(key, 12) for key in keys]
 
-    def test_a_java_tool_that_fails_says_why(self, kafka: Kafka, kafka_jars: KafkaJars) -> None:
+    def test_the_error_of_a_java_tool_contains_its_output(self, kafka: Kafka, kafka_jars: KafkaJars) -> None:
         properties = {"isolation.level": "read_nothing"}
 
         with pytest.raises(JavaToolError, match=r"read_nothing"):
@@ -440,7 +440,7 @@ class TestLife:
             assert select.select([handle], [], [], 30)[0], "a process of the killed test run is still alive"
             os.close(handle)
 
-    def test_a_cluster_that_cannot_start_says_why_and_leaves_no_process(self, kafka_jars: KafkaJars) -> None:
+    def test_a_cluster_that_cannot_start_raises_the_reason_and_leaves_no_process(self, kafka_jars: KafkaJars) -> None:
         kafka = KafkaCluster(kafka_jars.version, properties={"log.retention.ms": "not a number"})
 
         with pytest.raises(KafkaStartError, match=r"not a number"):

@@ -165,7 +165,7 @@ def test_unittest_enters_a_broker_as_a_context_manager(pytester: pytest.Pytester
     assert pytester.runpython(path).ret == 0
 
 
-def test_a_wrong_marker_fails_the_test_and_says_what_it_takes(pytester: pytest.Pytester) -> None:
+def test_a_wrong_marker_fails_the_test_and_lists_its_arguments(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest

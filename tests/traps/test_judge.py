@@ -67,7 +67,7 @@ def test_the_judge_is_content_with_what_is_as_it_was_reported(attempts: list[Att
 
 
 @pytest.mark.parametrize(("attempts", "log", "words"), NOT_CONTENT)
-def test_the_judge_says_what_is_wrong(attempts: list[Attempt], log: list[Entry], words: str) -> None:
+def test_the_judge_names_what_is_wrong(attempts: list[Attempt], log: list[Entry], words: str) -> None:
     assert any(words in each for each in complaints(attempts, log))
 
 

@@ -87,7 +87,7 @@ def test_the_judge_is_content_with_what_is_as_it_was_reported(
 
 
 @pytest.mark.parametrize(("entries", "seen", "position", "words"), NOT_CONTENT)
-def test_the_judge_says_what_is_wrong(
+def test_the_judge_names_what_is_wrong(
     entries: list[Entry], seen: list[Record], position: int | None, words: str
 ) -> None:
     assert any(words in each for each in complaints(entries, seen, seen, position))
@@ -139,7 +139,7 @@ async def test_the_judge_sees_what_was_left_open(broker: FakeBroker) -> None:
     ledger.check()
 
 
-async def test_the_judge_sees_a_broker_that_commits_and_says_that_it_did_not(broker: FakeBroker) -> None:
+async def test_the_judge_detects_a_broker_that_commits_and_denies_it(broker: FakeBroker) -> None:
     """No client could tell: TRANSACTION_ABORTABLE says that it was not committed."""
     ledger = Ledger(broker)
     async with opened(broker, transactional_id="shop") as producer:

@@ -223,7 +223,7 @@ OF_INIT = COLUMNS.index(Rpc.INIT_PRODUCER_ID)
     [pytest.param(code, marks=() if is_named(Rpc.INIT_PRODUCER_ID, code) else pytest.mark.slow) for code in CELLS],
 )
 @pytest.mark.parametrize("version", [TV1, TV2])
-async def test_an_error_when_the_next_epoch_is_asked_for_says_nothing_of_the_transaction_before(
+async def test_an_error_of_the_request_for_the_next_epoch_leaves_the_earlier_transaction_undecided(
     version: str, code: ErrorCode
 ) -> None:
     """With version 1 it is asked for after an abortable error, with version 2 after an upgrade."""

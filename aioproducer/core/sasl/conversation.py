@@ -49,7 +49,7 @@ class State(Enum):
 
 
 class Ask(NamedTuple):
-    """Send this request, and pass its answer to ``answered``."""
+    """Send this request, and pass its answer to ``receive``."""
 
     request: SaslHandshakeRequest | SaslAuthenticateRequest
 
@@ -75,14 +75,14 @@ class Conversation:
 
     @property
     def blocks(self) -> bool:
-        """Whether ``answered`` may take long and should run in a thread."""
+        """Whether ``receive`` may take long and should run in a thread."""
         return self._mechanism.blocks
 
     def begin(self) -> Action:
         """Return the first request."""
         return self._happened(_Begin())
 
-    def answered(self, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> Action:
+    def receive(self, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> Action:
         """Return what to do after an answer."""
         return self._happened(response)
 

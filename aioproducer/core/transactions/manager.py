@@ -73,7 +73,7 @@ class TransactionManager:
 
     ``transaction_version`` returns the version that the cluster has finalized; it is called only between two transactions.
     ``coordinators`` are the known ones, for managers that share them. Requests are carried like this: `next_request`, then
-    exactly one of `answered`, `lost` and `unsendable` for it.
+    exactly one of `apply_answer`, `lost` and `unsendable` for it.
     """
 
     def __init__(
@@ -388,9 +388,9 @@ class TransactionManager:
         """
         return self._requests.next_request(has_incomplete_batches=has_incomplete_batches)
 
-    def answered(self, request: CoordinatorRequest, answer: CoordinatorAnswer, version: int) -> RequestPause:
+    def apply_answer(self, request: CoordinatorRequest, answer: CoordinatorAnswer, version: int) -> RequestPause:
         """Apply the result of the request's ``read``; the request was sent in this version."""
-        return self._requests.answered(request, answer, version)
+        return self._requests.apply_answer(request, answer, version)
 
     def lost(self, request: CoordinatorRequest, *, sent: bool = True) -> RequestPause:
         """No readable answer came; ``sent`` is False only if the request was certainly not sent."""

@@ -109,7 +109,7 @@ class NextRequest:
         self._in_flight.put(request)
         return request
 
-    def answered(self, request: CoordinatorRequest, answer: CoordinatorAnswer, version: int) -> RequestPause:
+    def apply_answer(self, request: CoordinatorRequest, answer: CoordinatorAnswer, version: int) -> RequestPause:
         """Apply the result of the request's ``read``; the request was sent in this version."""
         if not self._in_flight.take(request):
             return RequestPause.NONE

@@ -106,9 +106,9 @@ class Login:
                 case Ask(request):
                     answer = await self._ask(connection, versions, request)
                     if conversation.blocks:
-                        action = await self._kerberos.run(conversation.answered, answer)
+                        action = await self._kerberos.run(conversation.receive, answer)
                     else:
-                        action = conversation.answered(answer)
+                        action = conversation.receive(answer)
                 case Derive():
                     action = conversation.derived(await self._derive(action))
                 case Authenticated(lifetime_ms):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from aioproducer.protocol import ErrorCode
 from aioproducer.protocol.messages import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from aioproducer.testing.broker.apis.coordination import check_group_coordinator
-from aioproducer.testing.broker.apis.joining import when_answered
+from aioproducer.testing.broker.apis.joining import answer_or_wait
 from aioproducer.testing.broker.consumer_group import Joined, Parked
 from aioproducer.testing.broker.group_coordinator import JoinRequest
 from aioproducer.testing.broker.request import AnyResponse, ApiHandler, NotYet, RequestContext
@@ -44,7 +44,7 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> AnyResponse | 
         return _response(context, answer)
     if answer.answer is None and not context.patience:
         return refuse(context, request, ErrorCode.REBALANCE_IN_PROGRESS)
-    return when_answered(context, request.group_id, answer, lambda joined: _response(context, joined))
+    return answer_or_wait(context, request.group_id, answer, lambda joined: _response(context, joined))
 
 
 def refuse(context: RequestContext, request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:

@@ -8,12 +8,12 @@ from typing import Any
 from aioproducer.testing.broker.consumer_group import Joined, Parked, Synced
 from aioproducer.testing.broker.request import AnyResponse, NotYet, RequestContext
 
-__all__ = ["when_answered"]
+__all__ = ["answer_or_wait"]
 
 _LONGEST = 60.0
 
 
-def when_answered(
+def answer_or_wait(
     context: RequestContext, group_id: str, parked: Parked, encode: Callable[[Any], AnyResponse]
 ) -> AnyResponse | NotYet:
     """The answer, or a wait for it that lasts until something happens to the group by itself."""
@@ -24,7 +24,7 @@ def when_answered(
         return encode(answer)
 
     def again(later: RequestContext) -> AnyResponse | NotYet:
-        return when_answered(later, group_id, parked, encode)
+        return answer_or_wait(later, group_id, parked, encode)
 
     left = (coordinator.next_deadline_ms(group_id) - context.now_ms) / 1000
     return NotYet(min(max(left, 0.0), _LONGEST), lambda: parked.answer is not None, again)

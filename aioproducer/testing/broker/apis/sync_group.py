@@ -8,7 +8,7 @@ from __future__ import annotations
 from aioproducer.protocol import ErrorCode
 from aioproducer.protocol.messages import SyncGroupRequest, SyncGroupResponse
 from aioproducer.testing.broker.apis.coordination import check_group_coordinator
-from aioproducer.testing.broker.apis.joining import when_answered
+from aioproducer.testing.broker.apis.joining import answer_or_wait
 from aioproducer.testing.broker.consumer_group import Caller, Parked, Synced
 from aioproducer.testing.broker.request import AnyResponse, ApiHandler, NotYet, RequestContext
 
@@ -36,7 +36,7 @@ def handle(context: RequestContext, request: SyncGroupRequest) -> AnyResponse | 
         return _response(answer)
     if answer.answer is None and not context.patience:
         return refuse(context, request, ErrorCode.REBALANCE_IN_PROGRESS)
-    return when_answered(context, request.group_id, answer, _response)
+    return answer_or_wait(context, request.group_id, answer, _response)
 
 
 def refuse(context: RequestContext, request: SyncGroupRequest, code: ErrorCode) -> SyncGroupResponse:
