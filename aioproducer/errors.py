@@ -270,7 +270,7 @@ class SendManyError(KafkaError):
 class KafkaTimeoutError(KafkaError, TimeoutError):
     """A call that waits - for a flush, for readiness, for metadata - ran out of time.
 
-    ``last_error`` is set by `Producer.flush`, `ready` and `partitions_for`, if there was an error before.
+    ``last_error`` is the last error before that; None if there was none.
     """
 
     retriable = True

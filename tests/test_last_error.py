@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+import re
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
@@ -18,10 +22,11 @@ from aioproducer import (
     NotWrittenTimeout,
     SendManyError,
     SyncProducer,
+    TransactionCoordinatorClient,
     UnknownTimeout,
 )
 from aioproducer.testing import FakeBroker
-from tests.conftest import QUICK, opened
+from tests.conftest import QUICK, Clock, opened, until
 
 #: An address without a listener.
 AWAY = "127.0.0.1:1"
@@ -200,3 +205,100 @@ async def test_a_topic_that_stays_unknown_is_the_last_error_of_the_call_that_wai
 
     assert caught.value.last_error is not None
     assert name_of(caught.value.last_error) == "LEADER_NOT_AVAILABLE"
+
+
+# -- transactions -------------------------------------------------------------------------------------------------------
+
+
+async def too_late(broker: FakeBroker, api: str, call: Coroutine[Any, Any, object]) -> KafkaTimeoutError:
+    """The error of a call that a moved clock ends after it has repeated its request twice."""
+    clock, calling = Clock(), asyncio.ensure_future(call)
+    before = broker.count(api)
+    await until(lambda: broker.count(api) > before + 2)
+    clock.advance(21)
+    with pytest.raises(KafkaTimeoutError) as caught:
+        await calling
+    return caught.value
+
+
+async def test_a_commit_that_times_out_names_the_coordinators_last_error(broker: FakeBroker) -> None:
+    async with opened(broker, transactional_id="orders") as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("orders", b"value")
+        broker.fail("EndTxn", "COORDINATOR_LOAD_IN_PROGRESS", times=10_000)
+        error = await too_late(broker, "EndTxn", producer.commit_transaction(timeout=20))
+        broker.clear_faults()
+        await producer.commit_transaction()
+
+    assert re.search(OF_BROKER_1 + "COORDINATOR_LOAD_IN_PROGRESS", str(error))
+    last = error.last_error
+    assert last is not None
+    assert (name_of(last), last.broker) == ("COORDINATOR_LOAD_IN_PROGRESS", 1)
+    assert last.error.__traceback__ is None
+
+
+async def test_a_commit_that_waits_for_a_batch_names_the_last_error_of_the_batch(broker: FakeBroker) -> None:
+    async with opened(broker, transactional_id="orders") as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=10_000)
+        delivery = await producer.enqueue("orders", b"value")
+        error = await too_late(broker, "Produce", producer.commit_transaction(timeout=20))
+        broker.clear_faults()
+        await producer.commit_transaction()
+        await delivery
+
+    assert re.search(OF_BROKER_1 + "NOT_ENOUGH_REPLICAS", str(error))
+
+
+async def test_a_commit_that_times_out_after_a_repeated_request_succeeded_has_no_last_error(broker: FakeBroker) -> None:
+    async with opened(broker, transactional_id="orders") as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        broker.fail("AddPartitionsToTxn", "CONCURRENT_TRANSACTIONS", times=1)
+        broker.fail("InitProducerId", "CONCURRENT_TRANSACTIONS", times=1)
+        await producer.send("orders", b"value")
+        with broker.hold("EndTxn"), pytest.raises(KafkaTimeoutError) as caught:
+            await producer.commit_transaction(timeout=0.1)
+        await producer.commit_transaction()
+
+    assert caught.value.last_error is None
+
+
+@pytest.mark.parametrize(
+    ("request_name", "code", "is_of_broker"),
+    [("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS", 1), ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", None)],
+)
+async def test_a_call_of_the_coordinator_client_that_times_out_names_the_last_error(
+    broker: FakeBroker, request_name: str, code: str, is_of_broker: int | None
+) -> None:
+    async with TransactionCoordinatorClient(bootstrap_servers=broker.bootstrap_servers, **QUICK) as coordinator:
+        broker.fail(request_name, code, times=10_000)
+        error = await too_late(broker, request_name, coordinator.init("orders", timeout=20))
+
+    assert code in str(error)
+    last = error.last_error
+    assert last is not None
+    assert (name_of(last), last.broker) == (code, is_of_broker)
+
+
+@pytest.mark.parametrize(
+    ("request_name", "code", "is_of_broker"),
+    [
+        ("DescribeTransactions", "COORDINATOR_LOAD_IN_PROGRESS", 1),
+        ("DescribeTransactions", "NOT_COORDINATOR", 1),
+        ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", None),
+    ],
+)
+async def test_a_query_of_the_coordinator_client_that_times_out_names_the_last_error(
+    broker: FakeBroker, request_name: str, code: str, is_of_broker: int | None
+) -> None:
+    async with TransactionCoordinatorClient(bootstrap_servers=broker.bootstrap_servers, **QUICK) as coordinator:
+        broker.fail(request_name, code, times=10_000)
+        error = await too_late(broker, request_name, coordinator.has_open_transaction("orders", timeout=20))
+
+    assert code in str(error)
+    last = error.last_error
+    assert last is not None
+    assert (name_of(last), last.broker) == (code, is_of_broker)

@@ -13,6 +13,7 @@ from aioproducer.accumulator.sealing import Sealing
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import FlushWaiter, ProducerBatch
 from aioproducer.core.division import divided_by_size
+from aioproducer.core.failed_attempt import FailedAttempt, latest
 from aioproducer.core.sequences import Sequences
 from aioproducer.delivery import BatchFailure
 from aioproducer.errors import KafkaError
@@ -225,6 +226,11 @@ class Outcomes:
             batch.given_up = True
             batch.result.forsake(failure)
         self.incomplete.clear()
+
+    @property
+    def last_failure(self) -> FailedAttempt | None:
+        """The last failure of the incomplete batches; None if none of them has failed."""
+        return latest(batch.last_failure for batch in self.incomplete)
 
     def incomplete_in_order(self) -> list[ProducerBatch]:
         """The batches whose records wait for their outcome, in the order of each partition."""

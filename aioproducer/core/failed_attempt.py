@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from aioproducer.errors import KafkaError, KafkaTimeoutError, LastError
 from aioproducer.runtime.detached import detached
 
-__all__ = ["FailedAttempt", "timed_out"]
+__all__ = ["FailedAttempt", "latest", "timed_out"]
 
 
 class FailedAttempt(NamedTuple):
@@ -25,6 +26,11 @@ class FailedAttempt(NamedTuple):
         """The end of a message about a timeout."""
         origin = "" if self.broker is None else f"from broker {self.broker}, "
         return f"The last error, {origin}{max(0.0, now - self.at):.1f} s ago: {self.error}"
+
+
+def latest(failures: Iterable[FailedAttempt | None]) -> FailedAttempt | None:
+    """The most recent of these failures; None if there is none."""
+    return max((each for each in failures if each is not None), key=lambda each: each.at, default=None)
 
 
 def timed_out(text: str, failure: FailedAttempt | None, now: float) -> KafkaTimeoutError:

@@ -229,6 +229,9 @@ class Engine(Lifetime):
             self.sequences,
             wake_carrier=carrier.wake,
             refusal=self.client.refusal,
+            last_failure=lambda: (
+                carrier.last_failure or self.accumulator.outcomes.last_failure or self.client.last_failure
+            ),
         )
         return carrier
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioproducer.core.failed_attempt import latest
 from aioproducer.errors import KafkaTimeoutError, NotWrittenTimeout, UnknownTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from aioproducer.accumulator.accumulator import RecordAccumulator
     from aioproducer.accumulator.queues import Queues
-    from aioproducer.core.batches import ProducerBatch
-    from aioproducer.core.failed_attempt import FailedAttempt
     from aioproducer.net.client import NetworkClient
     from aioproducer.types import TopicPartition
 
@@ -34,7 +31,7 @@ def not_acknowledged(
     """The error that `send` raises when its time runs out while the record is in flight; may be called in any thread."""
     queue = queues.by_partition.get(partition)
     batches = () if queue is None else (*queue.in_flight, *queue.batches)
-    last = _last_failure(batches, client)
+    last = latest(batch.last_failure for batch in batches) or client.last_failure
     error = UnknownTimeout(
         f"The record for {partition} was not acknowledged within {seconds:g} s. "
         f"{'' if last is None else last.sentence(now) + ' '}It is still being sent; a failure will go to on_delivery_error."
@@ -46,7 +43,7 @@ def not_acknowledged(
 
 def not_flushed(seconds: float, accumulator: RecordAccumulator, client: NetworkClient, now: float) -> KafkaTimeoutError:
     """The error of a flush whose time is over while records are waiting or in flight."""
-    last = _last_failure(accumulator.outcomes.incomplete, client)
+    last = accumulator.outcomes.last_failure or client.last_failure
     error = KafkaTimeoutError(
         f"flush() took longer than {seconds:g} s: {accumulator.pending_records} record(s) still wait for their "
         f"acknowledgement, and are still being sent.{'' if last is None else ' ' + last.sentence(now)}"
@@ -54,9 +51,3 @@ def not_flushed(seconds: float, accumulator: RecordAccumulator, client: NetworkC
     if last is not None:
         error.last_error, error.__cause__ = last.seen_at(now), last.error
     return error
-
-
-def _last_failure(batches: Iterable[ProducerBatch], client: NetworkClient) -> FailedAttempt | None:
-    """The last error of these batches; if they had none, that of the client."""
-    failures = [batch.last_failure for batch in batches if batch.last_failure is not None]
-    return max(failures, key=lambda failure: failure.at, default=None) or client.last_failure

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from aioproducer.core.backoff import ExponentialBackoff
+from aioproducer.core.failed_attempt import FailedAttempt
 from aioproducer.core.transactions.answers import CoordinatorAnswer
 from aioproducer.core.transactions.manager import TransactionManager
 from aioproducer.core.transactions.pauses import FIRST_PARTITIONS_BACKOFF, RequestPause
@@ -72,6 +73,12 @@ class RequestCarrier:
         #: The coordinator that ended the last transaction, and when; None if its markers do not matter.
         self._ended: tuple[int | None, float] | None = None
         self._woken = asyncio.Event()
+        self._last_failure: FailedAttempt | None = None
+
+    @property
+    def last_failure(self) -> FailedAttempt | None:
+        """The last failure of the request that is being repeated; None if it has not failed, or if there is none."""
+        return self._last_failure if self._manager.attempts else None
 
     def wake(self) -> None:
         """There may be something to request."""
@@ -118,6 +125,7 @@ class RequestCarrier:
             return RequestPause.NONE
         except AuthenticationError as error:  # while connecting: nothing was sent
             pause = self._manager.lost(request, sent=False)
+            self._note_failure(request, error)
             self._refused(error, request.node_id)
             return pause
         except KafkaError as error:
@@ -128,12 +136,18 @@ class RequestCarrier:
                 error,
                 extra={"transactional_id": self._manager.transactional_id},
             )
+            self._note_failure(request, error)
             return self._manager.lost(request, sent=not isinstance(error, KafkaTimeoutError))
         pause = self._manager.apply_answer(request, *asked)
+        if pause is not RequestPause.NONE and self._manager.refusal is not None:
+            self._note_failure(request, self._manager.refusal)
         if request.ends_v2 and pause is RequestPause.NONE:
             self._ended = request.node_id, time.perf_counter()  # uvloop's clock counts whole milliseconds
             self._hold(_BROKERS_PAUSE_S)
         return pause
+
+    def _note_failure(self, request: CoordinatorRequest, error: KafkaError) -> None:
+        self._last_failure = FailedAttempt(error, request.node_id, asyncio.get_running_loop().time())
 
     async def _see_markers_written(self) -> None:
         if self._ended is None:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import retry_backoff
+from aioproducer.core.failed_attempt import FailedAttempt, timed_out
 from aioproducer.core.transactions.answers import read_coordinator
 from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.core.transactions.identities import CoordinatorKey
@@ -25,7 +26,6 @@ from aioproducer.errors import (
     AuthenticationError,
     BrokerError,
     KafkaError,
-    KafkaTimeoutError,
     ProducerClosed,
     UnsupportedVersion,
 )
@@ -47,10 +47,10 @@ _TRANSACTION_VERSION_2 = 2
 
 
 class Attempt:
-    """The number of a call's failed attempts, and the last error."""
+    """The number of a call's failed attempts, and the last failure."""
 
     times = 0
-    error: KafkaError | None = None
+    failure: FailedAttempt | None = None
 
 
 class Coordination(Lifetime):
@@ -125,13 +125,13 @@ class Coordination(Lifetime):
                 raise self.refusal() from None
             if isinstance(error, KafkaError):
                 raise
-            last = attempt.error or self._client.last_error
+            last = attempt.failure or self._client.last_failure
             servers = ", ".join(self._config.bootstrap_servers)
             where = (
                 "" if self._client.connected_nodes() else f", and no broker is connected (bootstrap servers {servers})"
             )
-            why = "." if last is None else f": {last}"
-            raise KafkaTimeoutError(f"{what} timed out{where}{why}") from last
+            late = timed_out(f"{what} timed out{where}", last, self.loop.time())
+            raise late from late.__cause__
 
     # -- requests to coordinators -------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class Coordination(Lifetime):
         try:
             await carrier.catch_up()
         finally:
-            attempt.error = manager.refusal if manager.attempts else None
+            attempt.failure = carrier.last_failure
             self._forget_the_oldest()
 
     async def ask(self, query: CoordinatorQuery[_T], deadline: float, what: str) -> _T:
@@ -212,9 +212,9 @@ class Coordination(Lifetime):
                 if isinstance(error, BrokerError) and not error.retriable:
                     raise
                 self.log.debug("A request about %s failed and will be retried: %s", query.about, error)
+                attempt.failure = FailedAttempt(error, self._coordinators.get(query.about), self.loop.time())
                 if not isinstance(error, BrokerError) or is_of_another_broker(error):
                     self._coordinators.pop(query.about, None)
-                attempt.error = error
             await asyncio.sleep(self._backoff.delay(attempt.times, self._random.random()))
             attempt.times += 1
 

@@ -14,6 +14,7 @@ from math import inf
 from typing import NamedTuple, TypeAlias
 
 from aioproducer.accumulator.accumulator import RecordAccumulator
+from aioproducer.core.failed_attempt import FailedAttempt
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.manager import INITIALIZE, PREPARE, TransactionManager
 from aioproducer.core.transactions.operation import Operation
@@ -26,6 +27,7 @@ from aioproducer.errors import (
     TransactionAbortable,
     TransactionStateError,
 )
+from aioproducer.runtime.detached import detached
 from aioproducer.runtime.log import ClientLog
 from aioproducer.types import TopicPartition
 
@@ -85,9 +87,14 @@ class TransactionLink:
         *,
         wake_carrier: Callable[[], object],
         refusal: Refusal,
+        last_failure: Callable[[], FailedAttempt | None],
     ) -> None:
-        """Connect these parts; ``wake_carrier`` is called whenever there may be something to request."""
-        self._refusal = refusal
+        """Connect these parts.
+
+        ``wake_carrier`` is called whenever there may be something to request. ``last_failure`` returns the last failure of
+        what the end of the transaction waits for: of a request to the coordinator, of a batch, or of a connection.
+        """
+        self._refusal, self._last_failure = refusal, last_failure
         self.manager, self._accumulator, self._sequences = manager, accumulator, sequences
         self._wake_carrier = wake_carrier
 
@@ -222,7 +229,7 @@ class TransactionLink:
                 done.set_result(error)
 
         operation.when_done(lambda: settle(None))
-        timer = None if deadline == inf else self._loop.call_at(deadline, lambda: settle(_late(operation)))
+        timer = None if deadline == inf else self._loop.call_at(deadline, lambda: settle(self._late(operation)))
         call = _Call(operation, self._loop.time(), settle)
         if ends_if_refused:
             self._calls[call] = None
@@ -234,6 +241,16 @@ class TransactionLink:
             self._calls.pop(call, None)
             if timer is not None:
                 timer.cancel()
+
+    def _late(self, operation: Operation) -> KafkaTimeoutError:
+        now, last = self._loop.time(), self._last_failure()
+        error = KafkaTimeoutError(
+            f"{operation.name}() timed out, but continues in the background. Call it again to wait for its outcome."
+            f"{'' if last is None else ' ' + last.sentence(now)}"
+        )
+        if last is not None:
+            error.last_error, error.__cause__ = last.seen_at(now), detached(last.error)
+        return error
 
     def fail_if_refused(self, node_id: int | None = None) -> None:
         """Fail the calls that wait while all brokers, or this one, refuse the credentials.
@@ -348,12 +365,6 @@ class TransactionLink:
         """Nothing will be sent any more."""
         self._on_shut()
         self._accumulator.outcomes.fail_all(error, self._loop.time())
-
-
-def _late(operation: Operation) -> KafkaTimeoutError:
-    return KafkaTimeoutError(
-        f"{operation.name}() timed out, but continues in the background. Call it again to wait for its outcome."
-    )
 
 
 def _not_sent(operation: Operation, cause: AuthenticationError) -> AuthenticationError:
