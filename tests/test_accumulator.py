@@ -93,7 +93,7 @@ def test_after_long_work_a_batch_fills_until_others_have_had_as_much_time() -> N
     assert not rig.accumulator.queues.is_pausing
 
 
-def test_what_was_ready_before_a_pause_does_not_wait_for_its_end() -> None:
+def test_a_batch_that_was_ready_before_a_pause_does_not_wait_for_its_end() -> None:
     """As the rest of many batches, which the Sender sends bit by bit."""
     rig = Rig()
     rig.put(0, now=1.0)
@@ -595,7 +595,7 @@ def test_a_batch_that_fails_for_another_reason_has_not_timed_out(rig: Rig) -> No
     assert type(other.exception()) is Unknown
 
 
-def test_what_has_never_left_is_given_up_and_the_rest_goes_on(rig: Rig) -> None:
+def test_records_that_never_left_are_given_up_and_the_others_go_on(rig: Rig) -> None:
     in_flight, retried = rig.put(0), rig.put(1)
     first, second = rig.drain()
     rig.accumulator.outcomes.retry(second, 0.0)
@@ -728,7 +728,7 @@ def test_every_one_of_many_partitions_is_due_in_its_time() -> None:
     assert len(queues.expire(TIMEOUT)) == 300
 
 
-async def test_what_the_parts_of_a_split_need_no_more_goes_to_the_next_in_line() -> None:
+async def test_memory_freed_by_a_split_goes_to_the_next_in_line() -> None:
     """The positions of records within a batch take fewer bytes in smaller ones, and here that is more than a header."""
     rig = Rig(batch_size=MIB)
     for _ in range(17_000):

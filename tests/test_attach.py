@@ -67,7 +67,7 @@ def counts(broker: FakeBroker, partition: int) -> list[int]:
     return [len(batch.records) for batch in broker.batches("orders", partition) if not batch.header.is_control]
 
 
-async def test_what_attached_writers_send_becomes_visible_with_the_commit_of_the_owner(broker: FakeBroker) -> None:
+async def test_records_of_attached_writers_become_visible_when_the_owner_commits(broker: FakeBroker) -> None:
     async with shared(broker) as (owner, handle):
         travelled = pickle.loads(pickle.dumps(handle))
         async with attached(broker, travelled) as one, attached(broker, travelled) as two:
@@ -80,7 +80,7 @@ async def test_what_attached_writers_send_becomes_visible_with_the_commit_of_the
     assert broker.count("InitProducerId") <= 2  # that of the owner, and its next epoch
 
 
-async def test_what_attached_writers_send_is_void_after_an_abort(broker: FakeBroker) -> None:
+async def test_records_of_attached_writers_are_void_after_an_abort(broker: FakeBroker) -> None:
     async with shared(broker) as (owner, handle):
         async with attached(broker, handle) as writer:
             await writer.send("orders", b"void")
@@ -276,7 +276,7 @@ async def test_after_the_end_of_the_transaction_and_the_next_initialization_noth
         (TransactionHandle("t", 1, 0), {"enable_idempotence": False}, "idempotence"),
     ],
 )
-def test_what_cannot_be_attached_is_refused_at_once(handle: Any, options: dict[str, Any], what: str) -> None:
+def test_invalid_arguments_of_attach_are_refused_at_once(handle: Any, options: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         Producer.attach(cast(TransactionHandle, handle), "localhost:9092", **options)
 

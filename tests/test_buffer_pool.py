@@ -19,7 +19,7 @@ async def take(pool: BufferPool, size: int, log: list[int] | None = None, name: 
         log.append(name)
 
 
-async def test_what_is_free_is_handed_out_at_once() -> None:
+async def test_free_memory_is_handed_out_at_once() -> None:
     pool = BufferPool(100)
 
     assert pool.try_acquire(60)

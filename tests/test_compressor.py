@@ -153,7 +153,7 @@ def test_each_token_comes_back_once_with_its_own(codec: Codec) -> None:
 
 
 @pytest.mark.usefixtures("native")
-def test_what_came_first_is_begun_first() -> None:
+def test_batches_are_compressed_in_the_order_in_which_they_came() -> None:
     with native_threads(Codec.LZ4, most=1) as threads:
         for number in range(20):
             threads.submit(TEXT * 50_000, number)  # so much that they wait
@@ -162,7 +162,7 @@ def test_what_came_first_is_begun_first() -> None:
 
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
-def test_what_a_library_refuses_is_reported_as_none(codec: Codec) -> None:
+def test_a_batch_refused_by_a_library_is_reported_as_none(codec: Codec) -> None:
     """It has less room than it said that it needs: 100 bytes, as the function in place of that one always answers."""
     lz4: Any = importlib.import_module("lz4.frame._frame")
     version = ctypes.cast(ctypes.CDLL(lz4.__file__).LZ4F_getVersion, ctypes.c_void_p).value or 0
@@ -173,7 +173,7 @@ def test_what_a_library_refuses_is_reported_as_none(codec: Codec) -> None:
         assert dict(take(threads, 2)) == {"too large": None, "as ever": compress(codec, b"small")}
 
 
-async def test_what_the_native_threads_cannot_do_python_does() -> None:
+async def test_a_batch_that_native_threads_cannot_compress_is_compressed_in_python() -> None:
     await anyio.to_thread.run_sync(lambda: None)  # so that there is a worker thread
     with compressor(Codec.ZSTD) as made:
         before = threading.stack_size(1 << 46)  # as the system has not got

@@ -749,7 +749,7 @@ def test_a_configuration_travels_to_another_process_with_its_secrets() -> None:
         ("ssl_context", ssl.create_default_context(), {"security_protocol": "SSL"}),
     ],
 )
-def test_what_cannot_be_pickled_is_named(
+def test_an_option_that_cannot_be_pickled_is_named(
     name: str, value: object, more: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aioproducer._config.pickling.PICKLERS", ())
@@ -895,7 +895,7 @@ def test_the_java_keys_of_tls_become_ours() -> None:
         ("ssl.endpoint.identification.algorithm=", "must always match its host"),
     ],
 )
-def test_java_properties_that_mean_nothing_here_say_what_to_use_instead(line: str, sentence: str) -> None:
+def test_the_error_for_an_unusable_java_property_explains_the_alternative(line: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         ProducerConfig.from_properties(f"bootstrap.servers=h\n{line}")
 
@@ -953,7 +953,7 @@ def test_a_java_key_with_none_was_not_given() -> None:
     assert read == ProducerConfig("h", security_protocol="SSL")
 
 
-def test_the_java_keys_of_msk_iam_say_nothing_that_its_mechanism_does_not() -> None:
+def test_the_java_keys_of_msk_iam_add_nothing_to_its_mechanism() -> None:
     read = ProducerConfig.from_properties(
         """
         bootstrap.servers=h

@@ -90,7 +90,7 @@ def committed(broker: FakeBroker) -> list[bytes | None]:
 # -- the life of a transaction ------------------------------------------------------------------------------------------
 
 
-async def test_what_two_writers_wrote_and_a_position_are_seen_at_once(broker: FakeBroker) -> None:
+async def test_records_of_two_writers_and_a_position_are_committed_together(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         handle = await coordinator.init("load")
         assert write(broker, handle, 0, "a", "b") == "NONE"
@@ -231,7 +231,7 @@ async def test_an_abort_may_be_repeated_by_anybody(broker: FakeBroker) -> None:
     assert committed(broker) == []
 
 
-async def test_what_is_committed_cannot_be_aborted(broker: FakeBroker) -> None:
+async def test_a_committed_transaction_cannot_be_aborted(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator, opened(broker) as other:
         handle = await coordinator.init("load")
         write(broker, handle, 0, "kept")
@@ -243,7 +243,7 @@ async def test_what_is_committed_cannot_be_aborted(broker: FakeBroker) -> None:
     assert committed(broker) == [b"kept"]
 
 
-async def test_what_is_aborted_cannot_be_committed(broker: FakeBroker) -> None:
+async def test_an_aborted_transaction_cannot_be_committed(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator, opened(broker) as other:
         handle = await coordinator.init("load")
         write(broker, handle, 0, "never")
@@ -275,7 +275,7 @@ async def test_an_empty_transaction_ends_as_requested(broker: FakeBroker, call: 
             assert not broker.open_transactions()
 
 
-async def test_one_that_is_empty_although_its_writers_say_that_they_wrote_is_no_success(broker: FakeBroker) -> None:
+async def test_an_empty_transaction_whose_writers_report_records_is_not_a_success(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         handle = await coordinator.init("load")
         with pytest.raises(TransactionAbortable, match="empty"):
@@ -294,7 +294,7 @@ async def test_before_kafka_3_0_no_abort_of_an_empty_transaction_is_claimed() ->
             await coordinator.abort(handle)
 
 
-async def test_what_is_opened_while_it_is_found_to_be_empty_is_aborted_all_the_same() -> None:
+async def test_a_transaction_opened_while_it_is_found_empty_is_aborted_all_the_same() -> None:
     with FakeBroker(topics={"orders": 3}, versions="3.9.2") as broker:
         async with opened(broker) as coordinator:
             handle = await coordinator.init("load")
@@ -485,7 +485,7 @@ async def test_two_writers_of_one_partition_are_an_error_before_anything_is_aske
 
 
 @pytest.mark.parametrize("written", [{TopicPartition("orders", 0): Written(1, 0, 0)}, [5], [{"orders": 1}], [None]])
-async def test_what_is_no_report_is_refused(broker: FakeBroker, written: Any) -> None:
+async def test_an_invalid_report_of_the_writers_is_refused(broker: FakeBroker, written: Any) -> None:
     async with opened(broker) as coordinator:
         with pytest.raises(ConfigError, match="written"):
             await coordinator.commit(TransactionHandle("load", 1, 1), written=written)
@@ -554,7 +554,7 @@ async def test_positions_that_a_caller_did_not_wait_for_are_not_assumed_accepted
         await coordinator.abort(handle)
 
 
-async def test_what_is_asked_again_and_again_is_reported_with_its_reason(broker: FakeBroker) -> None:
+async def test_a_request_repeated_until_its_timeout_is_reported_with_its_reason(broker: FakeBroker) -> None:
     async with opened(broker) as coordinator:
         handle = await coordinator.init("load")
         clock = Clock()
@@ -841,7 +841,7 @@ async def test_the_options_of_the_writers_will_do(broker: FakeBroker) -> None:
         ("committed", ("g", ["in"]), {}),
     ],
 )
-async def test_what_cannot_be_sent_is_refused_before_anything_is_done(
+async def test_invalid_arguments_are_refused_before_anything_is_sent(
     broker: FakeBroker, call: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
     async with opened(broker) as coordinator:

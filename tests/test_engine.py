@@ -407,7 +407,7 @@ async def test_a_partitioner_that_chooses_no_partition_is_reported(broker: FakeB
             await producer.send("orders", b"value", timeout=20)
 
 
-async def test_what_cannot_be_a_topic_is_reported(broker: FakeBroker) -> None:
+async def test_a_topic_of_the_wrong_type_is_reported(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         for topic in (["orders"], {"orders": 1}, None, b"orders"):
             with pytest.raises(InvalidRecord, match="topic="):

@@ -105,7 +105,7 @@ def test_many_records_wake_the_event_loop_once(
     assert values(broker)[1:] == [b"%d" % number for number in range(1000)]
 
 
-def test_what_a_thread_sends_by_different_calls_arrives_in_its_order(
+def test_records_that_a_thread_sends_by_different_calls_arrive_in_its_order(
     broker: FakeBroker, producer: SyncProducer
 ) -> None:
     choose = random.Random(1)
@@ -123,7 +123,7 @@ def test_what_a_thread_sends_by_different_calls_arrives_in_its_order(
     assert values(broker)[1:] == sent
 
 
-def test_what_sixteen_threads_send_arrives_once_and_in_the_order_of_each(broker: FakeBroker) -> None:
+def test_records_sent_by_sixteen_threads_arrive_once_and_in_the_order_of_each(broker: FakeBroker) -> None:
     deliveries: dict[int, list[SyncDelivery]] = defaultdict(list)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -150,7 +150,7 @@ def test_what_sixteen_threads_send_arrives_once_and_in_the_order_of_each(broker:
         assert arrived[thread] == [(number, each.result(0).offset) for number, each in enumerate(deliveries[thread])]
 
 
-def test_what_is_wrong_with_a_record_is_raised_at_once(producer: SyncProducer) -> None:
+def test_an_error_in_a_record_is_raised_at_once(producer: SyncProducer) -> None:
     wrong: list[dict[str, Any]] = [
         {"value": 5},
         {"value": "\ud800"},
@@ -176,9 +176,7 @@ def test_what_is_wrong_with_a_record_is_raised_at_once(producer: SyncProducer) -
         producer.enqueue("orders", b"x", partition=99)
 
 
-def test_what_the_caller_changes_afterwards_does_not_change_the_record(
-    broker: FakeBroker, producer: SyncProducer
-) -> None:
+def test_later_changes_by_the_caller_do_not_change_the_record(broker: FakeBroker, producer: SyncProducer) -> None:
     value, headers = bytearray(b"before"), {"a": b"before"}
     with stopped(producer):
         producer.enqueue("orders", value, key=memoryview(value), headers=headers, partition=0)
@@ -213,7 +211,7 @@ def test_a_thread_waits_where_the_event_loop_does_not_keep_up(producer: SyncProd
 # -- no room ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_handed_over_and_not_acknowledged_fits_into_the_memory(broker: FakeBroker) -> None:
+def test_records_handed_over_and_not_acknowledged_fit_into_the_memory(broker: FakeBroker) -> None:
     with SyncProducer(broker.bootstrap_servers, **TIGHT) as producer:
         producer.send("orders", b"first", partition=0)
         with broker.hold("Produce"):

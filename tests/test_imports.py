@@ -124,7 +124,7 @@ import json; print(json.dumps(new))
     assert len(new) <= MOST_OF_A_PRODUCER
 
 
-def test_what_is_imported_later_is_there() -> None:
+def test_modules_imported_later_exist() -> None:
     """A module that was renamed would make the other test say nothing."""
     for module in LATER:
         import_module(module)

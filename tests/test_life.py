@@ -159,7 +159,7 @@ def test_a_record_that_waits_when_its_event_loop_is_closed_fails_at_the_latest_w
 
 
 @pytest.mark.parametrize("end", ["pass", "loop.close()"])
-def test_what_a_program_leaves_in_a_producer_at_its_end_is_logged(broker: FakeBroker, end: str) -> None:
+def test_records_left_in_a_producer_at_the_end_of_a_program_are_logged(broker: FakeBroker, end: str) -> None:
     script = f"""
 import asyncio
 from aioproducer import Producer
@@ -223,7 +223,7 @@ async def test_a_dropped_producer_warns_sends_all_accepted_records_and_ends(brok
     assert engine() is None
 
 
-async def test_what_a_dropped_producer_cannot_deliver_is_logged(
+async def test_records_that_a_dropped_producer_cannot_deliver_are_logged(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = [await Producer(broker.bootstrap_servers, client_id="shop", close_timeout_ms=0).start()]
@@ -300,7 +300,7 @@ async def test_a_fork_drops_the_producer_of_its_parent_in_silence(broker: FakeBr
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore:loop is closed:ResourceWarning")
-def test_what_is_dropped_before_its_event_loop_is_closed_is_not_lost_in_silence(
+def test_records_of_a_producer_dropped_before_its_event_loop_is_closed_are_reported(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, loop: asyncio.AbstractEventLoop
 ) -> None:
     """Closing begins in the next turn of the event loop, which never comes."""
@@ -332,7 +332,7 @@ async def opened_and_closed(broker: FakeBroker) -> None:
         pass
 
 
-async def test_what_a_cancelled_block_gives_up_is_in_the_report(broker: FakeBroker) -> None:
+async def test_records_given_up_by_a_cancelled_block_are_in_the_report(broker: FakeBroker) -> None:
     producer = Producer(broker.bootstrap_servers)
     hold: list[Hold] = []
 
@@ -442,7 +442,7 @@ def test_a_producer_of_an_event_loop_is_not_used_from_trio(
     loop.run_until_complete(producer.close())
 
 
-def test_what_is_said_to_work_with_trio_does(trio: Any, broker: FakeBroker) -> None:
+def test_the_calls_documented_for_trio_work(trio: Any, broker: FakeBroker) -> None:
     async def threads() -> None:
         with SyncProducer(broker.bootstrap_servers) as producer:
             await trio.to_thread.run_sync(producer.send, "orders", b"from trio")

@@ -89,7 +89,7 @@ async def test_lines_of_a_transactional_producer_name_its_id(
     assert fields(line, "client_id", "transactional_id") == {"client_id": "shop", "transactional_id": "payments-1"}
 
 
-async def test_what_users_code_raises_is_logged_with_client_and_record(
+async def test_exceptions_raised_by_user_code_are_logged_with_client_and_record(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken:

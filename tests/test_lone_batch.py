@@ -131,7 +131,7 @@ async def test_the_bytes_and_outcomes_are_the_same_with_each_option(
 
 
 @pytest.mark.parametrize("use", [Use.ALWAYS, Use.NEVER])
-async def test_what_is_refused_is_sent_again_in_order(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refused_batches_are_sent_again_in_order(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LoneBatchSender, "use", use)
     with FakeBroker(topics={"orders": 1}) as broker:
         async with Producer(broker.bootstrap_servers, retry_backoff_ms=1) as producer:
@@ -144,7 +144,7 @@ async def test_what_is_refused_is_sent_again_in_order(use: Use, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("use", [Use.ALWAYS, Use.NEVER])
-async def test_what_is_refused_for_good_fails(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_that_is_refused_for_good_fails(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LoneBatchSender, "use", use)
     with FakeBroker(topics={"orders": 1}) as broker:
         async with Producer(broker.bootstrap_servers) as producer:
@@ -185,7 +185,7 @@ async def _in_bursts(producer: Producer, bursts: int, records: int) -> None:
         await asyncio.gather(*[await producer.enqueue("orders", b"value", partition=each) for each in range(records)])
 
 
-async def test_what_one_turn_appends_leaves_in_one_request() -> None:
+async def test_records_appended_in_one_turn_leave_in_one_request() -> None:
     """Also if each record is the only one of its partition: the policy looks at the broker."""
     with FakeBroker(topics={"orders": 4}) as broker:
         async with Producer(broker.bootstrap_servers) as producer:

@@ -92,7 +92,7 @@ async def test_without_this_protection_it_is_written_twice(forgetful: FakeBroker
     ],
     ids=["now", "ahead", "nearly a day old", "in a transaction"],
 )
-async def test_what_the_broker_recognises_is_sent_again(
+async def test_a_batch_that_the_broker_recognises_is_sent_again(
     forgetful: FakeBroker, age_ms: int, options: dict[str, Any]
 ) -> None:
     async with opened(forgetful, **options) as producer:
@@ -171,7 +171,7 @@ async def test_a_duplicate_of_an_ordinary_topic_is_not_mistaken_for_a_stamp_of_t
     ],
     ids=["an old one behind", "an old one before", "none"],
 )
-async def test_what_counts_is_the_oldest_batch_in_flight_from_this_one_on(
+async def test_the_oldest_batch_in_flight_from_this_one_on_decides(
     forgetful: FakeBroker, ages: tuple[int, int], expected: list[bool]
 ) -> None:
     async with opened(forgetful, batch_size=0) as producer:

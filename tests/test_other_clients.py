@@ -28,7 +28,7 @@ def test_the_name_raises_an_error_that_names_ours(kind: type[Producer | SyncProd
 
 
 @pytest.mark.parametrize("kind", [Producer, SyncProducer])
-def test_what_the_sentences_name_exists(kind: type[Producer | SyncProducer]) -> None:
+def test_methods_named_in_the_messages_exist(kind: type[Producer | SyncProducer]) -> None:
     producer = kind(SERVERS)
     for name, (_, instead) in METHODS.items():
         for method in re.findall(r"(\w+)\(", instead):

@@ -168,7 +168,7 @@ def test_the_offset_of_each_record_follows_from_that_of_its_batch() -> None:
 
 
 @pytest.mark.parametrize("why", ["acks=0", "duplicate"])
-def test_what_is_written_at_an_unknown_offset_has_none_and_keeps_its_own_time(why: str) -> None:
+def test_a_record_written_at_an_unknown_offset_has_no_offset_and_keeps_its_own_time(why: str) -> None:
     desk = Desk(idempotent=False, acks=0) if why == "acks=0" else Desk()
     sent = desk.send(2)
 

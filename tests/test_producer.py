@@ -385,7 +385,7 @@ def test_use_from_another_event_loop_is_reported(broker: FakeBroker) -> None:
         ({"compression_type": "brotli"}, "zstd"),
     ],
 )
-def test_what_is_not_there_or_cannot_be_is_refused_when_the_producer_is_made(
+def test_an_unknown_or_invalid_option_is_refused_when_the_producer_is_made(
     options: dict[str, object], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -468,7 +468,7 @@ async def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_bu
         ({"on_progress": asyncio.sleep}, r"on_progress=<function sleep .*> is async, but nothing would await it"),
     ],
 )
-async def test_what_send_many_cannot_use_is_refused_before_anything_is_read(
+async def test_an_invalid_argument_of_send_many_is_refused_before_anything_is_read(
     broker: FakeBroker, bad: dict[str, object], words: str
 ) -> None:
     values = iter([b"1", b"2"])

@@ -168,7 +168,7 @@ async def test_progress_is_reported_ten_times_a_second_and_at_the_end(topic: Top
     assert reported[-1] == (topic.now, 100)
 
 
-async def test_what_the_progress_hook_raises_is_logged_and_stops_nothing(
+async def test_an_exception_raised_by_the_progress_hook_is_logged_and_stops_nothing(
     topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
     def hook(result: SendManyResult) -> None:

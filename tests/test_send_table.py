@@ -583,7 +583,7 @@ async def test_a_table_that_waits_for_its_source_leaves_the_memory_to_others(bro
         assert (await sending).count == 1000
 
 
-async def test_what_fails_while_rows_are_encoded_gives_the_memory_back_once(
+async def test_a_failure_while_rows_are_encoded_gives_the_memory_back_once(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(broker, batch_size=500) as producer:
@@ -749,7 +749,7 @@ async def test_a_batch_whose_answer_never_came_is_counted_as_unknown(broker: Fak
 
 
 @pytest.mark.usefixtures("twin")
-async def test_what_a_table_raises_comes_out_and_the_rows_before_it_are_sent(broker: FakeBroker) -> None:
+async def test_an_exception_raised_by_a_table_is_passed_on_and_the_rows_before_it_are_sent(broker: FakeBroker) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"v": ["a", "b"]})
         raise RuntimeError("the disk is gone")
@@ -853,7 +853,7 @@ async def test_a_table_that_is_being_opened_ends_with_the_producer(broker: FakeB
     table.goes_on.set()
 
 
-async def test_what_was_handed_over_before_a_cancellation_is_delivered_all_the_same(broker: FakeBroker) -> None:
+async def test_rows_handed_over_before_a_cancellation_are_delivered_all_the_same(broker: FakeBroker) -> None:
     async with opened(broker, **TIGHT) as producer:
         with broker.hold("Produce"):
             sending = asyncio.create_task(send(producer, "orders", numbers(10_000), value="value", partition=0))
@@ -881,7 +881,7 @@ async def test_a_failure_after_a_cancellation_goes_to_on_delivery_error(broker: 
         await until(lambda: len(failures) == pending)
 
 
-async def test_what_failed_before_a_table_raised_goes_to_on_delivery_error(broker: FakeBroker) -> None:
+async def test_rows_that_failed_before_a_table_raised_go_to_on_delivery_error(broker: FakeBroker) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"v": ["a", "b"]})
         raise RuntimeError("the disk is gone")
@@ -895,7 +895,7 @@ async def test_what_failed_before_a_table_raised_goes_to_on_delivery_error(broke
         await until(lambda: len(failures) == 2)
 
 
-async def test_what_failed_before_a_cancellation_goes_to_on_delivery_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rows_that_failed_before_a_cancellation_go_to_on_delivery_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aioproducer.intake.table._PROGRESS_INTERVAL", 0.0)
     table = pa.table({"v": ["a", "b"], "p": [0, 1]})
     failures: list[Delivery] = []

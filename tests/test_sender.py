@@ -106,7 +106,7 @@ async def test_topics_without_leaders_are_asked_for_in_the_same_order_in_each_ru
     assert client.updates == names
 
 
-async def test_what_is_behind_an_expired_batch_goes_out_in_the_round_that_finds_it_expired() -> None:
+async def test_a_batch_behind_an_expired_one_is_sent_in_the_round_that_detects_the_expiry() -> None:
     rig = Rig(delivery_timeout_s=30)
     client = Client(rig.metadata)
     sender = sender_of(rig, client)

@@ -94,7 +94,7 @@ def put_into(rig: Rig, topic: TopicMetadata) -> None:
 
 
 @virtually
-async def test_a_request_carries_what_the_options_say() -> None:
+async def test_a_request_carries_the_values_of_the_options() -> None:
     rig = Rig()
     client = Client(rig.metadata)
     rig.put()
@@ -187,7 +187,7 @@ async def test_zstd_is_not_sent_to_a_broker_that_cannot_read_it(codec: Codec, ve
 
 
 @virtually
-async def test_what_fills_several_requests_leaves_in_one_round_that_is_short() -> None:
+async def test_batches_that_fill_several_requests_leave_in_one_short_round() -> None:
     for _ in range(100):  # on a busy machine a round may take long
         rig = Rig()
         client = Client(rig.metadata)

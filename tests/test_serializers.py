@@ -199,7 +199,7 @@ class WithMethod:
         (WithMethod(), r"ctx: it.serialize\(ctx.topic, obj\)"),
     ],
 )
-def test_what_cannot_be_called_so_is_refused_at_once(serializer: Any, sentence: str) -> None:
+def test_a_serializer_that_cannot_be_called_as_required_is_refused_at_once(serializer: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=f"value_serializer .*{sentence}"):
         prepare_serializer(serializer, VALUE)
 

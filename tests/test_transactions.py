@@ -67,7 +67,7 @@ def asked_of_coordinators(broker: FakeBroker) -> list[str]:
     return [each.api for each in broker.requests if each.api not in ("ApiVersions", "Metadata")]
 
 
-async def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: FakeBroker) -> None:
+async def test_committed_records_are_seen_and_aborted_records_are_not(broker: FakeBroker) -> None:
     async with transactional(broker) as producer:
         async with producer.transaction() as txn:
             for number in range(20):
@@ -87,7 +87,7 @@ async def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: Fake
 
 
 @pytest.mark.parametrize("offsets", [False, True])
-async def test_what_would_meet_the_last_markers_of_version_2_is_held_back(
+async def test_a_request_that_would_meet_the_last_markers_of_version_2_is_held_back(
     offsets: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aioproducer.transactions.carrier._BROKERS_PAUSE_S", 60.0)
@@ -293,7 +293,7 @@ async def test_a_record_that_was_refused_leaves_nothing_to_end(broker: FakeBroke
     assert committed(broker) == [b"fine", b"fine"]
 
 
-async def test_what_has_not_left_before_an_abort_never_does(broker: FakeBroker) -> None:
+async def test_records_that_have_not_left_before_an_abort_never_do(broker: FakeBroker) -> None:
     async with transactional(broker) as producer:
         await producer.init_transactions()
         with broker.hold("Produce") as hold:
@@ -654,7 +654,9 @@ async def test_work_is_done_again_after_the_producer_was_reopened(broker: FakeBr
 
 
 @pytest.mark.parametrize("wrong", [LookupError, asyncio.CancelledError])
-async def test_what_the_work_raises_is_raised_at_once(broker: FakeBroker, wrong: type[BaseException]) -> None:
+async def test_an_exception_raised_by_the_work_is_passed_on_at_once(
+    broker: FakeBroker, wrong: type[BaseException]
+) -> None:
     attempts: list[None] = []
 
     async def work(txn: Transaction) -> None:
@@ -880,7 +882,7 @@ async def test_the_first_reason_is_the_one_that_is_reported(broker: FakeBroker) 
         await producer.abort_transaction()
 
 
-async def test_what_an_end_of_the_producer_gives_up_is_counted_once(broker: FakeBroker) -> None:
+async def test_records_given_up_at_the_end_of_the_producer_are_counted_once(broker: FakeBroker) -> None:
     async with transactional(broker) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()

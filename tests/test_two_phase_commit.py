@@ -103,7 +103,7 @@ async def test_a_successor_ends_what_its_predecessor_has_prepared(broker: FakeBr
     assert not broker.open_transactions()
 
 
-async def test_what_is_prepared_survives_any_number_of_successors(broker: FakeBroker) -> None:
+async def test_a_prepared_transaction_survives_any_number_of_successors(broker: FakeBroker) -> None:
     async with crashing(broker) as producer:
         state = await prepared(producer, b"kept")
     for _ in range(3):

@@ -283,7 +283,7 @@ async def test_many_that_close_gives_up_are_a_few_lines(broker: FakeBroker, capl
     assert len(counts(caplog.messages)) <= FEW
 
 
-async def test_what_is_not_logged_yet_at_a_fork_is_the_parents(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failures_not_logged_yet_at_a_fork_are_left_to_the_parent(caplog: pytest.LogCaptureFixture) -> None:
     tally = Tally(asyncio.get_running_loop(), ClientLog("shop"))
     tally.add(LogKey("orders", "that were not awaited were not written", logging.ERROR), 5, "why")
 

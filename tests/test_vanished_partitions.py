@@ -150,7 +150,7 @@ async def test_the_error_of_a_record_that_is_refused_to_the_end_names_the_refusa
     assert isinstance(error.__cause__.__cause__, BrokerError)
 
 
-async def test_what_waits_for_a_partition_that_is_gone_is_logged_at_once(
+async def test_a_record_that_waits_for_a_partition_that_is_gone_is_logged_at_once(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(broker, client_id="shop") as producer:

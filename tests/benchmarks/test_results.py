@@ -32,7 +32,7 @@ def results(**rates: tuple[float, ...]) -> Results:
     return Results(runs)
 
 
-def test_cases_that_were_measured_again_replace_the_old_ones_and_say_where() -> None:
+def test_cases_measured_again_replace_the_old_ones_and_name_their_machine() -> None:
     old = results(aioproducer=(1, 2))
     old.runs.append(Run("kafka", CASE.name, OURS, 0, {"records_per_s": 7}))
     old.about = {"machine": "old", "Python": "3.13"}
@@ -77,7 +77,7 @@ def test_a_round_in_which_one_of_them_is_missing_does_not_count_for_a_ratio() ->
     assert found.ratio("mock", CASE.name, OURS, "confluent", "records_per_s") == 2
 
 
-def test_what_was_not_measured_is_none_and_no_zero() -> None:
+def test_a_figure_that_was_not_measured_is_none_and_not_zero() -> None:
     found = results(aioproducer=(100,))
 
     assert found.ratio("mock", CASE.name, OURS, "confluent", "records_per_s") is None

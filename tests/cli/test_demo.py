@@ -172,7 +172,7 @@ def test_a_topic_that_exists_is_left_alone(broker: FakeBroker, capsys: pytest.Ca
     assert broker.records("flights") == []
 
 
-def test_a_cluster_that_is_not_there_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_cluster_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
 
@@ -242,7 +242,7 @@ def test_a_producer_that_fails_in_the_middle_is_reported_about(
     assert "TOPIC_AUTHORIZATION_FAILED" in reported["conclusion"]
 
 
-def test_a_damaged_answer_makes_the_independent_consumer_say_no(
+def test_a_damaged_response_fails_the_check_by_the_independent_consumer(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker.fail("ListOffsets", "UNKNOWN_SERVER_ERROR", times=None)

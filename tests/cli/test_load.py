@@ -60,7 +60,7 @@ def test_so_is_a_cluster_that_does_not_answer(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_of_a_spark_that_dies_while_it_writes_it_is_said_that_rows_may_be_there(
+def test_the_error_after_spark_dies_while_writing_warns_that_rows_may_be_in_the_topic(
     broker: FakeBroker, tmp_path: Path
 ) -> None:
     need()
@@ -77,7 +77,7 @@ def test_of_a_spark_that_dies_while_it_writes_it_is_said_that_rows_may_be_there(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_so_it_is_said_of_one_that_dies_in_a_transaction_and_that_the_same_command_goes_on(
+def test_a_load_whose_spark_dies_in_a_transaction_can_be_resumed_with_the_same_command(
     broker: FakeBroker, tmp_path: Path
 ) -> None:
     need()
@@ -148,7 +148,7 @@ def test_it_is_no_client_of_spark_connect_where_all_others_are(broker: FakeBroke
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_what_pyspark_logs_of_its_exceptions_is_not_printed_beside_the_sentence(
+def test_log_lines_of_pyspark_about_its_exceptions_are_not_printed_beside_the_error(
     broker: FakeBroker, tmp_path: Path
 ) -> None:
     need()

@@ -106,7 +106,7 @@ def test_it_asks_at_a_terminal(broker: FakeBroker, query: Query, answer: bytes, 
 
 
 @pytest.mark.parametrize("more", [[], ["--abort"]])
-def test_a_batch_that_begins_while_it_asks_is_aborted_only_if_that_was_said(
+def test_a_batch_that_begins_during_the_prompt_is_aborted_only_with_the_abort_option(
     broker: FakeBroker,
     query: Query,
     more: list[str],
@@ -154,7 +154,7 @@ def test_without_a_terminal_it_does_not_guess(broker: FakeBroker, query: Query, 
         (["-X", "lingering.ms=5"], "linger"),
     ],
 )
-def test_what_would_be_wrong_is_refused(
+def test_an_invalid_option_is_refused(
     broker: FakeBroker, query: Query, more: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command(broker, "--yes", *more)) == 2

@@ -63,7 +63,7 @@ def refused(verb: str, *arguments: str, capsys: pytest.CaptureFixture[str]) -> s
         ("load", ["--value-format", "avro", "--schema-registry", "a:8081"], "http://host:8081 or https://"),
     ],
 )
-def test_what_contradicts_itself_is_refused(
+def test_contradictory_or_invalid_arguments_are_refused(
     verb: str, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert complaint in refused(verb, *arguments, capsys=capsys)

@@ -78,7 +78,7 @@ def test_batches_that_were_filled_before_lower_the_limit_no_further() -> None:
     assert limits.limit("orders") == learned
 
 
-def test_small_batches_say_nothing() -> None:
+def test_small_batches_do_not_change_the_limit() -> None:
     limits = BatchLimits(16_384)
     limits.refused("orders", 16_384)
 
@@ -149,7 +149,7 @@ def test_a_refusal_restarts_the_count_of_full_batches() -> None:
     assert accept_full(limits, 1) >= 8000
 
 
-def test_what_a_large_record_taught_is_not_forgotten_with_the_next_batch() -> None:
+def test_a_limit_learned_from_a_large_record_is_kept_after_the_next_batch() -> None:
     limits = learned(20_000, most=16_384)
 
     limits.accepted("orders", 100)

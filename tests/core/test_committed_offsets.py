@@ -42,7 +42,7 @@ def test_the_partitions_are_asked_for_once_each_and_by_topic() -> None:
     assert (query.lowest, query.highest) == (7, 9)
 
 
-def test_what_was_never_committed_is_none() -> None:
+def test_an_offset_that_was_never_committed_is_none() -> None:
     query = committed_offsets("readers", [IN_0, IN_1], require_stable=False)
     response = answer(partition(1, -1, metadata=None), partition(0, 0, metadata=None))
 
@@ -85,7 +85,7 @@ def test_the_error_of_a_group_needs_no_partitions() -> None:
         OffsetFetchResponse(),
     ],
 )
-def test_what_no_broker_could_mean_is_not_believed(wrong: OffsetFetchResponse) -> None:
+def test_a_response_that_cannot_be_right_is_refused(wrong: OffsetFetchResponse) -> None:
     query = committed_offsets("readers", [IN_0], require_stable=True)
 
     with pytest.raises(ProtocolError):

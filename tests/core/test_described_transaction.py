@@ -34,7 +34,7 @@ def test_the_coordinator_of_the_id_is_asked() -> None:
     assert (QUERY.lowest, QUERY.highest) == (0, 0), "what the first version says is enough"
 
 
-def test_what_is_found_is_reported() -> None:
+def test_the_state_of_the_transaction_is_returned_if_it_is_found() -> None:
     assert QUERY.read(answer("Ongoing")) == "Ongoing"
     assert QUERY.read(answer("", code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)) is None
 

@@ -28,7 +28,7 @@ def test_users_see_the_error_its_broker_and_how_long_ago_it_was(
     assert (str(seen.error), seen.broker, seen.seconds_ago) == ("It refused.", broker, seconds_ago)
 
 
-def test_what_users_see_keeps_the_cause_but_no_frames() -> None:
+def test_the_error_that_users_see_keeps_its_cause_but_no_frames() -> None:
     error = refused()
 
     seen = FailedAttempt(error, 7, AT).seen_at(AT).error

@@ -48,7 +48,7 @@ def test_without_an_outage_nothing_is_due() -> None:
     assert outage.report_at == inf
 
 
-def test_what_has_begun_does_not_begin_again() -> None:
+def test_an_outage_that_has_begun_does_not_begin_again() -> None:
     outage = Outage()
     outage.begin(0.0)
     outage.begin(2.0)

@@ -34,7 +34,7 @@ def test_work_within_a_pause_takes_nothing_from_it_and_is_owed_as_well() -> None
     assert pause.until == pytest.approx(10.04 + 2 * 0.001)
 
 
-def test_what_was_owed_long_ago_is_forgotten() -> None:
+def test_a_pause_owed_long_ago_is_forgotten() -> None:
     pause = Pause()
     pause.worked(0.02, 10.0)
 

@@ -47,12 +47,12 @@ def test_each_code_has_its_verdict(code: int, verdict: ProduceVerdict) -> None:
         9999,
     ],
 )
-def test_what_may_have_been_appended_is_not_called_not_written(code: int) -> None:
+def test_a_batch_that_may_have_been_appended_counts_as_possibly_written(code: int) -> None:
     assert may_be_written(code)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD])
-def test_what_was_refused_before_it_was_appended_is_certain(code: int) -> None:
+def test_a_batch_refused_before_it_was_appended_is_certainly_not_written(code: int) -> None:
     assert not may_be_written(code)
 
 

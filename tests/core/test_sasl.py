@@ -40,7 +40,7 @@ def agreed(mechanism: str = "PLAIN") -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=0, mechanisms=[mechanism])
 
 
-def said(token: bytes, lifetime_ms: int = 0) -> SaslAuthenticateResponse:
+def response(token: bytes, lifetime_ms: int = 0) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=token, session_lifetime_ms=lifetime_ms)
 
 
@@ -60,17 +60,17 @@ def test_a_login_by_plain_from_end_to_end() -> None:
     assert isinstance(asked.request, SaslHandshakeRequest)
     assert asked.request.mechanism == "PLAIN"
     assert token_of(login.receive(agreed())) == b"\0alice\0secret"
-    assert login.receive(said(b"", 3_600_000)) == Authenticated(3_600_000)
+    assert login.receive(response(b"", 3_600_000)) == Authenticated(3_600_000)
     assert login.state is State.DONE
 
 
-def test_what_is_not_in_the_table_is_a_mistake_of_the_driver() -> None:
+def test_a_step_that_is_not_in_the_table_is_a_mistake_of_the_driver() -> None:
     login = Conversation(Plain("alice", Secret("secret")), "b:9092")
     with pytest.raises(AssertionError):
         login.receive(agreed())
     login.begin()
     with pytest.raises(AssertionError):
-        login.receive(said(b""))
+        login.receive(response(b""))
     with pytest.raises(AssertionError):
         login.derived(b"x")
     with pytest.raises(AssertionError):
@@ -111,16 +111,16 @@ def test_a_broker_that_never_has_enough() -> None:
     login.begin()
     login.receive(agreed())
     for _ in range(10):
-        login.receive(said(b"y"))
+        login.receive(response(b"y"))
     with pytest.raises(AuthenticationError, match="keeps asking for more"):
-        login.receive(said(b"y"))
+        login.receive(response(b"y"))
 
 
 def test_a_negative_lifetime_is_none() -> None:
     login = Conversation(Plain("alice", Secret("secret")), "b")
     login.begin()
     login.receive(agreed())
-    assert login.receive(said(b"", -5)) == Authenticated(0)
+    assert login.receive(response(b"", -5)) == Authenticated(0)
 
 
 def mechanisms() -> list[Mechanism]:
@@ -243,7 +243,7 @@ def survives(data: bytes) -> None:
                     assert 4096 <= action.iterations <= 100_000
                     action = login.derived(b"\0" * 32)
                 elif isinstance(action, Ask):
-                    action = login.receive(said(data))
+                    action = login.receive(response(data))
         except AuthenticationError:
             pass
 

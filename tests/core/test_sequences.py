@@ -481,7 +481,7 @@ EVENTS: dict[str, Callable[[Sequences, Batch], object]] = {
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("is_partition_known", [False, True])
-def test_what_happens_to_a_batch_that_was_never_numbered_changes_nothing(
+def test_events_of_a_batch_that_was_never_numbered_change_nothing(
     sequences: Sequences, event: str, is_partition_known: bool
 ) -> None:
     if is_partition_known:
@@ -497,7 +497,7 @@ def test_what_happens_to_a_batch_that_was_never_numbered_changes_nothing(
 
 @pytest.mark.parametrize("event", [event for event in EVENTS if event not in {"split", "forgotten"}])
 @pytest.mark.parametrize("possibly_written", [False, True])
-def test_what_happens_to_a_batch_of_another_epoch_changes_nothing(
+def test_events_of_a_batch_of_another_epoch_change_nothing(
     sequences: Sequences, event: str, possibly_written: bool
 ) -> None:
     warm_up(sequences)

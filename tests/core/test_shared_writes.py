@@ -43,7 +43,7 @@ class Batch:
         (2, 5, 78, TimestampType.CREATE_TIME, Ownership.FOREIGN),
     ],
 )
-def test_the_offset_and_the_time_of_an_acknowledgement_say_whose_batch_it_is(
+def test_the_offset_and_time_of_an_acknowledgement_identify_the_owner_of_the_batch(
     attempts: int, offset: int, time_ms: int, stamped_by: TimestampType | None, whose: Ownership
 ) -> None:
     writes = SharedWrites()
@@ -60,7 +60,7 @@ def test_an_acknowledgement_without_a_time_shows_that_the_records_keep_their_own
     assert writes.owner_of(Batch(), 8, 77) is Ownership.FOREIGN
 
 
-def test_what_was_written_is_counted_with_its_first_and_last_offset() -> None:
+def test_written_records_are_counted_with_their_first_and_last_offset() -> None:
     writes = SharedWrites()
 
     for offset in (10, 4, 20):

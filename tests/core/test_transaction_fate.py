@@ -50,7 +50,7 @@ def test_of_what_was_followed_by_others_nothing_is_known(state: str, bumps_epoch
         assert query.read(answer(state, epoch=6)) is FORGOTTEN
 
 
-def test_what_the_coordinator_does_not_know_is_forgotten() -> None:
+def test_a_transaction_unknown_to_the_coordinator_counts_as_forgotten() -> None:
     query = transaction_fate(HANDLE, bumps_epoch=False)
 
     assert query.read(answer("", code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)) is FORGOTTEN

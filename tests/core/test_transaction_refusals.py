@@ -201,7 +201,7 @@ def test_a_shared_transaction_whose_producer_is_fenced_is_not_mistaken_for_one_t
 
 
 @pytest.mark.parametrize("rpc", [COMMIT, ABORT])
-def test_the_attempts_at_an_end_say_nothing_of_what_comes_after_it(rpc: Rpc) -> None:
+def test_attempts_are_counted_from_zero_after_the_end_of_a_transaction(rpc: Rpc) -> None:
     bench = Bench(is_v2=True)
     bench.manager.lost(bench.lead_to(rpc))
     assert bench.manager.attempts == 1
@@ -211,7 +211,7 @@ def test_the_attempts_at_an_end_say_nothing_of_what_comes_after_it(rpc: Rpc) -> 
     assert bench.manager.attempts == 0
 
 
-def test_the_attempts_at_a_request_that_is_refused_say_nothing_of_the_next() -> None:
+def test_attempts_are_counted_from_zero_after_a_refused_request() -> None:
     bench = Bench()
     refuse(bench, bench.lead_to(ADD), ErrorCode.CONCURRENT_TRANSACTIONS)
     assert bench.manager.attempts == 1
@@ -221,7 +221,7 @@ def test_the_attempts_at_a_request_that_is_refused_say_nothing_of_the_next() -> 
     assert bench.manager.attempts == 0
 
 
-def test_the_attempts_at_a_commit_that_was_taken_back_say_nothing_of_the_next() -> None:
+def test_attempts_are_counted_from_zero_after_a_commit_that_was_taken_back() -> None:
     bench = Bench()
     bench.manager.lost(bench.lead_to(COMMIT), sent=False)
 
@@ -390,7 +390,7 @@ def test_nothing_leaves_after_a_fatal_error() -> None:
     assert (before, bench.manager.may_drain(ORDERS)) == (True, False)
 
 
-def test_what_is_under_way_and_why_it_was_refused_last_can_be_seen() -> None:
+def test_the_request_under_way_and_its_last_refusal_can_be_seen() -> None:
     bench = Bench()
     request = bench.lead_to(ADD)
     before = (bench.manager.is_asking, bench.manager.refusal)

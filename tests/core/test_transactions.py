@@ -496,7 +496,7 @@ def test_an_abort_fails_what_has_not_left_and_waits_for_what_has(is_v2: bool) ->
     assert bench.run() == [ABORT]
 
 
-def test_what_an_abort_drops_needs_no_new_epoch() -> None:
+def test_a_batch_dropped_by_an_abort_needs_no_new_epoch() -> None:
     bench = Bench()
     bench.begin(ORDERS)
     bench.manager.abort()
@@ -1128,7 +1128,7 @@ def test_to_commit_a_shared_transaction_that_is_empty_or_over_can_be_aborted_and
     bench.commit_one_transaction()
 
 
-def test_what_the_coordinator_has_aborted_can_be_done_again_in_version_2() -> None:
+def test_a_transaction_aborted_by_the_coordinator_can_be_repeated_in_version_2() -> None:
     bench = Bench(is_v2=True)
     request = bench.lead_to(COMMIT)
     committed = bench.manager.commit()
@@ -1249,7 +1249,7 @@ def test_a_batch_that_fails_while_the_transaction_is_being_prepared_is_reported(
     assert bench.manager.prepared is None
 
 
-def test_what_completes_a_prepared_transaction_goes_on_when_it_is_called_again() -> None:
+def test_the_completion_of_a_prepared_transaction_continues_when_it_is_called_again() -> None:
     bench = Bench(enable_2pc=True)
     bench.begin(ORDERS)
     bench.manager.prepare().acknowledge()
@@ -1347,7 +1347,7 @@ def test_a_callback_for_the_end_is_called_once() -> None:
 
 
 @BOTH
-def test_what_there_is_to_ask_is_announced(is_v2: bool) -> None:
+def test_new_requests_are_announced(is_v2: bool) -> None:
     bench = Bench(is_v2=is_v2)
     manager = bench.manager
     steps: list[Callable[[], object]] = [
@@ -1372,7 +1372,7 @@ def test_what_there_is_to_ask_is_announced(is_v2: bool) -> None:
         (PreparedTransactionState(7, 4), "aioproducer.core.prepared_transaction"),
     ],
 )
-def test_what_was_pickled_before_modules_moved_can_be_loaded(value: object, was: str) -> None:
+def test_an_object_pickled_before_its_module_moved_can_be_loaded(value: object, was: str) -> None:
     kept = pickle.dumps(value, protocol=0).replace(type(value).__module__.encode(), was.encode())
 
     assert was.encode() in kept

@@ -51,7 +51,7 @@ def test_code_is_narrow_enough_to_be_read_without_scrolling() -> None:
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
-def test_what_is_hidden_is_only_what_a_reader_has(page: Path) -> None:
+def test_hidden_blocks_contain_only_things_that_the_reader_has(page: Path) -> None:
     """Example data and a running producer, but no step without which the visible code fails."""
     found = list(blocks(page.read_text(encoding="utf-8")))
     visible = [ast.parse(block.code) for block in found if not block.hidden and block.not_run is None]
@@ -71,7 +71,7 @@ def _imported(tree: ast.AST) -> set[str]:
     return {alias.asname or alias.name for node in found for alias in node.names}
 
 
-def test_few_blocks_are_not_run_and_say_why() -> None:
+def test_few_blocks_are_not_run_and_each_gives_a_reason() -> None:
     reasons = [block.not_run for page in PAGES for block in blocks(page.read_text(encoding="utf-8"))]
     assert len([reason for reason in reasons if reason is not None]) <= 8
 

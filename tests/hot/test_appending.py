@@ -389,7 +389,7 @@ def test_a_record_that_cannot_be_encoded_leaves_no_batch_behind(
 
 
 @each_twin
-def test_the_bytes_of_a_record_without_a_timestamp_say_when_that_was(twin: Twin, loop: object) -> None:
+def test_a_record_without_a_timestamp_is_encoded_with_the_current_time(twin: Twin, loop: object) -> None:
     world = World(twin)
     world.attach(loop)
 

@@ -76,7 +76,7 @@ async def test_arguments_arrive_where_they_belong(
 @each_twin
 @pytest.mark.parametrize("what", ["send", "enqueue"])
 @pytest.mark.parametrize(("by_position", "by_name"), REFUSED)
-def test_what_is_no_call_is_refused(
+def test_a_call_with_invalid_arguments_is_refused(
     twin: Twin, what: str, by_position: tuple[Any, ...], by_name: dict[str, Any]
 ) -> None:
     method = getattr(World(twin).fast_path, what)

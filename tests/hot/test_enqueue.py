@@ -201,7 +201,7 @@ async def test_a_value_cannot_be_sent_before_it_began(twin: Twin) -> None:
 
 @each_twin
 @pytest.mark.parametrize("slow", [False, True])
-async def test_what_is_thrown_in_before_it_began_comes_out_and_ends_it(twin: Twin, slow: bool) -> None:
+async def test_an_exception_thrown_in_before_the_start_is_raised_and_ends_the_call(twin: Twin, slow: bool) -> None:
     world = Waiting(twin)
     for thrown in ((KeyError,), (KeyError("x"),), (KeyError, KeyError("x")), (KeyError, "x"), (KeyError, None, None)):
         call = world.slowly() if slow else world.shortly()
@@ -217,7 +217,7 @@ async def test_what_is_thrown_in_before_it_began_comes_out_and_ends_it(twin: Twi
 
 
 @each_twin
-async def test_what_is_thrown_in_while_it_waits_comes_out_and_ends_it(twin: Twin) -> None:
+async def test_an_exception_thrown_in_during_the_wait_is_raised_and_ends_the_call(twin: Twin) -> None:
     world = Waiting(twin)
     call = world.slowly()
     call.send(None)
@@ -230,7 +230,7 @@ async def test_what_is_thrown_in_while_it_waits_comes_out_and_ends_it(twin: Twin
 
 
 @each_twin
-async def test_what_is_no_exception_cannot_be_thrown_in(twin: Twin) -> None:
+async def test_an_object_that_is_not_an_exception_cannot_be_thrown_in(twin: Twin) -> None:
     world = Waiting(twin)
     call = world.slowly()
     call.send(None)

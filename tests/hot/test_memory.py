@@ -420,7 +420,7 @@ async def test_an_outcome_that_is_reported_between_asking_and_waiting_is_not_mis
 
 
 @each_twin
-async def test_what_is_awaited_is_no_iterator(twin: Twin) -> None:
+async def test_a_delivery_can_be_awaited_but_is_not_an_iterator(twin: Twin) -> None:
     result = result_class(twin)(ORDERS)
     delivery = twin.delivery(result, 1, 5, -1, 3)
     result.succeed(7)
@@ -452,7 +452,7 @@ def test_any_offset_that_a_broker_returns_is_a_number(twin: Twin) -> None:
 
 @needs_native
 @pytest.mark.parametrize("make", ["open_batch", "delivery", "lane"])
-def test_what_the_native_twin_holds_cannot_be_copied(make: str) -> None:
+def test_objects_of_the_native_twin_cannot_be_copied(make: str) -> None:
     """A copy of a Delivery would tell of a failure a second time."""
     twin = TWINS["native"]
     result = twin.outcome(ORDERS)

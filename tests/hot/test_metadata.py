@@ -85,7 +85,7 @@ def test_metadata_are_matched_by_their_names_and_by_their_order(kind: Any) -> No
 
 
 @each_class
-def test_what_is_seldom_said_has_a_default(kind: Any) -> None:
+def test_rarely_given_fields_have_defaults(kind: Any) -> None:
     metadata = kind("orders", partition=0, offset=-1, timestamp_ms=-1)
 
     assert tuple(metadata) == ("orders", 0, -1, -1, -1, -1, TimestampType.CREATE_TIME)

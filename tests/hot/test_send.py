@@ -126,7 +126,7 @@ async def test_on_delivery_is_reported_as_well(twin: Twin) -> None:
 
 
 @each_twin
-async def test_what_needs_a_decision_or_has_a_time_limit_takes_the_slow_path(twin: Twin) -> None:
+async def test_a_call_that_needs_a_decision_or_has_a_time_limit_takes_the_slow_path(twin: Twin) -> None:
     world = Waiting(twin)
 
     answers = [
@@ -337,7 +337,7 @@ async def test_a_step_before_the_outcome_is_known_is_refused_and_ends_it(twin: T
 
 @each_twin
 @pytest.mark.parametrize("begun", [False, True])
-async def test_what_is_thrown_in_comes_out_and_ends_it(twin: Twin, begun: bool) -> None:
+async def test_an_exception_thrown_in_is_raised_and_ends_the_call(twin: Twin, begun: bool) -> None:
     world = Waiting(twin)
     for thrown in ((KeyError,), (KeyError("x"),), (KeyError, KeyError("x")), (KeyError, "x"), (KeyError, None, None)):
         call = world.sent()
@@ -367,7 +367,7 @@ async def test_a_stop_iteration_that_is_thrown_in_is_no_answer(twin: Twin) -> No
 
 @each_twin
 @pytest.mark.parametrize("what", ["close", "throw", "send"])
-async def test_what_the_first_step_calls_cannot_make_another_one(twin: Twin, what: str) -> None:
+async def test_code_called_by_the_first_step_cannot_make_another_step(twin: Twin, what: str) -> None:
     world = Waiting(twin)
     reported: list[object] = []
 
@@ -390,7 +390,7 @@ async def test_what_the_first_step_calls_cannot_make_another_one(twin: Twin, wha
 
 
 @each_twin
-async def test_what_is_no_exception_cannot_be_thrown_in(twin: Twin) -> None:
+async def test_an_object_that_is_not_an_exception_cannot_be_thrown_in(twin: Twin) -> None:
     world = Waiting(twin)
     call = world.sent()
     call.send(None)

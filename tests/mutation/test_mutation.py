@@ -162,7 +162,7 @@ def test_each_known_survivor_is_still_a_mutant_of_its_module(module: str) -> Non
 
 
 @pytest.mark.parametrize("start", TESTS)
-def test_what_the_table_of_tests_names_is_there(start: str) -> None:
+def test_files_named_in_the_table_of_tests_exist(start: str) -> None:
     assert (PACKAGE / start).exists()
     assert [test for test in TESTS[start] if not (ROOT / test).exists()] == []
 

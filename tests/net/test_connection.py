@@ -128,7 +128,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("data", UNREADABLE.values(), ids=UNREADABLE)
-async def test_what_cannot_be_read_ends_the_connection_and_all_are_reported(data: bytes) -> None:
+async def test_unreadable_data_ends_the_connection_and_fails_all_its_requests(data: bytes) -> None:
     async with wired() as wire:
         wire.ask()
         wire.ask()

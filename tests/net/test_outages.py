@@ -287,7 +287,7 @@ def test_an_unreachable_advertised_address_does_not_flood_the_log(lines: list[Li
         (None, "a firewall"),
     ],
 )
-def test_what_to_look_at_follows_from_the_error(lines: list[Line], error: OSError | None, advice: str) -> None:
+def test_the_advice_follows_from_the_error(lines: list[Line], error: OSError | None, advice: str) -> None:
     async def scenario() -> None:
         cluster = Cluster()
         cluster.error = lambda: error

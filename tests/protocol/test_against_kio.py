@@ -165,7 +165,7 @@ def parts(hint: Any) -> Iterator[Any]:
 
 
 @every_message
-def test_what_one_writes_the_other_reads_and_both_write_the_same(
+def test_messages_written_by_one_can_be_read_by_the_other_and_both_write_the_same(
     cls: type[Message], version: int, messages_of: MessagesOf
 ) -> None:
     compare_with_kio(cls, version, messages_of(cls, version), examples=10)

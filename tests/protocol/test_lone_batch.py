@@ -179,7 +179,7 @@ def test_hints_who_leads_are_left_to_the_messages(twin: Twin, version: int) -> N
 
 
 @given(version=versions, cut=st.integers(1, 40), garbage=st.binary(max_size=60))
-def test_what_cannot_be_read_is_left_to_the_messages(twin: Twin, version: int, cut: int, garbage: bytes) -> None:
+def test_an_unreadable_response_is_left_to_the_messages(twin: Twin, version: int, cut: int, garbage: bytes) -> None:
     assert form(twin, version).read(answer(version)[:-cut], 1) is None
     assert form(twin, version).read(garbage, 1) is None
     assert form(twin, version).read(answer(version) + b"\0", 1) is None

@@ -300,7 +300,7 @@ class Pieces(list[Any]):
 
 @pytest.mark.parametrize("kind", [Data, bytearray, memoryview])
 @pytest.mark.parametrize("records", [None, b"records"])
-def test_what_is_almost_bytes_is_read_or_refused_alike(kind: Callable[[bytes], Any], records: bytes | None) -> None:
+def test_bytes_like_objects_are_read_or_refused_alike(kind: Callable[[bytes], Any], records: bytes | None) -> None:
     data = kind(produce(records=records).encode(9))
 
     assert read(native, ProduceRequest, 9, data) == read(compiler, ProduceRequest, 9, data)
@@ -353,7 +353,7 @@ def test_a_refusal_does_not_chain_the_error_of_the_other_twin() -> None:
         assert chain(too_large.value) == [struct.error]
 
 
-def test_what_is_no_class_has_no_codec() -> None:
+def test_an_object_that_is_not_a_class_has_no_codec() -> None:
     codec = type(native.compile_decoder(ApiVersionsRequest, 3, True).__self__)
 
     for wrong in ((), (None,), (ApiVersionsRequest(),)):
@@ -375,7 +375,7 @@ def test_arrays_of_arrays_are_written_and_read_alike(rows: list[list[str]]) -> N
     assert read(native, Table, 0, bytes(buffer)) == read(compiler, Table, 0, bytes(buffer)) == (table, len(buffer))
 
 
-def test_what_is_not_bytes_is_no_message_for_either() -> None:
+def test_an_object_that_is_not_bytes_is_refused_by_both() -> None:
     for twin in (native, compiler):
         with pytest.raises(TypeError):
             twin.compile_decoder(ApiVersionsRequest, 3, True)(None, 0, 0)

@@ -81,7 +81,7 @@ async def seen(kafka: KafkaCluster, topic: str) -> Counter[str]:
     return Counter(value.split("|")[0] for value in values)
 
 
-async def test_what_two_processes_wrote_is_seen_when_a_third_commits(kafka: KafkaCluster, topic: str) -> None:
+async def test_records_written_by_two_processes_are_seen_when_a_third_commits(kafka: KafkaCluster, topic: str) -> None:
     async with Producer(kafka.bootstrap_servers, transactional_id=topic) as owner:
         await owner.init_transactions()
         await owner.begin_transaction()
@@ -101,7 +101,7 @@ async def test_what_two_processes_wrote_is_seen_when_a_third_commits(kafka: Kafk
     assert await seen(kafka, topic) == {"one": 500, "two": 500, "next": 1}
 
 
-async def test_what_killed_processes_wrote_is_aborted_by_the_next_initialization(
+async def test_records_written_by_killed_processes_are_aborted_by_the_next_initialization(
     kafka: KafkaCluster, topic: str
 ) -> None:
     async with Producer(kafka.bootstrap_servers, transactional_id=topic) as owner:

@@ -91,7 +91,9 @@ def write(kafka: KafkaCluster, topic: str, handle: TransactionHandle, partition:
     return str(writer.notes[-1][3])
 
 
-async def test_what_two_connections_wrote_and_a_position_count_at_once(kafka: KafkaCluster, topic: str) -> None:
+async def test_records_of_two_connections_and_a_position_are_committed_together(
+    kafka: KafkaCluster, topic: str
+) -> None:
     marker = TopicPartition(topic, 0)
     async with TransactionCoordinatorClient(kafka.bootstrap_servers) as coordinator:
         handle = await coordinator.init(topic)

@@ -120,7 +120,7 @@ async def test_the_broker_would_write_it_twice(setting: Setting) -> None:
     ],
     ids=["now", "nearly a day old", "LogAppendTime", "in a transaction"],
 )
-async def test_what_kafka_recognises_is_repeated_and_there_once(
+async def test_a_batch_that_kafka_recognises_is_repeated_and_written_once(
     setting: Setting, age_ms: int, config: dict[str, str], in_transaction: bool
 ) -> None:
     reported = await load(setting, age_ms, config, in_transaction=in_transaction)

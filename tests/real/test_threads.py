@@ -17,7 +17,7 @@ THREADS, RECORDS, PARTITIONS = 16, 5_000, 3
 
 
 @pytest.mark.parametrize("buffer_memory", [32 * 1024 * 1024, 300_000])
-def test_what_sixteen_threads_send_is_in_the_log_once_and_in_the_order_of_each(
+def test_records_sent_by_sixteen_threads_are_in_the_log_once_and_in_the_order_of_each(
     kafka: Kafka, kafka_topic: TopicFactory, buffer_memory: int
 ) -> None:
     topic = kafka_topic(PARTITIONS)

@@ -46,7 +46,7 @@ def kafka(request: pytest.FixtureRequest, kafka_factory: KafkaFactory) -> KafkaC
     return kafka_factory(request.param)
 
 
-def test_the_ledger_can_say_no() -> None:
+def test_the_ledger_rejects_wrong_contents() -> None:
     ledger = Ledger()
     for fate in Fate:
         ledger.write(fate.value, fate, 2)

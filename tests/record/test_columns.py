@@ -314,7 +314,7 @@ def test_keys_and_values_are_counted(twin: ModuleType) -> None:
     assert sum(batch.payload for batch in sent) == 1 + 3 + 10 + 1
 
 
-def test_what_does_not_fit_into_the_budget_is_encoded_next_time(twin: ModuleType) -> None:
+def test_a_row_that_does_not_fit_into_the_budget_is_encoded_next_time(twin: ModuleType) -> None:
     table = pa.table({"v": [f"value {number}" for number in range(50)]})
 
     assert values(twin, table, budget=300) == [b"value %d" % number for number in range(50)]
@@ -370,7 +370,7 @@ def test_an_empty_table_makes_nothing(twin: ModuleType, table: object) -> None:
 
 
 @pytest.mark.parametrize("what", [[1, 2], {"v": ["a"]}, "table", None, pl.LazyFrame({"v": ["a"]}), pl.DataFrame])
-def test_what_is_no_table_is_refused(what: object) -> None:
+def test_an_object_that_is_not_a_table_is_refused(what: object) -> None:
     with pytest.raises(InvalidRecord, match="Arrow PyCapsule interface"):
         columns.open_table(what)
 
@@ -563,7 +563,7 @@ def test_few_bodies_are_kept_and_no_small_ones(size: int, most: int) -> None:
 @pytest.mark.skipif(len(TWINS) == 1, reason="pyarrow reads it there, and believes it")
 @pytest.mark.parametrize("offsets", [[0, 5, 2**63 - 1], [0, 2**63 - 1, 2**63 - 1], [2**62, 2**63 - 1, 2**63 - 1]])
 @pytest.mark.parametrize("column", ["value", "key"])
-def test_what_ends_where_no_buffer_does_is_refused(offsets: list[int], column: str) -> None:
+def test_an_offset_beyond_the_end_of_the_buffer_is_refused(offsets: list[int], column: str) -> None:
     written = bytearray(struct.pack("<3q", 0, 5, 10))
     buffers = [None, pa.py_buffer(written), pa.py_buffer(b"x" * 10)]
     lying = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2, buffers)

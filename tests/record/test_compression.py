@@ -40,7 +40,7 @@ def level_exists(codec: Codec, level: int) -> bool:
 
 @pytest.mark.parametrize(("codec", "level"), levels())
 @pytest.mark.parametrize("data", [b"", b"x", TEXT[:40_000], NOISE[:40_000]], ids=["empty", "byte", "text", "noise"])
-def test_what_was_compressed_comes_back(codec: Codec, level: int | None, data: bytes) -> None:
+def test_compressed_data_can_be_decompressed(codec: Codec, level: int | None, data: bytes) -> None:
     packed = compress(codec, data, level)
 
     assert decompress(codec, packed, max_size=len(data)) == data
@@ -187,7 +187,7 @@ def test_one_byte_more_than_allowed_is_too_much(codec: Codec, data: bytes) -> No
 
 
 @codecs
-def test_what_is_cut_off_anywhere_is_refused(codec: Codec) -> None:
+def test_data_cut_off_anywhere_is_refused(codec: Codec) -> None:
     packed = compress(codec, NOISE[:150])
     ends = [end for end in range(len(packed)) if (codec, end) != (Codec.SNAPPY, 16)]  # 16: xerial's header, no block
 

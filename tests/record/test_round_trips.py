@@ -54,7 +54,7 @@ def expected(records: list[Parts]) -> list[Record]:
     producer=st.tuples(st.integers(-1, 2**63 - 1), st.integers(-1, 2**15 - 1), st.integers(-1, 2**31 - 1)),
     transactional=st.booleans(),
 )
-def test_what_is_appended_comes_back_from_builder_batch_and_bytes(
+def test_appended_records_can_be_read_from_builder_batch_and_bytes(
     builder_class: Builder, records: list[Parts], codec: Codec, producer: tuple[int, int, int], transactional: bool
 ) -> None:
     builder = build(builder_class, records)
@@ -71,7 +71,7 @@ def test_what_is_appended_comes_back_from_builder_batch_and_bytes(
 
 @settings(deadline=None, max_examples=30)
 @given(records=batches)
-def test_each_record_takes_what_append_said_and_no_more_than_its_upper_bound(
+def test_each_record_takes_the_size_returned_by_append_and_at_most_its_upper_bound(
     builder_class: Builder, size_upper_bound: Callable[..., int], records: list[Parts]
 ) -> None:
     builder = builder_class()

@@ -75,7 +75,7 @@ async def test_a_ticket_lets_in_and_again_on_the_open_connection(
     assert "was closed by the broker" not in caplog.text
 
 
-async def test_without_a_ticket_it_is_said_so(kafka: KafkaCluster, kdc: Kdc) -> None:
+async def test_a_missing_ticket_is_reported(kafka: KafkaCluster, kdc: Kdc) -> None:
     kdc.log_out()
     async with Producer(
         kafka.bootstrap("KERBEROS"),

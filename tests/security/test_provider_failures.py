@@ -225,7 +225,9 @@ async def _raises(error: BaseException) -> None:
     ],
 )
 @pytest.mark.parametrize("is_coroutine", [True, False])
-async def test_what_a_callback_raises_is_named_and_not_shown(error: BaseException, is_coroutine: bool) -> None:
+async def test_an_exception_raised_by_a_callback_is_named_but_its_message_is_not_shown(
+    error: BaseException, is_coroutine: bool
+) -> None:
     def sync() -> None:
         raise error
 

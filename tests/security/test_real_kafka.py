@@ -106,7 +106,9 @@ async def test_refusals_name_the_broker_the_mechanism_and_the_reason(
     assert f"{mechanism} login failed: broker {secured.bootstrap('SASL_SSL')} refused the credentials" in reported
 
 
-async def test_what_is_mixed_up_is_guessed(secured: KafkaCluster, authority: CertificateAuthority) -> None:
+async def test_the_error_suggests_which_security_option_is_wrong(
+    secured: KafkaCluster, authority: CertificateAuthority
+) -> None:
     async def late(listener: str, **given: Any) -> str:
         async with Producer(secured.bootstrap(listener), max_block_ms=1500, close_timeout_ms=0, **given) as producer:
             with pytest.raises(NotWritten) as failed:

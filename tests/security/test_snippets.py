@@ -147,7 +147,7 @@ def test_a_jaas_line_that_is_more_than_user_and_password_is_refused_and_not_show
     assert "canary" not in str(refused.value)
 
 
-def test_what_is_for_others_is_no_excuse_for_a_slip_of_the_pen(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_mistyped_option_is_refused_even_beside_options_of_other_clients(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     with pytest.raises(ConfigError, match="Did you mean 'linger_ms'"):
         ProducerConfig.from_properties({"bootstrap.servers": "h", "session.timeout.ms": "1", "linegr.ms": "5"})
@@ -164,7 +164,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_what_a_page_shows_loads(page: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_properties_and_programs_shown_on_a_page_can_be_loaded(page: Path, caplog: pytest.LogCaptureFixture) -> None:
     for properties in blocks(page, "properties"):
         read = ProducerConfig.from_properties(properties)
         assert read.security_protocol in ("SASL_SSL", "SSL")

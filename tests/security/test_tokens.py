@@ -134,7 +134,7 @@ async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
 
 
 @pytest.mark.parametrize("life", ["NaN", "Infinity", "true", "1e300", "1" + "0" * 400, '"soon"', "null"])
-async def test_a_life_that_cannot_be_is_taken_for_unsaid(life: str) -> None:
+async def test_an_impossible_lifetime_is_treated_as_missing(life: str) -> None:
     async with endpoint(lambda headers, form: (200, b'{"access_token": "t", "expires_in": %s}' % life.encode())) as idp:
         token = await ClientCredentials(f"http://{idp.address}/", "me", "s").token()
     assert token.expires_at is None

@@ -13,7 +13,7 @@ from aioproducer.spark.audit.offsets import AuditFailed
 SERVERS = {"bootstrap.servers": "localhost:9093"}
 
 
-def test_what_is_about_reading_is_no_matter_of_the_connection() -> None:
+def test_options_for_reading_do_not_affect_the_connection() -> None:
     config = connection_of({**SERVERS, "security.protocol": "ssl", "fetch.min.bytes": "5", "debug": "all"})
 
     assert (config.bootstrap_servers, config.security_protocol) == (("localhost:9093",), "SSL")
@@ -29,7 +29,7 @@ def test_what_is_about_reading_is_no_matter_of_the_connection() -> None:
     ],
     ids=lambda option: next(iter(option)),
 )
-def test_what_only_librdkafka_can_is_said(option: dict[str, str]) -> None:
+def test_an_option_that_only_librdkafka_supports_is_reported(option: dict[str, str]) -> None:
     secret = {"sasl.username": "alice", "sasl.password": "canary-secret"}
 
     objection = objection_to({**SERVERS, "security.protocol": "SSL", **option, **secret})

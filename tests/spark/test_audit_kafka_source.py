@@ -11,7 +11,7 @@ PACKAGE = "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13
 
 
 @pytest.mark.parametrize("name", ["startingOffsets", "minpartitions", "kafka.isolation.level", "failOnDataLoss"])
-def test_what_would_change_what_is_read_is_refused(name: str) -> None:
+def test_an_option_that_changes_which_records_are_read_is_refused(name: str) -> None:
     with pytest.raises(AuditFailed, match=f"'{name}' of Spark's Kafka source cannot be set"):
         check_source_options({"kafka.security.protocol": "SSL", name: "1"})
 

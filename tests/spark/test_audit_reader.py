@@ -93,7 +93,7 @@ def test_a_range_s_end_that_never_comes_is_reported_and_not_mistaken_for_missing
         rows_of(reader, [OffsetRange(0, 0, 4)])
 
 
-async def test_what_was_aborted_is_not_read_and_its_offsets_are_explained(broker: FakeBroker) -> None:
+async def test_aborted_records_are_not_read_and_their_offsets_are_explained(broker: FakeBroker) -> None:
     async with opened(broker, transactional_id="t") as producer:
         async with producer.transaction():
             await send(producer, b"a", b"b")

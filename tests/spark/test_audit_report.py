@@ -59,7 +59,7 @@ def test_a_clean_page_is_whole_and_needs_nothing_from_elsewhere() -> None:
     assert "Not checked: missing, because no broker was reachable." in parsed.text
 
 
-def test_faults_are_shown_with_their_places_and_what_the_records_say_is_text() -> None:
+def test_faults_are_shown_with_their_places_and_contents_of_records_are_escaped() -> None:
     found = verdict(Finding(FindingKind.REORDERED, 0, 700, other=650, number=3))
     found = replace(found, samples=[replace(found.samples[0], key="<b>&", value="<script>alert(1)</script>")])
 

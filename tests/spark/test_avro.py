@@ -88,7 +88,7 @@ def consumed(servers: str, topic: str, partitions: int) -> Sequence[bytes]:
 
 @pytest.mark.parametrize("version", [pytest.param("3.9.2", marks=pytest.mark.soak), "4.3.1"])
 @pytest.mark.parametrize("guarantee", [{}, EXACTLY_ONCE], ids=["at least once", "exactly once"])
-def test_what_another_client_reads_is_what_was_written(
+def test_rows_read_by_another_client_equal_the_rows_written(
     rows: DataFrame, registry: Registry, kafka_factory: KafkaFactory, version: str, guarantee: dict[str, str]
 ) -> None:
     kafka = kafka_factory(version)
@@ -152,7 +152,9 @@ def test_without_a_registry_values_are_bare(rows: DataFrame, broker: FakeBroker)
     assert found == {b"k1": {"day": FULL["day"], "id": 2**62}, b"k2": {"day": None, "id": 0}}
 
 
-def test_what_cannot_be_avro_is_reported_before_any_task_starts(rows: DataFrame, broker: FakeBroker) -> None:
+def test_a_column_that_does_not_fit_avro_is_reported_before_any_task_starts(
+    rows: DataFrame, broker: FakeBroker
+) -> None:
     avro = {"value.format": "avro"}
     given = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
     stages = rows.sparkSession.sparkContext.statusTracker().getJobIdsForGroup(None)
@@ -168,7 +170,7 @@ def test_what_cannot_be_avro_is_reported_before_any_task_starts(rows: DataFrame,
     assert broker.requests == []
 
 
-def test_what_the_registry_refuses_stops_the_job_before_anything_is_sent(rows: DataFrame, broker: FakeBroker) -> None:
+def test_a_refusal_by_the_registry_stops_the_job_before_anything_is_sent(rows: DataFrame, broker: FakeBroker) -> None:
     with Registry(login="me:secret", compatible=False) as registry:
         registry.subjects["orders-value"] = [7]
         login = with_registry(registry)

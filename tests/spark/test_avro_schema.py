@@ -45,7 +45,7 @@ def test_each_type_of_spark_has_one_of_avro(kind: Any, expected: Any) -> None:
     assert derived(column("a", kind, nullable=False))["fields"] == [{"name": "a", "type": expected}]
 
 
-def test_what_may_be_null_is_a_union_whose_default_is_null() -> None:
+def test_a_nullable_column_is_a_union_whose_default_is_null() -> None:
     assert derived(column("a", "long"), column("n", "void")) == {
         "type": "record",
         "name": "topLevelRecord",
@@ -78,7 +78,9 @@ def test_structs_are_records_named_by_their_place() -> None:
         ([column("a", "long"), column("a", "string")], "The column 'a' exists more than once"),
     ],
 )
-def test_what_avro_has_not_is_refused_with_the_column(columns: list[dict[str, Any]], sentence: str) -> None:
+def test_a_column_that_avro_cannot_represent_is_refused_by_its_name(
+    columns: list[dict[str, Any]], sentence: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         AvroSchema.of(columns)
 
@@ -169,6 +171,6 @@ def test_nothing_is_written_with_less_than_it_is(kind: Any, schema: Any) -> None
         AvroSchema.of([column("a", kind)], json.dumps(record(("a", schema))))
 
 
-def test_what_is_no_json_is_refused() -> None:
+def test_a_schema_that_is_not_json_is_refused() -> None:
     with pytest.raises(ConfigError, match="is not JSON"):
         AvroSchema.of([column("a", "long")], "{")

@@ -139,7 +139,7 @@ def refused(df: DataFrame, broker: FakeBroker, mode: str = "append", **options: 
     return str(caught.value)
 
 
-def test_what_does_not_fit_is_said_before_a_task_starts(spark: SparkSession, broker: FakeBroker) -> None:
+def test_invalid_columns_and_options_are_refused_before_a_task_starts(spark: SparkSession, broker: FakeBroker) -> None:
     values = spark.createDataFrame([("a",)], "value string")
 
     assert "has no column 'value', only 'text'" in refused(values.toDF("text"), broker, topic="orders")
@@ -164,7 +164,7 @@ def test_a_row_without_a_topic_fails_the_job(spark: SparkSession, broker: FakeBr
         writer(df, broker).save()
 
 
-def test_what_upstream_raises_is_what_the_job_fails_with(spark: SparkSession, broker: FakeBroker) -> None:
+def test_the_job_fails_with_the_exception_raised_upstream(spark: SparkSession, broker: FakeBroker) -> None:
     df = spark.range(10).selectExpr("cast(raise_error('the upstream is dry') AS string) AS value")
 
     with pytest.raises(Exception, match="the upstream is dry"):

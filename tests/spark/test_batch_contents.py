@@ -219,7 +219,7 @@ def by_topic() -> Iterator[Query]:
         yield query.with_columns(*((name, kind) for name, (kind, _) in COLUMNS.items()))
 
 
-def test_what_is_read_to_be_left_out_counts_as_what_is_written(by_topic: Query) -> None:
+def test_rows_read_to_be_left_out_are_counted_like_rows_that_are_written(by_topic: Query) -> None:
     written = contents_of(by_topic, table_of(), is_written=True)
 
     assert written == contents_of(by_topic, table_of(), is_written=False)

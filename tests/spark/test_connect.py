@@ -76,7 +76,7 @@ def test_each_row_is_there_once(written: Written, topic: str) -> None:
     assert found == Counter(b"%d" % number for number in range(ROWS))
 
 
-def test_what_is_exactly_once_is_one_transaction_for_each_batch(written: Written) -> None:
+def test_an_exactly_once_write_uses_one_transaction_for_each_batch(written: Written) -> None:
     transactional = {batch.topic for batch in written.broker.batches() if batch.header.is_transactional}
 
     assert transactional == {"exactly-once", "stream", COMMIT_LOG}, "the job is remembered in its own transaction"

@@ -110,7 +110,7 @@ def test_a_table_without_any_is_passed_on_as_it_is() -> None:
 # -- where they go -------------------------------------------------------------------------------------------------------
 
 
-def test_they_are_whole_and_say_where_they_belong_and_why_they_are_not_there(broker: FakeBroker) -> None:
+def test_dead_letters_are_complete_and_name_their_topic_and_their_error(broker: FakeBroker) -> None:
     headers = pa.array([[{"key": "h", "value": b"1"}]] * 3, _LIST)
     batch = rows("small", "x" * 5000, "too", key=["a", "b", "c"], headers=headers)
 
@@ -131,7 +131,7 @@ def test_a_row_that_is_too_large_fails_the_task_where_dead_letters_are_not_asked
         run(broker, [rows("x" * 5000)], **{"on.record.error": "fail"})
 
 
-def test_what_bounds_a_dead_letter_is_named(broker: FakeBroker) -> None:
+def test_the_option_that_limits_a_dead_letter_is_named(broker: FakeBroker) -> None:
     memory = 200_000
 
     with pytest.raises(SendManyError, match=rf"more than buffer_memory={memory}\. Raise that option"):

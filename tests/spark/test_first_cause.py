@@ -106,7 +106,7 @@ def test_no_task_of_a_barrier_stage_succeeds_where_another_fails(reported: Repor
     assert not any("Success" in ends for ends in tries.values()), tries
 
 
-def test_nothing_is_said_of_epochs(reported: Reported) -> None:
+def test_the_log_and_the_errors_do_not_mention_epochs(reported: Reported) -> None:
     """The irrelevant error: the abort of a transaction that has already ended."""
     everything = reported.log + "".join(reported.why.values())
 

@@ -126,7 +126,7 @@ def test_a_task_that_fails_ends_the_others_only_where_the_end_shuts_them_out(ver
         assert (failure is not None and failure.is_of_end) is is_refused
 
 
-def test_nothing_is_said_of_rows_that_a_task_gave_up_with_its_transaction(
+def test_rows_that_a_task_gave_up_with_its_transaction_are_not_logged(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another task has failed and ended the transaction; what computes the rows of this one fails as well."""
@@ -177,7 +177,7 @@ def test_the_driver_aborts_when_a_task_has_failed(broker: FakeBroker) -> None:
     assert visible(broker) == []
 
 
-def test_what_is_wrong_with_the_rows_that_a_task_is_given_is_reported_as_well(broker: FakeBroker) -> None:
+def test_an_error_in_the_rows_that_a_task_is_given_is_reported_as_well(broker: FakeBroker) -> None:
     query = query_on(broker)
     transaction = query.begin()
 
@@ -250,7 +250,7 @@ def test_a_later_attempt_at_a_task_is_refused_before_it_writes(broker: FakeBroke
     assert broker.requests == []
 
 
-def test_what_does_not_fit_together_is_not_committed(broker: FakeBroker) -> None:
+def test_task_summaries_that_do_not_fit_together_are_not_committed(broker: FakeBroker) -> None:
     query = query_on(broker)
     transaction = query.begin()
     done = query.task(transaction, 0, 0)

@@ -39,7 +39,7 @@ def udt(kind: Any) -> dict[str, Any]:
         udt(struct(x="double")),
     ],
 )
-def test_what_has_a_form_in_json_is_taken(kind: Any) -> None:
+def test_a_type_with_a_form_in_json_is_accepted(kind: Any) -> None:
     check_json([column(kind)])
 
 
@@ -57,7 +57,7 @@ def test_what_has_a_form_in_json_is_taken(kind: Any) -> None:
         (udt("binary"), "n", "binary"),
     ],
 )
-def test_what_has_none_is_refused(kind: Any, path: str, name: str) -> None:
+def test_a_type_without_a_form_in_json_is_refused(kind: Any, path: str, name: str) -> None:
     with pytest.raises(ConfigError, match=r"JSON cannot represent") as caught:
         check_json([column("long", "fine"), column(kind)])
 

@@ -35,7 +35,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return hide
 
 
-def test_what_is_installed_is_not_complained_about() -> None:
+def test_an_installed_library_is_not_reported_as_missing() -> None:
     need("pytest", "This test", "test")
 
 

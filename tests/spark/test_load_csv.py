@@ -121,14 +121,14 @@ def test_files_whose_headers_differ_are_refused(loader: Loader, topic_broker: Fa
     assert topic_broker.records("loaded") == []
 
 
-def test_headers_do_not_count_where_that_is_said(loader: Loader) -> None:
+def test_headers_are_ignored_if_enforce_schema_is_set(loader: Loader) -> None:
     reported = loader.values("a,b\n1,2\n", schema="x INT, y INT", options={"enforceSchema": "true"})
 
     assert reported == [{"x": 1, "y": 2}]
 
 
 @pytest.mark.parametrize(("header", "names"), [("a,a", ["a0", "a1"]), (",x", ["_c0", "x"])], ids=["repeated", "blank"])
-def test_headers_that_are_repeated_or_blank_are_taken_only_where_that_is_said(
+def test_repeated_or_blank_headers_are_accepted_only_if_enforce_schema_is_set(
     loader: Loader, header: str, names: Sequence[str]
 ) -> None:
     with pytest.raises(FilesRefused, match="or a name is blank or appears twice"):
@@ -139,7 +139,7 @@ def test_headers_that_are_repeated_or_blank_are_taken_only_where_that_is_said(
     assert reported == [dict(zip(names, (1, 2), strict=True))]
 
 
-def test_what_is_added_has_to_fit_the_types_with_which_the_load_began(loader: Loader, topic_broker: FakeBroker) -> None:
+def test_added_files_have_to_fit_the_types_with_which_the_load_began(loader: Loader, topic_broker: FakeBroker) -> None:
     loader.values("zip,n\n1234,5\n", once=True)
     loader.values("zip,n\n1234,5\n", "zip,n\n777,\n", once=True)
 

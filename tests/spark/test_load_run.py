@@ -140,7 +140,7 @@ def decoded(schema: str, value: bytes) -> Any:
     return fastavro.schemaless_reader(io.BytesIO(value[5:]), fastavro.parse_schema(json.loads(schema)), None)
 
 
-def test_what_cannot_be_avro_is_refused_before_the_load_begins(
+def test_an_unsuitable_avro_schema_or_key_is_refused_before_the_load_begins(
     spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
 ) -> None:
     plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "load")
@@ -261,7 +261,7 @@ def forget(checkpoint: Path, line: bytes) -> None:
     log.write_bytes(before)
 
 
-def test_a_load_that_has_committed_elsewhere_is_not_begun_again_unless_that_is_said(
+def test_a_load_that_has_committed_elsewhere_is_repeated_only_with_the_again_option(
     spark: SparkSession, topic_broker: FakeBroker, files: SourceFiles, tmp_path: Path
 ) -> None:
     plan = load_plan(topic_broker, files, load_name="load", checkpoint=tmp_path / "here", max_files=3)

@@ -154,9 +154,7 @@ def test_files_of_the_same_time_come_in_the_order_of_their_names(
 
 
 @pytest.mark.parametrize("load", ["exactly once"], indirect=True)
-def test_what_is_added_is_loaded_and_nothing_else_however_old_it_is(
-    load: Load, topic_broker: FakeBroker, tmp_path: Path
-) -> None:
+def test_only_added_files_are_loaded_however_old_they_are(load: Load, topic_broker: FakeBroker, tmp_path: Path) -> None:
     (first,) = written(tmp_path, {"1.txt": "1\n"}, at=int(time.time()))
     load([first])
     more = written(tmp_path, {"0.txt": "0\n"}, at=int(time.time()) - 40 * 86400)

@@ -52,7 +52,7 @@ def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
 
 @pytest.mark.parametrize("what", ["answer", pytest.param("request", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("api", ASKED, ids=lambda api: api.name)
-def test_what_is_lost_on_the_way_is_asked_again_and_counts_once(setting: Setting, api: ApiKey, what: What) -> None:
+def test_a_lost_request_or_response_is_repeated_and_counts_once(setting: Setting, api: ApiKey, what: What) -> None:
     kafka, proxy, transaction_version = setting
     topic = f"lost-{uuid.uuid4().hex[:8]}"
     kafka.create_topic(topic, PARTITIONS)

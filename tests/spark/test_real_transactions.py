@@ -157,7 +157,7 @@ def _records_of(on: OnKafka, topic: str, part_of_key: bytes) -> int:
     )
 
 
-def test_what_a_dead_driver_has_left_is_aborted_by_the_next(on: OnKafka) -> None:
+def test_a_transaction_left_by_a_dead_driver_is_aborted_by_the_next_one(on: OnKafka) -> None:
     query = on.query()
     transaction = query.begin()
     for partition in range(2):

@@ -197,7 +197,7 @@ def test_a_limit_beyond_the_end_of_time_is_none(limit: int) -> None:
 
 
 @pytest.mark.parametrize(("unit", "last"), [("s", -1_000), ("ms", -1), ("us", -1), ("ns", -1)])
-def test_what_is_less_than_a_millisecond_before_1970_is_before_it(unit: str, last: int) -> None:
+def test_a_timestamp_less_than_a_millisecond_before_1970_is_refused(unit: str, last: int) -> None:
     stamps = pa.array([now() - HOUR], pa.timestamp("ms", "UTC")).cast(pa.timestamp(unit, "UTC"), safe=False)
     before = pa.array([last, -2 if unit == "ms" else -1_001, 0, None], pa.timestamp(unit, "UTC"))
     batch = pa.record_batch({"value": list("abcde"), "timestamp": pa.concat_arrays([stamps, before])})
@@ -214,7 +214,7 @@ def test_what_is_less_than_a_millisecond_before_1970_is_before_it(unit: str, las
 
 
 @pytest.mark.parametrize("stamp", [math.nan, math.inf, -math.inf, 1e300, 9.3e15, -0.5])
-def test_seconds_that_are_no_time_are_dead_letters_and_say_what_they_were(
+def test_rows_with_invalid_seconds_become_dead_letters_that_name_the_timestamp(
     guarantee: dict[str, str], stamp: float
 ) -> None:
     seconds = pa.array([now() / 1000, stamp, None, 1e300], pa.float64())

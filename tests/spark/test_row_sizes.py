@@ -52,7 +52,7 @@ def test_the_exact_size_is_that_of_the_batch_that_is_sent(
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
-def test_what_does_not_compress_is_expected_to_grow(codec: str) -> None:
+def test_a_row_that_does_not_compress_is_expected_to_grow(codec: str) -> None:
     servers = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.compression.type": codec}
     options = SinkOptions.from_spark({**servers, "topic": "orders"})
     sizes = RowSizes(SinkColumns.of([("value", "binary")], options), options)

@@ -171,7 +171,7 @@ class _Elsewhere(http.server.BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("subject", "sentence"), [("page", "is not a schema registry: it did not send JSON"), ("moved", "status 302")]
 )
-def test_what_is_no_registry_is_reported(subject: str, sentence: str) -> None:
+def test_a_server_that_is_not_a_schema_registry_is_reported(subject: str, sentence: str) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), _Elsewhere) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
@@ -186,7 +186,7 @@ def test_what_is_no_registry_is_reported(subject: str, sentence: str) -> None:
 @pytest.mark.parametrize(
     "url", ["registry:8081", "ftp://u:secret@a", "http://", "http://a:secret", "http://a/?x=secret"]
 )
-def test_what_is_no_url_is_refused_without_being_repeated(url: str) -> None:
+def test_an_invalid_url_is_refused_without_being_repeated(url: str) -> None:
     with pytest.raises(ConfigError, match="http://host:8081") as caught:
         SchemaRegistry.at(url)
 

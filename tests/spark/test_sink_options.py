@@ -55,7 +55,7 @@ def test_at_least_once_old_records_are_retried_by_default() -> None:
     assert given.config.producer_id_expiration_ms == 86_400_000
 
 
-def test_what_spark_adds_is_no_option_of_the_sink() -> None:
+def test_options_added_by_spark_are_ignored() -> None:
     added = {"checkpointlocation": "/tmp/x", "queryname": "q", "path": "p"}
 
     assert SinkOptions.from_spark({**SERVERS, **added}) == SinkOptions.from_spark(SERVERS)
@@ -120,7 +120,7 @@ def test_options_travel_to_the_tasks() -> None:
         ({**EXACTLY_ONCE, "kafka.acks": "1", "kafka.enable.idempotence": "false"}, "needs acks=all"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_way_out(given: dict[str, str], sentence: str) -> None:
+def test_the_error_for_a_wrong_option_explains_how_to_correct_it(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         SinkOptions.from_spark(given)
 
@@ -209,7 +209,7 @@ def test_an_option_may_be_given_twice_with_the_same_value() -> None:
 
 
 @pytest.mark.parametrize("own", ["topic", "value.format", "job.id", "headers.x"])
-def test_what_is_not_kafkas_is_not_written_with_kafka_before_it(own: str) -> None:
+def test_an_option_of_the_sink_is_refused_with_the_kafka_prefix(own: str) -> None:
     with pytest.raises(ConfigError, match=rf"'kafka\.{own}' belongs to the sink, not to Kafka.* as {own!r}"):
         SinkOptions.from_spark({**SERVERS, f"kafka.{own}": "json"})
 
@@ -262,7 +262,7 @@ def test_numbers_and_truths_are_read_as_spark_hands_them_over() -> None:
 
 
 @pytest.mark.parametrize("value", [["a:9092"], Secret("hush"), b"x"])
-def test_what_is_neither_text_nor_number_is_refused(value: Any) -> None:
+def test_an_option_that_is_neither_text_nor_number_is_refused(value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"'kafka.client.id' has type {type(value).__name__}; ") as caught:
         SinkOptions.from_spark({**SERVERS, "kafka.client.id": value})
 

@@ -16,7 +16,7 @@ ENDED = TaskFailure("The producer is fenced.", is_of_end=True)
 
 
 @pytest.mark.parametrize("failures", [[ENDED, LARGE], [LARGE, ENDED], [ENDED, ENDED, LARGE]])
-def test_what_the_end_of_the_transaction_has_caused_comes_last(failures: list[TaskFailure]) -> None:
+def test_failures_caused_by_the_end_of_the_transaction_come_last(failures: list[TaskFailure]) -> None:
     assert TaskFailure.first_cause(failures) is LARGE
 
 

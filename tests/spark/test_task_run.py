@@ -131,7 +131,7 @@ def test_each_topic_that_rows_name_has_a_subject_and_values_begin_with_its_id(br
         assert [from_avro(value[5:]) for value in values] == [{"id": each, "note": None} for each in ids[first::2]]
 
 
-def test_what_the_registry_refuses_for_one_topic_keeps_its_whole_batch_from_being_sent(broker: FakeBroker) -> None:
+def test_a_schema_refused_for_one_topic_keeps_the_whole_batch_from_being_sent(broker: FakeBroker) -> None:
     with Registry(compatible=False) as registry:
         registry.subjects["returns-value"] = [7]
 
@@ -234,7 +234,7 @@ def test_times_before_1970_are_refused_whatever_they_are_counted_in(broker: Fake
     assert broker.records() == []
 
 
-def test_what_upstream_raises_comes_out_as_it_is(broker: FakeBroker) -> None:
+def test_an_exception_raised_upstream_is_passed_on_unchanged(broker: FakeBroker) -> None:
     def upstream() -> Iterator[Any]:
         yield batch(value=["sent"])
         raise LookupError("the upstream is dry")

@@ -13,7 +13,7 @@ ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TRANSACTION = JobTransaction(TransactionHandle("t", 7, 0))
 
 
-def test_what_is_of_one_task_is_added_up_and_what_is_of_the_batch_stays() -> None:
+def test_figures_of_tasks_are_added_up_and_those_of_the_batch_are_kept() -> None:
     zero, one = {ZERO: Written(3, 0, 2)}, {ONE: Written(2, 5, 6)}
 
     total = TaskSummary.together(

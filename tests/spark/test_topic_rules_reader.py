@@ -67,7 +67,7 @@ def test_a_question_that_gets_lost_is_asked_again(broker: FakeBroker) -> None:
     assert reader(broker).of("orders").is_compacted
 
 
-def test_without_the_right_to_read_them_there_are_none_and_that_is_said_once(
+def test_rules_that_may_not_be_read_are_empty_and_the_reason_is_logged_once(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED")
@@ -88,7 +88,7 @@ def test_without_the_right_to_read_them_there_are_none_and_that_is_said_once(
     [("nowhere", 4, "UNKNOWN_TOPIC_OR_PARTITION"), ("orders", 0, "DescribeConfigs")],
     ids=["a topic that is not there", "a broker that is too old"],
 )
-def test_what_cannot_be_read_is_said(
+def test_the_reason_why_rules_cannot_be_read_is_logged(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, topic: str, versions: int, why: str
 ) -> None:
     broker.set_versions(max_versions={"DescribeConfigs": versions})

@@ -185,7 +185,7 @@ def test_the_record_that_the_negative_controls_damage_is_fine_undamaged(log: Par
     appended(log, with_body(b"\x0e\0\0\0\x01\x02v\0"))
 
 
-def test_releases_before_2_4_say_corrupt_message_for_an_invalid_record(log: PartitionLog) -> None:
+def test_releases_before_2_4_report_corrupt_message_for_an_invalid_record(log: PartitionLog) -> None:
     result = refused(log, GOOD + GOOD, rules=LogRules(knows_invalid_record=False))
 
     assert result.code is ErrorCode.CORRUPT_MESSAGE
@@ -245,7 +245,7 @@ def test_a_topic_may_refuse_old_records() -> None:
     assert (result.code, len(result.record_errors)) == (ErrorCode.INVALID_TIMESTAMP, 1)
 
 
-def test_the_difference_of_older_releases_bounds_both_sides_where_these_say_nothing() -> None:
+def test_the_difference_of_older_releases_bounds_each_side_without_a_limit_of_its_own() -> None:
     old, new = batch(timestamp=NOW - 1001), batch(timestamp=NOW + 1001)
     both = PartitionLog("orders", 0, TopicConfig(message_timestamp_difference_max_ms=1000))
     one = PartitionLog(

@@ -389,7 +389,7 @@ def test_a_control_function_may_hang_up(broker: FakeBroker, client: RawClient) -
     assert client.is_closed_by_peer()
 
 
-def test_what_a_control_function_raises_comes_out_of_close() -> None:
+def test_an_exception_raised_by_a_control_function_is_passed_on_by_close() -> None:
     broker = FakeBroker(topics={"orders": 1})
     broker.start()
     broker.control("Produce", lambda context: 1 // 0)  # type: ignore[arg-type,return-value]
@@ -483,7 +483,7 @@ def test_a_stopped_node_refuses_connections_and_comes_back_on_its_port(broker: F
         assert code(again) == "NONE"
 
 
-def test_what_a_stopped_node_held_is_gone(broker: FakeBroker, client: RawClient) -> None:
+def test_requests_held_by_a_stopped_node_are_gone(broker: FakeBroker, client: RawClient) -> None:
     hold = broker.hold("Produce")
     send(client)
     broker.wait_for(lambda _: hold.waiting == 1)

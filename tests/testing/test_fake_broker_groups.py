@@ -275,7 +275,7 @@ def test_a_cluster_without_a_clock_lets_waiting_take_no_time() -> None:
     assert JoinGroupRequest.response_type.decode(3, body).generation_id == 1
 
 
-def test_what_is_not_there_is_said(broker: FakeBroker) -> None:
+def test_an_unknown_group_or_member_is_reported(broker: FakeBroker) -> None:
     with pytest.raises(ConfigError, match="no consumer group 'g'"):
         broker.consumer_group("g")
     broker.set_group("g", 3, {"m": "i"})

@@ -123,7 +123,7 @@ def test_with_the_older_protocol_a_partition_that_was_not_added_is_refused(broke
     assert values(broker, committed=False) == []
 
 
-def test_a_release_before_transaction_abortable_does_not_say_it() -> None:
+def test_a_release_before_transaction_abortable_reports_invalid_txn_state() -> None:
     with FakeBroker(versions="3.7", topics={"orders": 1}, max_versions={"Produce": 11}) as broker:
         steps = steps_of(broker, OLD._replace(produce=10))
         steps.write(steps.init(), 0, "a")

@@ -59,7 +59,7 @@ async def begun(ledger: Ledger, producer: Producer) -> Entry:
     return entry
 
 
-async def test_what_can_only_be_aborted_is_never_committed(ledger: Ledger) -> None:
+async def test_a_transaction_that_can_only_be_aborted_is_never_committed(ledger: Ledger) -> None:
     broker = ledger.broker
     async with shop(broker) as producer:
         await producer.init_transactions()

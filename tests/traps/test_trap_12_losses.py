@@ -82,7 +82,7 @@ async def survive(broker: FakeBroker, place: Place, spoil: Callable[[], object],
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("case", cases(LOSABLE))
-async def test_what_is_lost_with_its_connection_is_asked_again(
+async def test_a_request_lost_with_its_connection_is_repeated(
     case: Case, nodes: int, when: Literal["before", "after"]
 ) -> None:
     with cluster(case.version, nodes) as broker:
@@ -108,7 +108,7 @@ async def test_and_so_is_what_is_lost_twice(
 @pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["request", "answer"])
 @pytest.mark.parametrize("case", cases(LOSABLE))
-async def test_what_is_lost_in_silence_is_asked_again_when_its_time_is_over(case: Case, applied: bool) -> None:
+async def test_a_request_lost_in_silence_is_repeated_when_its_time_is_over(case: Case, applied: bool) -> None:
     with cluster(case.version, 3) as broker:
         await survive(
             broker,
@@ -177,7 +177,7 @@ async def test_a_coordinator_may_move_when_it_has_done_what_was_asked(case: Case
 
 
 @pytest.mark.parametrize("case", cases(MOVABLE))
-async def test_a_coordinator_may_say_that_it_moved_when_it_has_done_what_was_asked(case: Case) -> None:
+async def test_a_coordinator_may_report_that_it_moved_after_it_has_applied_the_request(case: Case) -> None:
     with cluster(case.version, 3) as broker:
 
         def spoil() -> None:
