@@ -139,7 +139,14 @@ def begin(link: TransactionLink, rig: Rig, *, version: int = 2) -> Bench:
     manager = bench.manager = TransactionManager(
         "payments-1", timeout_ms=60_000, listener=link, transaction_version=lambda: version
     )
-    link.bind(manager, rig.accumulator, rig.sequences, wake_carrier=lambda: None, refusal=lambda since, node: None)
+    link.bind(
+        manager,
+        rig.accumulator,
+        rig.sequences,
+        wake_carrier=lambda: None,
+        refusal=lambda since, node: None,
+        last_failure=lambda: None,
+    )
     bench.begin()
     return bench
 

@@ -157,6 +157,45 @@ def test_names_with_a_subject_pass() -> None:
     )
 
 
+#: A function's name that is a clause, or makes a thing speak: `test_what_is_dropped_is_reported`, `test_the_error_says_why`.
+_SPEAKING_NAME = re.compile(
+    r"\b(?:def|class) (test_(?:what|who|why)_\w*|\w*?(?<![a-z])(?:says?|said|unsaid)(?![a-z])\w*)"
+)
+
+
+def speaking_names(text: str) -> list[str]:
+    """The names of functions and classes that say something, or begin with a clause."""
+    return _SPEAKING_NAME.findall(text)
+
+
+def test_functions_are_named_by_their_subject() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted(CODE)
+        for name in speaking_names(path.read_text(encoding="utf-8"))
+    ]
+
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_what_is_read_is_counted",
+        "test_the_error_says_why",
+        "said",
+        "_say_nothing",
+        "test_that_the_ledger_can_say_no",
+    ],
+)
+def test_a_speaking_name_is_detected(name: str) -> None:
+    assert speaking_names(f"async def {name}() -> None:") == [name]
+
+
+def test_a_name_with_a_subject_is_not_a_speaking_one() -> None:
+    assert not speaking_names("def essay() -> None: ...\ndef test_a_batch_is_what_it_was() -> None: ...")
+
+
 @pytest.mark.parametrize(
     "line",
     [

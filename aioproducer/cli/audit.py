@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     require_spark("The audit")
     out = console(as_json=options.json)
     _check_topic(plan)
-    out.say(f"Auditing topic {plan.topic!r} at {options.bootstrap_servers}: starting Spark ({options.master}).")
+    out.write(f"Auditing topic {plan.topic!r} at {options.bootstrap_servers}: starting Spark ({options.master}).")
     with session_for("audit", options, "Spark cannot read the data to compare") as spark:
         verdict = _audit(spark, plan, out)
     _report(verdict, out, options)
@@ -225,7 +225,7 @@ def _write(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> 
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise Trouble(f"{name} {path}: could not write the file: {error}.") from error
-        out.say(f"Written: {path}")
+        out.write(f"Written: {path}")
 
 
 def _report(verdict: AuditVerdict, out: Console, options: argparse.Namespace) -> None:
@@ -233,7 +233,7 @@ def _report(verdict: AuditVerdict, out: Console, options: argparse.Namespace) ->
         print(json.dumps(verdict.as_json(), indent=2))
         return
     for sample in verdict.samples[:_SAMPLES_SHOWN]:
-        out.say(f"  - {sample.kind.value}: {sample}")
+        out.write(f"  - {sample.kind.value}: {sample}")
     for name, why in verdict.expectation.unchecked.items():
-        out.say(f"  (not checked: {name}, because {why})")
-    out.say(f"VERDICT: {'CLEAN' if verdict.is_clean else 'FAULTS'} - {verdict} ({verdict.seconds['total']:.1f} s)")
+        out.write(f"  (not checked: {name}, because {why})")
+    out.write(f"VERDICT: {'CLEAN' if verdict.is_clean else 'FAULTS'} - {verdict} ({verdict.seconds['total']:.1f} s)")

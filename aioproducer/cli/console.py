@@ -23,7 +23,7 @@ Advance: TypeAlias = Callable[[int, str], None]
 class Console(Protocol):
     """Reports what starts, its progress, and the result."""
 
-    def say(self, sentence: str) -> None:
+    def write(self, sentence: str) -> None:
         """Write a sentence."""
         ...
 
@@ -39,7 +39,7 @@ class Console(Protocol):
 class PlainConsole:
     """Lines of text on standard output."""
 
-    def say(self, sentence: str) -> None:
+    def write(self, sentence: str) -> None:
         """Write a sentence."""
         print(sentence, flush=True)
 
@@ -52,7 +52,7 @@ class PlainConsole:
             nonlocal written_at
             if time.monotonic() - written_at >= _PLAIN_INTERVAL:
                 written_at = time.monotonic()
-                self.say(f"{label}: {done:,} of {total:,}  {note}")
+                self.write(f"{label}: {done:,} of {total:,}  {note}")
 
         yield advance
 
@@ -60,18 +60,18 @@ class PlainConsole:
         """Write a line for each number, and the verdict."""
         rows = summary.rows()
         width = max(len(label) for label, _ in rows)
-        self.say("")
+        self.write("")
         for label, text in rows:
-            self.say(f"{label:<{width}}  {text}")
+            self.write(f"{label:<{width}}  {text}")
         for sentence in summary.verdict.examples if summary.verdict is not None else ():
-            self.say(f"  - {sentence}")
-        self.say(f"\nVERDICT: {'OK' if summary.is_good else 'BAD'} - {summary.conclusion}")
+            self.write(f"  - {sentence}")
+        self.write(f"\nVERDICT: {'OK' if summary.is_good else 'BAD'} - {summary.conclusion}")
 
 
 class JsonConsole:
     """One JSON object at the end, and nothing else."""
 
-    def say(self, sentence: str) -> None:
+    def write(self, sentence: str) -> None:
         """Write nothing."""
 
     @contextmanager
@@ -92,7 +92,7 @@ class RichConsole:
 
         self._terminal = Terminal(highlight=False)
 
-    def say(self, sentence: str) -> None:
+    def write(self, sentence: str) -> None:
         """Write a sentence."""
         self._terminal.print(sentence, markup=False)
 

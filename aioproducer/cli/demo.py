@@ -116,7 +116,7 @@ def _send_and_compare(
 
 async def _send(out: Console, setting: Setting, config: ProducerConfig, records: Sequence[Content]) -> SendReport:
     # From here on Ctrl-C cancels; before, it may interrupt creating the event loop, which then warns in __del__.
-    out.say(f"{setting.cluster}: sending {len(records):,} flights from New York to topic {setting.topic!r}.")
+    out.write(f"{setting.cluster}: sending {len(records):,} flights from New York to topic {setting.topic!r}.")
     with out.progress("Sending", len(records)) as advance:
         try:
             return await send_all(config, setting.topic, records, lambda pace: advance(pace.acknowledged, _note(pace)))
@@ -146,7 +146,7 @@ def _homes_of_keys(
 ) -> Mapping[bytes, int]:
     """The partition another client chooses for each key, in a topic that is created for this and deleted again."""
     keys = {record.key for record in records if record.key is not None}
-    out.say(
+    out.write(
         f"Asking confluent-kafka's producer which of {partitions} partitions each of {len(keys):,} keys belongs to."
     )
     topic = f"{topic}-keys"
@@ -196,7 +196,7 @@ def _kafka(version: str, out: Console) -> Generator[tuple[str, str], None, None]
     from aioproducer.testing.kafka import KafkaCluster, KafkaStartError, KafkaUnavailable
 
     cluster = KafkaCluster() if version == _NEWEST else KafkaCluster(version)
-    out.say(f"Starting Apache Kafka {cluster.version}; the first start on a machine takes a minute.")
+    out.write(f"Starting Apache Kafka {cluster.version}; the first start on a machine takes a minute.")
     try:
         cluster.open()
     except (KafkaUnavailable, KafkaStartError) as error:

@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     _check_topic(plan)
     out = console(as_json=options.json)
     how = f"exactly once as {plan.load_name!r}, checkpoint {plan.checkpoint}" if plan.load_name else "at least once"
-    out.say(
+    out.write(
         f"Loading into topic {plan.topic!r} at {options.bootstrap_servers}, {how}: starting Spark ({options.master})."
     )
     with session_for("load", options, "Spark cannot read the files") as spark:
@@ -142,10 +142,10 @@ def _report(result: LoadResult, out: Console, options: argparse.Namespace) -> No
         return
     numbers = result.as_json()
     if not result.rows and result.is_resumed:
-        out.say("Everything was already written; nothing to do.")
+        out.write("Everything was already written; nothing to do.")
         return
     what = f"{result.transactions} transactions" if options.exactly_once else "one job"
-    out.say(
+    out.write(
         f"Written: {result.rows:,} rows, {result.size / _MEGA:,.1f} MB of keys and values, in {what} and "
         f"{result.seconds:.1f} s ({numbers['rows_per_second']:,} rows/s)."
     )

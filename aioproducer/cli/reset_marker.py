@@ -70,7 +70,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     seen = _checked(found, options)
     _warn(seen, found, options)
     if not (options.yes or _is_agreed()):
-        _say("Nothing was changed.", options)
+        _print("Nothing was changed.", options)
         return ExitCode.BAD
     try:
         now = asyncio.run(_reset(config, seen, options))
@@ -79,7 +79,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         print(f"aioproducer spark: {error}", file=sys.stderr)
         return ExitCode.BAD
     _print_json({"was": _as_json(seen), "is": _as_json(now)}, options)
-    _say(f"The marker now records {now}: the next batch to be written is {now.batch + 1}.", options)
+    _print(f"The marker now records {now}: the next batch to be written is {now.batch + 1}.", options)
     return ExitCode.OK
 
 
@@ -121,9 +121,9 @@ def _show(found: _Found, options: argparse.Namespace) -> ExitCode:
     marker = found.marker
     _print_json({"is": None if marker is None else _as_json(marker)}, options)
     if marker is None:
-        _say(f"There is no marker: {found.place} does not exist.", options)
+        _print(f"There is no marker: {found.place} does not exist.", options)
         return ExitCode.BAD
-    _say(f"The marker ({found.place}) records {marker}.", options)
+    _print(f"The marker ({found.place}) records {marker}.", options)
     return ExitCode.OK
 
 
@@ -149,9 +149,9 @@ def _warn(seen: CommitMarker, found: _Found, options: argparse.Namespace) -> Non
     from aioproducer.spark.exactly_once.marker_reset import checked_batch
 
     wanted, last = checked_batch(seen, options.batch), seen.highest
-    _say(f"The marker ({found.place}) records {seen}.", options)
+    _print(f"The marker ({found.place}) records {seen}.", options)
     if wanted == last:
-        _say(
+        _print(
             "This takes back the earlier reset: the marker then fits a query whose checkpoint continues at batch "
             f"{wanted + 1}.",
             options,
@@ -159,7 +159,7 @@ def _warn(seen: CommitMarker, found: _Found, options: argparse.Namespace) -> Non
         return
     first = wanted + 1
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
-    _say(
+    _print(
         f"After the reset Spark writes {batches} again; the rows already in Kafka stay, so consumers get them "
         f"twice. Roll back the stream's checkpoint so that it continues at batch {first}; otherwise the query is "
         "refused, and nothing is lost.",
@@ -184,7 +184,7 @@ def _as_json(marker: CommitMarker) -> dict[str, Any]:
     }
 
 
-def _say(sentence: str, options: argparse.Namespace) -> None:
+def _print(sentence: str, options: argparse.Namespace) -> None:
     if not options.json:
         print(sentence, flush=True)
 

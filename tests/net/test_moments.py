@@ -44,7 +44,7 @@ def test_a_connection_that_waits_for_an_answer_is_idle_from_the_answer_on() -> N
             assert client.connected_nodes() == [1]
             answered_at = loop.time()
             # InitProducerId v1: correlation id 3, no throttle, no error, producer id 7, epoch 0
-            wires[0].say(bytes.fromhex("000000140000000300000000000000000000000000070000"))
+            wires[0].receive(bytes.fromhex("000000140000000300000000000000000000000000070000"))
             await until(lambda: not client.connected_nodes(), timeout=60)
 
             assert reported
@@ -80,7 +80,7 @@ def test_a_throttle_gives_more_time_to_what_is_not_written_yet(throttled: bool) 
             wires[0].stuck = True
             reported: list[object] = []
             client.send(1, unacknowledged, 8, reported.append, 1, read=whole, expect_response=False)
-            wires[0].say(metadata_answer(asked[0], 9092, throttle_time_ms=5000 if throttled else 0))
+            wires[0].receive(metadata_answer(asked[0], 9092, throttle_time_ms=5000 if throttled else 0))
             await until(lambda: reported, timeout=60)
 
             assert isinstance(reported[0], BrokerConnectionError)

@@ -84,9 +84,9 @@ class Wire(asyncio.Transport):
             header, _ = decode_request_header(bytes(frame))
             answer = self.respond(header)
             if answer is not None:
-                self.say(answer)
+                self.receive(answer)
 
-    def say(self, answer: bytes) -> None:
+    def receive(self, answer: bytes) -> None:
         """Let these bytes arrive soon."""
         self._loop.call_soon(self.connection.data_received, answer)
 

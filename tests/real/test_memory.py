@@ -38,7 +38,7 @@ SENDERS = textwrap.dedent("""
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith(what))
 
-    def say(**facts):
+    def report(**facts):
         print(json.dumps(facts), flush=True)
 
     async def line():
@@ -49,7 +49,7 @@ SENDERS = textwrap.dedent("""
             for number in range(100):
                 await producer.send(topic, VALUE, key=b"warm-up", partition=0)
             gc.collect()
-            say(ready=True)
+            report(ready=True)
             await line()
             before = memory("VmRSS")
             sends = [
@@ -59,11 +59,11 @@ SENDERS = textwrap.dedent("""
             while producer.health().pressure < 0.95 or producer.health().waiting_senders < tasks / 2:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(3)
-            say(growth=memory("VmHWM") - before, pressure=producer.health().pressure,
+            report(growth=memory("VmHWM") - before, pressure=producer.health().pressure,
                 waiting=producer.health().waiting_senders, sent=sum(send.done() for send in sends))
             await line()
             offsets = [each.offset for each in await asyncio.gather(*sends)]
-            say(in_order=offsets == list(range(100, 100 + tasks)), growth=memory("VmHWM") - before,
+            report(in_order=offsets == list(range(100, 100 + tasks)), growth=memory("VmHWM") - before,
                 available=producer.metrics()["buffer-available-bytes"])
 
     asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])))

@@ -123,7 +123,7 @@ class SchemaRegistry:
         except HTTPError as error:
             kind = _Away if error.code >= _ILL else SchemaRegistryError
             with error:
-                raise kind(self._why(error, subject, *_said_by(error))) from error
+                raise kind(self._why(error, subject, *_error_in(error))) from error
         except (UnicodeError, InvalidURL) as error:
             raise SchemaRegistryError(
                 f"Could not connect to the schema registry at {self.url}: the address is invalid, or characters of it have "
@@ -179,7 +179,7 @@ _MEANINGS: Final[Mapping[int, str]] = {
 }
 
 
-def _said_by(error: HTTPError) -> tuple[object, str]:
+def _error_in(error: HTTPError) -> tuple[object, str]:
     """The registry's own error code (None: it sent none), and its message or the one of HTTP."""
     code: object = None
     said = str(error.reason)

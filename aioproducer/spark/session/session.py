@@ -92,7 +92,7 @@ def spark_session(
         raise SparkNotStarted(_why_not_started(error, master)) from error
     context: Any = session.sparkContext
     # A PySpark thread would print a stack trace when the JVM ends; the waiting caller gets the error anyway.
-    context._accumulatorServer.handle_error = _say_nothing
+    context._accumulatorServer.handle_error = _ignore_error
     try:
         yield session
     finally:
@@ -158,7 +158,7 @@ def _exit_status(session: SparkSession, seconds: float = _TO_END) -> int | None:
         return None
 
 
-def _say_nothing(request: object, address: object) -> None:
+def _ignore_error(request: object, address: object) -> None:
     """Replaces `socketserver.BaseServer.handle_error`."""
 
 
