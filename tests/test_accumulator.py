@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from aioproducer.accumulator.partition_queue import PartitionQueue
 from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.cluster import PartitionMetadata, TopicMetadata
 from aioproducer.delivery import Delivery
 from aioproducer.errors import (
     BrokerConnectionError,
@@ -25,6 +26,7 @@ from aioproducer.errors import (
     TransactionStateError,
     Unknown,
 )
+from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import BATCH_OVERHEAD, Codec, RecordBatchBuilder, encode_batch
 from aioproducer.types import TopicPartition
 from tests.rig import LINGER, MIB, TIMEOUT, Rig
@@ -502,7 +504,9 @@ def test_after_a_split_of_what_compresses_well_smaller_batches_that_compress_as_
 
     rig.accumulator.outcomes.split(whole, 0.0)
 
-    assert rig.accumulator.sealing._ratios.estimate("t") == ratio
+    ratios = rig.accumulator.sealing._ratios
+    assert ratios.estimate("t") == ratio
+    assert rig.accumulator.lanes["t"].sticky.ratio == ratios.on_the_wire("t")
     assert rig.accumulator.sealing.limits.limit("t") == size // 2
 
 
@@ -1921,3 +1925,215 @@ def test_batches_linger_again_when_all_flushes_are_over(rig: Rig) -> None:
 
     assert not rig.ready(2.0)
     assert batch.is_in_flight
+
+
+# -- queues that only seem to be ready --------------------------------------------------------------------------------------
+
+
+def test_a_partition_whose_first_batch_is_being_compressed_is_not_ready() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=500)
+    rig.one_in_flight()
+    for _ in range(12):
+        rig.put(now=1.0)
+    assert not rig.ready(1.0)
+
+    (first,) = rig.accumulator.sealing.take_to_seal()
+    rig.accumulator.sealing.sealed(first, encode_batch(first.close(), Codec.GZIP), 1.0)
+
+    assert rig.ready(1.0)
+
+
+def test_a_partition_that_waits_for_its_first_answer_is_not_ready(rig: Rig) -> None:
+    for _ in range(30):
+        rig.put()
+    (batch,) = rig.drain()
+    assert not rig.ready(0.0)
+
+    rig.acknowledge(batch)
+
+    assert rig.ready(0.0)
+
+
+def test_a_new_batch_makes_a_partition_ready_whose_leader_is_known_by_now() -> None:
+    rig = Rig(partitions=1)
+    rig.lead({0: -1})
+    rig.put()
+    rig.lead({0: 1}, epoch=1)
+    assert not rig.ready(0.0)
+
+    rig.put(size=1000)
+
+    assert rig.ready(0.0)
+
+
+def test_an_answer_in_a_pause_does_not_hold_up_what_was_ready(rig: Rig) -> None:
+    first = rig.one_in_flight()
+    rig.put(now=1.0)
+    now = 1.0 + LINGER
+    assert rig.ready(now)
+    rig.accumulator.queues.worked(0.02, now)
+
+    rig.acknowledge(first, now=now + 0.025)
+
+    assert rig.ready(now + 0.025)
+
+
+def test_a_queue_that_was_blocked_is_in_no_list_of_blocked_ones_any_more() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=50)
+    rig.put()
+    assert rig.drain() == []
+    assert rig.accumulator.queues._blocked
+
+    (batch,) = rig.accumulator.sealing.take_to_seal()
+    rig.accumulator.sealing.sealed(batch, encode_batch(batch.close(), Codec.GZIP), 0.0)
+
+    assert not rig.accumulator.queues._blocked
+    assert rig.drain() == [batch]
+
+
+def test_the_records_of_the_partitions_from_a_number_on_are_counted_until_they_have_an_outcome() -> None:
+    rig = Rig(partitions=4)
+    other = TopicMetadata("other", ZERO_UUID, tuple(PartitionMetadata(index, 1, 0) for index in range(4)))
+    rig.accumulator.append_builder(other, 3, encoded(rig, 5), 0.0)
+    for partition in (0, 2, 3):
+        rig.put(partition)
+    for batch in rig.drain():
+        if batch.partition.partition == 2:
+            rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+    for _ in range(2):
+        rig.put(1)
+
+    counts = [rig.accumulator.queues.records_of("t", first) for first in range(5)]
+
+    assert counts == [4, 3, 1, 1, 0]
+    assert rig.accumulator.queues.records_of("other", 3) == 5
+
+
+def test_a_pause_is_over_at_its_end_to_the_moment() -> None:
+    rig = Rig()
+    rig.accumulator.queues.worked(0.125, 1.0)
+    rig.put(now=1.125)
+    assert rig.accumulator.queues.next_deadline() == 1.25
+
+    assert not rig.ready(1.25 - 1e-9)
+    assert not rig.accumulator.queues.is_paused(1.25)
+    assert rig.ready(1.25)
+
+
+def test_the_end_of_a_linger_is_a_deadline_also_in_a_longer_pause() -> None:
+    rig = Rig()
+    rig.one_in_flight()
+    rig.put(now=1.0)
+    rig.accumulator.queues.worked(5.0, 1.0)
+
+    rig.put(1, now=1.5)
+
+    assert rig.accumulator.queues.is_paused(1.0 + LINGER)
+    assert rig.accumulator.queues.next_deadline() == 1.0 + LINGER
+
+
+def test_the_end_of_a_backoff_stays_a_deadline_when_its_batch_has_expired(rig: Rig) -> None:
+    """The timer is not taken out of its heap: it is ignored when it is due."""
+    rig.put()
+    (batch,) = rig.drain()
+    rig.accumulator.outcomes.retry(batch, TIMEOUT - 0.5)
+    assert rig.accumulator.queues.expire(TIMEOUT) == [batch]
+    rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+
+    assert rig.accumulator.queues.next_deadline() == TIMEOUT + 0.5
+    assert not rig.ready(TIMEOUT + 0.5)
+    assert rig.accumulator.queues.next_deadline() is None
+
+
+def test_changes_of_the_metadata_during_a_backoff_add_no_timers(rig: Rig) -> None:
+    rig.put()
+    rig.accumulator.outcomes.retry(*rig.drain(), 0.0)
+
+    for _ in range(10):
+        rig.accumulator.reroute(0.5)
+
+    assert len(rig.accumulator.queues._timers) == 1
+
+
+def test_a_batch_that_was_given_up_in_flight_does_not_expire_a_second_time(rig: Rig) -> None:
+    first = rig.one_in_flight()
+    rig.put(now=1.0, size=1000)
+    (second,) = rig.drain(1.0)
+    assert rig.accumulator.queues.expire(TIMEOUT) == [first]
+    rig.accumulator.outcomes.give_up(first, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+
+    assert rig.accumulator.queues.expire(1.0 + TIMEOUT) == [second]
+
+
+def test_the_batches_of_partitions_that_are_gone_are_taken_out_and_no_others() -> None:
+    rig = Rig(partitions=4)
+    rig.lead({0: 1, 1: -1, 2: -1, 3: -1}, epoch=1)
+    other = TopicMetadata("other", ZERO_UUID, (PartitionMetadata(0, -1, 0),))
+    rig.accumulator.append_builder(other, 3, encoded(rig), 0.0)
+    for partition in range(4):
+        rig.put(partition)
+    rig.put(3, size=1000)
+    queues = rig.accumulator.queues
+
+    lost = queues.take_lost("t", 2, 0.0)
+
+    assert [batch.partition.partition for batch in lost] == [2, 3, 3]
+    assert queues.leaderless_topics() == ["other", "t"]
+    rest = queues.take_lost("t", 0, 0.0)
+    assert [batch.partition.partition for batch in rest] == [1]
+    assert queues.leaderless_topics() == ["other"]
+    for batch in (*lost, *rest):
+        rig.accumulator.outcomes.give_up(batch, BrokerConnectionError("gone"), 0.0, timed_out=False)
+    assert rig.accumulator.pending_records == 1 + 3
+
+
+def test_there_is_work_as_soon_as_a_batch_is_due(rig: Rig) -> None:
+    queues = rig.accumulator.queues
+    assert queues.has_work(1000.0) is False
+    rig.one_in_flight()
+    assert (queues.has_work(TIMEOUT), queues.has_work(TIMEOUT + 1e-9)) == (False, True)
+
+    rig.put(now=1.0)
+
+    assert (queues.has_work(1.0 + LINGER), queues.has_work(1.0 + LINGER + 1e-9)) == (False, True)
+    assert rig.ready(1.0 + LINGER)
+    assert queues.has_work(0.0)
+
+
+@pytest.mark.parametrize("why", ["no leader", "a pause"])
+def test_there_is_work_while_batches_wait_for_a_leader_or_the_end_of_a_pause(why: str) -> None:
+    rig = Rig(partitions=1)
+    if why == "no leader":
+        rig.lead({0: -1})
+    else:
+        rig.accumulator.queues.worked(3600.0, 0.0)
+
+    rig.put()
+
+    assert not rig.ready(0.0)
+    assert rig.accumulator.queues.has_work(0.0)
+
+
+def test_a_partition_that_did_not_fit_into_a_request_can_move_to_another_leader() -> None:
+    rig = Rig(partitions=2)
+    for partition in range(2):
+        rig.put(partition, size=500)
+    assert len(rig.drain(limit=600)) == 1
+
+    rig.lead({0: 1, 1: 2}, nodes=2, epoch=1)
+    rig.accumulator.reroute(0.0)
+
+    assert rig.accumulator.queues.ready_nodes() == [2]
+
+
+def test_the_limit_of_a_topic_whose_batch_was_too_large_is_forgotten_with_it(rig: Rig) -> None:
+    for _ in range(2):
+        rig.put()
+    rig.accumulator.outcomes.split(*rig.drain(), 0.0)
+    for _ in range(2):
+        rig.acknowledge(*rig.drain())
+    assert rig.accumulator.sealing.limits.by_topic
+
+    forget(rig)
+
+    assert not rig.accumulator.sealing.limits.by_topic
