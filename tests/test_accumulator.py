@@ -2137,3 +2137,74 @@ def test_the_limit_of_a_topic_whose_batch_was_too_large_is_forgotten_with_it(rig
     forget(rig)
 
     assert not rig.accumulator.sealing.limits.by_topic
+
+
+def test_each_compression_is_counted_and_improves_what_is_expected_of_the_next() -> None:
+    rig = Rig(codec=Codec.GZIP)
+    for _ in range(5):
+        rig.put()
+
+    (batch,) = rig.drain()
+
+    assert batch.encoded is not None
+    rate = rig.metrics.compression_rate
+    assert (rate.count, rate.total) == (1, batch.encoded.size / batch.encoded.uncompressed_size)
+    ratios = rig.accumulator.sealing._ratios
+    assert ratios.estimate("t") < 1.0
+    assert rig.accumulator.lanes["t"].sticky.ratio == ratios.on_the_wire("t")
+
+
+def test_a_large_batch_that_waits_for_its_retry_is_not_compressed_again_when_another_one_begins() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=500)
+    rig.accumulator.try_append(rig.topic, 0, 1, None, random.Random(1).randbytes(700), (), 740, 0.0)
+    assert rig.drain() == []
+    (batch,) = rig.accumulator.sealing.take_to_seal()
+    rig.accumulator.sealing.sealed(batch, encode_batch(batch.close(), Codec.GZIP), 0.0)
+    assert rig.metrics.compression_rate.count == 1
+    assert rig.drain() == [batch]
+    assert batch.size > 500
+    rig.accumulator.outcomes.retry(batch, 0.0)
+
+    rig.put()
+
+    assert not batch.is_sealing
+    assert rig.drain(1.0) == [batch]
+
+
+def test_a_batch_that_fails_while_it_is_compressed_does_not_come_back() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=50)
+    rig.put()
+    assert rig.drain() == []
+    (batch,) = rig.accumulator.sealing.take_to_seal()
+    encoded = encode_batch(batch.close(), Codec.GZIP)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
+
+    rig.accumulator.sealing.sealed(batch, encoded, 0.0)
+
+    assert batch.encoded is None
+    assert rig.drain() == []
+    assert rig.metrics.compression_rate.count == 0
+    assert rig.pool.free == rig.pool.total
+
+
+def test_without_compression_nothing_is_handed_to_a_worker() -> None:
+    rig = Rig(compression_threshold=500)
+    for _ in range(12):
+        rig.put()
+
+    assert rig.accumulator.sealing.take_to_seal() == []
+    assert len(rig.drain()) == 1
+    assert rig.metrics.compression_rate.count == 0
+
+
+def test_the_threshold_is_the_size_of_the_smallest_batch_for_a_worker() -> None:
+    rig = Rig()
+    rig.put()
+    (batch,) = rig.accumulator.queues.of(TopicPartition("t", 0)).batches
+    drained: list[int] = []
+    for threshold in (batch.size, batch.size + 1):
+        rig = Rig(codec=Codec.GZIP, compression_threshold=threshold)
+        rig.put()
+        drained.append(len(rig.drain()))
+
+    assert drained == [0, 1]
