@@ -2208,3 +2208,115 @@ def test_the_threshold_is_the_size_of_the_smallest_batch_for_a_worker() -> None:
         drained.append(len(rig.drain()))
 
     assert drained == [0, 1]
+
+
+# -- the choice of a partition for records without a key --------------------------------------------------------------------
+
+
+def chosen(rig: Rig, now: float = 0.0) -> int:
+    """The partition of the next record without a key, which fills a batch."""
+    return rig.put(None, now=now, size=1000).topic_partition.partition
+
+
+def test_the_highest_chance_chooses_by_the_highest_number_of_31_bits() -> None:
+    rig = Rig(partitions=7, random=lambda: 1 - 2**-53)
+
+    assert chosen(rig) == (2**31 - 1) % 7
+
+
+def test_records_without_a_key_follow_the_leaders_from_the_next_turn_on() -> None:
+    rig = Rig(random=choosing(0, 0, 0, 0))
+    assert chosen(rig) == 0
+
+    rig.lead({0: -1, 1: -1, 2: 1}, epoch=1)
+
+    assert [chosen(rig), chosen(rig)][1] == 2
+
+
+def test_without_adaptive_partitioning_partitions_whose_batches_pile_up_get_as_many_records() -> None:
+    rig = Rig(partitions=2, nodes=2, adaptive_partitioning=False, memory=64 * MIB, random=choosing(*([0, 1] * 50)))
+    counts = [0, 0]
+    for number in range(80):
+        counts[chosen(rig, float(number))] += 1
+        rig.acknowledge(*rig.drain(float(number), node=1), now=float(number))
+
+    assert counts == [40, 40]
+
+
+def test_without_any_leader_records_without_a_key_go_to_all_partitions() -> None:
+    rig = Rig(random=choosing(1, 2, 0))
+    rig.lead(dict.fromkeys(range(3), -1), epoch=1)
+
+    assert [chosen(rig), chosen(rig)] == [1, 2]
+
+
+def test_broker_0_leads_like_any_other() -> None:
+    rig = Rig(random=choosing(0, 0))
+    rig.lead({0: 0, 1: 1, 2: -1}, epoch=1)
+
+    assert chosen(rig) == 0
+
+
+def test_where_no_leader_is_in_the_clients_rack_all_leaders_get_records_without_a_key() -> None:
+    rig = Rig(client_rack="elsewhere", random=choosing(0, 0))
+    rig.lead({0: -1, 1: 1, 2: 9}, epoch=1)  # broker 9 is unknown
+
+    assert chosen(rig) == 1
+
+
+@pytest.mark.parametrize(("timeout", "went"), [(1.0, [1, 1, 0]), (0.0, [1, 1, 1])])
+def test_a_broker_is_slow_when_its_batches_have_waited_for_longer_than_the_timeout(
+    timeout: float, went: list[int]
+) -> None:
+    rig = Rig(partitions=2, nodes=2, availability_timeout_s=timeout, random=choosing(1, 1, 1))
+    for partition in range(2):
+        rig.put(partition)
+    rig.accumulator.not_accepted(2, 10.0)
+
+    assert [rig.accumulator.sticky_partition(rig.topic, now) for now in (10.5, 11.0, 11.1)] == went
+
+
+def test_partitions_have_no_weights_until_each_was_used() -> None:
+    rig = Rig(partitions=2, random=choosing(2))
+    rig.put(0)
+
+    assert rig.accumulator.sticky_partition(rig.topic, 0.0) == 0
+
+
+def test_a_partition_of_another_rack_that_was_not_used_yet_has_no_batches_waiting() -> None:
+    rig = Rig(partitions=4, nodes=2, client_rack="b", availability_timeout_s=1.0, random=choosing(2))
+    for node, rack in ((1, "a"), (2, "b")):
+        rig.metadata.nodes[node] = rig.metadata.nodes[node]._replace(rack=rack)
+    for partition in (0, 1, 3):
+        rig.put(partition)
+    rig.accumulator.not_accepted(2, 0.0)
+
+    assert rig.accumulator.sticky_partition(rig.topic, 5.0) == 2
+
+
+def test_the_weights_of_partitions_are_used_for_a_hundredth_of_a_second() -> None:
+    rig = Rig(partitions=2, random=choosing(2, 2, 2))
+    for partition in range(2):
+        rig.put(partition)
+    went = [rig.accumulator.sticky_partition(rig.topic, 1.0)]
+    rig.put(0, size=1000)
+
+    went += [rig.accumulator.sticky_partition(rig.topic, now) for now in (1.01, 1.011)]
+
+    assert went == [0, 0, 1]
+
+
+def test_a_broker_that_is_in_the_clients_rack_by_now_gets_the_records_without_a_key() -> None:
+    """The metadata of another topic may have brought its rack: then the topic's own are the same object."""
+    rig = Rig(partitions=2, nodes=2, client_rack="b", random=choosing(0, 0))
+    before = rig.accumulator.sticky_partition(rig.topic, 0.0)
+
+    rig.metadata.nodes[2] = rig.metadata.nodes[2]._replace(rack="b")
+    rig.metadata.version += 1
+
+    assert (before, rig.accumulator.sticky_partition(rig.topic, 0.0)) == (0, 1)
+
+
+@pytest.mark.parametrize(("batch_size", "turn"), [(1000, 1000), (65_536, 65_536), (MIB, 65_536)])
+def test_a_turn_is_as_long_as_a_batch_up_to_64_kib(batch_size: int, turn: int) -> None:
+    assert Rig(batch_size=batch_size).accumulator.sticky.begin().turn == turn
