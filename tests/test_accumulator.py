@@ -1612,6 +1612,30 @@ def test_a_batch_that_is_sent_again_keeps_its_place_in_the_shape() -> None:
     assert [each.count for each in rig.drain(1.0)] == [3]
 
 
+def test_a_batch_that_was_sent_in_its_shape_is_not_divided_when_it_is_sent_again() -> None:
+    rig = Rig(shape=[3, 1])
+    for _ in range(3):
+        rig.put()
+    (batch,) = rig.drain()
+    rig.accumulator.outcomes.retry(batch, 0.0)
+
+    assert rig.drain(1.0) == [batch]
+    assert batch.count == 3
+
+
+def test_the_shape_goes_on_where_the_last_batch_left_it() -> None:
+    rig = Rig(shape=[1, 2, 3])
+    rig.put()
+    rig.acknowledge(*rig.drain())
+    for _ in range(8):
+        rig.put(size=10)
+
+    (second,) = rig.drain()
+    (third,) = rig.drain()
+
+    assert (second.count, third.count) == (2, 3)
+
+
 def test_a_partition_that_was_forgotten_begins_its_shape_again() -> None:
     rig = Rig(shape=[1])
     rig.put()
