@@ -44,6 +44,7 @@ class Rig:
         memory: int = MIB,
         random: Callable[[], float] = lambda: 0.0,
         transactions: TransactionLink | None = None,
+        shape: Sequence[int] = (),
         **options: Any,
     ):
         self.log = ClientLog("test")
@@ -77,6 +78,7 @@ class Rig:
             random=random,
             on_late=lambda partition, records: self.late.append((partition, records)),
             transaction=transactions,
+            shape=shape,
         )
         self.lead({partition: 1 + partition % nodes for partition in range(partitions)}, nodes)
 

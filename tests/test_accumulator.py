@@ -5,19 +5,32 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioproducer.accumulator.partition_queue import PartitionQueue
 from aioproducer.core.batches import ProducerBatch
+from aioproducer.core.cluster import PartitionMetadata, TopicMetadata
 from aioproducer.delivery import Delivery
-from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaTimeoutError, NotWritten, Unknown
-from aioproducer.record import Codec, encode_batch
+from aioproducer.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    InvalidRecord,
+    KafkaTimeoutError,
+    NotWritten,
+    ProducerClosed,
+    TransactionStateError,
+    Unknown,
+)
+from aioproducer.protocol.wire import ZERO_UUID
+from aioproducer.record import BATCH_OVERHEAD, Codec, RecordBatchBuilder, encode_batch
 from aioproducer.types import TopicPartition
 from tests.rig import LINGER, MIB, TIMEOUT, Rig
+from tests.sender_rig import begin, transaction_link
 
 
 @pytest.fixture
@@ -491,7 +504,9 @@ def test_after_a_split_of_what_compresses_well_smaller_batches_that_compress_as_
 
     rig.accumulator.outcomes.split(whole, 0.0)
 
-    assert rig.accumulator.sealing._ratios.estimate("t") == ratio
+    ratios = rig.accumulator.sealing._ratios
+    assert ratios.estimate("t") == ratio
+    assert rig.accumulator.lanes["t"].sticky.ratio == ratios.on_the_wire("t")
     assert rig.accumulator.sealing.limits.limit("t") == size // 2
 
 
@@ -1307,6 +1322,8 @@ async def test_a_topic_is_not_forgotten_while_a_send_waits_for_room() -> None:
     rig.acknowledge(*rig.drain(1001.0))
 
     assert delivery.done()
+    forget(rig, now=2000.0)
+    assert not rig.accumulator.queues.by_partition
 
 
 def test_without_numbers_nothing_at_all_is_kept_of_an_idle_topic() -> None:
@@ -1347,6 +1364,7 @@ def test_the_time_in_the_queue_is_that_until_the_first_attempt() -> None:
 
     assert rig.metrics.record_queue_time.count == 1
     assert rig.metrics.record_queue_time.total == 2.0
+    assert (rig.metrics.batch_size.count, rig.metrics.batch_size.total) == (1, batch.size)
 
 
 def test_the_end_of_a_pause_is_a_deadline_also_where_another_batch_lingers() -> None:
@@ -1358,3 +1376,971 @@ def test_the_end_of_a_pause_is_a_deadline_also_where_another_batch_lingers() -> 
     rig.put(1, now=1.02)
 
     assert rig.accumulator.queues.next_deadline() == pytest.approx(1.04)
+
+
+# -- records that wait for memory ---------------------------------------------------------------------------------------
+
+
+async def append(rig: Rig, partition: int | None, size: int = 100, **more: Callable[[], object]) -> Delivery:
+    """The call of a send that may have to wait for memory."""
+    value = b"x" * size
+    return await rig.accumulator.append(rig.topic, partition, 1, None, value, (), size + 30, lambda: 0.0, **more)
+
+
+@pytest.mark.parametrize("partition", [0, None])
+async def test_a_record_that_is_refused_after_its_wait_gives_its_memory_back(partition: int | None) -> None:
+    rig = Rig()
+
+    def refuse() -> None:
+        raise ProducerClosed("It was closed.")
+
+    with pytest.raises(ProducerClosed):
+        await append(rig, partition, check=refuse)
+
+    assert rig.pool.free == rig.pool.total
+    assert not rig.accumulator.has_unsettled
+
+
+@pytest.mark.parametrize(("partition", "choices"), [(0, 0), (None, 2)])
+async def test_a_record_that_waited_counts_in_the_turn_of_its_partition_if_it_did_not_choose_it(
+    partition: int | None, choices: int
+) -> None:
+    """A turn is as long as a batch, so that the next record without a key goes to another partition."""
+    numbers: list[float] = []
+
+    def choose() -> float:
+        numbers.append(0.0)
+        return 0.0
+
+    rig = Rig(random=choose)
+
+    await append(rig, partition, size=1000)
+
+    assert len(numbers) == choices
+
+
+@pytest.mark.parametrize(("partition", "choices"), [(0, 0), (None, 2)])
+def test_a_record_with_a_partition_takes_no_part_in_the_turn_of_another(partition: int | None, choices: int) -> None:
+    numbers: list[float] = []
+
+    def choose() -> float:
+        numbers.append(0.0)
+        return 0.0
+
+    Rig(random=choose).put(partition, size=1000)
+
+    assert len(numbers) == choices
+
+
+# -- records that cannot be added ---------------------------------------------------------------------------------------
+
+
+TOO_LATE = 1 << 70  #: A time that does not fit into a record.
+
+
+def test_a_record_that_cannot_be_encoded_leaves_no_batch_behind(rig: Rig) -> None:
+    with pytest.raises(InvalidRecord):
+        rig.accumulator.try_append(rig.topic, 0, TOO_LATE, None, b"x", (), 31, 0.0)
+
+    assert rig.pool.free == rig.pool.total
+    assert not rig.accumulator.has_unsettled
+    assert rig.accumulator.outcomes.incomplete_in_order() == []
+    (empty, *_) = rig.accumulator.lanes["t"].open
+    assert empty is not None
+    assert empty.builder is None, "the fast path cannot fill it"
+
+
+def test_a_record_that_cannot_be_encoded_leaves_the_batch_before_it_as_it_was(rig: Rig) -> None:
+    delivery = rig.put()
+    free = rig.pool.free
+
+    with pytest.raises(InvalidRecord):
+        rig.accumulator.try_append(rig.topic, 0, TOO_LATE, None, b"x", (), 31, 0.0)
+
+    assert rig.pool.free == free
+    (batch,) = rig.drain()
+    assert batch.count == 1
+    rig.acknowledge(batch)
+    assert delivery.done()
+
+
+def test_the_record_that_fills_a_batch_wakes_the_sender(rig: Rig) -> None:
+    rig.one_in_flight()
+    rig.put(now=1.0)
+    woken = rig.woken
+    queue = rig.accumulator.queues.of(TopicPartition("t", 0))
+    (batch,) = queue.batches
+    rest = batch.limit - batch.size
+    assert not rig.ready(1.0)
+
+    rig.accumulator.try_append(rig.topic, 0, 1, None, b"x" * (rest - 9), (), rest, 1.0)
+
+    assert list(queue.batches) == [batch]
+    assert (rig.ready(1.0), rig.woken) == (True, woken + 1)
+
+
+def test_a_partition_that_the_metadata_do_not_name_waits_for_a_leader(rig: Rig) -> None:
+    rig.put(3)
+
+    assert rig.accumulator.queues.leaderless_topics() == ["t"]
+    assert not rig.ready(0.0)
+
+
+def test_a_large_batch_is_compressed_as_soon_as_the_next_one_begins() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=500)
+    for _ in range(12):
+        rig.put()
+
+    first, _ = rig.accumulator.queues.of(TopicPartition("t", 0)).batches
+
+    assert rig.accumulator.sealing.take_to_seal() == [first]
+
+
+# -- batches that were encoded elsewhere --------------------------------------------------------------------------------
+
+
+def encoded(rig: Rig, records: int = 3) -> RecordBatchBuilder:
+    """Records with their memory, as a worker hands them over."""
+    builder = RecordBatchBuilder(1000)
+    for _ in range(records):
+        builder.append(1, None, b"x" * 10, ())
+    assert rig.pool.try_acquire(builder.size)
+    return builder
+
+
+def test_a_batch_that_was_encoded_elsewhere_takes_no_more_records(rig: Rig) -> None:
+    result = rig.accumulator.append_builder(rig.topic, 0, encoded(rig), 0.0)
+    assert rig.woken == 1
+    behind = rig.put()
+
+    (batch,) = rig.drain()
+    assert batch.count == 3
+    assert [record.value for record in batch.read_records()] == [b"x" * 10] * 3
+    rig.acknowledge(batch)
+
+    assert result.done
+    assert not behind.done()
+    rig.acknowledge(*rig.drain())
+    assert rig.pool.free == rig.pool.total
+
+
+async def test_records_that_no_transaction_takes_give_their_memory_back() -> None:
+    link = transaction_link()
+    rig = Rig(transactions=link)
+    bench = begin(link, rig)
+    bench.manager.abort()
+    bench.run()
+    builder = encoded(rig)
+
+    with pytest.raises(TransactionStateError):
+        rig.accumulator.append_builder(rig.topic, 0, builder, 0.0)
+    with pytest.raises(TransactionStateError):
+        rig.put()
+    with pytest.raises(TransactionStateError):
+        rig.accumulator.begin(rig.topic, 0, 100, 0.0)
+
+    assert rig.pool.free == rig.pool.total
+    assert not rig.accumulator.has_unsettled
+
+
+@pytest.mark.parametrize("how", ["one by one", "on the fast path", "encoded"])
+async def test_a_partition_is_part_of_the_transaction_before_its_first_batch_leaves(how: str) -> None:
+    link = transaction_link()
+    rig = Rig(transactions=link)
+    manager = begin(link, rig).manager
+    assert not manager.has_partitions
+
+    if how == "encoded":
+        rig.accumulator.append_builder(rig.topic, 0, encoded(rig), 0.0)
+    elif how == "one by one":
+        rig.put()
+    else:
+        rig.accumulator.begin(rig.topic, 0, 100, 0.0)
+
+    assert manager.has_partitions
+    (queue,) = rig.accumulator.queues.by_partition.values()
+    assert [batch.transactional for batch in queue.batches] == [True]
+
+
+def test_each_batch_that_is_encoded_elsewhere_goes_to_the_next_partition() -> None:
+    numbers = iter([0.0, 2e-9, 1e-9])  # times 2 to the power of 31, modulo the number of partitions
+    rig = Rig(random=lambda: next(numbers))
+
+    assert [rig.accumulator.sticky_partition(rig.topic, 0.0) for _ in range(3)] == [0, 1, 2]
+
+
+def test_batches_that_are_encoded_elsewhere_may_be_as_large_as_others() -> None:
+    assert Rig(batch_size=100_000).accumulator.batch_limit("t", 100) == 100_000
+
+
+def test_batches_that_are_encoded_elsewhere_are_small_until_each_partition_had_records_for_its_shape() -> None:
+    rig = Rig(batch_size=100_000, shape=[2, 3])
+    assert rig.accumulator.batch_limit("t", 100) == 8192
+
+    rig.accumulator.append_builder(rig.topic, 0, encoded(rig, 5), 0.0)
+
+    assert rig.accumulator.batch_limit("t", 100) == 100_000
+
+
+# -- the first batches of a writer that shares its transaction ------------------------------------------------------------
+
+
+def test_the_first_batches_of_a_partition_have_the_shape_of_their_writer() -> None:
+    rig = Rig(shape=[2, 3])
+    deliveries = [rig.put() for _ in range(8)]
+
+    counts: list[int] = []
+    for _ in range(3):
+        (batch,) = rig.drain()
+        counts.append(batch.count)
+        rig.acknowledge(batch)
+
+    assert counts == [2, 3, 3]
+    assert all(delivery.done() for delivery in deliveries)
+    assert rig.pool.free == rig.pool.total
+
+
+def test_a_batch_that_is_sent_again_keeps_its_place_in_the_shape() -> None:
+    rig = Rig(shape=[1, 3])
+    for _ in range(5):
+        rig.put()
+    (batch,) = rig.drain()
+    rig.accumulator.outcomes.retry(batch, 0.0)
+    assert rig.drain(1.0) == [batch]
+    rig.acknowledge(batch, now=1.0)
+
+    assert [each.count for each in rig.drain(1.0)] == [3]
+
+
+def test_a_batch_that_was_sent_in_its_shape_is_not_divided_when_it_is_sent_again() -> None:
+    rig = Rig(shape=[3, 1])
+    for _ in range(3):
+        rig.put()
+    (batch,) = rig.drain()
+    rig.accumulator.outcomes.retry(batch, 0.0)
+
+    assert rig.drain(1.0) == [batch]
+    assert batch.count == 3
+
+
+def test_the_shape_goes_on_where_the_last_batch_left_it() -> None:
+    rig = Rig(shape=[1, 2, 3])
+    rig.put()
+    rig.acknowledge(*rig.drain())
+    for _ in range(8):
+        rig.put(size=10)
+
+    (second,) = rig.drain()
+    (third,) = rig.drain()
+
+    assert (second.count, third.count) == (2, 3)
+
+
+def test_a_partition_that_was_forgotten_begins_its_shape_again() -> None:
+    rig = Rig(shape=[1])
+    rig.put()
+    rig.acknowledge(*rig.drain())
+    forget(rig)
+    rig.lead(dict.fromkeys(range(3), 1))
+    rig.accumulator.reroute(1001.0)
+    for _ in range(3):
+        rig.put(now=1001.0)
+
+    assert [batch.count for batch in rig.drain(1001.0)] == [1]
+
+
+# -- the fast path, which asks for an open batch --------------------------------------------------------------------------
+
+
+def begun(rig: Rig, partition: int | None = 0, size: int = 100, now: float = 0.0) -> ProducerBatch:
+    """The batch for a record on the fast path."""
+    batch = rig.accumulator.begin(rig.topic, partition, size, now)
+    assert batch is not None
+    return batch
+
+
+def fill(rig: Rig, batch: ProducerBatch, size: int = 100) -> Delivery:
+    """Append a record as the fast path does."""
+    used, delivery = batch.append(1, None, b"x" * size, ())
+    rig.pool.free -= used
+    return delivery
+
+
+def test_a_batch_for_the_fast_path_holds_its_header_and_leaves_with_its_first_record(rig: Rig) -> None:
+    batch = begun(rig)
+    assert rig.pool.used == BATCH_OVERHEAD
+    assert not rig.ready(0.0), "it is empty"
+
+    delivery = fill(rig, batch)
+    rig.accumulator.ready(batch)
+
+    assert (rig.ready(0.0), rig.woken) == (True, 1)
+    rig.acknowledge(*rig.drain())
+    assert delivery.done()
+    assert rig.pool.free == rig.pool.total
+
+
+def test_the_fast_path_gets_no_batch_without_memory_for_the_record_and_a_header() -> None:
+    rig = Rig(memory=200)
+    size = 200 - BATCH_OVERHEAD
+
+    assert rig.accumulator.begin(rig.topic, 0, size + 1, 0.0) is None
+    assert rig.accumulator.begin(rig.topic, 0, size, 0.0) is not None
+
+
+def test_the_fast_path_gets_no_batch_while_others_wait_for_memory(rig: Rig) -> None:
+    rig.pool.line += 1
+
+    assert rig.accumulator.begin(rig.topic, 0, 100, 0.0) is None
+
+
+async def test_the_fast_path_gets_no_batch_of_a_partition_for_which_a_record_waits(rig: Rig) -> None:
+    queue = rig.accumulator.queues.of(TopicPartition("t", 0))
+    queue.lock = asyncio.Lock()
+    await queue.lock.acquire()
+
+    assert rig.accumulator.begin(rig.topic, 0, 100, 0.0) is None
+    queue.lock.release()
+    assert rig.accumulator.begin(rig.topic, 0, 100, 0.0) is not None
+
+
+def test_the_fast_path_gets_the_open_batch_as_long_as_a_record_fits_into_it(rig: Rig) -> None:
+    first = begun(rig)
+    fill(rig, first)
+    rig.accumulator.ready(first)
+    lane = rig.accumulator.lanes["t"]
+    lane.open[0] = None
+    used = rig.pool.used
+
+    assert begun(rig, size=100) is first
+    assert lane.open[0] is first
+    assert rig.pool.used == used, "its header has its memory"
+    assert begun(rig, size=1000) is not first
+    assert rig.pool.used == used + BATCH_OVERHEAD
+
+
+def test_an_empty_batch_that_is_taken_back_leaves_nothing(rig: Rig) -> None:
+    batch = begun(rig)
+
+    rig.accumulator.undo(batch)
+
+    assert rig.pool.free == rig.pool.total
+    assert not rig.accumulator.has_unsettled
+    assert rig.accumulator.outcomes.incomplete_in_order() == []
+    assert batch.builder is None, "the fast path cannot fill it any more"
+    assert not rig.ready(0.0)
+
+
+def test_the_batch_before_an_empty_one_that_is_taken_back_lingers_again(rig: Rig) -> None:
+    rig.one_in_flight()
+    rig.put(now=1.0)
+    batch = begun(rig, size=1000, now=1.0)
+
+    rig.accumulator.undo(batch)
+
+    assert not rig.ready(1.0)
+    assert rig.ready(1.0 + LINGER)
+
+
+def test_a_batch_that_was_filled_on_the_fast_path_is_due_at_once(rig: Rig) -> None:
+    rig.one_in_flight()
+    batch = begun(rig, now=1.0)
+    fill(rig, batch)
+    rig.accumulator.ready(batch)
+    assert not rig.ready(1.0)
+    woken = rig.woken
+    rig.accumulator.send_at_once = lambda queue, now: True  # only asked for a batch with its first record
+
+    fill(rig, batch, 900)
+    rig.accumulator.ready(batch)
+
+    assert (rig.ready(1.0), rig.woken) == (True, woken + 1)
+
+
+@pytest.mark.parametrize("how", ["append", "fast path"])
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_a_new_batch_that_can_be_sent_at_once_does_not_wake_the_sender(rig: Rig, how: str, is_sent: bool) -> None:
+    offered: list[tuple[TopicPartition, float]] = []
+
+    def send(queue: PartitionQueue, now: float) -> bool:
+        offered.append((queue.partition, now))
+        return is_sent
+
+    rig.accumulator.send_at_once = send
+    for _ in range(2):
+        if how == "append":
+            rig.put(now=1.0)
+        else:
+            batch = begun(rig, now=1.0)
+            fill(rig, batch)
+            if batch.count == 1:
+                rig.accumulator.ready(batch)
+
+    assert offered == [(TopicPartition("t", 0), 1.0)], "the first record of a batch decides"
+    assert (rig.ready(1.0), rig.woken) == ((False, 0) if is_sent else (True, 1))
+
+
+# -- a lone batch, which leaves without the sender --------------------------------------------------------------------------
+
+
+def test_a_lone_batch_leaves_as_the_sender_sends_it(rig: Rig) -> None:
+    rig.put(now=1.0)
+    queue = rig.accumulator.queues.of(TopicPartition("t", 0))
+
+    batch = rig.accumulator.drain_lone(queue, 7, 3.0)
+
+    assert batch is not None
+    assert (batch.base_sequence, batch.leader_epoch, batch.attempts, batch.last_attempt_at) == (0, 7, 1, 3.0)
+    assert batch.is_in_flight
+    assert (list(queue.batches), queue.in_flight) == ([], [batch])
+    assert rig.metrics.record_queue_time.total == 2.0
+    rig.acknowledge(batch)
+    assert rig.pool.free == rig.pool.total
+
+
+@pytest.mark.parametrize("why", ["its sequence", "its compression", "its shape"])
+def test_a_lone_batch_that_must_wait_is_left_to_the_sender(why: str) -> None:
+    rig = Rig(
+        idempotent=why != "its sequence",
+        shape=[1] if why == "its shape" else (),
+        codec=Codec.GZIP if why == "its compression" else Codec.NONE,
+        compression_threshold=100,
+    )
+    if why == "its sequence":
+        rig.put()
+        rig.drain()  # without idempotence, one batch of a partition is in flight at a time
+    rig.put()
+    queue = rig.accumulator.queues.of(TopicPartition("t", 0))
+
+    assert rig.accumulator.drain_lone(queue, 0, 0.0) is None
+    assert len(queue.batches) == 1
+
+
+# -- what is there ------------------------------------------------------------------------------------------------------
+
+
+def test_the_oldest_batch_without_an_outcome_is_known(rig: Rig) -> None:
+    assert rig.accumulator.oldest_created_at is None
+    rig.put(0, now=2.0)
+    rig.put(1, now=3.0)
+    assert rig.accumulator.oldest_created_at == 2.0
+
+    rig.acknowledge(*[batch for batch in rig.drain(3.0) if batch.partition.partition == 0])
+
+    assert rig.accumulator.oldest_created_at == 3.0
+
+
+def test_a_batch_is_unsettled_until_its_answer_although_its_outcome_was_reported(rig: Rig) -> None:
+    assert not rig.accumulator.has_unsettled
+    rig.put()
+    assert rig.accumulator.has_unsettled
+    (batch,) = rig.drain()
+    rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+    assert rig.accumulator.has_unsettled
+
+    rig.acknowledge(batch)
+
+    assert not rig.accumulator.has_unsettled
+
+
+def test_a_flush_of_nothing_is_done_at_once_and_disturbs_nothing(rig: Rig) -> None:
+    done: list[bool] = []
+    woken = rig.woken
+
+    rig.accumulator.begin_flush(lambda: done.append(True), 0.0)
+
+    assert (done, rig.woken) == ([True], woken)
+
+
+def test_a_close_wakes_the_sender_and_refuses_those_who_come_for_memory(rig: Rig) -> None:
+    rig.accumulator.close(0.0)
+
+    assert rig.woken == 1
+    assert rig.accumulator.try_append(rig.topic, 0, 1, None, b"x", (), 31, 0.0) is None
+
+
+# -- more and fewer partitions, and the turns of records without a key ------------------------------------------------------
+
+
+def choosing(*partitions: int) -> Callable[[], float]:
+    """The chance that makes the next choices of a partition these, if all partitions are equally busy."""
+    numbers = iter(partitions)
+    return lambda: next(numbers) / 2**31
+
+
+def test_a_topic_that_got_more_partitions_gets_a_new_lane_and_the_old_one_is_closed(rig: Rig) -> None:
+    rig.put(0)
+    before = rig.accumulator.lanes["t"]
+
+    rig.lead(dict.fromkeys(range(5), 1))
+    rig.put(4)
+
+    lane = rig.accumulator.lanes["t"]
+    assert (before.partition_count, lane.partition_count, len(lane.open)) == (0, 5, 5)
+    assert lane.sticky is before.sticky
+    assert rig.accumulator.lanes["t"] is lane
+
+
+def test_a_topic_whose_metadata_records_wait_for_has_no_fast_path() -> None:
+    """Records on the fast path would overtake those that wait."""
+    rig = Rig()
+    rig.accumulator._is_waited_for = lambda topic: topic == "t"
+
+    rig.put()
+
+    assert rig.accumulator.lanes["t"].partition_count == 0
+
+
+def test_records_without_a_key_leave_a_partition_that_does_not_exist_any_more() -> None:
+    rig = Rig(random=choosing(2, 1))
+    assert rig.put(None).topic_partition.partition == 2
+    forget(rig)
+
+    rig.lead(dict.fromkeys(range(2), 1))
+
+    assert rig.put(None).topic_partition.partition == 1
+
+
+def test_the_next_partition_has_its_turn_instead_of_another_batch_of_this_one() -> None:
+    rig = Rig(random=choosing(0, 1))
+    assert rig.put(None, size=600).topic_partition.partition == 0
+    rig.acknowledge(*rig.drain())
+    assert rig.put(None, size=600).topic_partition.partition == 0, "its turn is not over"
+
+    assert rig.put(None, size=100).topic_partition.partition == 0, "its batch has room"
+    assert rig.put(None, size=600).topic_partition.partition == 1
+
+
+def test_a_turn_with_one_byte_to_go_is_not_over() -> None:
+    rig = Rig(random=choosing(0, 1))
+    assert rig.put(None, size=990).topic_partition.partition == 0
+    (batch,) = rig.drain()
+    assert batch.size - BATCH_OVERHEAD == 999
+
+    assert rig.put(None, size=1).topic_partition.partition == 0
+
+
+def test_a_ready_partition_waits_for_the_next_producer_id_where_this_one_was_abandoned(rig: Rig) -> None:
+    rig.put(0)
+    (batch,) = rig.drain()
+    rig.put(1)
+    rig.sequences.unknown_id(batch)
+    rig.accumulator.outcomes.retry(batch, 0.0)
+    rig.settle(0.0)
+
+    assert rig.drain() == []
+    rig.sequences.set_producer_id(2, 0)
+    rig.accumulator.queues.unblock(1.0)
+
+    assert [each.producer_id for each in rig.drain(1.0)] == [2, 2]
+
+
+def test_batches_linger_again_when_all_flushes_are_over(rig: Rig) -> None:
+    rig.one_in_flight()
+    first, second = (rig.accumulator.begin_flush(lambda: None, 1.0) for _ in range(2))
+    rig.put(now=1.0)
+
+    rig.accumulator.end_flush(first)
+    rig.accumulator.queues.end_linger(1.0)
+    assert rig.ready(1.0)
+    (batch,) = rig.drain(1.0)
+    rig.accumulator.end_flush(second)
+    rig.put(now=2.0)
+
+    assert not rig.ready(2.0)
+    assert batch.is_in_flight
+
+
+# -- queues that only seem to be ready --------------------------------------------------------------------------------------
+
+
+def test_a_partition_whose_first_batch_is_being_compressed_is_not_ready() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=500)
+    rig.one_in_flight()
+    for _ in range(12):
+        rig.put(now=1.0)
+    assert not rig.ready(1.0)
+
+    (first,) = rig.accumulator.sealing.take_to_seal()
+    rig.accumulator.sealing.sealed(first, encode_batch(first.close(), Codec.GZIP), 1.0)
+
+    assert rig.ready(1.0)
+
+
+def test_a_partition_that_waits_for_its_first_answer_is_not_ready(rig: Rig) -> None:
+    for _ in range(30):
+        rig.put()
+    (batch,) = rig.drain()
+    assert not rig.ready(0.0)
+
+    rig.acknowledge(batch)
+
+    assert rig.ready(0.0)
+
+
+def test_a_new_batch_makes_a_partition_ready_whose_leader_is_known_by_now() -> None:
+    rig = Rig(partitions=1)
+    rig.lead({0: -1})
+    rig.put()
+    rig.lead({0: 1}, epoch=1)
+    assert not rig.ready(0.0)
+
+    rig.put(size=1000)
+
+    assert rig.ready(0.0)
+
+
+def test_an_answer_in_a_pause_does_not_hold_up_what_was_ready(rig: Rig) -> None:
+    first = rig.one_in_flight()
+    rig.put(now=1.0)
+    now = 1.0 + LINGER
+    assert rig.ready(now)
+    rig.accumulator.queues.worked(0.02, now)
+
+    rig.acknowledge(first, now=now + 0.025)
+
+    assert rig.ready(now + 0.025)
+
+
+def test_a_queue_that_was_blocked_is_in_no_list_of_blocked_ones_any_more() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=50)
+    rig.put()
+    assert rig.drain() == []
+    assert rig.accumulator.queues._blocked
+
+    (batch,) = rig.accumulator.sealing.take_to_seal()
+    rig.accumulator.sealing.sealed(batch, encode_batch(batch.close(), Codec.GZIP), 0.0)
+
+    assert not rig.accumulator.queues._blocked
+    assert rig.drain() == [batch]
+
+
+def test_the_records_of_the_partitions_from_a_number_on_are_counted_until_they_have_an_outcome() -> None:
+    rig = Rig(partitions=4)
+    other = TopicMetadata("other", ZERO_UUID, tuple(PartitionMetadata(index, 1, 0) for index in range(4)))
+    rig.accumulator.append_builder(other, 3, encoded(rig, 5), 0.0)
+    for partition in (0, 2, 3):
+        rig.put(partition)
+    for batch in rig.drain():
+        if batch.partition.partition == 2:
+            rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+    for _ in range(2):
+        rig.put(1)
+
+    counts = [rig.accumulator.queues.records_of("t", first) for first in range(5)]
+
+    assert counts == [4, 3, 1, 1, 0]
+    assert rig.accumulator.queues.records_of("other", 3) == 5
+
+
+def test_a_pause_is_over_at_its_end_to_the_moment() -> None:
+    rig = Rig()
+    rig.accumulator.queues.worked(0.125, 1.0)
+    rig.put(now=1.125)
+    assert rig.accumulator.queues.next_deadline() == 1.25
+
+    assert not rig.ready(1.25 - 1e-9)
+    assert not rig.accumulator.queues.is_paused(1.25)
+    assert rig.ready(1.25)
+
+
+def test_the_end_of_a_linger_is_a_deadline_also_in_a_longer_pause() -> None:
+    rig = Rig()
+    rig.one_in_flight()
+    rig.put(now=1.0)
+    rig.accumulator.queues.worked(5.0, 1.0)
+
+    rig.put(1, now=1.5)
+
+    assert rig.accumulator.queues.is_paused(1.0 + LINGER)
+    assert rig.accumulator.queues.next_deadline() == 1.0 + LINGER
+
+
+def test_the_end_of_a_backoff_stays_a_deadline_when_its_batch_has_expired(rig: Rig) -> None:
+    """The timer is not taken out of its heap: it is ignored when it is due."""
+    rig.put()
+    (batch,) = rig.drain()
+    rig.accumulator.outcomes.retry(batch, TIMEOUT - 0.5)
+    assert rig.accumulator.queues.expire(TIMEOUT) == [batch]
+    rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+
+    assert rig.accumulator.queues.next_deadline() == TIMEOUT + 0.5
+    assert not rig.ready(TIMEOUT + 0.5)
+    assert rig.accumulator.queues.next_deadline() is None
+
+
+def test_changes_of_the_metadata_during_a_backoff_add_no_timers(rig: Rig) -> None:
+    rig.put()
+    rig.accumulator.outcomes.retry(*rig.drain(), 0.0)
+
+    for _ in range(10):
+        rig.accumulator.reroute(0.5)
+
+    assert len(rig.accumulator.queues._timers) == 1
+
+
+def test_a_batch_that_was_given_up_in_flight_does_not_expire_a_second_time(rig: Rig) -> None:
+    first = rig.one_in_flight()
+    rig.put(now=1.0, size=1000)
+    (second,) = rig.drain(1.0)
+    assert rig.accumulator.queues.expire(TIMEOUT) == [first]
+    rig.accumulator.outcomes.give_up(first, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
+
+    assert rig.accumulator.queues.expire(1.0 + TIMEOUT) == [second]
+
+
+def test_the_batches_of_partitions_that_are_gone_are_taken_out_and_no_others() -> None:
+    rig = Rig(partitions=4)
+    rig.lead({0: 1, 1: -1, 2: -1, 3: -1}, epoch=1)
+    other = TopicMetadata("other", ZERO_UUID, (PartitionMetadata(0, -1, 0),))
+    rig.accumulator.append_builder(other, 3, encoded(rig), 0.0)
+    for partition in range(4):
+        rig.put(partition)
+    rig.put(3, size=1000)
+    queues = rig.accumulator.queues
+
+    lost = queues.take_lost("t", 2, 0.0)
+
+    assert [batch.partition.partition for batch in lost] == [2, 3, 3]
+    assert queues.leaderless_topics() == ["other", "t"]
+    rest = queues.take_lost("t", 0, 0.0)
+    assert [batch.partition.partition for batch in rest] == [1]
+    assert queues.leaderless_topics() == ["other"]
+    for batch in (*lost, *rest):
+        rig.accumulator.outcomes.give_up(batch, BrokerConnectionError("gone"), 0.0, timed_out=False)
+    assert rig.accumulator.pending_records == 1 + 3
+
+
+def test_there_is_work_as_soon_as_a_batch_is_due(rig: Rig) -> None:
+    queues = rig.accumulator.queues
+    assert queues.has_work(1000.0) is False
+    rig.one_in_flight()
+    assert (queues.has_work(TIMEOUT), queues.has_work(TIMEOUT + 1e-9)) == (False, True)
+
+    rig.put(now=1.0)
+
+    assert (queues.has_work(1.0 + LINGER), queues.has_work(1.0 + LINGER + 1e-9)) == (False, True)
+    assert rig.ready(1.0 + LINGER)
+    assert queues.has_work(0.0)
+
+
+@pytest.mark.parametrize("why", ["no leader", "a pause"])
+def test_there_is_work_while_batches_wait_for_a_leader_or_the_end_of_a_pause(why: str) -> None:
+    rig = Rig(partitions=1)
+    if why == "no leader":
+        rig.lead({0: -1})
+    else:
+        rig.accumulator.queues.worked(3600.0, 0.0)
+
+    rig.put()
+
+    assert not rig.ready(0.0)
+    assert rig.accumulator.queues.has_work(0.0)
+
+
+def test_a_partition_that_did_not_fit_into_a_request_can_move_to_another_leader() -> None:
+    rig = Rig(partitions=2)
+    for partition in range(2):
+        rig.put(partition, size=500)
+    assert len(rig.drain(limit=600)) == 1
+
+    rig.lead({0: 1, 1: 2}, nodes=2, epoch=1)
+    rig.accumulator.reroute(0.0)
+
+    assert rig.accumulator.queues.ready_nodes() == [2]
+
+
+def test_the_limit_of_a_topic_whose_batch_was_too_large_is_forgotten_with_it(rig: Rig) -> None:
+    for _ in range(2):
+        rig.put()
+    rig.accumulator.outcomes.split(*rig.drain(), 0.0)
+    for _ in range(2):
+        rig.acknowledge(*rig.drain())
+    assert rig.accumulator.sealing.limits.by_topic
+
+    forget(rig)
+
+    assert not rig.accumulator.sealing.limits.by_topic
+
+
+def test_each_compression_is_counted_and_improves_what_is_expected_of_the_next() -> None:
+    rig = Rig(codec=Codec.GZIP)
+    for _ in range(5):
+        rig.put()
+
+    (batch,) = rig.drain()
+
+    assert batch.encoded is not None
+    rate = rig.metrics.compression_rate
+    assert (rate.count, rate.total) == (1, batch.encoded.size / batch.encoded.uncompressed_size)
+    ratios = rig.accumulator.sealing._ratios
+    assert ratios.estimate("t") < 1.0
+    assert rig.accumulator.lanes["t"].sticky.ratio == ratios.on_the_wire("t")
+
+
+def test_a_large_batch_that_waits_for_its_retry_is_not_compressed_again_when_another_one_begins() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=500)
+    rig.accumulator.try_append(rig.topic, 0, 1, None, random.Random(1).randbytes(700), (), 740, 0.0)
+    assert rig.drain() == []
+    (batch,) = rig.accumulator.sealing.take_to_seal()
+    rig.accumulator.sealing.sealed(batch, encode_batch(batch.close(), Codec.GZIP), 0.0)
+    assert rig.metrics.compression_rate.count == 1
+    assert rig.drain() == [batch]
+    assert batch.size > 500
+    rig.accumulator.outcomes.retry(batch, 0.0)
+
+    rig.put()
+
+    assert not batch.is_sealing
+    assert rig.drain(1.0) == [batch]
+
+
+def test_a_batch_that_fails_while_it_is_compressed_does_not_come_back() -> None:
+    rig = Rig(codec=Codec.GZIP, compression_threshold=50)
+    rig.put()
+    assert rig.drain() == []
+    (batch,) = rig.accumulator.sealing.take_to_seal()
+    encoded = encode_batch(batch.close(), Codec.GZIP)
+    rig.accumulator.outcomes.fail_all(BrokerConnectionError("x"), 0.0)
+
+    rig.accumulator.sealing.sealed(batch, encoded, 0.0)
+
+    assert batch.encoded is None
+    assert rig.drain() == []
+    assert rig.metrics.compression_rate.count == 0
+    assert rig.pool.free == rig.pool.total
+
+
+def test_without_compression_nothing_is_handed_to_a_worker() -> None:
+    rig = Rig(compression_threshold=500)
+    for _ in range(12):
+        rig.put()
+
+    assert rig.accumulator.sealing.take_to_seal() == []
+    assert len(rig.drain()) == 1
+    assert rig.metrics.compression_rate.count == 0
+
+
+def test_the_threshold_is_the_size_of_the_smallest_batch_for_a_worker() -> None:
+    rig = Rig()
+    rig.put()
+    (batch,) = rig.accumulator.queues.of(TopicPartition("t", 0)).batches
+    drained: list[int] = []
+    for threshold in (batch.size, batch.size + 1):
+        rig = Rig(codec=Codec.GZIP, compression_threshold=threshold)
+        rig.put()
+        drained.append(len(rig.drain()))
+
+    assert drained == [0, 1]
+
+
+# -- the choice of a partition for records without a key --------------------------------------------------------------------
+
+
+def chosen(rig: Rig, now: float = 0.0) -> int:
+    """The partition of the next record without a key, which fills a batch."""
+    return rig.put(None, now=now, size=1000).topic_partition.partition
+
+
+def test_the_highest_chance_chooses_by_the_highest_number_of_31_bits() -> None:
+    rig = Rig(partitions=7, random=lambda: 1 - 2**-53)
+
+    assert chosen(rig) == (2**31 - 1) % 7
+
+
+def test_records_without_a_key_follow_the_leaders_from_the_next_turn_on() -> None:
+    rig = Rig(random=choosing(0, 0, 0, 0))
+    assert chosen(rig) == 0
+
+    rig.lead({0: -1, 1: -1, 2: 1}, epoch=1)
+
+    assert [chosen(rig), chosen(rig)][1] == 2
+
+
+def test_without_adaptive_partitioning_partitions_whose_batches_pile_up_get_as_many_records() -> None:
+    rig = Rig(partitions=2, nodes=2, adaptive_partitioning=False, memory=64 * MIB, random=choosing(*([0, 1] * 50)))
+    counts = [0, 0]
+    for number in range(80):
+        counts[chosen(rig, float(number))] += 1
+        rig.acknowledge(*rig.drain(float(number), node=1), now=float(number))
+
+    assert counts == [40, 40]
+
+
+def test_without_any_leader_records_without_a_key_go_to_all_partitions() -> None:
+    rig = Rig(random=choosing(1, 2, 0))
+    rig.lead(dict.fromkeys(range(3), -1), epoch=1)
+
+    assert [chosen(rig), chosen(rig)] == [1, 2]
+
+
+def test_broker_0_leads_like_any_other() -> None:
+    rig = Rig(random=choosing(0, 0))
+    rig.lead({0: 0, 1: 1, 2: -1}, epoch=1)
+
+    assert chosen(rig) == 0
+
+
+def test_where_no_leader_is_in_the_clients_rack_all_leaders_get_records_without_a_key() -> None:
+    rig = Rig(client_rack="elsewhere", random=choosing(0, 0))
+    rig.lead({0: -1, 1: 1, 2: 9}, epoch=1)  # broker 9 is unknown
+
+    assert chosen(rig) == 1
+
+
+@pytest.mark.parametrize(("timeout", "went"), [(1.0, [1, 1, 0]), (0.0, [1, 1, 1])])
+def test_a_broker_is_slow_when_its_batches_have_waited_for_longer_than_the_timeout(
+    timeout: float, went: list[int]
+) -> None:
+    rig = Rig(partitions=2, nodes=2, availability_timeout_s=timeout, random=choosing(1, 1, 1))
+    for partition in range(2):
+        rig.put(partition)
+    rig.accumulator.not_accepted(2, 10.0)
+
+    assert [rig.accumulator.sticky_partition(rig.topic, now) for now in (10.5, 11.0, 11.1)] == went
+
+
+def test_partitions_have_no_weights_until_each_was_used() -> None:
+    rig = Rig(partitions=2, random=choosing(2))
+    rig.put(0)
+
+    assert rig.accumulator.sticky_partition(rig.topic, 0.0) == 0
+
+
+def test_a_partition_of_another_rack_that_was_not_used_yet_has_no_batches_waiting() -> None:
+    rig = Rig(partitions=4, nodes=2, client_rack="b", availability_timeout_s=1.0, random=choosing(2))
+    for node, rack in ((1, "a"), (2, "b")):
+        rig.metadata.nodes[node] = rig.metadata.nodes[node]._replace(rack=rack)
+    for partition in (0, 1, 3):
+        rig.put(partition)
+    rig.accumulator.not_accepted(2, 0.0)
+
+    assert rig.accumulator.sticky_partition(rig.topic, 5.0) == 2
+
+
+def test_the_weights_of_partitions_are_used_for_a_hundredth_of_a_second() -> None:
+    rig = Rig(partitions=2, random=choosing(2, 2, 2))
+    for partition in range(2):
+        rig.put(partition)
+    went = [rig.accumulator.sticky_partition(rig.topic, 1.0)]
+    rig.put(0, size=1000)
+
+    went += [rig.accumulator.sticky_partition(rig.topic, now) for now in (1.01, 1.011)]
+
+    assert went == [0, 0, 1]
+
+
+def test_a_broker_that_is_in_the_clients_rack_by_now_gets_the_records_without_a_key() -> None:
+    """The metadata of another topic may have brought its rack: then the topic's own are the same object."""
+    rig = Rig(partitions=2, nodes=2, client_rack="b", random=choosing(0, 0))
+    before = rig.accumulator.sticky_partition(rig.topic, 0.0)
+
+    rig.metadata.nodes[2] = rig.metadata.nodes[2]._replace(rack="b")
+    rig.metadata.version += 1
+
+    assert (before, rig.accumulator.sticky_partition(rig.topic, 0.0)) == (0, 1)
+
+
+@pytest.mark.parametrize(("batch_size", "turn"), [(1000, 1000), (65_536, 65_536), (MIB, 65_536)])
+def test_a_turn_is_as_long_as_a_batch_up_to_64_kib(batch_size: int, turn: int) -> None:
+    assert Rig(batch_size=batch_size).accumulator.sticky.begin().turn == turn
