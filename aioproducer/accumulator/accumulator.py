@@ -379,7 +379,7 @@ class RecordAccumulator:
             queue.in_flight.append(head)
             if shapes is not None:
                 shapes.drained(head)
-            self._mark_in_flight(head, self._leader_epoch(queue.partition), now)
+            self._mark_in_flight(head, size, self._leader_epoch(queue.partition), now)
             drained.append(head)
             if queue.batches:
                 queues.place(queue, now)
@@ -393,21 +393,21 @@ class RecordAccumulator:
             return None
         queue.batches.popleft()
         queue.in_flight.append(head)
-        self._mark_in_flight(head, leader_epoch, now)
+        self._mark_in_flight(head, head.size, leader_epoch, now)
         return head
 
     def _leader_epoch(self, partition: TopicPartition) -> int:
         leader = self._metadata.leader(*partition)
         return leader[1] if leader is not None else -1
 
-    def _mark_in_flight(self, batch: ProducerBatch, leader_epoch: int, now: float) -> None:
+    def _mark_in_flight(self, batch: ProducerBatch, size: int, leader_epoch: int, now: float) -> None:
         self.sequences.number(batch)
         batch.leader_epoch = leader_epoch
         batch.is_in_flight = True
         batch.retry_at = 0.0
         if batch.attempts == 0:
             self._metrics.record_queue_time.observe(now - batch.created_at)
-            self._metrics.batch_size.observe(batch.size)
+            self._metrics.batch_size.observe(size)
         batch.attempts += 1
         batch.last_attempt_at = now
 

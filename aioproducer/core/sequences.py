@@ -140,10 +140,13 @@ class _Partition:
         self.places.append(self.next_place)
         self.next_place += 1
 
-    def remove(self, batch: Numbered) -> None:
-        """Remove a batch with a final answer from the row."""
+    def remove(self, batch: Numbered) -> bool:
+        """Remove a batch with a final answer from the row; returns False if it is not there."""
+        if batch not in self.numbered:
+            return False
         at = self.numbered.index(batch)
         del self.numbered[at], self.places[at]
+        return True
 
     def has_place(self, limit: int) -> bool:
         """Whether the broker would still recognise the oldest batch after one more."""
@@ -220,8 +223,10 @@ class Sequences:
             return True
         if state.bump_from is not None or state.unresolved:
             return False
-        if (state.producer_id, state.epoch) != (self.producer_id, self.epoch):
-            return not state.numbered
+        if not state.numbered:
+            return True
+        if state.epoch != self.epoch or state.producer_id != self.producer_id:
+            return False
         return state.has_place(self._limit if state.acknowledged else 1)
 
     def number(self, batch: Numbered) -> None:
@@ -232,7 +237,7 @@ class Sequences:
         if state is None:
             state = self._partitions[batch.partition] = _Partition()
         if self.idempotent:
-            if (state.producer_id, state.epoch) != (self.producer_id, self.epoch):
+            if state.epoch != self.epoch or state.producer_id != self.producer_id:
                 state.start_over(self.producer_id, self.epoch)
             batch.renumber(self.producer_id, self.epoch, state.next_sequence)
             state.next_sequence = increment_sequence(state.next_sequence, batch.count)
@@ -434,10 +439,7 @@ class Sequences:
 
     def _forget(self, batch: Numbered) -> _Partition | None:
         state = self._partitions.get(batch.partition)
-        if state is None or batch not in state.numbered:
-            return None
-        state.remove(batch)
-        return state
+        return state if state is not None and state.remove(batch) else None
 
     def _is_current(self, batch: Numbered, state: _Partition) -> bool:
-        return self.idempotent and (batch.producer_id, batch.producer_epoch) == (state.producer_id, state.epoch)
+        return self.idempotent and batch.producer_epoch == state.epoch and batch.producer_id == state.producer_id

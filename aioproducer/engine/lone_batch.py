@@ -96,6 +96,10 @@ class LoneBatchSender:
 
     def send(self, queue: PartitionQueue, now: float) -> bool:
         """Send the queue's batch and return True, if it is the only one and nothing has to be decided."""
+        if not (
+            self._sender.lone_nodes or self.use is Use.ALWAYS
+        ):  # the usual answer under load, so the first question
+            return False
         if self.use is Use.NEVER or queue.in_flight or queue.place is not None or len(queue.batches) != 1:
             return False
         if not self._is_answered:
