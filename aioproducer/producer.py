@@ -29,7 +29,8 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.hot import RECORD_COST, Appender, FastPath
-from aioproducer.metrics import ProducerMetrics
+from aioproducer.metrics.distribution import Histogram
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.runtime.detached import detached
 from aioproducer.runtime.lifetime import no_event_loop
 from aioproducer.runtime.log import ClientLog
@@ -832,11 +833,17 @@ class Producer(FastPath):
     def metrics(self, topic: str | None = None) -> Mapping[str, float]:
         """The producer's metrics under the names of Java's producer-metrics, or those of one topic.
 
-        Call it in the producer's event loop; for a `SyncProducer`, in any thread.
-        Totals count from the first start; times are in milliseconds, sizes in bytes.
+        Totals count from the first start; times are in milliseconds, sizes in bytes. May be called in any thread. Raises
+        LookupError for a topic to which no record was acknowledged, failed or retried yet.
         """
         if topic is not None:
-            return self._metrics.topic(topic).as_mapping()
+            by_topic = self._metrics.by_topic()
+            if topic not in by_topic:
+                raise LookupError(
+                    f"There are no metrics of topic {topic!r}: none of its records was acknowledged, failed or retried yet. "
+                    f"There are metrics of {', '.join(map(repr, sorted(by_topic))) or 'no topic'}."
+                )
+            return by_topic[topic]
         numbers = self._metrics.as_mapping()
         engine = self._engine
         if engine is not None:
@@ -851,11 +858,23 @@ class Producer(FastPath):
             numbers["producer-epoch"] = engine.sequences.epoch
         return numbers
 
+    def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
+        """The metrics of each topic that has any, as `metrics` returns them for one. May be called in any thread."""
+        return self._metrics.by_topic()
+
+    def metric_histograms(self) -> Mapping[str, Histogram]:
+        """The distributions behind the averages and percentiles of `metrics`, for exporters of metrics.
+
+        Their names are request-latency and record-queue-time (in seconds), batch-size (in bytes) and records-per-request.
+        They count from the first start. May be called in any thread.
+        """
+        return self._metrics.histograms()
+
     def health(self) -> Health:
         """The producer's state in a few numbers, for liveness and readiness probes; cheap, and never waits.
 
-        Call it in the producer's event loop, so that the probe also proves that the loop runs; for a `SyncProducer`, in any
-        thread.
+        Call it in the producer's event loop, so that the probe also proves that the loop runs. Other threads may call it as
+        well.
         """
         engine = self._engine
         if engine is None:

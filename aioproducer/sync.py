@@ -46,6 +46,7 @@ from aioproducer.errors import (
 from aioproducer.intake.hand_over import OWN_THREAD, HandOver
 from aioproducer.intake.many import SendMany, SendManyProgress, check_values
 from aioproducer.intake.sync_delivery import SyncDelivery, SyncDeliveryCallback
+from aioproducer.metrics.distribution import Histogram
 from aioproducer.producer import Producer
 from aioproducer.runtime.detached import detached
 from aioproducer.runtime.log import ClientLog
@@ -527,6 +528,14 @@ class SyncProducer:
             )
 
         return self._look(metrics)
+
+    def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
+        """The metrics of each topic that has any; see `Producer.metrics_by_topic`."""
+        return self._producer.metrics_by_topic()
+
+    def metric_histograms(self) -> Mapping[str, Histogram]:
+        """The distributions behind averages and percentiles; see `Producer.metric_histograms`."""
+        return self._producer.metric_histograms()
 
     def health(self) -> Health:
         """The producer's state; see `Producer.health`."""

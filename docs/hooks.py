@@ -1,4 +1,4 @@
-"""What mkdocs generates: the table of options, and the pages that are files of the package."""
+"""What mkdocs generates: the tables of options and metrics, and the pages that are files of the package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(Path(__file__).parent))
 
-from options import option_tables  # noqa: E402 - beside this file, which mkdocs loads by its path
+from metric_tables import metric_tables  # noqa: E402 - beside this file, which mkdocs loads by its path
+from options import option_tables  # noqa: E402 - likewise
 
 #: Pages of the site that are files of the package, which has them for readers without a network.
 FROM_THE_PACKAGE = {
@@ -43,8 +44,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in the options."""
-    return markdown.replace("<!-- options -->", option_tables()) if "<!-- options -->" in markdown else markdown
+    """Fill in the tables."""
+    for place, tables in (("<!-- options -->", option_tables), ("<!-- metrics -->", metric_tables)):
+        if place in markdown:
+            markdown = markdown.replace(place, tables())
+    return markdown
 
 
 def _with_links_into_the_site(text: str, page: str, path: str) -> str:

@@ -14,7 +14,7 @@ from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.core.sequences import Sequences
 from aioproducer.delivery import BatchFailure, Delivery
-from aioproducer.metrics import ProducerMetrics
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.protocol.messages import (
     MetadataResponse,
     MetadataResponseBroker,

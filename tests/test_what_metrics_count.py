@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import pytest
 
 from aioproducer import BufferFull, NotWritten, NotWrittenTimeout, Producer, RecordTooLarge, Unknown
-from aioproducer.metrics import Distribution
+from aioproducer.metrics.distribution import Distribution
+from aioproducer.metrics.names import HISTOGRAMS, METRICS, TOPIC_METRICS
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened, turns, until
 from tests.rig import Rig
@@ -344,5 +345,37 @@ async def test_every_metric_has_a_test_here(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         await producer.send("orders", b"value")
 
-        assert set(producer.metrics()) == _tested
-        assert set(producer.metrics("orders")) == _tested_by_topic
+        assert set(producer.metrics()) == _tested == {metric.name for metric in METRICS}
+        assert set(producer.metrics("orders")) == _tested_by_topic == {metric.name for metric in TOPIC_METRICS}
+        assert producer.metrics_by_topic() == {"orders": producer.metrics("orders")}
+        assert set(producer.metric_histograms()) == {metric.name for metric in HISTOGRAMS}
+
+
+async def test_a_topic_without_metrics_is_an_error_and_not_a_new_entry(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        with pytest.raises(LookupError, match=r"no metrics of topic 'order'.* There are metrics of no topic\."):
+            producer.metrics("order")
+        await producer.send("orders", b"value")
+        with pytest.raises(LookupError, match=r"'order': .*acknowledged, failed or retried yet\. .* of 'orders'\."):
+            producer.metrics("order")
+
+        assert list(producer.metrics_by_topic()) == ["orders"]
+
+
+async def test_histograms_count_what_the_averages_are_made_of(broker: FakeBroker) -> None:
+    async with opened(broker, linger_ms=0) as producer:
+        for size in (10, 100, 1000):
+            await producer.send("orders", bytes(size), partition=0)
+        numbers, found = producer.metrics(), producer.metric_histograms()
+
+    assert found["records-per-request"].count == 3
+    assert found["records-per-request"].counts[0] == 3, "each request had one record"
+    size = found["batch-size"]
+    assert size.total / size.count == numbers["batch-size-avg"]
+    at_most = dict(zip(size.bounds, size.counts, strict=True))
+    assert (at_most[64], at_most[128], at_most[256], at_most[2048]) == (0, 1, 2, 3)
+    latency = found["request-latency"]
+    assert latency.count == 3
+    assert latency.total / 3 * 1e3 == pytest.approx(numbers["request-latency-avg"])
+    assert latency.counts[-1] == 3, "a minute is more than any of them took"
+    assert list(latency.counts) == sorted(latency.counts)

@@ -20,7 +20,7 @@ from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.core.sequences import Sequences
 from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
 from aioproducer.hot import Lane, OpenBatch
-from aioproducer.metrics import ProducerMetrics
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.record import RecordBatchBuilder
 from aioproducer.types import Header, TopicPartition
 
@@ -423,12 +423,12 @@ class RecordAccumulator:
     @property
     def pending_records(self) -> int:
         """The number of records without an outcome."""
-        return sum(batch.count for batch in self._incomplete)
+        return sum(batch.count for batch in list(self._incomplete))  # a copy, because any thread may ask
 
     @property
     def oldest_created_at(self) -> float | None:
         """The creation time of the oldest batch without an outcome."""
-        return min((batch.created_at for batch in self._incomplete), default=None)
+        return min((batch.created_at for batch in list(self._incomplete)), default=None)  # as above
 
     def begin_flush(self, on_done: Callable[[], object], now: float) -> FlushWaiter:
         """Call ``on_done`` when everything that is accepted now has an outcome; nothing lingers until `end_flush`."""

@@ -17,7 +17,7 @@ from aioproducer.core.failed_attempt import FailedAttempt, latest
 from aioproducer.core.sequences import Sequences
 from aioproducer.delivery import BatchFailure
 from aioproducer.errors import KafkaError
-from aioproducer.metrics import ProducerMetrics
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.types import TopicPartition
 
 __all__ = ["OpenTransaction", "Outcomes"]

@@ -10,7 +10,7 @@ from aioproducer.core.batch_limits import BatchLimits
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.compression_ratio import CompressionRatios
 from aioproducer.hot import Lane
-from aioproducer.metrics import ProducerMetrics
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.record import Codec, EncodedBatch
 
 __all__ = ["Sealing"]

@@ -28,7 +28,7 @@ from aioproducer.engine.sender import Sender
 from aioproducer.engine.unobserved import UnobservedFailures
 from aioproducer.errors import ProducerClosed, ProducerDied
 from aioproducer.hot import Appender, Lane, OpenBatch, count_fork
-from aioproducer.metrics import ProducerMetrics
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.record import BATCH_OVERHEAD, Codec, require
 from aioproducer.runtime.foreign import ForeignTasks

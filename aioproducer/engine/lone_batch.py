@@ -25,7 +25,7 @@ from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.cluster import TopicMetadata
 from aioproducer.engine.sender import Sender
 from aioproducer.errors import KafkaError, UnsupportedVersion
-from aioproducer.metrics import ProducerMetrics
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.net.broker import Broker
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Answer

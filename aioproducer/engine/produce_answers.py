@@ -13,7 +13,7 @@ from aioproducer.core.produce_error_codes import ProduceVerdict, produce_verdict
 from aioproducer.core.sequences import Sequences
 from aioproducer.engine.retries import Retries
 from aioproducer.errors import KafkaError
-from aioproducer.metrics import ProducerMetrics
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import WRITTEN, Answer
 from aioproducer.protocol.lone_batch import Written

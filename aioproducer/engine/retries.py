@@ -17,7 +17,7 @@ from aioproducer.core.forgotten_producers import NEVER, may_be_forgotten, not_re
 from aioproducer.core.produce_error_codes import ProduceVerdict, may_be_written
 from aioproducer.core.sequences import Sequences
 from aioproducer.errors import BrokerError, KafkaError, ProtocolError, RecordTooLarge
-from aioproducer.metrics import ProducerMetrics
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import NodeEndpoint, PartitionProduceResponse

@@ -40,7 +40,7 @@ from aioproducer.errors import (
     KafkaError,
     UnsupportedVersion,
 )
-from aioproducer.metrics import ProducerMetrics
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import WRITTEN, Answer, Answered
 from aioproducer.protocol.error_codes import ErrorCode, broker_error

@@ -29,7 +29,7 @@ from aioproducer.errors import (
     RecordTooLarge,
 )
 from aioproducer.interceptors import ProducerInterceptors
-from aioproducer.metrics import ProducerMetrics
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.record import BATCH_OVERHEAD, partition_for_key, record_size_upper_bound
 from aioproducer.runtime.log import ClientLog
 from aioproducer.serializers import MessageField, normalize_bytes, normalize_headers, prepare_serializer

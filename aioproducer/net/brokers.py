@@ -129,8 +129,8 @@ class Brokers:
         return self._known.get(node_id)
 
     def connected(self) -> list[Broker]:
-        """The connected brokers, including bootstrap servers."""
-        return [broker for broker in self._known.values() if broker.is_connected]
+        """The connected brokers, including bootstrap servers; may be called in any thread."""
+        return [broker for broker in list(self._known.values()) if broker.is_connected]
 
     def has_room(self, broker: Broker) -> bool:
         """Whether it can take a request now."""

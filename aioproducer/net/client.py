@@ -29,7 +29,7 @@ from aioproducer.errors import (
     ProducerClosed,
     UnsupportedVersion,
 )
-from aioproducer.metrics import Traffic
+from aioproducer.metrics.producer import Traffic
 from aioproducer.net.broker import Broker
 from aioproducer.net.brokers import Brokers
 from aioproducer.net.connection import WRITTEN, Answer, Answered, Read, ReadFrame, settle

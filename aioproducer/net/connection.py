@@ -23,7 +23,7 @@ from itertools import chain
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError
-from aioproducer.metrics import Traffic
+from aioproducer.metrics.producer import Traffic
 from aioproducer.net.socket_options import set_socket_options
 from aioproducer.protocol.frames import FrameReader, decode_response_header, encode_request
 from aioproducer.protocol.message import Request

@@ -15,7 +15,7 @@ from aioproducer._version import __version__
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import Node
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
-from aioproducer.metrics import Traffic
+from aioproducer.metrics.producer import Traffic
 from aioproducer.net.addresses import Address, Resolver
 from aioproducer.net.connection import WRITTEN, Answer, Connection, settle
 from aioproducer.net.security.strangers import guess_stranger

@@ -1,95 +1,23 @@
 """Counts what the producer does, and returns the metrics under the names of Java's producer-metrics.
 
 All that other code touches is a plain number or a `Distribution`; names, averages and rates are computed only when they are
-requested.
+requested. The event loop's thread counts; any thread may read.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
+from typing import Final
 
-__all__ = ["Distribution", "ProducerMetrics", "TopicMetrics", "Traffic"]
+from aioproducer.metrics.distribution import Distribution, Histogram
 
-# Upper bounds: zero, and then each a fifth larger. Percentiles are right to about 10 %, over eleven decades.
-_BOUNDS: tuple[float, ...] = (0.0, *(1e-6 * 1.2**step for step in range(140)))
-_MOST_RECENT = 100
+__all__ = ["ProducerMetrics", "TopicMetrics", "Traffic"]
 
 
-class Distribution:
-    """The distribution of a measured number: count, sum, extremes, and percentiles to about 10 %.
-
-    Measurements are stored first and counted a hundred at a time: a lone ``send()`` takes four, when the processor's caches
-    are cold, and counting each of them at once took 3 us of its 65.
-    """
-
-    __slots__ = ("_buckets", "_count", "_maximum", "_recent", "_total")
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._total = 0.0
-        self._maximum = 0.0
-        self._buckets = [0] * (len(_BOUNDS) + 1)
-        self._recent: list[float] = []  # not counted yet
-
-    def observe(self, value: float) -> None:
-        """Take one measurement."""
-        recent = self._recent
-        recent.append(value)
-        if len(recent) >= _MOST_RECENT:
-            self._settle()
-
-    @property
-    def count(self) -> int:
-        """The number of measurements."""
-        return self._count + len(self._recent)
-
-    @property
-    def total(self) -> float:
-        """Their sum."""
-        self._settle()
-        return self._total
-
-    @property
-    def maximum(self) -> float:
-        """The largest one; 0.0 if nothing was measured."""
-        self._settle()
-        return self._maximum
-
-    @property
-    def average(self) -> float:
-        """The mean; 0.0 if nothing was measured."""
-        return self.total / self.count if self.count else 0.0
-
-    def percentile(self, fraction: float) -> float:
-        """The value that this fraction of the measurements does not exceed, to about 10 %."""
-        self._settle()
-        rank = fraction * self._count
-        seen = 0
-        for bound, count in zip(_BOUNDS, self._buckets, strict=False):  # the last one has no upper bound
-            seen += count
-            if count and seen >= rank:
-                return min(bound, self._maximum)
-        return self._maximum
-
-    def among(self, total: int) -> Distribution:
-        """A copy in which these measurements are some of ``total``, and the others are zero."""
-        self._settle()
-        whole = Distribution()
-        whole._count, whole._total, whole._maximum = total, self._total, self._maximum
-        whole._buckets = [total - self._count + self._buckets[0], *self._buckets[1:]]
-        return whole
-
-    def _settle(self) -> None:
-        """Count the stored measurements."""
-        recent, self._recent = self._recent, []
-        if not recent:
-            return
-        self._count += len(recent)
-        self._total += sum(recent)
-        self._maximum = max(self._maximum, *recent)
-        for value in recent:
-            self._buckets[bisect_left(_BOUNDS, value)] += 1
+#: Powers of two, up to which the counts of a `Distribution` are exact: 122 us to 64 s, 64 bytes to 1 MiB, and plain numbers.
+_SECONDS: Final = tuple(2.0**power for power in range(-13, 7))
+_BYTES: Final = tuple(2.0**power for power in range(6, 21))
+_NUMBERS: Final = tuple(2.0**power for power in range(13))
 
 
 class TopicMetrics:
@@ -175,7 +103,7 @@ class ProducerMetrics:
 
     def as_mapping(self) -> dict[str, float]:
         """All metrics, under the names of Java's producer-metrics, with `-p50`, `-p99` and `-p99.9` added."""
-        topics = (*self.topics.values(), self._forgotten)
+        topics = (*list(self.topics.values()), self._forgotten)
         out: dict[str, float] = {
             "record-send-total": sum(topic.record_send_total for topic in topics),
             "record-error-total": self.records_refused + self.records_failed + self.records_unknown,
@@ -206,3 +134,16 @@ class ProducerMetrics:
             out[f"{name}-p99"] = spread.percentile(0.99) * 1e3
             out[f"{name}-p99.9"] = spread.percentile(0.999) * 1e3
         return out
+
+    def by_topic(self) -> dict[str, Mapping[str, float]]:
+        """The metrics of each topic that has any."""
+        return {name: topic.as_mapping() for name, topic in list(self.topics.items())}
+
+    def histograms(self) -> dict[str, Histogram]:
+        """The distributions behind averages and percentiles, with times in seconds; see `names.HISTOGRAMS`."""
+        return {
+            "request-latency": self.request_latency.histogram(_SECONDS),
+            "record-queue-time": self.record_queue_time.histogram(_SECONDS),
+            "batch-size": self.batch_size.histogram(_BYTES),
+            "records-per-request": self.records_per_request.histogram(_NUMBERS),
+        }

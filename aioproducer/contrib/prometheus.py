@@ -1,0 +1,168 @@
+"""Exports the metrics of producers to Prometheus, through the official client (``aioproducer[prometheus]``).
+
+Names and units follow Prometheus' rules: the prefix ``aioproducer_``, seconds and bytes, ``_total`` for a number that only
+grows. Each sample has the label ``client_id``; those of a topic have ``topic`` as well.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from aioproducer.metrics.distribution import Histogram
+from aioproducer.metrics.names import HISTOGRAMS, METRICS, TOPIC_METRICS, Kind, Metric
+from aioproducer.producer import Producer
+from aioproducer.sync import SyncProducer
+from aioproducer.types import Health, HealthStatus
+
+__all__ = ["family_name", "register", "unregister"]
+
+_AnyProducer: TypeAlias = Producer | SyncProducer
+
+#: The unit in Prometheus, and the factor to it.
+_UNITS: Final[Mapping[str, tuple[str, float]]] = {
+    "ns": ("_seconds", 1e-9),
+    "ms": ("_seconds", 1e-3),
+    "s": ("_seconds", 1.0),
+    "bytes": ("_bytes", 1.0),
+}
+_WITH_HISTOGRAM: Final = tuple(histogram.name for histogram in HISTOGRAMS)
+_READY: Final = "aioproducer_ready", "Whether the producer is started, and connected to a broker"
+_OLDEST: Final = "aioproducer_oldest_pending_seconds", "The age of the oldest accepted record without an outcome"
+
+
+def register(producer: _AnyProducer, registry: CollectorRegistry = REGISTRY) -> None:
+    """Export the producer's metrics through this registry until it is closed, and again whenever it is started again.
+
+    The registry may be read in any thread, such as that of ``prometheus_client.start_http_server``, and does not keep the
+    producer alive. Many producers may share it. Raises ValueError if another one with the same ``client_id`` is not closed.
+    """
+    collector = _collector_of(registry)
+    for other in collector.open_producers():
+        if other.client_id == producer.client_id and other is not producer:
+            raise ValueError(
+                f"Another producer with client_id={producer.client_id!r} is registered and not closed. Give each producer "
+                "its own client_id, so that their samples differ, or close the other one first."
+            )
+    collector.add(producer)
+
+
+def unregister(producer: _AnyProducer, registry: CollectorRegistry = REGISTRY) -> None:
+    """Export the producer's metrics no longer; does nothing if they were not exported."""
+    _collector_of(registry).remove(producer)
+
+
+def family_name(metric: Metric, *, of_topic: bool = False) -> str:
+    """The name of a metric in Prometheus, without the suffix ``_total`` that totals get."""
+    name = metric.name.removesuffix("-total").removesuffix("-ns").replace("-", "_").replace(".", "_")
+    unit = _UNITS.get(metric.unit, ("", 1.0))[0]
+    if unit == "_bytes":
+        name, unit = name.replace("byte", "bytes").replace("bytess", "bytes"), "" if "byte" in name else unit
+    return f"aioproducer_{'topic_' if of_topic else ''}{name}{unit}"
+
+
+class _ProducerCollector(Collector):
+    """The producers of one registry."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._producers: list[weakref.ref[_AnyProducer]] = []
+
+    def add(self, producer: _AnyProducer) -> None:
+        with self._lock:
+            if all(each() is not producer for each in self._producers):
+                self._producers.append(weakref.ref(producer))
+
+    def remove(self, producer: _AnyProducer) -> None:
+        with self._lock:
+            self._producers = [each for each in self._producers if each() not in (None, producer)]
+
+    def open_producers(self) -> list[_AnyProducer]:
+        """The registered producers that are not closed."""
+        with self._lock:
+            alive = [producer for each in self._producers if (producer := each()) is not None]
+            self._producers = [weakref.ref(producer) for producer in alive]
+        return [producer for producer in alive if producer.health().status is not HealthStatus.CLOSED]
+
+    def describe(self) -> Iterable[Family]:
+        """All families without samples, so that the registry notices names that are used twice."""
+        return _families([])
+
+    def collect(self) -> Iterable[Family]:
+        """All families with the current samples."""
+        return _families(self.open_producers())
+
+
+_collectors: weakref.WeakKeyDictionary[CollectorRegistry, _ProducerCollector] = weakref.WeakKeyDictionary()
+_creating = threading.Lock()
+
+
+def _collector_of(registry: CollectorRegistry) -> _ProducerCollector:
+    with _creating:
+        collector = _collectors.get(registry)
+        if collector is None:
+            collector = _ProducerCollector()
+            registry.register(collector)
+            _collectors[registry] = collector
+        return collector
+
+
+def _families(producers: list[_AnyProducer]) -> Iterator[Family]:
+    by_client = {producer.client_id: producer for producer in producers}  # a name used twice would spoil all samples
+    healths = {client: producer.health() for client, producer in by_client.items()}
+    yield from _health_families(healths)
+    yield from _number_families(
+        METRICS, ["client_id"], [([client], producer.metrics()) for client, producer in by_client.items()]
+    )
+    yield from _number_families(
+        TOPIC_METRICS,
+        ["client_id", "topic"],
+        [
+            ([client, topic], numbers)
+            for client, producer in by_client.items()
+            for topic, numbers in producer.metrics_by_topic().items()
+        ],
+    )
+    histograms = {client: producer.metric_histograms() for client, producer in by_client.items()}
+    for metric in HISTOGRAMS:
+        family = HistogramMetricFamily(family_name(metric), metric.meaning, labels=["client_id"])
+        for client, of_client in histograms.items():
+            found = of_client[metric.name]
+            family.add_metric([client], _buckets(found), found.total)
+        yield family
+
+
+def _health_families(healths: Mapping[str, Health]) -> Iterator[Family]:
+    ready = GaugeMetricFamily(*_READY, labels=["client_id"])
+    oldest = GaugeMetricFamily(*_OLDEST, labels=["client_id"])
+    for client, health in healths.items():
+        ready.add_metric([client], float(health.ready))
+        oldest.add_metric([client], health.oldest_pending_s)
+    yield from (ready, oldest)
+
+
+def _number_families(
+    metrics: Iterable[Metric], labels: list[str], samples: list[tuple[list[str], Mapping[str, float]]]
+) -> Iterator[Family]:
+    for metric in metrics:
+        if metric.kind is Kind.SUMMARY and (metric.name.startswith(_WITH_HISTOGRAM) or "-p" in metric.name[-6:]):
+            continue  # a histogram has it
+        name, factor = family_name(metric, of_topic="topic" in labels), _UNITS.get(metric.unit, ("", 1.0))[1]
+        kind = CounterMetricFamily if metric.kind is Kind.TOTAL else GaugeMetricFamily
+        family = kind(name, metric.meaning, labels=labels)
+        for values, numbers in samples:
+            if metric.name in numbers:  # some exist only while the producer is started
+                family.add_metric(values, numbers[metric.name] * factor)
+        yield family
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    bounds = [repr(bound) for bound in histogram.bounds]
+    return [*zip(bounds, map(float, histogram.counts), strict=True), ("+Inf", float(histogram.count))]

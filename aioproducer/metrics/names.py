@@ -1,0 +1,82 @@
+"""Declares each metric: its name, which is Java's where Java has it, its kind, its unit and its meaning."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+__all__ = ["HISTOGRAMS", "METRICS", "TOPIC_METRICS", "Kind", "Metric"]
+
+
+class Kind(StrEnum):
+    """The kind of a metric's number."""
+
+    TOTAL = "total"  # it only grows
+    NOW = "now"  # it goes up and down
+    SUMMARY = "summary"  # an average, a maximum or a percentile of all measurements
+
+
+class Metric(NamedTuple):
+    """One metric. ``unit`` is empty for a plain number."""
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+
+
+def _summaries(name: str, unit: str, meaning: str, *of: str) -> tuple[Metric, ...]:
+    words = {
+        "avg": "average",
+        "max": "maximum",
+        "p50": "median",
+        "p99": "99th percentile",
+        "p99.9": "99.9th percentile",
+    }
+    return tuple(Metric(f"{name}-{each}", Kind.SUMMARY, unit, f"{meaning}: {words[each]}") for each in of)
+
+
+_SPREAD: Final = ("avg", "max", "p50", "p99", "p99.9")
+
+METRICS: Final = (
+    Metric("record-send-total", Kind.TOTAL, "records", "Records written to the log, according to a broker"),
+    Metric("record-delivered-total", Kind.TOTAL, "records", "The same, as the deliveries count them"),
+    Metric("record-error-total", Kind.TOTAL, "records", "Records that failed, or were never accepted"),
+    Metric("record-not-written-total", Kind.TOTAL, "records", "Accepted records that are certainly not in the log"),
+    Metric("record-unknown-total", Kind.TOTAL, "records", "Accepted records that may be in the log or not"),
+    Metric("record-retry-total", Kind.TOTAL, "records", "Records sent again, each time that they are"),
+    Metric("byte-total", Kind.TOTAL, "bytes", "The size of the acknowledged batches on the wire"),
+    Metric("batch-split-total", Kind.TOTAL, "batches", "Batches split because a broker found them too large"),
+    Metric("buffer-exhausted-total", Kind.TOTAL, "records", "Records that found no room in `buffer_memory` in time"),
+    Metric("bufferpool-wait-time-ns-total", Kind.TOTAL, "ns", "The time that calls have waited for room"),
+    Metric("flush-time-ns-total", Kind.TOTAL, "ns", "The time that calls of `flush()` have taken"),
+    Metric("request-total", Kind.TOTAL, "requests", "Requests sent to brokers, of all kinds"),
+    Metric("produce-request-total", Kind.TOTAL, "requests", "Produce requests sent"),
+    *_summaries("batch-size", "bytes", "The size of a batch on the wire", "avg", "max"),
+    *_summaries("records-per-request", "records", "Records in a Produce request", "avg"),
+    *_summaries("compression-rate", "", "The size of a compressed batch, divided by its size before", "avg"),
+    *_summaries("record-queue-time", "ms", "The time from a batch's first record until it is sent", *_SPREAD),
+    *_summaries("request-latency", "ms", "The time from a Produce request to its response", *_SPREAD),
+    *_summaries("produce-throttle-time", "ms", "The time by which a broker has delayed requests", *_SPREAD),
+    Metric("buffer-total-bytes", Kind.NOW, "bytes", "`buffer_memory`"),
+    Metric("buffer-available-bytes", Kind.NOW, "bytes", "The free part of it"),
+    Metric("waiting-threads", Kind.NOW, "calls", "Calls that wait for room in `buffer_memory`"),
+    Metric("records-pending", Kind.NOW, "records", "Accepted records without an outcome"),
+    Metric("connection-count", Kind.NOW, "connections", "Brokers that are connected"),
+    Metric("requests-in-flight", Kind.NOW, "requests", "Requests without a response"),
+    Metric("producer-epoch", Kind.NOW, "", "The epoch of the producer id; -1 before there is one"),
+)
+
+TOPIC_METRICS: Final = (
+    Metric("record-send-total", Kind.TOTAL, "records", "Records written to the topic, according to a broker"),
+    Metric("record-error-total", Kind.TOTAL, "records", "Accepted records for the topic that failed"),
+    Metric("record-retry-total", Kind.TOTAL, "records", "Records sent again, each time that they are"),
+    Metric("byte-total", Kind.TOTAL, "bytes", "The size of the acknowledged batches on the wire"),
+)
+
+HISTOGRAMS: Final = (
+    Metric("request-latency", Kind.SUMMARY, "s", "The time from a Produce request to its response"),
+    Metric("record-queue-time", Kind.SUMMARY, "s", "The time from a batch's first record until it is sent"),
+    Metric("batch-size", Kind.SUMMARY, "bytes", "The size of a batch on the wire"),
+    Metric("records-per-request", Kind.SUMMARY, "records", "Records in a Produce request"),
+)
