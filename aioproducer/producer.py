@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 import weakref
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -674,7 +675,7 @@ class Producer(FastPath):
         producer's transactions. Cancellation: nothing is awaited here.
         """
         _, transactions = self._transactional()
-        transactions.begin()
+        self._begin(transactions)
 
     async def send_offsets_to_transaction(
         self,
@@ -802,13 +803,20 @@ class Producer(FastPath):
                 raise
         if manager.state is State.UNINITIALIZED:
             await self.init_transactions()
+        self._begin(transactions)
+
+    def _begin(self, transactions: TransactionLink) -> None:
+        began = time.perf_counter()
         transactions.begin()
+        self._metrics.waited_for_transaction("begin_transaction", time.perf_counter() - began)
 
     async def _outcome(
         self, engine: Engine, transactions: TransactionLink, operation: Operation, timeout: float | None
     ) -> None:
+        began = time.perf_counter()
         # Nothing interrupts this: the end of the producer ends every operation with its outcome.
         await transactions.outcome(operation, self._deadline(engine, timeout))
+        self._metrics.waited_for_transaction(operation.name, time.perf_counter() - began)
 
     def _transactional(self) -> tuple[Engine, TransactionLink]:
         engine = self._usable()
@@ -856,11 +864,16 @@ class Producer(FastPath):
                 engine.client.in_flight(node) for node in engine.client.connected_nodes()
             )
             numbers["producer-epoch"] = engine.sequences.epoch
+            numbers["metadata-age"] = engine.loop.time() - engine.client.metadata.refreshed_at
         return numbers
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
         """The metrics of each topic that has any, as `metrics` returns them for one. May be called in any thread."""
         return self._metrics.by_topic()
+
+    def metrics_by_broker(self) -> Mapping[int, Mapping[str, float]]:
+        """The metrics of each broker that was connected, by its id (Java's producer-node-metrics). For any thread."""
+        return self._metrics.by_broker()
 
     def metric_histograms(self) -> Mapping[str, Histogram]:
         """The distributions behind the averages and percentiles of `metrics`, for exporters of metrics.

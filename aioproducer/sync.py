@@ -533,6 +533,10 @@ class SyncProducer:
         """The metrics of each topic that has any; see `Producer.metrics_by_topic`."""
         return self._producer.metrics_by_topic()
 
+    def metrics_by_broker(self) -> Mapping[int, Mapping[str, float]]:
+        """The metrics of each broker that was connected; see `Producer.metrics_by_broker`."""
+        return self._producer.metrics_by_broker()
+
     def metric_histograms(self) -> Mapping[str, Histogram]:
         """The distributions behind averages and percentiles; see `Producer.metric_histograms`."""
         return self._producer.metric_histograms()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from aioproducer.metrics.names import HISTOGRAMS, METRICS, TOPIC_METRICS, Kind, Metric
+from aioproducer.metrics.names import BROKER_METRICS, HISTOGRAMS, METRICS, TOPIC_METRICS, Kind, Metric
 
 __all__ = ["metric_tables"]
 
@@ -27,7 +27,19 @@ def _lines() -> Iterator[str]:
         yield from _table([metric for metric in METRICS if metric.kind is kind])
     yield from ("### By topic", "", "`producer.metrics(topic)` and `producer.metrics_by_topic()` return them.", "")
     yield from _table(TOPIC_METRICS)
-    yield from ("### Histograms", "", "`producer.metric_histograms()` returns them, with bounds that are powers of two.", "")
+    yield from (
+        "### By broker",
+        "",
+        "`producer.metrics_by_broker()` returns them, by the broker's id.",
+        "",
+    )
+    yield from _table(BROKER_METRICS)
+    yield from (
+        "### Histograms",
+        "",
+        "`producer.metric_histograms()` returns them, with bounds that are powers of two.",
+        "",
+    )
     yield from _table(HISTOGRAMS)
 
 

@@ -73,3 +73,35 @@ def test_another_thread_reads_each_measurement_once() -> None:
 
     assert all(count == total == below for count, total, below in seen)
     assert (spread.count, spread.total) == (100_000, 100_000.0)
+
+
+def test_the_counts_of_a_bootstrap_server_become_those_of_its_broker() -> None:
+    metrics = ProducerMetrics()
+    for node_id in (-1, -2, 7):
+        broker = metrics.broker(node_id)
+        broker.requests, broker.bytes_out, broker.connections_created = 1, 10, 1
+        broker.request_latency.observe(0.5)
+
+    adopted = metrics.adopt(-2, 7)
+
+    assert adopted is metrics.broker(7)
+    assert set(metrics.brokers) == {-1, 7}
+    numbers = metrics.by_broker()
+    assert list(numbers) == [7], "those of bootstrap servers are only in the sums"
+    assert (numbers[7]["request-total"], numbers[7]["outgoing-byte-total"]) == (2, 20)
+    assert (adopted.connections_created, adopted.request_latency.count) == (2, 2)
+    assert metrics.as_mapping()["request-total"] == 3
+    assert metrics.adopt(-1, 8).requests == 1, "a broker that was not connected before"
+
+
+def test_distributions_add_up() -> None:
+    parts = [Distribution() for _ in range(3)]
+    for number, part in enumerate(parts[:2], 1):
+        for _ in range(150):
+            part.observe(number)
+
+    whole = Distribution.of_all(parts)
+
+    assert (whole.count, whole.total, whole.maximum) == (300, 450.0, 2)
+    assert whole.histogram((1.0, 2.0)).counts == (150, 300)
+    assert Distribution.of_all([]).count == 0

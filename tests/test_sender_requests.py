@@ -248,7 +248,7 @@ async def test_an_answer_that_leaves_nothing_to_do_does_not_wake_the_sender(monk
     assert delivery.result().offset == 5
     assert not sender._awake
     running.cancel()
-    assert 0 < rig.metrics.request_latency.total < 1e-3
+    assert 0 < rig.metrics.broker(1).request_latency.total < 1e-3
     assert not rig.accumulator.queues.is_paused(asyncio.get_running_loop().time())
 
 

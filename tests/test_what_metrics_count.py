@@ -13,11 +13,19 @@ from typing import Any, TypeVar
 
 import pytest
 
-from aioproducer import BufferFull, NotWritten, NotWrittenTimeout, Producer, RecordTooLarge, Unknown
+from aioproducer import (
+    BufferFull,
+    NotWritten,
+    NotWrittenTimeout,
+    Producer,
+    RecordTooLarge,
+    TopicPartition,
+    Unknown,
+)
 from aioproducer.metrics.distribution import Distribution
-from aioproducer.metrics.names import HISTOGRAMS, METRICS, TOPIC_METRICS
+from aioproducer.metrics.names import BROKER_METRICS, HISTOGRAMS, METRICS, TOPIC_METRICS
 from aioproducer.testing import FakeBroker
-from tests.conftest import opened, turns, until
+from tests.conftest import Clock, opened, turns, until
 from tests.rig import Rig
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -144,6 +152,92 @@ async def test_a_split_is_counted_once_for_the_batch(broker: FakeBroker) -> None
 
 
 # -- requests --------------------------------------------------------------------------------------------------------
+
+
+@counts(
+    "response-total",
+    "outgoing-byte-total",
+    "incoming-byte-total",
+    "connection-creation-total",
+    "connection-close-total",
+)
+async def test_traffic_is_counted_as_a_relay_counts_it(broker: FakeBroker) -> None:
+    passed = {"out": 0, "in": 0, "connections": 0}
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        passed["connections"] += 1
+        host, port = broker.bootstrap_servers.rsplit(":", 1)
+        from_broker, to_broker = await asyncio.open_connection(host, int(port))
+
+        async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, way: str) -> None:
+            while data := await source.read(65_536):
+                passed[way] += len(data)
+                target.write(data)
+            target.close()
+
+        await asyncio.gather(pump(reader, to_broker, "out"), pump(from_broker, writer, "in"))
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async with server, opened(address) as producer:
+        await producer.ready()
+        await producer.send("orders", bytes(1000), partition=0)
+        await producer.send_many("orders", [b"value"] * 1000)
+        await until(lambda: producer.metrics()["connection-close-total"] == 1)  # the bootstrap server's
+        numbers, by_broker = producer.metrics(), producer.metrics_by_broker()
+
+        # The relay has seen the bootstrap server's connection; the broker's own address leads past it.
+        of_broker = by_broker[1]
+        assert list(by_broker) == [1]
+        assert passed["connections"] == 1
+        assert numbers["outgoing-byte-total"] - of_broker["outgoing-byte-total"] == passed["out"] > 0
+        assert numbers["incoming-byte-total"] - of_broker["incoming-byte-total"] == passed["in"] > 0
+        assert of_broker["outgoing-byte-total"] > numbers["byte-total"] > 1000
+        assert numbers["request-total"] == numbers["response-total"] == len(broker.requests)
+        assert of_broker["request-total"] == of_broker["response-total"] < numbers["request-total"]
+        assert (numbers["connection-creation-total"], of_broker["connection-creation-total"]) == (2, 1)
+        assert of_broker["connection-close-total"] == 0
+    assert producer.metrics()["connection-close-total"] == 2
+
+
+@counts("metadata-age")
+async def test_the_age_of_the_metadata_begins_again_with_each_refresh(broker: FakeBroker) -> None:
+    clock = Clock()
+    async with opened(broker, metadata_max_age_ms=3_600_000) as producer:
+        await producer.send("orders", b"value")
+        clock.advance(1800)
+        await producer.send("payments", b"value")  # as in Java, a response about a new topic refreshes nothing
+        assert 1800 <= producer.metrics()["metadata-age"] < 3600
+        clock.advance(1800)
+        await producer.send("orders", b"value")
+        await until(lambda: producer.metrics()["metadata-age"] < 1800)
+
+
+@counts(*(f"txn-{call}-time-ns-total" for call in ("init", "begin", "send-offsets", "commit", "abort")))
+async def test_the_time_of_calls_about_transactions_is_added_up(broker: FakeBroker) -> None:
+    def times() -> list[float]:
+        calls = ("init", "begin", "send-offsets", "commit", "abort")
+        return [producer.metrics()[f"txn-{call}-time-ns-total"] for call in calls]
+
+    async with opened(broker, transactional_id="shop") as producer:
+        assert times() == [0, 0, 0, 0, 0]
+        began = time.perf_counter()
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        assert [spent > 0 for spent in times()] == [True, True, False, False, False]
+        await producer.send("orders", b"value")
+        await producer.send_offsets_to_transaction({TopicPartition("orders", 0): 1}, "readers")
+        await producer.commit_transaction()
+        before = times()
+        assert [spent > 0 for spent in before] == [True, True, True, True, False]
+        await producer.begin_transaction()
+        await producer.send("orders", b"value")
+        await producer.abort_transaction()
+        after = times()
+
+    assert [now > then for now, then in zip(after, before, strict=True)] == [False, True, False, False, True]
+    assert sum(after) <= (time.perf_counter() - began) * 1e9
 
 
 @counts("request-total", "produce-request-total", "records-per-request-avg")
@@ -348,6 +442,7 @@ async def test_every_metric_has_a_test_here(broker: FakeBroker) -> None:
         assert set(producer.metrics()) == _tested == {metric.name for metric in METRICS}
         assert set(producer.metrics("orders")) == _tested_by_topic == {metric.name for metric in TOPIC_METRICS}
         assert producer.metrics_by_topic() == {"orders": producer.metrics("orders")}
+        assert set(producer.metrics_by_broker()[1]) == {metric.name for metric in BROKER_METRICS}
         assert set(producer.metric_histograms()) == {metric.name for metric in HISTOGRAMS}
 
 

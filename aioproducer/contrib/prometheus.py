@@ -1,7 +1,7 @@
 """Exports the metrics of producers to Prometheus, through the official client (``aioproducer[prometheus]``).
 
 Names and units follow Prometheus' rules: the prefix ``aioproducer_``, seconds and bytes, ``_total`` for a number that only
-grows. Each sample has the label ``client_id``; those of a topic have ``topic`` as well.
+grows. Each sample has the label ``client_id``; those of a topic or a broker have ``topic`` or ``broker`` as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from aioproducer.metrics.distribution import Histogram
-from aioproducer.metrics.names import HISTOGRAMS, METRICS, TOPIC_METRICS, Kind, Metric
+from aioproducer.metrics.names import BROKER_METRICS, HISTOGRAMS, METRICS, TOPIC_METRICS, Kind, Metric
 from aioproducer.producer import Producer
 from aioproducer.sync import SyncProducer
 from aioproducer.types import Health, HealthStatus
@@ -59,13 +59,16 @@ def unregister(producer: _AnyProducer, registry: CollectorRegistry = REGISTRY) -
     _collector_of(registry).remove(producer)
 
 
-def family_name(metric: Metric, *, of_topic: bool = False) -> str:
-    """The name of a metric in Prometheus, without the suffix ``_total`` that totals get."""
+def family_name(metric: Metric, of: str = "") -> str:
+    """The name of a metric in Prometheus, without the suffix ``_total`` that totals get.
+
+    ``of`` is "topic" or "broker" for those that each topic or broker has.
+    """
     name = metric.name.removesuffix("-total").removesuffix("-ns").replace("-", "_").replace(".", "_")
     unit = _UNITS.get(metric.unit, ("", 1.0))[0]
     if unit == "_bytes":
         name, unit = name.replace("byte", "bytes").replace("bytess", "bytes"), "" if "byte" in name else unit
-    return f"aioproducer_{'topic_' if of_topic else ''}{name}{unit}"
+    return f"aioproducer_{of + '_' if of else ''}{name}{unit}"
 
 
 class _ProducerCollector(Collector):
@@ -118,18 +121,20 @@ def _families(producers: list[_AnyProducer]) -> Iterator[Family]:
     by_client = {producer.client_id: producer for producer in producers}  # a name used twice would spoil all samples
     healths = {client: producer.health() for client, producer in by_client.items()}
     yield from _health_families(healths)
-    yield from _number_families(
-        METRICS, ["client_id"], [([client], producer.metrics()) for client, producer in by_client.items()]
-    )
-    yield from _number_families(
-        TOPIC_METRICS,
-        ["client_id", "topic"],
-        [
-            ([client, topic], numbers)
-            for client, producer in by_client.items()
-            for topic, numbers in producer.metrics_by_topic().items()
-        ],
-    )
+    clients = by_client.items()
+    yield from _number_families(METRICS, "", [([client], producer.metrics()) for client, producer in clients])
+    of_topics = [
+        ([client, topic], numbers)
+        for client, producer in clients
+        for topic, numbers in producer.metrics_by_topic().items()
+    ]
+    yield from _number_families(TOPIC_METRICS, "topic", of_topics)
+    of_brokers = [
+        ([client, str(broker)], numbers)
+        for client, producer in clients
+        for broker, numbers in producer.metrics_by_broker().items()
+    ]
+    yield from _number_families(BROKER_METRICS, "broker", of_brokers)
     histograms = {client: producer.metric_histograms() for client, producer in by_client.items()}
     for metric in HISTOGRAMS:
         family = HistogramMetricFamily(family_name(metric), metric.meaning, labels=["client_id"])
@@ -149,12 +154,13 @@ def _health_families(healths: Mapping[str, Health]) -> Iterator[Family]:
 
 
 def _number_families(
-    metrics: Iterable[Metric], labels: list[str], samples: list[tuple[list[str], Mapping[str, float]]]
+    metrics: Iterable[Metric], of: str, samples: list[tuple[list[str], Mapping[str, float]]]
 ) -> Iterator[Family]:
+    labels = ["client_id", of] if of else ["client_id"]
     for metric in metrics:
-        if metric.kind is Kind.SUMMARY and (metric.name.startswith(_WITH_HISTOGRAM) or "-p" in metric.name[-6:]):
+        if metric.kind is Kind.SUMMARY and not of and metric.name.startswith(_WITH_HISTOGRAM):
             continue  # a histogram has it
-        name, factor = family_name(metric, of_topic="topic" in labels), _UNITS.get(metric.unit, ("", 1.0))[1]
+        name, factor = family_name(metric, of), _UNITS.get(metric.unit, ("", 1.0))[1]
         kind = CounterMetricFamily if metric.kind is Kind.TOTAL else GaugeMetricFamily
         family = kind(name, metric.meaning, labels=labels)
         for values, numbers in samples:

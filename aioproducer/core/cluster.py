@@ -103,6 +103,7 @@ class ClusterMetadata:
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.version = 0
+        self.refreshed_at = 0.0  # when all wanted topics were last answered, or the client was started
         self._losses: dict[str, Loss] = {}
         self._new_losses: dict[str, Loss] = {}
         self._final_losses: dict[str, Loss] = {}

@@ -114,7 +114,7 @@ class Engine(Lifetime):
             gate=self.transactions,
         )
         self.client = NetworkClient(
-            config, client_id=client_id, log=log, random=random, on_ready=self._look_again, traffic=metrics.traffic
+            config, client_id=client_id, log=log, random=random, on_ready=self._look_again, metrics=metrics
         )
         self.pool = BufferPool(config.buffer_memory, self._under_pressure, metrics.waited_for_memory)
         self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign, log)

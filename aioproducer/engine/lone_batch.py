@@ -165,7 +165,7 @@ class LoneBatchSender:
         latency = time.perf_counter() - sent_at
         now = self._loop.time()
         if not isinstance(answer, KafkaError):
-            self._metrics.request_latency.observe(latency)
+            self._metrics.broker(node).request_latency.observe(latency)
         try:
             if isinstance(answer, Written):
                 self._sender.answers.complete(batch, answer.base_offset, answer.log_append_time_ms, now)

@@ -338,7 +338,7 @@ class Sender:
     ) -> None:
         now, began = self._loop.time(), time.perf_counter()
         if answer is not WRITTEN and not isinstance(answer, KafkaError):  # as Java: only what was answered
-            self._metrics.request_latency.observe(began - sent_at)
+            self._metrics.broker(node).request_latency.observe(began - sent_at)
         try:
             self.answers.take(node, batches, answer, now)
         except Exception as error:  # raised here it would reach only the connection, which logs it

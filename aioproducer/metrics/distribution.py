@@ -6,7 +6,7 @@ A distribution is written in one thread, that of the event loop, and may be read
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -110,6 +110,24 @@ class Distribution:
         below = list(accumulate(counted.buckets))
         counts = tuple(below[bisect_left(_BOUNDS, bound)] for bound in bounds)
         return Histogram(bounds, counts, counted.count, counted.total)
+
+    @classmethod
+    def of_all(cls, parts: Iterable[Distribution]) -> Distribution:
+        """The measurements of all these distributions together."""
+        counted = [part._counted() for part in parts]
+        whole = cls()
+        if counted:
+            buckets = tuple(map(sum, zip(*(each.buckets for each in counted), strict=True)))
+            whole._state = (
+                _Counted(
+                    sum(each.count for each in counted),
+                    sum(each.total for each in counted),
+                    max(each.maximum for each in counted),
+                    buckets,
+                ),
+                [],
+            )
+        return whole
 
     def among(self, total: int) -> Distribution:
         """A copy in which these measurements are some of ``total``, and the others are zero."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-__all__ = ["HISTOGRAMS", "METRICS", "TOPIC_METRICS", "Kind", "Metric"]
+__all__ = ["BROKER_METRICS", "HISTOGRAMS", "METRICS", "TOPIC_METRICS", "Kind", "Metric"]
 
 
 class Kind(StrEnum):
@@ -38,6 +38,16 @@ def _summaries(name: str, unit: str, meaning: str, *of: str) -> tuple[Metric, ..
 
 _SPREAD: Final = ("avg", "max", "p50", "p99", "p99.9")
 
+_OF_CONNECTIONS: Final = (
+    Metric("request-total", Kind.TOTAL, "requests", "Requests sent, of all kinds"),
+    Metric("response-total", Kind.TOTAL, "responses", "Responses received"),
+    Metric("outgoing-byte-total", Kind.TOTAL, "bytes", "Bytes sent, before encryption"),
+    Metric("incoming-byte-total", Kind.TOTAL, "bytes", "Bytes received, after decryption"),
+    Metric("connection-creation-total", Kind.TOTAL, "connections", "Connections opened"),
+    Metric("connection-close-total", Kind.TOTAL, "connections", "Connections that have ended"),
+)
+_LATENCY: Final = _summaries("request-latency", "ms", "The time from a Produce request to its response", *_SPREAD)
+
 METRICS: Final = (
     Metric("record-send-total", Kind.TOTAL, "records", "Records written to the log, according to a broker"),
     Metric("record-delivered-total", Kind.TOTAL, "records", "The same, as the deliveries count them"),
@@ -50,13 +60,18 @@ METRICS: Final = (
     Metric("buffer-exhausted-total", Kind.TOTAL, "records", "Records that found no room in `buffer_memory` in time"),
     Metric("bufferpool-wait-time-ns-total", Kind.TOTAL, "ns", "The time that calls have waited for room"),
     Metric("flush-time-ns-total", Kind.TOTAL, "ns", "The time that calls of `flush()` have taken"),
-    Metric("request-total", Kind.TOTAL, "requests", "Requests sent to brokers, of all kinds"),
+    Metric("txn-init-time-ns-total", Kind.TOTAL, "ns", "The time of successful calls of `init_transactions()`"),
+    Metric("txn-begin-time-ns-total", Kind.TOTAL, "ns", "The same of `begin_transaction()`"),
+    Metric("txn-send-offsets-time-ns-total", Kind.TOTAL, "ns", "The same of `send_offsets_to_transaction()`"),
+    Metric("txn-commit-time-ns-total", Kind.TOTAL, "ns", "The same of `commit_transaction()`"),
+    Metric("txn-abort-time-ns-total", Kind.TOTAL, "ns", "The same of `abort_transaction()`"),
+    *_OF_CONNECTIONS,
     Metric("produce-request-total", Kind.TOTAL, "requests", "Produce requests sent"),
     *_summaries("batch-size", "bytes", "The size of a batch on the wire", "avg", "max"),
     *_summaries("records-per-request", "records", "Records in a Produce request", "avg"),
     *_summaries("compression-rate", "", "The size of a compressed batch, divided by its size before", "avg"),
     *_summaries("record-queue-time", "ms", "The time from a batch's first record until it is sent", *_SPREAD),
-    *_summaries("request-latency", "ms", "The time from a Produce request to its response", *_SPREAD),
+    *_LATENCY,
     *_summaries("produce-throttle-time", "ms", "The time by which a broker has delayed requests", *_SPREAD),
     Metric("buffer-total-bytes", Kind.NOW, "bytes", "`buffer_memory`"),
     Metric("buffer-available-bytes", Kind.NOW, "bytes", "The free part of it"),
@@ -64,6 +79,7 @@ METRICS: Final = (
     Metric("records-pending", Kind.NOW, "records", "Accepted records without an outcome"),
     Metric("connection-count", Kind.NOW, "connections", "Brokers that are connected"),
     Metric("requests-in-flight", Kind.NOW, "requests", "Requests without a response"),
+    Metric("metadata-age", Kind.NOW, "s", "The time since the metadata was refreshed"),
     Metric("producer-epoch", Kind.NOW, "", "The epoch of the producer id; -1 before there is one"),
 )
 
@@ -73,6 +89,8 @@ TOPIC_METRICS: Final = (
     Metric("record-retry-total", Kind.TOTAL, "records", "Records sent again, each time that they are"),
     Metric("byte-total", Kind.TOTAL, "bytes", "The size of the acknowledged batches on the wire"),
 )
+
+BROKER_METRICS: Final = (*_OF_CONNECTIONS, *_LATENCY)
 
 HISTOGRAMS: Final = (
     Metric("request-latency", Kind.SUMMARY, "s", "The time from a Produce request to its response"),

@@ -6,18 +6,38 @@ requested. The event loop's thread counts; any thread may read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aioproducer.metrics.distribution import Distribution, Histogram
 
-__all__ = ["ProducerMetrics", "TopicMetrics", "Traffic"]
+__all__ = ["BrokerMetrics", "ProducerMetrics", "TopicMetrics"]
 
 
 #: Powers of two, up to which the counts of a `Distribution` are exact: 122 us to 64 s, 64 bytes to 1 MiB, and plain numbers.
 _SECONDS: Final = tuple(2.0**power for power in range(-13, 7))
 _BYTES: Final = tuple(2.0**power for power in range(6, 21))
 _NUMBERS: Final = tuple(2.0**power for power in range(13))
+
+
+#: The calls about transactions, and the beginning of their metric's name.
+_TRANSACTION_CALLS: Final = {
+    "init_transactions": "txn-init",
+    "begin_transaction": "txn-begin",
+    "send_offsets_to_transaction": "txn-send-offsets",
+    "commit_transaction": "txn-commit",
+    "abort_transaction": "txn-abort",
+}
+
+
+def _in_ms(name: str, spread: Distribution) -> dict[str, float]:
+    return {
+        f"{name}-avg": spread.average * 1e3,
+        f"{name}-max": spread.maximum * 1e3,
+        f"{name}-p50": spread.percentile(0.50) * 1e3,
+        f"{name}-p99": spread.percentile(0.99) * 1e3,
+        f"{name}-p99.9": spread.percentile(0.999) * 1e3,
+    }
 
 
 class TopicMetrics:
@@ -50,13 +70,56 @@ class TopicMetrics:
         }
 
 
-class Traffic:
-    """Counts of what all connections of a client have sent."""
+class BrokerMetrics:
+    """The metrics of all connections to one broker, or to one bootstrap server (Java's producer-node-metrics).
 
-    __slots__ = ("requests",)
+    Sizes are in bytes, before encryption.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "connections_closed",
+        "connections_created",
+        "request_latency",
+        "requests",
+        "responses",
+    )
 
     def __init__(self) -> None:
         self.requests = 0
+        self.responses = 0
+        self.bytes_out = 0
+        self.bytes_in = 0
+        self.connections_created = 0
+        self.connections_closed = 0
+        self.request_latency = Distribution()  # of Produce requests
+
+    @classmethod
+    def of_all(cls, parts: Sequence[BrokerMetrics]) -> BrokerMetrics:
+        """The sums of these."""
+        whole = cls()
+        for part in parts:
+            whole.requests += part.requests
+            whole.responses += part.responses
+            whole.bytes_out += part.bytes_out
+            whole.bytes_in += part.bytes_in
+            whole.connections_created += part.connections_created
+            whole.connections_closed += part.connections_closed
+        whole.request_latency = Distribution.of_all([part.request_latency for part in parts])
+        return whole
+
+    def as_mapping(self) -> Mapping[str, float]:
+        """The metrics under Java's names."""
+        return {
+            "request-total": self.requests,
+            "response-total": self.responses,
+            "outgoing-byte-total": self.bytes_out,
+            "incoming-byte-total": self.bytes_in,
+            "connection-creation-total": self.connections_created,
+            "connection-close-total": self.connections_closed,
+            **_in_ms("request-latency", self.request_latency),
+        }
 
 
 class ProducerMetrics:
@@ -75,17 +138,41 @@ class ProducerMetrics:
         self.flush_time_s = 0.0
         self.pool_wait_s = 0.0
         self.produce_requests = 0
-        self.traffic = Traffic()
+        self.brokers: dict[int, BrokerMetrics] = {}  # bootstrap servers have negative ids
+        #: The time of successful calls, in seconds, by their name.
+        self.transaction_time_s = dict.fromkeys(_TRANSACTION_CALLS, 0.0)
         self.batch_size = Distribution()
         self.records_per_request = Distribution()
         self.compression_rate = Distribution()
         self.record_queue_time = Distribution()
-        self.request_latency = Distribution()
         self.throttle_time = Distribution()  # of the answered requests that were throttled at all
 
     def waited_for_memory(self, seconds: float) -> None:
         """Add the time that a sender has waited for memory of the BufferPool."""
         self.pool_wait_s += seconds
+
+    def broker(self, node_id: int) -> BrokerMetrics:
+        """The metrics of one broker; created at the first call."""
+        found = self.brokers.get(node_id)
+        if found is None:
+            found = self.brokers[node_id] = BrokerMetrics()
+        return found
+
+    def adopt(self, bootstrap_id: int, node_id: int) -> BrokerMetrics:
+        """A bootstrap server is this broker: its counts become the broker's, which are returned.
+
+        The earlier connection to the broker must have ended.
+        """
+        brokers = dict(self.brokers)  # replaced as one: in no other thread may a sum go back
+        found, before = brokers.get(node_id), brokers.pop(bootstrap_id, None)
+        brokers[node_id] = whole = BrokerMetrics.of_all([each for each in (found, before) if each is not None])
+        self.brokers = brokers
+        return whole
+
+    def waited_for_transaction(self, call: str, seconds: float) -> None:
+        """Add the time of a call about transactions that has succeeded."""
+        if call in self.transaction_time_s:
+            self.transaction_time_s[call] += seconds
 
     def topic(self, name: str) -> TopicMetrics:
         """The metrics of one topic; created at the first call."""
@@ -104,6 +191,8 @@ class ProducerMetrics:
     def as_mapping(self) -> dict[str, float]:
         """All metrics, under the names of Java's producer-metrics, with `-p50`, `-p99` and `-p99.9` added."""
         topics = (*list(self.topics.values()), self._forgotten)
+        brokers = list(self.brokers.values())
+        latency = self._request_latency()
         out: dict[str, float] = {
             "record-send-total": sum(topic.record_send_total for topic in topics),
             "record-error-total": self.records_refused + self.records_failed + self.records_unknown,
@@ -116,33 +205,42 @@ class ProducerMetrics:
             "buffer-exhausted-total": self.buffer_exhausted_total,
             "bufferpool-wait-time-ns-total": self.pool_wait_s * 1e9,
             "flush-time-ns-total": self.flush_time_s * 1e9,
-            "request-total": self.traffic.requests,
+            **{
+                f"{name}-time-ns-total": self.transaction_time_s[call] * 1e9
+                for call, name in _TRANSACTION_CALLS.items()
+            },
+            "request-total": sum(broker.requests for broker in brokers),
+            "response-total": sum(broker.responses for broker in brokers),
+            "outgoing-byte-total": sum(broker.bytes_out for broker in brokers),
+            "incoming-byte-total": sum(broker.bytes_in for broker in brokers),
+            "connection-creation-total": sum(broker.connections_created for broker in brokers),
+            "connection-close-total": sum(broker.connections_closed for broker in brokers),
             "produce-request-total": self.produce_requests,
             "batch-size-avg": self.batch_size.average,
             "batch-size-max": self.batch_size.maximum,
             "records-per-request-avg": self.records_per_request.average,
             "compression-rate-avg": self.compression_rate.average,
         }
-        for name, spread in (
-            ("record-queue-time", self.record_queue_time),
-            ("request-latency", self.request_latency),
-            ("produce-throttle-time", self.throttle_time.among(self.request_latency.count)),
-        ):
-            out[f"{name}-avg"] = spread.average * 1e3
-            out[f"{name}-max"] = spread.maximum * 1e3
-            out[f"{name}-p50"] = spread.percentile(0.50) * 1e3
-            out[f"{name}-p99"] = spread.percentile(0.99) * 1e3
-            out[f"{name}-p99.9"] = spread.percentile(0.999) * 1e3
+        out |= _in_ms("record-queue-time", self.record_queue_time)
+        out |= _in_ms("request-latency", latency)
+        out |= _in_ms("produce-throttle-time", self.throttle_time.among(latency.count))
         return out
+
+    def _request_latency(self) -> Distribution:
+        return Distribution.of_all([broker.request_latency for broker in list(self.brokers.values())])
 
     def by_topic(self) -> dict[str, Mapping[str, float]]:
         """The metrics of each topic that has any."""
         return {name: topic.as_mapping() for name, topic in list(self.topics.items())}
 
+    def by_broker(self) -> dict[int, Mapping[str, float]]:
+        """The metrics of each broker that was connected, by its id."""
+        return {node_id: broker.as_mapping() for node_id, broker in list(self.brokers.items()) if node_id >= 0}
+
     def histograms(self) -> dict[str, Histogram]:
         """The distributions behind averages and percentiles, with times in seconds; see `names.HISTOGRAMS`."""
         return {
-            "request-latency": self.request_latency.histogram(_SECONDS),
+            "request-latency": self._request_latency().histogram(_SECONDS),
             "record-queue-time": self.record_queue_time.histogram(_SECONDS),
             "batch-size": self.batch_size.histogram(_BYTES),
             "records-per-request": self.records_per_request.histogram(_NUMBERS),

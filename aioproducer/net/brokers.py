@@ -424,11 +424,11 @@ class Brokers:
         rival = self._known.get(node.id)
         if rival is not None:
             self.drop(rival, f"Broker {node} is connected as a bootstrap server.")
-        del self._known[broker.node.id]
-        self._known[node.id] = broker
-        broker.node = node
+        bootstrap_id, broker.node = broker.node.id, node
+        self._known[node.id] = self._known.pop(bootstrap_id)
         if broker.connection is not None:
             broker.connection.name = str(node)
+            broker.connection.metrics = self._connector.metrics.adopt(bootstrap_id, node.id)
 
     def drop(self, broker: Broker, why: str) -> None:
         """Close its connection and forget it."""

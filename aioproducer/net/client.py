@@ -29,7 +29,7 @@ from aioproducer.errors import (
     ProducerClosed,
     UnsupportedVersion,
 )
-from aioproducer.metrics.producer import Traffic
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.net.broker import Broker
 from aioproducer.net.brokers import Brokers
 from aioproducer.net.connection import WRITTEN, Answer, Answered, Read, ReadFrame, settle
@@ -61,7 +61,7 @@ class NetworkClient:
     """Connections to the brokers of one cluster, and its metadata. Must be created in a running event loop.
 
     ``on_ready()`` is called soon after something becomes possible: by a connection, new metadata, the end of a throttle.
-    ``connect`` opens sockets in another way, for tests. ``traffic`` counts what its connections send.
+    ``connect`` opens sockets in another way, for tests. ``metrics`` counts what its connections send and receive.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class NetworkClient:
         random: Random,
         on_ready: Callable[[], object],
         connect: Connect | None = None,
-        traffic: Traffic | None = None,
+        metrics: ProducerMetrics | None = None,
     ) -> None:
         self.metadata = ClusterMetadata()
         self._config = config
@@ -87,7 +87,7 @@ class NetworkClient:
         self._closed = False
         self._tasks: anyio.abc.TaskGroup | None = None
         self._ended = asyncio.Event()
-        self._connector = Connector(config, client_id, random, connect, log, traffic)
+        self._connector = Connector(config, client_id, random, connect, log, metrics)
         self._brokers = Brokers(
             config,
             self.metadata,

@@ -23,7 +23,7 @@ from itertools import chain
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from aioproducer.errors import BrokerConnectionError, KafkaError, ProtocolError
-from aioproducer.metrics.producer import Traffic
+from aioproducer.metrics.producer import BrokerMetrics
 from aioproducer.net.socket_options import set_socket_options
 from aioproducer.protocol.frames import FrameReader, decode_response_header, encode_request
 from aioproducer.protocol.message import Request
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
     """A connection to one broker.
 
     ``name`` is its name in messages; ``on_lost(connection, error)`` is called once at its end, before the requests fail.
-    ``traffic`` counts what is sent.
+    ``metrics`` counts what is sent and received.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         name: str,
         client_id: str,
         on_lost: Callable[[Connection, KafkaError], object],
-        traffic: Traffic | None = None,
+        metrics: BrokerMetrics | None = None,
     ) -> None:
         self.name = name
         self.last_used = 0.0
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         self.first_bytes = b""  # the first bytes received, to guess what answered instead of a broker
         self._client_id = client_id
         self._on_lost = on_lost
-        self._traffic = traffic or Traffic()
+        self.metrics = metrics or BrokerMetrics()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._raw_transport: asyncio.WriteTransport | None = (
@@ -201,6 +201,7 @@ class Connection(asyncio.Protocol):
         pieces = encode_request(correlation_id, self._client_id, request, version)
         self._correlation_id = correlation_id
         waiting = self._wait_for(correlation_id, type(request), version, on_answer, timeout_s, read)
+        self.metrics.bytes_out += sum(map(len, pieces))
         if expect_response:
             self._waiting.append(waiting)
             transport.writelines(pieces)
@@ -235,7 +236,9 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self._waiting.append(self._wait_for(correlation_id, request, version, on_answer, timeout_s, read, read_frame))
-        self._transport.write(frame(correlation_id))
+        encoded = frame(correlation_id)
+        self.metrics.bytes_out += len(encoded)
+        self._transport.write(encoded)
 
     def _wait_for(
         self,
@@ -247,7 +250,7 @@ class Connection(asyncio.Protocol):
         read: Read[_T],
         read_frame: ReadFrame[_T] | None = None,
     ) -> _Waiting[_T]:
-        self._traffic.requests += 1
+        self.metrics.requests += 1
         now = self.last_used = self._loop.time()
         deadline = now + timeout_s
         if self._timer is None or deadline < self._timer_due:
@@ -287,6 +290,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The transport is connected."""
+        if self._transport is None:
+            self.metrics.connections_created += 1
         self._transport = cast("asyncio.Transport", transport)
         if self.closed:  # abandoned while connecting
             self._transport.abort()
@@ -303,6 +308,7 @@ class Connection(asyncio.Protocol):
         """Split the bytes into answers, and pass each to its request's callback."""
         if self.error is not None:
             return
+        self.metrics.bytes_in += len(data)
         if not self.first_bytes:
             self.first_bytes = bytes(data[:_ENOUGH_TO_GUESS])
         frames = self._frames
@@ -332,6 +338,7 @@ class Connection(asyncio.Protocol):
             return False
         self._waiting.popleft()
         self.answers += 1
+        self.metrics.responses += 1
         self.last_used = self._loop.time()
         self._call_back(waiting, answer)
         if self._idle is not None:
@@ -350,6 +357,7 @@ class Connection(asyncio.Protocol):
         answer = waiting.read(waiting.version, body)
         self._waiting.popleft()
         self.answers += 1
+        self.metrics.responses += 1
         self.last_used = self._loop.time()
         return waiting, answer
 
@@ -424,6 +432,8 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._transport is not None:
+            self.metrics.connections_closed += 1
         self._frames = FrameReader(MAX_FRAME_BEFORE_READY)  # errors keep the connection, not its bytes
         unanswered = [*self._waiting, *self._unwritten]
         self._waiting.clear()

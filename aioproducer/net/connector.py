@@ -15,7 +15,7 @@ from aioproducer._version import __version__
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import Node
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
-from aioproducer.metrics.producer import Traffic
+from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.net.addresses import Address, Resolver
 from aioproducer.net.connection import WRITTEN, Answer, Connection, settle
 from aioproducer.net.security.strangers import guess_stranger
@@ -64,10 +64,10 @@ class Connector:
         random: Random,
         connect: Connect | None = None,
         log: ClientLog | None = None,
-        traffic: Traffic | None = None,
+        metrics: ProducerMetrics | None = None,
     ) -> None:
         log = log or ClientLog(client_id)
-        self._traffic = traffic
+        self.metrics = metrics or ProducerMetrics()
         self._config = config
         self._client_id = client_id
         self._connect = connect or self._open_socket
@@ -170,9 +170,10 @@ class Connector:
         context: ssl.SSLContext | None,
     ) -> None:
         """Connect to the first address that accepts. Each gets a share of the time, because one may never answer."""
+        metrics = self.metrics.broker(node.id)
 
         def make() -> Connection:
-            connection = Connection(str(node), self._client_id, self._forgetting(on_lost), self._traffic)
+            connection = Connection(str(node), self._client_id, self._forgetting(on_lost), metrics)
             progress.connection = connection
             self._open[connection] = None
             return connection

@@ -87,7 +87,7 @@ class MetadataUpdater:
         self._wanted = Signal()
         self._not_before = 0.0
         self._fruitless = 0  # refreshes in a row that failed or brought nothing new
-        self._updated_at = self._loop.time()
+        self._metadata.refreshed_at = self._loop.time()
         self._asking_since: float | None = None  # when the current unanswered attempts began
 
     # -- wishes -------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class MetadataUpdater:
 
     async def _wait_due(self) -> None:
         while True:
-            wanted_at = self._loop.time() if self._is_wanted else self._updated_at + self._max_age_s
+            wanted_at = self._loop.time() if self._is_wanted else self._metadata.refreshed_at + self._max_age_s
             due = max(wanted_at, self._not_before)
             if due <= self._loop.time():
                 return
@@ -214,7 +214,7 @@ class MetadataUpdater:
         self.failure = None
         self._asking_since = None
         if is_refresh:
-            self._updated_at = now
+            self._metadata.refreshed_at = now
         self._fruitless = 0 if is_new else self._fruitless + 1
         self._not_before = max(self._not_before, now + self._pause(self._fruitless))
         if self._metadata.is_unsettled:

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aioproducer import Producer, SyncProducer
 from aioproducer.contrib.prometheus import family_name, register, unregister
-from aioproducer.metrics.names import HISTOGRAMS, METRICS, TOPIC_METRICS, Kind
+from aioproducer.metrics.names import BROKER_METRICS, HISTOGRAMS, METRICS, TOPIC_METRICS, Kind
 from aioproducer.testing import FakeBroker
 from tests.conftest import QUICK, opened
 
@@ -33,7 +33,11 @@ def samples(registry: CollectorRegistry) -> dict[tuple[str, str, str], float]:
     """The samples of a scrape, by name, client id and topic, without buckets."""
     text = generate_latest(registry).decode()
     return {
-        (sample.name, sample.labels["client_id"], sample.labels.get("topic", "")): sample.value
+        (
+            sample.name,
+            sample.labels["client_id"],
+            sample.labels.get("topic", sample.labels.get("broker", "")),
+        ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if not sample.name.endswith("_bucket")
@@ -60,6 +64,9 @@ async def test_samples_equal_the_metrics(broker: FakeBroker, registry: Collector
     latency = found["aioproducer_request_latency_seconds_sum", "shop", ""]
     assert latency / numbers["produce-request-total"] * 1e3 == pytest.approx(numbers["request-latency-avg"])
     assert found["aioproducer_buffer_available_bytes", "shop", ""] == producer.config.buffer_memory
+    requests = producer.metrics_by_broker()[1]["request-total"]
+    assert found["aioproducer_broker_request_total", "shop", "1"] == requests > 0
+    assert found["aioproducer_broker_request_latency_p99_seconds", "shop", "1"] > 0
     assert found["aioproducer_ready", "shop", ""] == 1
     assert found["aioproducer_oldest_pending_seconds", "shop", ""] == 0
 
@@ -80,7 +87,8 @@ def test_every_metric_is_exported_under_a_name_of_its_own() -> None:
     names = [
         *(family_name(metric) for metric in (*totals, *HISTOGRAMS)),
         *(family_name(metric) for metric in METRICS if metric.kind is Kind.NOW),
-        *(family_name(metric, of_topic=True) for metric in TOPIC_METRICS),
+        *(family_name(metric, "topic") for metric in TOPIC_METRICS),
+        *(family_name(metric, "broker") for metric in BROKER_METRICS),
     ]
 
     assert len(set(names)) == len(names)

@@ -684,9 +684,9 @@ async def test_age_alone_is_no_reason_to_bootstrap_again(broker: FakeBroker, cap
         await client.wait_ready(soon())
         broker.drop_connection("Metadata")
         for _ in range(2):
-            answered_at = client._updater._updated_at
+            answered_at = client.metadata.refreshed_at
             clock.advance(61)
-            await until(lambda: client._updater._updated_at > answered_at)  # noqa: B023 - asked in this round only
+            await until(lambda: client.metadata.refreshed_at > answered_at)  # noqa: B023 - asked in this round only
 
         assert broker.count("Metadata") == 4, "the first one; one unanswered, and its repetition; one more"
         assert "Bootstrapping again" not in caplog.text
