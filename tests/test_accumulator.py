@@ -1548,7 +1548,7 @@ async def test_a_partition_is_part_of_the_transaction_before_its_first_batch_lea
     link = transaction_link()
     rig = Rig(transactions=link)
     manager = begin(link, rig).manager
-    assert not manager.has_partitions
+    had_partitions = manager.has_partitions
 
     if how == "encoded":
         rig.accumulator.append_builder(rig.topic, 0, encoded(rig), 0.0)
@@ -1557,7 +1557,7 @@ async def test_a_partition_is_part_of_the_transaction_before_its_first_batch_lea
     else:
         rig.accumulator.begin(rig.topic, 0, 100, 0.0)
 
-    assert manager.has_partitions
+    assert (had_partitions, manager.has_partitions) == (False, True)
     (queue,) = rig.accumulator.queues.by_partition.values()
     assert [batch.transactional for batch in queue.batches] == [True]
 
@@ -1820,27 +1820,27 @@ def test_a_lone_batch_that_must_wait_is_left_to_the_sender(why: str) -> None:
 
 
 def test_the_oldest_batch_without_an_outcome_is_known(rig: Rig) -> None:
-    assert rig.accumulator.oldest_created_at is None
+    oldest = [rig.accumulator.oldest_created_at]
     rig.put(0, now=2.0)
     rig.put(1, now=3.0)
-    assert rig.accumulator.oldest_created_at == 2.0
+    oldest.append(rig.accumulator.oldest_created_at)
 
     rig.acknowledge(*[batch for batch in rig.drain(3.0) if batch.partition.partition == 0])
 
-    assert rig.accumulator.oldest_created_at == 3.0
+    assert [*oldest, rig.accumulator.oldest_created_at] == [None, 2.0, 3.0]
 
 
 def test_a_batch_is_unsettled_until_its_answer_although_its_outcome_was_reported(rig: Rig) -> None:
-    assert not rig.accumulator.has_unsettled
+    seen = [rig.accumulator.has_unsettled]
     rig.put()
-    assert rig.accumulator.has_unsettled
+    seen.append(rig.accumulator.has_unsettled)
     (batch,) = rig.drain()
     rig.accumulator.outcomes.give_up(batch, KafkaTimeoutError("over"), TIMEOUT, timed_out=True)
-    assert rig.accumulator.has_unsettled
+    seen.append(rig.accumulator.has_unsettled)
 
     rig.acknowledge(batch)
 
-    assert not rig.accumulator.has_unsettled
+    assert [*seen, rig.accumulator.has_unsettled] == [False, True, True, False]
 
 
 def test_a_flush_of_nothing_is_done_at_once_and_disturbs_nothing(rig: Rig) -> None:
@@ -2071,7 +2071,8 @@ def test_the_end_of_a_backoff_stays_a_deadline_when_its_batch_has_expired(rig: R
 
 def test_changes_of_the_metadata_during_a_backoff_add_no_timers(rig: Rig) -> None:
     rig.put()
-    rig.accumulator.outcomes.retry(*rig.drain(), 0.0)
+    (batch,) = rig.drain()
+    rig.accumulator.outcomes.retry(batch, 0.0)
 
     for _ in range(10):
         rig.accumulator.reroute(0.5)
@@ -2153,7 +2154,8 @@ def test_a_partition_that_did_not_fit_into_a_request_can_move_to_another_leader(
 def test_the_limit_of_a_topic_whose_batch_was_too_large_is_forgotten_with_it(rig: Rig) -> None:
     for _ in range(2):
         rig.put()
-    rig.accumulator.outcomes.split(*rig.drain(), 0.0)
+    (batch,) = rig.drain()
+    rig.accumulator.outcomes.split(batch, 0.0)
     for _ in range(2):
         rig.acknowledge(*rig.drain())
     assert rig.accumulator.sealing.limits.by_topic

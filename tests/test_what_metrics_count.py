@@ -465,9 +465,9 @@ async def test_histograms_count_what_the_averages_are_made_of(broker: FakeBroker
 
     assert found["records-per-request"].count == 3
     assert found["records-per-request"].counts[0] == 3, "each request had one record"
-    size = found["batch-size"]
-    assert size.total / size.count == numbers["batch-size-avg"]
-    at_most = dict(zip(size.bounds, size.counts, strict=True))
+    sizes = found["batch-size"]
+    assert sizes.total / sizes.count == numbers["batch-size-avg"]
+    at_most = dict(zip(sizes.bounds, sizes.counts, strict=True))
     assert (at_most[64], at_most[128], at_most[256], at_most[2048]) == (0, 1, 2, 3)
     latency = found["request-latency"]
     assert latency.count == 3

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -14,11 +15,12 @@ __all__ = ["Distribution", "Histogram"]
 
 #: The upper bounds of the buckets: zero, and the powers of the fourth root of two from 2^-20 to 2^21. So percentiles
 #: are right to about 10 %, and counts up to a power of two are exact.
-_BOUNDS: Final = (0.0, *(2.0 ** (step / 4) for step in range(-80, 85)))
+_BOUNDS: Final[tuple[float, ...]] = (0.0, *(2.0 ** (step / 4) for step in range(-80, 85)))
 _MOST_RECENT: Final = 100
 
 
-class Histogram(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Histogram:
     """A distribution as counts: ``counts[i]`` of the ``count`` measurements were at most ``bounds[i]``.
 
     ``total`` is the sum of the measurements.
@@ -33,7 +35,7 @@ class Histogram(NamedTuple):
 class _Counted(NamedTuple):
     """The measurements that are counted."""
 
-    count: int = 0
+    number: int = 0
     total: float = 0.0
     maximum: float = 0.0
     buckets: tuple[int, ...] = (0,) * (len(_BOUNDS) + 1)
@@ -45,7 +47,7 @@ class _Counted(NamedTuple):
         buckets = list(self.buckets)
         for value in values:
             buckets[bisect_left(_BOUNDS, value)] += 1
-        return _Counted(self.count + len(values), self.total + sum(values), max(self.maximum, *values), tuple(buckets))
+        return _Counted(self.number + len(values), self.total + sum(values), max(self.maximum, *values), tuple(buckets))
 
 
 class Distribution:
@@ -75,7 +77,7 @@ class Distribution:
     @property
     def count(self) -> int:
         """The number of measurements."""
-        return self._counted().count
+        return self._counted().number
 
     @property
     def total(self) -> float:
@@ -91,12 +93,12 @@ class Distribution:
     def average(self) -> float:
         """The mean; 0.0 if nothing was measured."""
         counted = self._counted()
-        return counted.total / counted.count if counted.count else 0.0
+        return counted.total / counted.number if counted.number else 0.0
 
     def percentile(self, fraction: float) -> float:
         """The value that this fraction of the measurements does not exceed, to about 10 %."""
         counted = self._counted()
-        rank = fraction * counted.count
+        rank = fraction * counted.number
         seen = 0
         for bound, count in zip(_BOUNDS, counted.buckets, strict=False):  # the last one has no upper bound
             seen += count
@@ -109,7 +111,7 @@ class Distribution:
         counted = self._counted()
         below = list(accumulate(counted.buckets))
         counts = tuple(below[bisect_left(_BOUNDS, bound)] for bound in bounds)
-        return Histogram(bounds, counts, counted.count, counted.total)
+        return Histogram(bounds, counts, counted.number, counted.total)
 
     @classmethod
     def of_all(cls, parts: Iterable[Distribution]) -> Distribution:
@@ -120,7 +122,7 @@ class Distribution:
             buckets = tuple(map(sum, zip(*(each.buckets for each in counted), strict=True)))
             whole._state = (
                 _Counted(
-                    sum(each.count for each in counted),
+                    sum(each.number for each in counted),
                     sum(each.total for each in counted),
                     max(each.maximum for each in counted),
                     buckets,
@@ -132,7 +134,7 @@ class Distribution:
     def among(self, total: int) -> Distribution:
         """A copy in which these measurements are some of ``total``, and the others are zero."""
         counted = self._counted()
-        zeros = total - counted.count + counted.buckets[0]
+        zeros = total - counted.number + counted.buckets[0]
         whole = Distribution()
-        whole._state = (counted._replace(count=total, buckets=(zeros, *counted.buckets[1:])), [])
+        whole._state = (counted._replace(number=total, buckets=(zeros, *counted.buckets[1:])), [])
         return whole
