@@ -85,11 +85,10 @@ class Queues:
         if self._pause.until > now and self.linger.may_fill(queue, head):
             return self._pausing
         leader = self._metadata.leader(*queue.partition)
-        if head.retry_at or queue.in_flight:  # otherwise it is due
-            due = self._due(queue, head, leader)
-            if due > now:
-                self._set_timer(queue, due)
-                return self._waiting
+        due = self._due(queue, head, leader)
+        if due > now:
+            self._set_timer(queue, due)
+            return self._waiting
         if leader is None:
             return self._leaderless
         if head.is_sealing or not self._sequences.may_drain(head):

@@ -260,18 +260,15 @@ class Sender:
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def _send_to(self, node: int, now: float) -> None:
-        """Send what is ready at the node, of which something is, as long as it accepts requests."""
         client, accumulator, queues = self._client, self._accumulator, self._queues
-        while True:
+        while queues.is_ready(node):
             if not client.can_send(node):
                 accumulator.not_accepted(node, now)
                 return
             batches = accumulator.drain(node, self._config.max_request_size, now)
             if batches:
                 self._send(node, batches, now)
-            if not queues.is_ready(node):
-                return
-            if time.perf_counter() > self._late_at:
+            if queues.is_ready(node) and time.perf_counter() > self._late_at:
                 self.wake()  # the rest is sent in the next round, after other tasks have run
                 return
 
