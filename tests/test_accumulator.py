@@ -548,7 +548,7 @@ def test_each_outcome_is_counted_with_all_its_records(rig: Rig) -> None:
     rig.accumulator.outcomes.retry(batch, 0.0)
     (batch,) = rig.drain(1.0)
     rig.acknowledge(batch, now=1.0)
-    topic = rig.metrics.topics["t"]
+    topic = rig.metrics.topic("t")
     assert (rig.metrics.record_retry_total, topic.record_retry_total) == (3, 3)
     assert (rig.metrics.records_delivered, topic.record_send_total, topic.byte_total) == (3, 3, size)
 
@@ -1270,7 +1270,7 @@ def test_nothing_is_kept_of_a_topic_that_was_idle_for_long_but_its_sequences(cod
         accumulator.sticky._candidates,
         accumulator.sticky._loads,
         accumulator.sealing._ratios._ratios,
-        rig.metrics.topics,
+        rig.metrics.by_topic(),
     ):
         assert not state
     assert rig.metrics.as_mapping() == before

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
-import threading
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import TypeVar
 
 from aioproducer.metrics.distribution import Distribution
 from aioproducer.metrics.producer import ProducerMetrics
+
+T = TypeVar("T")
 
 
 def test_percentiles_are_right_to_about_ten_percent() -> None:
@@ -54,25 +59,62 @@ def test_a_histogram_counts_up_to_powers_of_two_exactly() -> None:
     assert (found.count, found.total) == (10, sum(values))
 
 
+def read_at_each_step(work: Callable[[], object], read: Callable[[], T]) -> list[T]:
+    """A list of all that another thread could read while this one works: a value at each step of the interpreter."""
+    seen: list[T] = []
+
+    def step(frame: FrameType, event: str, _: object) -> Callable[..., object]:
+        frame.f_trace_opcodes = True
+        seen.append(read())
+        return step
+
+    before = sys.gettrace()
+    sys.settrace(step)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return seen
+
+
+def test_a_sum_never_goes_back_in_another_thread() -> None:
+    metrics = ProducerMetrics()
+    metrics.topic("orders").record_send_total = 3
+    for node_id in (-1, 7):
+        metrics.broker(node_id).requests = 2
+
+    def work() -> None:
+        metrics.forget("orders")
+        metrics.adopt(-1, 7)
+
+    def read() -> tuple[float, float]:
+        numbers = metrics.as_mapping()
+        return numbers["record-send-total"], numbers["request-total"]
+
+    seen = read_at_each_step(work, read)
+
+    assert len(seen) > 100
+    assert set(seen) == {(3, 4)}
+    assert set(metrics.brokers) == {7}
+    assert not metrics.by_topic()
+
+
 def test_another_thread_reads_each_measurement_once() -> None:
     spread = Distribution()
-    seen: list[tuple[int, float, int]] = []
-    done = threading.Event()
 
-    def read() -> None:
-        while not done.is_set():
-            found = spread.histogram((1.0,))
-            seen.append((found.count, found.total, found.counts[0]))
+    def work() -> None:
+        for _ in range(250):
+            spread.observe(1.0)
 
-    reader = threading.Thread(target=read)
-    reader.start()
-    for _ in range(100_000):
-        spread.observe(1.0)
-    done.set()
-    reader.join()
+    def read() -> tuple[int, float, int]:
+        found = spread.histogram((1.0,))
+        return found.count, found.total, found.counts[0]
+
+    seen = read_at_each_step(work, read)
 
     assert all(count == total == below for count, total, below in seen)
-    assert (spread.count, spread.total) == (100_000, 100_000.0)
+    assert [count for count, _, _ in seen] == sorted(count for count, _, _ in seen)
+    assert {count for count, _, _ in seen} == set(range(251))
 
 
 def test_the_counts_of_a_bootstrap_server_become_those_of_its_broker() -> None:

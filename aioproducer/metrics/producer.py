@@ -126,8 +126,8 @@ class ProducerMetrics:
     """The metrics of one producer. Times are in seconds here, and in Java's units under Java's names."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, TopicMetrics] = {}
-        self._forgotten = TopicMetrics()  # the sums of removed topics
+        #: By topic; under None the sums of topics that were removed.
+        self._topics: dict[str | None, TopicMetrics] = {None: TopicMetrics()}
         self.records_delivered = 0
         self.records_refused = 0  # never accepted
         self.records_failed = 0  # accepted, and certainly not written
@@ -176,21 +176,24 @@ class ProducerMetrics:
 
     def topic(self, name: str) -> TopicMetrics:
         """The metrics of one topic; created at the first call."""
-        found = self.topics.get(name)
+        found = self._topics.get(name)
         if found is None:
-            found = self.topics[name] = TopicMetrics()
+            found = self._topics[name] = TopicMetrics()
         return found
 
     def forget(self, topic: str) -> None:
         """Drop the metrics of a topic that is no longer used; the producer's totals do not change."""
-        gone = self.topics.pop(topic, None)
+        topics = dict(self._topics)  # replaced as one: in no other thread may a sum go back
+        gone = topics.pop(topic, None)
         if gone is not None:
-            self._forgotten.record_send_total += gone.record_send_total
-            self._forgotten.byte_total += gone.byte_total
+            before, topics[None] = topics[None], (sums := TopicMetrics())
+            sums.record_send_total = before.record_send_total + gone.record_send_total
+            sums.byte_total = before.byte_total + gone.byte_total
+            self._topics = topics
 
     def as_mapping(self) -> dict[str, float]:
         """All metrics, under the names of Java's producer-metrics, with `-p50`, `-p99` and `-p99.9` added."""
-        topics = (*list(self.topics.values()), self._forgotten)
+        topics = list(self._topics.values())
         brokers = list(self.brokers.values())
         latency = self._request_latency()
         out: dict[str, float] = {
@@ -231,7 +234,7 @@ class ProducerMetrics:
 
     def by_topic(self) -> dict[str, Mapping[str, float]]:
         """The metrics of each topic that has any."""
-        return {name: topic.as_mapping() for name, topic in list(self.topics.items())}
+        return {name: topic.as_mapping() for name, topic in list(self._topics.items()) if name is not None}
 
     def by_broker(self) -> dict[int, Mapping[str, float]]:
         """The metrics of each broker that was connected, by its id."""

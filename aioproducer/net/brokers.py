@@ -157,9 +157,9 @@ class Brokers:
     def last_failure(self) -> FailedAttempt | None:
         """The last error of a broker that has not answered since."""
         failed = self.failed_last
-        if failed is None or failed.error is None:
+        if failed is None or (error := failed.error) is None:  # read once, because any thread may ask
             return None
-        return FailedAttempt(failed.error, failed.node.id if failed.node.id >= 0 else None, failed.failed_at)
+        return FailedAttempt(error, failed.node.id if failed.node.id >= 0 else None, failed.failed_at)
 
     def refusal(self, since: float, broker: Broker | None = None) -> AuthenticationError | None:
         """Why waiting longer will not help: this broker, in an attempt that began at ``since`` or later, refused us.
