@@ -6,7 +6,7 @@ import random
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aioproducer.metrics.distribution import Distribution
 from aioproducer.metrics.producer import ProducerMetrics
@@ -63,7 +63,7 @@ def read_at_each_step(work: Callable[[], object], read: Callable[[], T]) -> list
     """A list of all that another thread could read while this one works: a value at each step of the interpreter."""
     seen: list[T] = []
 
-    def step(frame: FrameType, event: str, _: object) -> Callable[..., object]:
+    def step(frame: FrameType, event: str, _: Any) -> Any:
         frame.f_trace_opcodes = True
         seen.append(read())
         return step

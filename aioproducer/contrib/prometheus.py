@@ -28,10 +28,10 @@ _AnyProducer: TypeAlias = Producer | SyncProducer
 
 #: The unit in Prometheus, and the factor to it.
 _UNITS: Final[Mapping[str, tuple[str, float]]] = {
-    "ns": ("_seconds", 1e-9),
-    "ms": ("_seconds", 1e-3),
-    "s": ("_seconds", 1.0),
-    "bytes": ("_bytes", 1.0),
+    "ns": ("seconds", 1e-9),
+    "ms": ("seconds", 1e-3),
+    "s": ("seconds", 1.0),
+    "bytes": ("bytes", 1.0),
 }
 _WITH_HISTOGRAM: Final = tuple(histogram.name for histogram in HISTOGRAMS)
 _READY: Final = "aioproducer_ready", "Whether the producer is started, and connected to a broker"
@@ -64,11 +64,12 @@ def family_name(metric: Metric, of: str = "") -> str:
 
     ``of`` is "topic" or "broker" for those that each topic or broker has.
     """
-    name = metric.name.removesuffix("-total").removesuffix("-ns").replace("-", "_").replace(".", "_")
-    unit = _UNITS.get(metric.unit, ("", 1.0))[0]
-    if unit == "_bytes":
-        name, unit = name.replace("byte", "bytes").replace("bytess", "bytes"), "" if "byte" in name else unit
-    return f"aioproducer_{of + '_' if of else ''}{name}{unit}"
+    name = metric.name.removesuffix("-total").removesuffix("-ns").replace(".", "-")
+    parts = ["bytes" if word == "byte" else word for word in name.split("-")]
+    unit = _UNITS[metric.unit][0] if metric.unit in _UNITS else None
+    if unit is not None and unit not in parts:
+        parts.append(unit)
+    return "_".join(["aioproducer", *([of] if of else []), *parts])
 
 
 class _ProducerCollector(Collector):

@@ -179,23 +179,39 @@ def test_a_producer_for_threads_is_exported(broker: FakeBroker, registry: Collec
     assert clients(registry) == set()
 
 
+async def test_a_scrape_does_not_wait_for_a_blocked_event_loop(broker: FakeBroker, registry: CollectorRegistry) -> None:
+    async with opened(broker, client_id="shop") as producer:
+        register(producer, registry)
+        await producer.send("orders", b"value")
+        found: list[float] = []
+        thread = threading.Thread(
+            target=lambda: found.append(samples(registry)["aioproducer_record_send_total", "shop", ""])
+        )
+        thread.start()
+        thread.join(60)  # this blocks the event loop
+
+        assert found == [1]
+
+
 async def test_another_thread_may_read_while_records_are_sent(broker: FakeBroker, registry: CollectorRegistry) -> None:
     async with opened(broker, client_id="shop") as producer:
         register(producer, registry)
         await producer.send("orders", b"value")
         seen: list[float] = []
         failures: list[BaseException] = []
-        done = threading.Event()
+        began, done = threading.Event(), threading.Event()
 
         def scrape() -> None:
             try:
                 while not done.is_set():
                     seen.append(samples(registry)["aioproducer_record_send_total", "shop", ""])
+                    began.set()
             except BaseException as error:
                 failures.append(error)
 
         thread = threading.Thread(target=scrape)
         thread.start()
+        assert began.wait(60)
         try:
             for _ in range(20):
                 await asyncio.gather(*(producer.send("orders", b"value") for _ in range(100)))
