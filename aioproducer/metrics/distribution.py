@@ -74,6 +74,12 @@ class Distribution:
         counted, recent = self._state
         return counted.with_more(recent.copy())
 
+    def snapshot(self) -> Distribution:
+        """A copy that counts all measurements so far, so that each further question to it is cheap."""
+        copy = Distribution()
+        copy._state = (self._counted(), [])
+        return copy
+
     @property
     def count(self) -> int:
         """The number of measurements."""

@@ -30,7 +30,8 @@ _TRANSACTION_CALLS: Final = {
 }
 
 
-def _in_ms(name: str, spread: Distribution) -> dict[str, float]:
+def _in_ms(name: str, measured: Distribution) -> dict[str, float]:
+    spread = measured.snapshot()
     return {
         f"{name}-avg": spread.average * 1e3,
         f"{name}-max": spread.maximum * 1e3,
@@ -195,7 +196,7 @@ class ProducerMetrics:
         """All metrics, under the names of Java's producer-metrics, with `-p50`, `-p99` and `-p99.9` added."""
         topics = list(self._topics.values())
         brokers = list(self.brokers.values())
-        latency = self._request_latency()
+        latency, batch_size = self._request_latency(), self.batch_size.snapshot()
         out: dict[str, float] = {
             "record-send-total": sum(topic.record_send_total for topic in topics),
             "record-error-total": self.records_refused + self.records_failed + self.records_unknown,
@@ -219,8 +220,8 @@ class ProducerMetrics:
             "connection-creation-total": sum(broker.connections_created for broker in brokers),
             "connection-close-total": sum(broker.connections_closed for broker in brokers),
             "produce-request-total": self.produce_requests,
-            "batch-size-avg": self.batch_size.average,
-            "batch-size-max": self.batch_size.maximum,
+            "batch-size-avg": batch_size.average,
+            "batch-size-max": batch_size.maximum,
             "records-per-request-avg": self.records_per_request.average,
             "compression-rate-avg": self.compression_rate.average,
         }
