@@ -2,7 +2,8 @@
 
 No failure is lost. A `Delivery` that is dropped unobserved first registers its index with its batch's result; if the
 batch then fails, these records go to the producer's error sink. A `Delivery` that is dropped after its batch failed reports
-itself. Observing means: awaiting to the end, ``result()``, ``exception()``, or a callback.
+itself, and what is held when the producer is closed is counted in the log. Observing means: awaiting to the end,
+``result()``, ``exception()``, or a callback.
 """
 
 from __future__ import annotations
@@ -116,6 +117,10 @@ class UnobservedSink(Protocol):
         """Take the failures of these records of a batch; may be called from any thread, and from a finalizer."""
         ...
 
+    def remember(self, result: ProduceResult) -> None:
+        """Look at this outcome again when the producer is closed, if a delivery still refers to it; records of it failed."""
+        ...
+
 
 class ProduceResult(Outcome):
     """The outcome of one batch, shared by its records (Java's ProduceRequestResult).
@@ -124,7 +129,7 @@ class ProduceResult(Outcome):
     records are the same in the same order (KAFKA-9312: the whole is done only when all parts are).
     """
 
-    __slots__ = ("_callbacks", "_parts", "_sink", "_starts")
+    __slots__ = ("__weakref__", "_callbacks", "_parts", "_sink", "_starts")
 
     failure: BatchFailure | None
 
@@ -145,6 +150,7 @@ class ProduceResult(Outcome):
     def fail(self, failure: BatchFailure) -> None:
         """The records have failed; those that are never observed go to the sink."""
         self.failure = failure
+        self._sink.remember(self)
         self._notify()
         abandoned = self.take_abandoned()
         if abandoned:
@@ -160,6 +166,7 @@ class ProduceResult(Outcome):
         """Hand all records over to ``parts``, of which part i begins with record ``starts[i]`` of this one."""
         self._parts, self._starts = parts, starts
         self.is_split = True
+        self._sink.remember(self)
         for index, waiter in self.take_waiters():
             part, index_there = self.locate(index)
             part.wait(index_there, waiter)
@@ -170,6 +177,14 @@ class ProduceResult(Outcome):
         for index in self.take_abandoned():
             part, index_there = self.locate(index)
             part.abandon(index_there)
+
+    @property
+    def failure_of_all(self) -> BatchFailure | None:
+        """Why these records failed: None if they did not, or if some of a split batch were acknowledged."""
+        if not self.is_split:
+            return self.failure
+        failures = [part.failure_of_all for part in self._parts]
+        return None if None in failures else failures[0]
 
     def locate(self, index: int) -> tuple[ProduceResult, int]:
         """The result that holds the record now, and the record's index in it."""

@@ -13,7 +13,7 @@ from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.core.sequences import Sequences
-from aioproducer.delivery import BatchFailure, Delivery
+from aioproducer.delivery import BatchFailure, Delivery, ProduceResult
 from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.protocol.messages import (
     MetadataResponse,
@@ -93,6 +93,9 @@ class Rig:
 
     def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
         self.unobserved_records += len(indexes)
+
+    def remember(self, result: ProduceResult) -> None:
+        pass
 
     def lead(self, leaders: dict[int, int], nodes: int = 1, epoch: int = 0) -> None:
         """Tell who leads which partition."""

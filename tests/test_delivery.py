@@ -34,6 +34,7 @@ class Sink:
     def __init__(self) -> None:
         self.log = ClientLog("shop")
         self.unobserved_indexes: list[int] = []
+        self.remembered: list[ProduceResult] = []
 
     def check_waiter(self, loop: object) -> None:
         pass
@@ -43,6 +44,9 @@ class Sink:
 
     def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
         self.unobserved_indexes += indexes
+
+    def remember(self, result: ProduceResult) -> None:
+        self.remembered.append(result)
 
 
 @pytest.fixture

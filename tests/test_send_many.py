@@ -39,6 +39,9 @@ class Topic(FastPath):
     def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
         self.unobserved_records += len(indexes)
 
+    def remember(self, result: ProduceResult) -> None:
+        pass
+
     def stall(self, partition: int) -> ProduceResult:
         self.stalled[partition] = ProduceResult(TopicPartition("t", partition), self)
         return self.stalled[partition]

@@ -8,12 +8,12 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from aioproducer import Delivery, Producer, ProducerRecord
-from aioproducer.delivery import BatchFailure
+from aioproducer.delivery import BatchFailure, ProduceResult
 from aioproducer.engine.tally import LogKey, Tally
 from aioproducer.engine.unobserved import UnobservedFailures
 from aioproducer.errors import BrokerError, DeliveryError, KafkaError, UnknownTimeout
@@ -161,8 +161,12 @@ async def test_late_successes_are_summed_up(caplog: pytest.LogCaptureFixture) ->
 MANY, FEW = 3000, 4
 
 
+#: The first line is that of close(), for a delivery that is held.
+YET = "that were not awaited yet were not written"
+
+
 async def failed_deliveries(broker: FakeBroker, topics: Sequence[str] = ("orders",)) -> list[Delivery]:
-    """Deliveries of records that failed, of a producer that is closed."""
+    """Deliveries of records that failed, of a producer that is closed: each topic has one line in the log."""
     broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
     async with opened(broker, client_id="shop") as producer:
         deliveries = [await producer.enqueue(topics[at % len(topics)], b"value") for at in range(MANY)]
@@ -174,8 +178,7 @@ async def test_many_that_are_dropped_after_close_are_one_line(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     deliveries = await failed_deliveries(broker)
-    assert counts(caplog.messages) == [], "the caller may still look at them"
-
+    caplog.clear()
     deliveries.clear()
     await turns()
 
@@ -185,6 +188,7 @@ async def test_many_that_are_dropped_after_close_are_one_line(
 async def test_each_topic_has_its_own_line(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
     broker.create_topic("clicks")
     deliveries = await failed_deliveries(broker, ["orders", "clicks"])
+    caplog.clear()
     deliveries.clear()
     await turns()
 
@@ -209,6 +213,7 @@ async def test_many_that_are_dropped_one_by_one_after_close_are_a_few_lines(
 ) -> None:
     clock = Clock()
     deliveries = await failed_deliveries(broker)
+    caplog.clear()
     while deliveries:
         deliveries.pop()
         await asyncio.sleep(0)
@@ -224,6 +229,7 @@ def test_many_that_are_dropped_after_the_event_loop_was_closed_are_a_few_lines(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     deliveries = asyncio.run(failed_deliveries(broker))
+    caplog.clear()
     deliveries.clear()
     gc.collect()
 
@@ -236,6 +242,7 @@ def test_many_that_are_dropped_when_the_event_loop_ends_are_a_few_lines(
 ) -> None:
     async def main() -> None:
         deliveries = await failed_deliveries(broker)
+        caplog.clear()
         while deliveries:
             deliveries.pop()
             await asyncio.sleep(0)
@@ -265,7 +272,9 @@ asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
-    lines = done.stderr.splitlines()
+    at_close, *lines = done.stderr.splitlines()
+    assert YET in at_close
+    assert counts([at_close]) == [MANY]
     assert sum(counts(lines)) == MANY, done.stderr[-2000:]
     assert len(lines) <= FEW, done.stderr[-2000:]
 
@@ -281,6 +290,121 @@ async def test_many_that_close_gives_up_are_a_few_lines(broker: FakeBroker, capl
 
     assert sum(counts(caplog.messages)) == MANY
     assert len(counts(caplog.messages)) <= FEW
+
+
+# -- held when the producer is closed ---------------------------------------------------------------------------------
+
+
+async def test_failures_whose_deliveries_are_held_are_one_line_at_close(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliveries = await failed_deliveries(broker)
+
+    assert len(caplog.records) == 1
+    assert caplog.records[0].levelno == logging.WARNING
+    assert f"{MANY} record(s) for topic 'orders' {YET}: " in caplog.text
+    assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
+
+    assert all(delivery.exception() for delivery in deliveries)
+    deliveries.clear()
+    await turns()
+    assert len(caplog.records) == 1
+
+
+async def test_each_topic_of_held_failures_has_its_own_line(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("clicks")
+    deliveries = await failed_deliveries(broker, ["orders", "clicks"])
+
+    assert (counts(caplog.messages), counts(caplog.messages, "clicks")) == ([MANY // 2], [MANY // 2])
+    assert len(deliveries) == MANY
+
+
+async def ask(delivery: Delivery) -> None:
+    delivery.exception()
+
+
+async def wait(delivery: Delivery) -> None:
+    with pytest.raises(DeliveryError):
+        await delivery
+
+
+async def call_back(delivery: Delivery) -> None:
+    delivery.add_done_callback(lambda _: None)
+
+
+async def peek(delivery: Delivery) -> None:
+    delivery.peek()
+
+
+@pytest.mark.parametrize(("observe", "counted"), [(ask, 0), (wait, 0), (call_back, 0), (peek, 1)])
+async def test_a_failure_that_was_observed_is_not_counted_at_close(
+    broker: FakeBroker,
+    caplog: pytest.LogCaptureFixture,
+    observe: Callable[[Delivery], Awaitable[None]],
+    counted: int,
+) -> None:
+    broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+    async with opened(broker, client_id="shop") as producer:
+        deliveries = [await producer.enqueue("orders", b"value", partition=0) for _ in range(3)]
+        await producer.flush(30)
+        await observe(deliveries[0])
+        await observe(deliveries[0])
+
+    assert counts(caplog.messages) == [2 + counted]
+
+
+async def test_a_record_that_a_task_awaits_while_close_gives_it_up_is_not_counted(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(broker, linger_ms=60_000, close_timeout_ms=0) as producer:
+        with broker.hold("Produce"):
+            held = await producer.enqueue("orders", b"value", partition=0)
+            awaited = [asyncio.ensure_future(wait(await producer.enqueue("orders", b"value"))) for _ in range(20)]
+            await turns()
+            await producer.close()
+    await asyncio.gather(*awaited)
+
+    assert counts(caplog.messages) == [1]
+    assert not held.peek()[0]
+
+
+async def test_the_records_of_an_aborted_transaction_are_no_warning(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with opened(broker, transactional_id="shop", linger_ms=60_000) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        held = await producer.enqueue("orders", b"value")
+        await producer.abort_transaction()
+
+    assert held.done()
+    assert [line.levelno for line in caplog.records if YET in line.getMessage()] == [logging.DEBUG]
+
+
+@pytest.mark.parametrize(("failed_parts", "counted"), [(2, [3]), (1, [])])
+async def test_records_of_a_split_batch_are_counted_if_they_have_all_failed(
+    caplog: pytest.LogCaptureFixture, failed_parts: int, counted: list[int]
+) -> None:
+    failures = made(asyncio.get_running_loop())
+    place = TopicPartition("orders", 0)
+    whole, first, second = (ProduceResult(place, failures) for _ in range(3))
+    held = [Delivery(whole, index, 0, -1, 5) for index in range(3)]
+    whole.split([first, second], [0, 2])
+    first.fail(failure())
+    if failed_parts == 2:
+        second.fail(failure())
+    else:
+        second.succeed(7, -1)
+
+    failures.close()
+
+    assert counts(caplog.messages) == counted
+    assert [delivery.done() for delivery in held] == [True] * 3
+    failures.close()
+    assert counts(caplog.messages)[len(counted) :] == [2 if failed_parts == 1 else 3], "now each is found in its part"
 
 
 async def test_failures_not_logged_yet_at_a_fork_are_left_to_the_parent(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,8 @@
 """Reports outcomes that would go unnoticed: failures that are never observed, and successes that come too late.
 
-Failures go to ``on_delivery_error``, or else, summed up, to the log; late successes to the log.
+Failures go to ``on_delivery_error``, or else, summed up, to the log; late successes to the log. A failure whose delivery is
+held can still be observed, so it is reported only when the delivery is dropped; but the log has its count when the producer
+is closed.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
+from weakref import WeakSet
 
-from aioproducer.delivery import BatchFailure
+from aioproducer.delivery import BatchFailure, ProduceResult
 from aioproducer.engine.tally import LogKey, Tally
 from aioproducer.errors import BrokerError, DeliveryError, ForkedProcess, KafkaError, TransactionAborted, WrongEventLoop
 from aioproducer.runtime.foreign import ForeignTasks
@@ -39,6 +42,7 @@ class UnobservedFailures:
         self._foreign = foreign
         self._callback = on_delivery_error
         self._tally = Tally(loop, log)
+        self._failed: WeakSet[ProduceResult] = WeakSet()
         self._pid = os.getpid()
 
     def check_waiter(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -70,13 +74,21 @@ class UnobservedFailures:
         except RuntimeError:  # the loop is closed: only the log is left
             self._tally.add_without_loop(_log_key(failure), len(indexes), str(failure.cause))
 
+    def remember(self, result: ProduceResult) -> None:
+        """Count the records of this outcome at `close`, as far as a delivery of them is held that was not observed."""
+        self._failed.add(result)
+
     def acknowledged_late(self, partition: TopicPartition, records: int) -> None:
         """Report records that are in the log, although they were given up after their timeout."""
         what = "that had failed with Unknown were acknowledged later: they were written"
         self._tally.add(LogKey(partition.topic, what, logging.WARNING), records, "")
 
     def close(self) -> None:
-        """Log the current counts; more may follow, as long as a `Delivery` is held."""
+        """Log the current counts, and those of failures that may still be observed, because their `Delivery` is held."""
+        for result in self._failed:
+            failure = result.failure_of_all
+            if failure is not None and result.held > 0:
+                self._tally.add(_held_key(failure), result.held, str(failure.cause))
         self._tally.close()
 
     def _report(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
@@ -94,11 +106,19 @@ class UnobservedFailures:
                 self._foreign.spawn(cast("Coroutine[Any, Any, object]", work), "aioproducer on_delivery_error")
 
 
+def _held_key(failure: BatchFailure) -> LogKey:
+    level = logging.DEBUG if isinstance(failure.cause, TransactionAborted) else logging.WARNING
+    return _log_key(failure)._replace(what=f"that were not awaited yet {_fate(failure)}", level=level)
+
+
+def _fate(failure: BatchFailure) -> str:
+    return "may or may not have been written" if failure.possibly_written else "were not written"
+
+
 def _log_key(failure: BatchFailure) -> LogKey:
-    fate = "may or may not have been written" if failure.possibly_written else "were not written"
     # The caller has aborted the transaction, and knows it.
     level = logging.DEBUG if isinstance(failure.cause, TransactionAborted) else logging.ERROR
-    return LogKey(failure.partition.topic, f"that were not awaited {fate}", level, _kind(failure.cause))
+    return LogKey(failure.partition.topic, f"that were not awaited {_fate(failure)}", level, _kind(failure.cause))
 
 
 def _kind(cause: KafkaError) -> str:

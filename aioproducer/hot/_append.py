@@ -331,7 +331,8 @@ class Appender:
                 self._undo(batch)
             raise
         delivery = _new(Delivery)  # inlined Delivery.__init__
-        delivery._result = batch.result
+        delivery._result = result = batch.result
+        result.held += 1
         delivery._index = index
         delivery._timestamp_ms = timestamp_ms
         delivery._key_size = key_size
@@ -528,9 +529,9 @@ class FastPath:
         """Put one record into the buffer; the returned `Delivery` can be awaited for its acknowledgement.
 
         Waits only if necessary: for the topic's metadata, and for room in ``buffer_memory`` (first come, first served).
-                ``timeout`` is in seconds; None means ``max_block_ms``. ``on_delivery(delivery)`` is called with the outcome.
+        ``timeout`` is in seconds; None means ``max_block_ms``. ``on_delivery(delivery)`` is called with the outcome.
 
-                Raises `InvalidRecord` for a record that can never be sent, and `NotWrittenTimeout` on timeout.
+        Raises `InvalidRecord` for a record that can never be sent, and `NotWrittenTimeout` on timeout.
 
         Cancellation: while it waits, nothing is buffered. It has no effect once the record is buffered.
         """

@@ -35,6 +35,7 @@ class Outcome:
         "abandoned",
         "base_offset",
         "failure",
+        "held",
         "is_split",
         "log_append_time_ms",
         "partition",
@@ -43,6 +44,8 @@ class Outcome:
 
     #: The waiters, each with its record. Keyed by the future, so that ten thousand cancelled ones can be removed quickly.
     _waiters: dict[asyncio.Future[None], int] | None
+    #: How many deliveries exist that refer to this outcome and were not observed.
+    held: int
     #: Whether the records now belong to other outcomes.
     is_split: bool
     #: -1 if the broker did not return it.
@@ -55,6 +58,7 @@ class Outcome:
         self._topic, self._number = partition  # cached, because all of its records need them
         self.succeeded = False
         self.failure: Any = None  # a BatchFailure, with details
+        self.held = 0
         self.is_split = False
         self._waiters = None
         self.base_offset = -1
@@ -131,6 +135,7 @@ class Delivery:
 
     def __init__(self, result: Outcome, index: int, timestamp_ms: int, key_size: int, value_size: int) -> None:
         self._result = result
+        result.held += 1
         self._index = index
         self._timestamp_ms = timestamp_ms
         self._key_size = key_size
@@ -189,7 +194,7 @@ class Delivery:
             return None
         if result.failure is None:
             raise asyncio.InvalidStateError(f"The outcome of this record for {result.partition} is not known yet.")
-        self._observed = True
+        self.mark_observed()
         error = None if self._error is None else self._error()
         if error is None:
             error = result.failure.error_for(self._index)
@@ -209,7 +214,9 @@ class Delivery:
 
     def mark_observed(self) -> None:
         """Count as observed: a failure no longer goes to ``on_delivery_error``."""
-        self._observed = True
+        if not self._observed:
+            self._observed = True
+            self._result.held -= 1
 
     def peek(self) -> tuple[RecordMetadata | None, DeliveryError | None]:
         """The outcome as (metadata, error), without counting as observed, for interceptors and other observers."""
@@ -243,12 +250,19 @@ class Delivery:
 
     def located(self) -> Outcome:
         """The result that currently holds this record, after any splits."""
-        if self._result.is_split:
-            self._result, self._index = self._result.locate(self._index)
+        whole = self._result
+        if whole.is_split:
+            self._result, self._index = whole.locate(self._index)
+            if not self._observed:
+                whole.held -= 1
+                self._result.held += 1
         return self._result
 
     def __del__(self) -> None:
-        if not (self._observed or self._result.succeeded):
+        if self._observed:
+            return
+        self.mark_observed()
+        if not self._result.succeeded:
             self.located().abandon(self._index)
 
     def __repr__(self) -> str:

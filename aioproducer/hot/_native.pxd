@@ -19,6 +19,7 @@ cdef class Outcome:
     cdef unsigned int _forks
     cdef public bint succeeded
     cdef public bint is_split
+    cdef readonly Py_ssize_t held
     cdef public long long base_offset
     cdef public long long log_append_time_ms
     cdef int* _abandoned
@@ -36,6 +37,7 @@ cdef class Delivery:
     cdef bint _observed
 
     cdef Outcome find(self)
+    cdef void observe(self) noexcept
     cdef bint is_known(self) except -1
     cdef int abandon(self) except -1
     cdef RecordMetadata metadata(self)

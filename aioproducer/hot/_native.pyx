@@ -232,13 +232,17 @@ await does not cancel the delivery. Awaiting it is optional: an unobserved failu
 
     def __init__(self, Outcome result not None, int index, long long timestamp_ms, int key_size, int value_size):
         self._result = result
+        result.held += 1
         self._index = index
         self._timestamp_ms = timestamp_ms
         self._key_size = key_size
         self._value_size = value_size
 
     def __dealloc__(self):
-        if not self._observed and self._result is not None and not self._result.succeeded:
+        if self._observed or self._result is None:
+            return
+        self.observe()
+        if not self._result.succeeded:
             self.abandon()
 
     cdef inline Outcome find(self):
@@ -246,7 +250,16 @@ await does not cancel the delivery. Awaiting it is optional: an unobserved failu
         if not whole.is_split:
             return whole
         self._result, self._index = whole.locate(self._index)
+        if not self._observed:
+            whole.held -= 1
+            self._result.held += 1
         return self._result
+
+    @cython.nonecheck(False)
+    cdef inline void observe(self) noexcept:
+        if not self._observed:
+            self._observed = True
+            self._result.held -= 1
 
     @cython.nonecheck(False)
     cdef RecordMetadata metadata(self):
@@ -313,7 +326,7 @@ await does not cancel the delivery. Awaiting it is optional: an unobserved failu
             return None
         if result.failure is None:
             raise InvalidStateError(f"The outcome of this record for {result.partition} is not known yet.")
-        self._observed = True
+        self.observe()
         error = None if self._error is None else self._error()
         if error is None:
             error = result.failure.error_for(self._index)
@@ -329,12 +342,12 @@ await does not cancel the delivery. Awaiting it is optional: an unobserved failu
         """
         if not callable(callback):
             raise TypeError(f"add_done_callback() needs a callable, not {callback!r}.")
-        self._observed = True
+        self.observe()
         self.watch(callback)
 
     def mark_observed(self):
         """Count as observed: a failure no longer goes to ``on_delivery_error``."""
-        self._observed = True
+        self.observe()
 
     def peek(self):
         """The outcome as (metadata, error), without counting as observed, for interceptors and other observers."""
@@ -876,6 +889,7 @@ choice is made here.
         else:
             used = self.put_first(batch, timestamp, key_data, key_length, value_data, value_length, headers)
         delivery._result = batch.result
+        delivery._result.held += 1
         delivery._index = builder.count - 1
         delivery._timestamp_ms = timestamp
         delivery._key_size = <int>key_length
