@@ -13,7 +13,32 @@ from typing import TypeAlias, cast
 from aioproducer.runtime.log import ClientLog
 from aioproducer.types import Headers, ProducerRecord, RecordMetadata
 
-__all__ = ["ProducerInterceptor", "ProducerInterceptors"]
+__all__ = ["EndOfSend", "InterceptedProducer", "ProducerInterceptor", "ProducerInterceptors"]
+
+#: Called once with the outcome of a record: its metadata if it was written, otherwise the error.
+EndOfSend: TypeAlias = Callable[[RecordMetadata | None, BaseException | None], object]
+
+
+class InterceptedProducer:
+    """The producer that sends a record, as far as an interceptor may know it."""
+
+    __slots__ = ("_leader", "bootstrap_servers", "client_id", "transactional_id")
+
+    def __init__(
+        self,
+        client_id: str,
+        transactional_id: str | None,
+        bootstrap_servers: Sequence[str],
+        leader: Callable[[str, int], tuple[str, int] | None],
+    ) -> None:
+        self.client_id = client_id
+        self.transactional_id = transactional_id
+        self.bootstrap_servers = tuple(bootstrap_servers)
+        self._leader = leader
+
+    def leader(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """Host and port at which the leader of a partition is reached; None if the leader is not known."""
+        return self._leader(topic, partition)
 
 
 class ProducerInterceptor:
@@ -29,6 +54,17 @@ class ProducerInterceptor:
         The caller must be allowed to write to its topic. An exception is logged, and ``record`` is sent.
         """
         return record
+
+    def begin_send(self, record: ProducerRecord, producer: InterceptedProducer) -> tuple[ProducerRecord, EndOfSend]:
+        """Returns the record to send, as `on_send` does, and what to call with its outcome; must be plain.
+
+        It is called in the caller's context (`contextvars`), also for threads, before ``on_send`` of the same interceptor.
+        What it returns is called once, in the producer's event loop: with the metadata if the record was written,
+        otherwise with the error, a `DeliveryError` or that of a call that was refused or cancelled. Tracing needs it. An
+        exception is logged, and ``record`` is sent. This is an addition to KIP-42, whose two methods do not know which
+        outcome belongs to which record.
+        """
+        return record, _ignore
 
     def on_acknowledgement(
         self, metadata: RecordMetadata | None, error: BaseException | None, headers: Headers
@@ -46,6 +82,7 @@ class ProducerInterceptor:
 
 
 _OnSend: TypeAlias = Callable[[ProducerRecord], object]
+_BeginSend: TypeAlias = Callable[[ProducerRecord, InterceptedProducer], object]
 _OnAcknowledgement: TypeAlias = Callable[[RecordMetadata | None, BaseException | None, Headers], object]
 _Close: TypeAlias = Callable[[], object]
 
@@ -57,11 +94,12 @@ class ProducerInterceptors:
     the caller awaits it, or runs it in a task that it owns.
     """
 
-    __slots__ = ("_close", "_log", "_on_acknowledgement", "_on_send")
+    __slots__ = ("_begin_send", "_close", "_log", "_on_acknowledgement", "_on_send")
 
     def __init__(self, interceptors: Iterable[object], log: ClientLog) -> None:
         self._log = log.named(__name__)
         chain = tuple(interceptors)
+        self._begin_send = cast("tuple[_BeginSend, ...]", _hooks(chain, "begin_send"))
         self._on_send = cast("tuple[_OnSend, ...]", _hooks(chain, "on_send"))
         self._on_acknowledgement = cast("tuple[_OnAcknowledgement, ...]", _hooks(chain, "on_acknowledgement"))
         self._close = cast("tuple[_Close, ...]", _hooks(chain, "close"))
@@ -69,12 +107,40 @@ class ProducerInterceptors:
     @property
     def sees_send(self) -> bool:
         """Whether any interceptor looks at records before they are sent."""
-        return bool(self._on_send)
+        return bool(self._begin_send or self._on_send)
 
     @property
     def sees_acknowledgement(self) -> bool:
         """Whether any interceptor looks at outcomes; if not, the producer need not keep headers for them."""
         return bool(self._on_acknowledgement)
+
+    def begin_send(
+        self, record: ProducerRecord, producer: InterceptedProducer, ends: list[EndOfSend]
+    ) -> ProducerRecord:
+        """The record that the last interceptor returned; what must be called with its outcome is added to ``ends``."""
+        for hook in self._begin_send:
+            try:
+                result = hook(record, producer)
+            except Exception:  # foreign code
+                _log_failed(self._log, hook, record, "begin_send")
+                continue
+            match result:
+                case (ProducerRecord() as begun, end) if callable(end):
+                    record = begun
+                    ends.append(cast("EndOfSend", end))
+                case _:
+                    returned = type(result).__name__
+                    rule = "the record, changed or not, and a callable that takes its outcome"
+                    _log_invalid(self._log, hook, record, "begin_send", returned, "(record, end)", rule)
+        return record
+
+    def end_send(self, ends: Iterable[EndOfSend], metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        """Calls what `begin_send` has added, with the outcome."""
+        for end in ends:
+            try:
+                end(metadata, error)
+            except Exception:  # foreign code
+                self._log.warning("%r, which an interceptor's begin_send returned, failed.", end, exc_info=True)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | Coroutine[None, None, ProducerRecord]:
         """The record that the last interceptor returned, or a coroutine that returns it."""
@@ -82,7 +148,7 @@ class ProducerInterceptors:
             try:
                 result = hook(record)
             except Exception:  # foreign code
-                _log_on_send(self._log, hook, record)
+                _log_failed(self._log, hook, record, "on_send")
                 continue
             if isinstance(result, Awaitable):
                 return self._finish_on_send(position, cast("Awaitable[object]", result), record)
@@ -123,17 +189,21 @@ class ProducerInterceptors:
         try:
             record = _record_or_previous(self._log, hook, await result, record)
         except Exception:  # foreign code
-            _log_on_send(self._log, hook, record)
+            _log_failed(self._log, hook, record, "on_send")
         for hook in self._on_send[position + 1 :]:
             try:
                 answer = hook(record)
                 if isinstance(answer, Awaitable):
                     answer = await cast("Awaitable[object]", answer)
             except Exception:  # foreign code
-                _log_on_send(self._log, hook, record)
+                _log_failed(self._log, hook, record, "on_send")
                 continue
             record = _record_or_previous(self._log, hook, answer, record)
         return record
+
+
+def _ignore(metadata: RecordMetadata | None, error: BaseException | None) -> None:
+    """The outcome of a record that an interceptor does not follow."""
 
 
 def _hooks(interceptors: Sequence[object], name: str) -> tuple[object, ...]:
@@ -146,13 +216,8 @@ def _hooks(interceptors: Sequence[object], name: str) -> tuple[object, ...]:
 def _record_or_previous(log: ClientLog, hook: object, result: object, previous: ProducerRecord) -> ProducerRecord:
     if isinstance(result, ProducerRecord):
         return result
-    log.error(
-        "Interceptor %s.on_send returned %s for topic %s instead of a ProducerRecord; it was skipped for this record. "
-        "on_send must return the record, changed or not.",
-        _owner(hook),
-        type(result).__name__,
-        previous.topic,
-        extra=_fields(previous),
+    _log_invalid(
+        log, hook, previous, "on_send", type(result).__name__, "a ProducerRecord", "the record, changed or not"
     )
     return previous
 
@@ -165,13 +230,30 @@ async def _finish(log: ClientLog, name: str, pending: Sequence[tuple[object, Awa
             _log(log, name, hook)
 
 
-def _log_on_send(log: ClientLog, hook: object, record: ProducerRecord) -> None:
+def _log_failed(log: ClientLog, hook: object, record: ProducerRecord, name: str) -> None:
     log.warning(
-        "Interceptor %s.on_send failed for topic %s, partition %s; it was skipped for this record.",
+        "Interceptor %s.%s failed for topic %s, partition %s; it was skipped for this record.",
         _owner(hook),
+        name,
         record.topic,
         record.partition,
         exc_info=True,
+        extra=_fields(record),
+    )
+
+
+def _log_invalid(
+    log: ClientLog, hook: object, record: ProducerRecord, name: str, returned: str, needed: str, rule: str
+) -> None:
+    log.error(
+        "Interceptor %s.%s returned %s for topic %s instead of %s; it was skipped for this record. %s must return %s.",
+        _owner(hook),
+        name,
+        returned,
+        record.topic,
+        needed,
+        name,
+        rule,
         extra=_fields(record),
     )
 

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from aioproducer.intake.many import SendManyProgress
     from aioproducer.intake.records import SerializedRecord
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
+    from aioproducer.interceptors import EndOfSend
     from aioproducer.transactions.context import Transaction
     from aioproducer.transactions.link import TransactionLink
     from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
@@ -122,6 +123,7 @@ class Producer(FastPath):
         from aioproducer.engine.run import Run
         from aioproducer.intake.many import SendMany
         from aioproducer.intake.records import Intake
+        from aioproducer.interceptors import InterceptedProducer
 
         if isinstance(bootstrap_servers, ProducerConfig):
             config = bootstrap_servers.replace(**options) if options else bootstrap_servers
@@ -142,7 +144,10 @@ class Producer(FastPath):
         self._shared: SharedAcknowledgements | None = None
         self._transaction_error: KafkaError | None = None
 
-        self._intake = Intake(config, self._metrics, self.log)
+        intercepted = InterceptedProducer(
+            self.client_id, config.transactional_id, config.bootstrap_servers, partial(_leader_of, weakref.ref(self))
+        )
+        self._intake = Intake(config, self._metrics, self.log, intercepted)
         self.appender = Appender(self._send, self._enqueue, self._enqueue_nowait, _BURST_BYTES)
 
     @classmethod
@@ -442,13 +447,14 @@ class Producer(FastPath):
         if self.appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task():
             await asyncio.sleep(0)  # before the append: if cancelled here, nothing was buffered
         record: SerializedRecord | None = None
+        ends: list[EndOfSend] = []
         began: float | None = None
         try:
             if self._intake.is_plain:
                 record = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
             else:
                 began = engine.loop.time()
-                preparing = self._intake.prepared(topic, value, key, headers, partition, timestamp_ms)
+                preparing = self._intake.prepared(topic, value, key, headers, partition, timestamp_ms, ends)
                 record = await self._intake.in_time(timeout, preparing)
             if still_open is not None:
                 still_open()
@@ -457,11 +463,11 @@ class Producer(FastPath):
             if delivery is None:
                 delivery = await self._intake.append(engine, record, choice, timeout, began, still_open)
         except (KafkaError, asyncio.CancelledError) as error:
-            self._intake.not_accepted(engine, record, error)
+            self._intake.not_accepted(engine, record, error, ends)
             raise
         self.appender.burst += record.size + RECORD_COST
         if not self._intake.is_plain:
-            self._intake.watch(engine, delivery, record.headers)
+            self._intake.watch(engine, delivery, record.headers, ends)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
         return delivery
@@ -483,19 +489,20 @@ class Producer(FastPath):
             engine.transactions.check_may_send()
         self.appender.burst = 0  # this call cannot wait, so it cannot pause either
         record: SerializedRecord | None = None
+        ends: list[EndOfSend] = []
         try:
             if self._intake.is_plain:
                 record = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
             else:
-                record = self._intake.prepared_now(topic, value, key, headers, partition, timestamp_ms)
+                record = self._intake.prepared_now(topic, value, key, headers, partition, timestamp_ms, ends)
             delivery = self._intake.try_append(engine, record, self._intake.choose(engine, record))
             if delivery is None:
                 raise self._intake.no_room_now(engine, record)
         except KafkaError as error:
-            self._intake.not_accepted(engine, record, error)
+            self._intake.not_accepted(engine, record, error, ends)
             raise
         if not self._intake.is_plain:
-            self._intake.watch(engine, delivery, record.headers)
+            self._intake.watch(engine, delivery, record.headers, ends)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
         return delivery
@@ -1005,3 +1012,12 @@ def _status(engine: Engine, connected: bool) -> HealthStatus:
 def _appender_of(producer: weakref.ref[Producer]) -> Appender | None:
     found = producer()
     return None if found is None else found.appender
+
+
+def _leader_of(producer: weakref.ref[Producer], topic: str, partition: int) -> tuple[str, int] | None:
+    found = producer()
+    if found is None or found._engine is None:
+        return None
+    metadata = found._engine.client.metadata
+    leader = metadata.leader(topic, partition)
+    return None if leader is None else metadata.nodes[leader[0]].address

@@ -8,9 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from aioproducer.interceptors import ProducerInterceptor, ProducerInterceptors
+from aioproducer.interceptors import EndOfSend, InterceptedProducer, ProducerInterceptor, ProducerInterceptors
 from aioproducer.runtime.log import ClientLog
+from aioproducer.testing import FakeBroker
 from aioproducer.types import Headers, ProducerRecord, RecordMetadata
+from tests.conftest import opened
 
 LOG = ClientLog("shop")
 RECORD = ProducerRecord("orders", b"v", partition=3)
@@ -185,3 +187,86 @@ async def test_cancellation_is_not_swallowed(caplog: pytest.LogCaptureFixture) -
     with pytest.raises(KeyboardInterrupt):
         await sent(ProducerInterceptors([Cancelled()], LOG))
     assert not caplog.records
+
+
+# -- the outcome of each record ---------------------------------------------------------------------------------------
+
+PRODUCER = InterceptedProducer("shop", None, ["kafka:9092"], lambda topic, partition: None)
+
+
+class Following(ProducerInterceptor):
+    def __init__(self, letter: bytes) -> None:
+        self.letter = letter
+        self.ended: list[tuple[object, RecordMetadata | None, BaseException | None]] = []
+
+    def begin_send(self, record: ProducerRecord, producer: InterceptedProducer) -> tuple[ProducerRecord, EndOfSend]:
+        begun = with_key(record, self.letter)
+        return begun, lambda metadata, error: self.ended.append((begun.key, metadata, error))
+
+
+class BreaksOff:
+    def begin_send(self, record: ProducerRecord, producer: InterceptedProducer) -> object:
+        raise LookupError("begin_send")
+
+
+class ReturnsOnlyTheRecord:
+    def begin_send(self, record: ProducerRecord, producer: InterceptedProducer) -> object:
+        return record
+
+
+class EndsBadly:
+    def begin_send(self, record: ProducerRecord, producer: InterceptedProducer) -> object:
+        def end(metadata: object, error: object) -> None:
+            raise LookupError("end")
+
+        return record, end
+
+
+def test_each_interceptor_gets_the_outcome_of_the_record_that_it_began(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = Following(b"a"), Following(b"b")
+    chain = ProducerInterceptors([first, BreaksOff(), ReturnsOnlyTheRecord(), EndsBadly(), second], LOG)
+    ends: list[EndOfSend] = []
+
+    record = chain.begin_send(RECORD, PRODUCER, ends)
+    chain.end_send(ends, METADATA, None)
+
+    assert record.key == b"ab"
+    assert first.ended == [(b"a", METADATA, None)]
+    assert second.ended == [(b"ab", METADATA, None)]
+    assert [line.split(", which")[0] for line in caplog.messages[:2]] == [
+        "[shop] Interceptor BreaksOff.begin_send failed for topic orders, partition 3; it was skipped for this record.",
+        "[shop] Interceptor ReturnsOnlyTheRecord.begin_send returned ProducerRecord for topic orders instead of (record, "
+        "end); it was skipped for this record. begin_send must return the record, changed or not, and a callable that "
+        "takes its outcome.",
+    ]
+    assert "EndsBadly.begin_send.<locals>.end" in caplog.messages[2]
+    assert len(caplog.messages) == 3
+
+
+def test_only_interceptors_with_begin_send_are_called() -> None:
+    assert not ProducerInterceptors([ProducerInterceptor()], LOG).sees_send
+    assert ProducerInterceptors([Following(b"a")], LOG).sees_send
+    assert not ProducerInterceptors([Following(b"a")], LOG).sees_acknowledgement
+
+
+async def test_the_leader_of_a_partition_is_known_while_the_producer_runs(broker: FakeBroker) -> None:
+    leaders: list[tuple[str, int] | None] = []
+
+    class Asking:
+        def begin_send(self, record: ProducerRecord, producer: InterceptedProducer) -> tuple[ProducerRecord, EndOfSend]:
+            assert producer.bootstrap_servers == (broker.bootstrap_servers,)
+            assert (producer.client_id, producer.transactional_id) == ("shop", None)
+
+            def end(metadata: RecordMetadata | None, error: BaseException | None) -> None:
+                assert metadata is not None
+                leaders.append(producer.leader("orders", metadata.partition))
+                leaders.append(producer.leader("orders", 3))
+                leaders.append(producer.leader("nowhere", 0))
+
+            return record, end
+
+    async with opened(broker, client_id="shop", interceptors=[Asking()]) as producer:
+        await producer.send("orders", b"value")
+
+    host, port = broker.bootstrap_servers.split(":")
+    assert leaders == [(host, int(port)), None, None]

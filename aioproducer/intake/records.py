@@ -28,7 +28,7 @@ from aioproducer.errors import (
     NotWrittenTimeout,
     RecordTooLarge,
 )
-from aioproducer.interceptors import ProducerInterceptors
+from aioproducer.interceptors import EndOfSend, InterceptedProducer, ProducerInterceptors
 from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.record import BATCH_OVERHEAD, partition_for_key, record_size_upper_bound
 from aioproducer.runtime.log import ClientLog
@@ -76,8 +76,11 @@ class Choice(NamedTuple):
 class Intake:
     """Takes one producer's records from ``enqueue()`` to the accumulator."""
 
-    def __init__(self, config: ProducerConfig, metrics: ProducerMetrics, log: ClientLog) -> None:
+    def __init__(
+        self, config: ProducerConfig, metrics: ProducerMetrics, log: ClientLog, producer: InterceptedProducer
+    ) -> None:
         self.config = config
+        self._producer = producer
         self.interceptors = ProducerInterceptors(config.interceptors, log)
         self._metrics = metrics
         self._serialize_key = prepare_serializer(config.key_serializer, MessageField.KEY)
@@ -126,9 +129,10 @@ class Intake:
         headers: HeadersInput | None,
         partition: int | None,
         timestamp_ms: int | None,
+        ends: list[EndOfSend],
     ) -> SerializedRecord:
         """With interceptors and serializers; raises `InvalidRecord` if one of them is async."""
-        return _run_now(self.prepared(topic, value, key, headers, partition, timestamp_ms))
+        return _run_now(self.prepared(topic, value, key, headers, partition, timestamp_ms, ends))
 
     async def prepared(
         self,
@@ -138,10 +142,15 @@ class Intake:
         headers: HeadersInput | None,
         partition: int | None,
         timestamp_ms: int | None,
+        ends: list[EndOfSend],
     ) -> SerializedRecord:
-        """With interceptors and serializers; suspends only if one of them is async."""
+        """With interceptors and serializers; suspends only if one of them is async.
+
+        What interceptors want to be called with the outcome is added to ``ends``, also if this raises.
+        """
         record = _whole(topic, value, key, headers, partition, timestamp_ms)
         if self.interceptors.sees_send:
+            record = self.interceptors.begin_send(record, self._producer, ends)
             seen = self.interceptors.on_send(record)
             record = seen if isinstance(seen, ProducerRecord) else await seen
         headers = normalize_headers(record.headers)
@@ -334,25 +343,32 @@ class Intake:
 
     # -- outcomes for interceptors --------------------------------------------------------------------------------------
 
-    def watch(self, engine: Engine, delivery: Delivery, headers: Sequence[Header]) -> None:
-        if not self.interceptors.sees_acknowledgement:
+    def watch(self, engine: Engine, delivery: Delivery, headers: Sequence[Header], ends: Sequence[EndOfSend]) -> None:
+        if not (ends or self.interceptors.sees_acknowledgement):
             return
 
         def acknowledged(delivery: Delivery) -> None:
             metadata, error = delivery.peek()
-            self._notify_interceptors(engine, metadata, error, headers)
+            self._notify_interceptors(engine, metadata, error, headers, ends)
 
         delivery.watch(acknowledged)
 
-    def not_accepted(self, engine: Engine, record: SerializedRecord | None, error: BaseException) -> None:
+    def not_accepted(
+        self, engine: Engine, record: SerializedRecord | None, error: BaseException, ends: Sequence[EndOfSend]
+    ) -> None:
         if isinstance(error, KafkaError) and not isinstance(error, (BufferFull, MetadataNotReady)):
             self._metrics.records_refused += 1  # these two only ask the caller to retry
-        if self.interceptors.sees_acknowledgement:
-            self._notify_interceptors(engine, None, error, record.headers if record is not None else ())
+        self._notify_interceptors(engine, None, error, record.headers if record is not None else (), ends)
 
     def _notify_interceptors(
-        self, engine: Engine, metadata: RecordMetadata | None, error: BaseException | None, headers: Sequence[Header]
+        self,
+        engine: Engine,
+        metadata: RecordMetadata | None,
+        error: BaseException | None,
+        headers: Sequence[Header],
+        ends: Sequence[EndOfSend],
     ) -> None:
+        self.interceptors.end_send(ends, metadata, error)
         rest = self.interceptors.on_acknowledgement(metadata, error, headers)
         if rest is not None:
             engine.spawn(rest, "aioproducer interceptor")
