@@ -8,15 +8,28 @@ no coroutine is ever created.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import TypeAlias, cast
+from types import TracebackType
+from typing import Self, TypeAlias, cast
 
 from aioproducer.runtime.log import ClientLog
-from aioproducer.types import Headers, ProducerRecord, RecordMetadata
+from aioproducer.types import Headers, ProducerRecord, RecordMetadata, SendManyResult
 
-__all__ = ["EndOfSend", "InterceptedProducer", "ProducerInterceptor", "ProducerInterceptors"]
+__all__ = [
+    "EndOfBulk",
+    "EndOfSend",
+    "InterceptedBulk",
+    "InterceptedProducer",
+    "ProducerInterceptor",
+    "ProducerInterceptors",
+    "add_global_interceptor",
+    "remove_global_interceptor",
+]
 
 #: Called once with the outcome of a record: its metadata if it was written, otherwise the error.
 EndOfSend: TypeAlias = Callable[[RecordMetadata | None, BaseException | None], object]
+
+#: Called once with the result of a call that sends many records, or with the exception that it raises.
+EndOfBulk: TypeAlias = Callable[[SendManyResult | None, BaseException | None], object]
 
 
 class InterceptedProducer:
@@ -66,6 +79,15 @@ class ProducerInterceptor:
         """
         return record, _ignore
 
+    def begin_bulk(self, topic: str, producer: InterceptedProducer) -> tuple[Headers, EndOfBulk]:
+        """Called once for each `Producer.send_many` and `Producer.send_table`, in the caller's context; must be plain.
+
+        Returns the headers that each row of a table gets in addition, and what to call at the end of the call. Records of
+        ``send_many`` go through the other methods one by one; rows of a table do not, so ``send_table`` needs interceptors
+        that have this method, and neither ``on_send`` nor ``on_acknowledgement``.
+        """
+        return (), _ignore
+
     def on_acknowledgement(
         self, metadata: RecordMetadata | None, error: BaseException | None, headers: Headers
     ) -> Awaitable[None] | None:
@@ -83,8 +105,27 @@ class ProducerInterceptor:
 
 _OnSend: TypeAlias = Callable[[ProducerRecord], object]
 _BeginSend: TypeAlias = Callable[[ProducerRecord, InterceptedProducer], object]
+_BeginBulk: TypeAlias = Callable[[str, InterceptedProducer], object]
 _OnAcknowledgement: TypeAlias = Callable[[RecordMetadata | None, BaseException | None, Headers], object]
 _Close: TypeAlias = Callable[[], object]
+
+
+_global: tuple[object, ...] = ()
+
+
+def add_global_interceptor(interceptor: object) -> None:
+    """Let all producers that are created from now on have this interceptor, after those of their option ``interceptors``.
+
+    A producer whose option has one of the same class does not get it. For tools that instrument a whole program.
+    """
+    global _global
+    _global = (*_global, interceptor)
+
+
+def remove_global_interceptor(interceptor: object) -> None:
+    """Undo `add_global_interceptor`; producers that have the interceptor keep it."""
+    global _global
+    _global = tuple(each for each in _global if each is not interceptor)
 
 
 class ProducerInterceptors:
@@ -94,12 +135,14 @@ class ProducerInterceptors:
     the caller awaits it, or runs it in a task that it owns.
     """
 
-    __slots__ = ("_begin_send", "_close", "_log", "_on_acknowledgement", "_on_send")
+    __slots__ = ("_begin_bulk", "_begin_send", "_close", "_log", "_on_acknowledgement", "_on_send")
 
     def __init__(self, interceptors: Iterable[object], log: ClientLog) -> None:
         self._log = log.named(__name__)
-        chain = tuple(interceptors)
+        own = tuple(interceptors)
+        chain = (*own, *(each for each in _global if type(each) not in map(type, own)))
         self._begin_send = cast("tuple[_BeginSend, ...]", _hooks(chain, "begin_send"))
+        self._begin_bulk = cast("tuple[_BeginBulk, ...]", _hooks(chain, "begin_bulk"))
         self._on_send = cast("tuple[_OnSend, ...]", _hooks(chain, "on_send"))
         self._on_acknowledgement = cast("tuple[_OnAcknowledgement, ...]", _hooks(chain, "on_acknowledgement"))
         self._close = cast("tuple[_Close, ...]", _hooks(chain, "close"))
@@ -133,6 +176,15 @@ class ProducerInterceptors:
                     rule = "the record, changed or not, and a callable that takes its outcome"
                     _log_invalid(self._log, hook, record, "begin_send", returned, "(record, end)", rule)
         return record
+
+    @property
+    def need_each_record(self) -> bool:
+        """Whether one of them must see each record, also those of a table."""
+        return bool(self._on_send or self._on_acknowledgement) or len(self._begin_send) > len(self._begin_bulk)
+
+    def bulk(self, topic: str, producer: InterceptedProducer) -> InterceptedBulk:
+        """A call that sends many records, to enter."""
+        return InterceptedBulk(self._begin_bulk, topic, producer, self._log, self.need_each_record)
 
     def end_send(self, ends: Iterable[EndOfSend], metadata: RecordMetadata | None, error: BaseException | None) -> None:
         """Calls what `begin_send` has added, with the outcome."""
@@ -202,8 +254,55 @@ class ProducerInterceptors:
         return record
 
 
-def _ignore(metadata: RecordMetadata | None, error: BaseException | None) -> None:
-    """The outcome of a record that an interceptor does not follow."""
+class InterceptedBulk:
+    """A call that sends many records, as a context manager; set its ``result`` before it ends."""
+
+    __slots__ = ("_ends", "_hooks", "_log", "_producer", "_topic", "headers", "needs_each_record", "result")
+
+    def __init__(
+        self,
+        hooks: Sequence[_BeginBulk],
+        topic: str,
+        producer: InterceptedProducer,
+        log: ClientLog,
+        needs_each_record: bool,
+    ) -> None:
+        self._hooks = hooks
+        self._topic = topic
+        self._producer = producer
+        self._log = log
+        self._ends: list[EndOfBulk] = []
+        #: Whether an interceptor must see each record.
+        self.needs_each_record = needs_each_record
+        #: What each row of a table gets in addition.
+        self.headers: Headers = ()
+        self.result: SendManyResult | None = None
+
+    def __enter__(self) -> Self:
+        """Calls the interceptors; one that raises is logged and skipped."""
+        for hook in self._hooks:
+            try:
+                headers, end = cast("tuple[Headers, EndOfBulk]", hook(self._topic, self._producer))
+                self.headers = (*self.headers, *headers)
+            except Exception:  # foreign code
+                _log(self._log, "begin_bulk", hook)
+                continue
+            self._ends.append(end)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Calls what the interceptors returned, in the reverse order."""
+        for end in reversed(self._ends):
+            try:
+                end(self.result, error)
+            except Exception:  # foreign code
+                self._log.warning("%r, which an interceptor's begin_bulk returned, failed.", end, exc_info=True)
+
+
+def _ignore(outcome: object, error: BaseException | None) -> None:
+    """The outcome of what an interceptor does not follow."""
 
 
 def _hooks(interceptors: Sequence[object], name: str) -> tuple[object, ...]:

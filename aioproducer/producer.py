@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from aioproducer.intake.many import SendManyProgress
     from aioproducer.intake.records import SerializedRecord
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
-    from aioproducer.interceptors import EndOfSend
+    from aioproducer.interceptors import EndOfSend, InterceptedBulk
     from aioproducer.transactions.context import Transaction
     from aioproducer.transactions.link import TransactionLink
     from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
@@ -534,6 +534,7 @@ class Producer(FastPath):
         from aioproducer.intake.many import check_values
 
         check_values(values, may_be_async=True)
+        intercepted = self.intercept_bulk(topic)
         bulk = self._bulk_type(
             self,
             topic,
@@ -546,7 +547,7 @@ class Producer(FastPath):
             timeout=timeout,
             check=self.still_open,
         )
-        with bulk:
+        with intercepted, bulk:
             try:
                 if isinstance(values, AsyncIterable):
                     async for item in values:
@@ -557,7 +558,8 @@ class Producer(FastPath):
             except Exception:
                 await bulk.wait()
                 raise
-            return await bulk.finish()
+            intercepted.result = await bulk.finish()
+            return intercepted.result
 
     async def send_table(
         self,
@@ -590,11 +592,11 @@ class Producer(FastPath):
         ``on_progress`` gets the result so far, about ten times a second and at the end. ``timeout``, in seconds, bounds
         each wait for metadata and room; None means ``max_block_ms``.
 
-        Raises `InvalidRecord` for columns that do not fit, and `ConfigError` if serializers, interceptors or a partitioner
-        would have to see each record (use `send_many` then); nothing was sent. A row that can never be sent, or a batch
-        that fails, stops the rest: accepted rows still get their outcomes, and then `SendManyError` says what was
-        delivered. Exceptions of the table propagate unchanged, after the same wait; an error while a stream is read is
-        an ``OSError`` with its text.
+        Raises `InvalidRecord` for columns that do not fit, and `ConfigError` if serializers, a partitioner, or interceptors
+        without `ProducerInterceptor.begin_bulk` would have to see each record (use `send_many` then); nothing was sent. A
+        row that can never be sent, or a batch that fails, stops the rest: accepted rows still get their outcomes, and then
+        `SendManyError` says what was delivered. Exceptions of the table propagate unchanged, after the same wait; an error
+        while a stream is read is an ``OSError`` with its text.
 
         Cancellation: no further row is sent; accepted batches are still delivered, and failures go to
         ``on_delivery_error``.
@@ -603,19 +605,26 @@ class Producer(FastPath):
 
         engine = self._usable()
         self._intake.check_topic(topic)
-        return await send_table(
-            engine,
-            topic,
-            table,
-            key=key,
-            value=value,
-            headers=headers,
-            timestamp=timestamp,
-            partition=partition,
-            value_format=value_format,
-            on_progress=on_progress,
-            timeout=check_timeout(timeout, InvalidRecord),
-        )
+        with self.intercept_bulk(topic) as intercepted:
+            intercepted.result = await send_table(
+                engine,
+                topic,
+                table,
+                key=key,
+                value=value,
+                headers=headers,
+                intercepted=intercepted,
+                timestamp=timestamp,
+                partition=partition,
+                value_format=value_format,
+                on_progress=on_progress,
+                timeout=check_timeout(timeout, InvalidRecord),
+            )
+            return intercepted.result
+
+    def intercept_bulk(self, topic: str) -> InterceptedBulk:
+        """A call that sends many records, for interceptors; not for users."""
+        return self._intake.bulk(topic)
 
     # -- transactions ---------------------------------------------------------------------------------------------------
 

@@ -389,7 +389,7 @@ class SyncProducer:
             timeout=timeout,
             check=self._producer.still_open,
         )
-        with bulk:
+        with self._producer.intercept_bulk(topic) as intercepted, bulk:
             if self._hand_over is not None and not self._hand_over.is_idle:
                 self._call(self._settled, topic, None)
             feed = _Feed(self._running(), bulk.add)
@@ -403,7 +403,8 @@ class SyncProducer:
                     feed.wait()
                 self._call(bulk.wait)
                 raise
-            return self._call(bulk.finish)
+            intercepted.result = self._call(bulk.finish)
+            return intercepted.result
 
     def send_table(
         self,

@@ -314,8 +314,8 @@ class OptionValues:
     interceptors: tuple[object, ...] = _option(
         (),
         Hooks(
-            "a sequence of objects with begin_send(), on_send(), on_acknowledgement() or close()",
-            ("begin_send", "on_send", "on_acknowledgement", "close"),
+            "a sequence of objects with begin_send(), begin_bulk(), on_send(), on_acknowledgement() or close()",
+            ("begin_send", "begin_bulk", "on_send", "on_acknowledgement", "close"),
         ),
         "Objects that see every record and its outcome, plain or async (KIP-42)",
         java="interceptor.classes",

@@ -7,22 +7,32 @@ acknowledged or has failed, and the record carries its context to the consumer, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 from opentelemetry import context, propagate, trace
+from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider, get_meter
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
 from aioproducer._version import __version__
-from aioproducer.errors import BrokerError, InvalidRecord, RecordTooLarge, Unknown
-from aioproducer.interceptors import EndOfSend, InterceptedProducer, ProducerInterceptor
+from aioproducer.errors import BrokerError, InvalidRecord, RecordTooLarge, SendManyError, Unknown
+from aioproducer.interceptors import (
+    EndOfBulk,
+    EndOfSend,
+    InterceptedProducer,
+    ProducerInterceptor,
+    add_global_interceptor,
+    remove_global_interceptor,
+)
 from aioproducer.serializers import normalize_headers
-from aioproducer.types import ProducerRecord, RecordMetadata
+from aioproducer.types import Headers, ProducerRecord, RecordMetadata, SendManyResult
 
-__all__ = ["OpenTelemetryInterceptor"]
+__all__ = ["AioproducerInstrumentor", "OpenTelemetryInterceptor"]
 
 _SCOPE: Final = "aioproducer"
 #: The version of the conventions that names of spans, metrics and attributes follow.
@@ -46,6 +56,10 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
     headers (``traceparent``, or those of another configured propagator) and replaces one that is there. The span ends when
     the record is acknowledged, has failed, or its call was refused or cancelled. Keys and values are not recorded.
 
+    ``bulk`` decides about `Producer.send_many` and `Producer.send_table`: with ``"call"`` each call has one span, whose
+    context all of its records carry; with ``"record"`` each record of ``send_many`` also has one, below that of the call;
+    with ``"none"`` there is no span, and the records carry the context of the caller.
+
     The metrics are ``messaging.client.operation.duration`` and ``messaging.client.sent.messages``. Several producers may
     share one object. Providers and propagator are OpenTelemetry's global ones, unless they are given here.
     """
@@ -56,8 +70,11 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
         propagator: TextMapPropagator | None = None,
+        bulk: Literal["call", "record", "none"] = "call",
     ) -> None:
-        """Get tracer and meter from the providers."""
+        """Get tracer and meter from the providers. Raises ValueError for another ``bulk``."""
+        if bulk not in ("call", "record", "none"):
+            raise ValueError(f"Invalid bulk={bulk!r}: must be 'call', 'record' or 'none'.")
         self._tracer = trace.get_tracer(_SCOPE, __version__, tracer_provider, _SCHEMA)
         meter = get_meter(_SCOPE, __version__, meter_provider, _SCHEMA)
         self._duration = meter.create_histogram(
@@ -72,25 +89,80 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
             "Number of messages producer attempted to send to the broker.",
         )
         self._propagator = propagator
+        self._bulk = bulk
+        #: What the records of the call that sends many carry, and its producer.
+        self._in_bulk: ContextVar[tuple[InterceptedProducer, Mapping[str, str]] | None] = ContextVar(
+            "bulk", default=None
+        )
         self._kept: dict[tuple[str, str], _Attributes] = {}
 
     def begin_send(self, record: ProducerRecord, producer: InterceptedProducer) -> tuple[ProducerRecord, EndOfSend]:
         """Begins the span of a record, and puts its context into the headers."""
+        bulk = self._in_bulk.get()
+        if bulk is not None and bulk[0] is producer:
+            return _with_headers(record, bulk[1]), _ignore
         began = perf_counter()
         common = self._common(producer.client_id, record.topic)
         attributes = common if record.value is not None else {**common, "messaging.kafka.message.tombstone": True}
         parent = context.get_current()
         span = self._tracer.start_span(f"send {record.topic}", parent, SpanKind.PRODUCER, attributes)
-        carrier: dict[str, str] = {}
-        inject = propagate.inject if self._propagator is None else self._propagator.inject
-        inject(carrier, trace.set_span_in_context(span, parent))
-        if carrier:
-            record = _with_headers(record, carrier)
+        record = _with_headers(record, self._carrier(trace.set_span_in_context(span, parent)))
 
         def end(metadata: RecordMetadata | None, error: BaseException | None) -> None:
             self._end(span, common, producer, began, metadata, error)
 
         return record, end
+
+    def begin_bulk(self, topic: str, producer: InterceptedProducer) -> tuple[Headers, EndOfBulk]:
+        """Begins the span of a call that sends many records."""
+        began = perf_counter()
+        common = self._common(producer.client_id, topic)
+        inside = context.get_current()
+        span: Span = trace.INVALID_SPAN
+        if self._bulk != "none":
+            span = self._tracer.start_span(f"send {topic}", inside, SpanKind.PRODUCER, common)
+            inside = trace.set_span_in_context(span, inside)
+        carrier = self._carrier(inside)
+        leave = self._enter(inside, producer, carrier)
+
+        def end(result: SendManyResult | None, error: BaseException | None) -> None:
+            leave()
+            self._end_bulk(span, common, began, result, error)
+
+        return [(name, text.encode()) for name, text in carrier.items()], end
+
+    def _enter(
+        self, inside: Context, producer: InterceptedProducer, carrier: Mapping[str, str]
+    ) -> Callable[[], object]:
+        """Let the records of a call that sends many be treated as ``bulk`` says, until what is returned is called."""
+        if self._bulk == "record":
+            return partial(context.detach, context.attach(inside))
+        return partial(self._in_bulk.reset, self._in_bulk.set((producer, carrier)))
+
+    def _end_bulk(
+        self,
+        span: Span,
+        common: _Attributes,
+        began: float,
+        result: SendManyResult | None,
+        error: BaseException | None,
+    ) -> None:
+        if isinstance(error, SendManyError):
+            result, error = error.result, error.error
+        written = 0 if result is None else result.count
+        if span.is_recording():
+            span.set_attribute("messaging.batch.message_count", written)
+            _set_error(span, error)
+        span.end()
+        if self._bulk != "record":
+            measured = _measured(common, {}, error)
+            self._duration.record(perf_counter() - began, measured)
+            self._sent.add(written, measured)
+
+    def _carrier(self, inside: Context) -> Mapping[str, str]:
+        carrier: dict[str, str] = {}
+        (propagate.inject if self._propagator is None else self._propagator.inject)(carrier, inside)
+        return carrier
 
     def _end(
         self,
@@ -106,14 +178,9 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
             span.set_attributes(place)
             if metadata is not None and metadata.offset >= 0:
                 span.set_attribute("messaging.kafka.offset", metadata.offset)
-            if error is not None:
-                span.set_attribute("error.type", error_type(error))
-                span.set_status(Status(StatusCode.ERROR, _description(error)))
+            _set_error(span, error)
         span.end()
-        measured = {**common, **place}
-        del measured["messaging.client.id"]
-        if error is not None:
-            measured["error.type"] = error_type(error)
+        measured = _measured(common, place, error)
         self._duration.record(perf_counter() - began, measured)
         if error is None or isinstance(error, Unknown):
             self._sent.add(1, measured)
@@ -134,8 +201,29 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         return found
 
 
+def _ignore(metadata: RecordMetadata | None, error: BaseException | None) -> None:
+    """The outcome of a record whose call has the span."""
+
+
+def _set_error(span: Span, error: BaseException | None) -> None:
+    if error is not None:
+        span.set_attribute("error.type", error_type(error))
+        span.set_status(Status(StatusCode.ERROR, _description(error)))
+
+
+def _measured(common: _Attributes, place: _Attributes, error: BaseException | None) -> _Attributes:
+    """The attributes of a measurement: without the client id, of which there may be any number."""
+    measured = {**common, **place}
+    del measured["messaging.client.id"]
+    if error is not None:
+        measured["error.type"] = error_type(error)
+    return measured
+
+
 def _with_headers(record: ProducerRecord, carrier: Mapping[str, str]) -> ProducerRecord:
     """The record with these headers, and no others of the same names."""
+    if not carrier:
+        return record
     try:
         headers = normalize_headers(record.headers)
     except InvalidRecord:
@@ -145,6 +233,37 @@ def _with_headers(record: ProducerRecord, carrier: Mapping[str, str]) -> Produce
     return ProducerRecord(
         record.topic, record.value, record.key, (*kept, *added), record.partition, record.timestamp_ms
     )
+
+
+class AioproducerInstrumentor:
+    """Instruments all producers that are created afterwards: `opentelemetry-instrument` finds it by its entry point.
+
+    ::
+
+        AioproducerInstrumentor().instrument()
+    """
+
+    _interceptor: ClassVar[OpenTelemetryInterceptor | None] = None
+
+    def instrument(
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        bulk: Literal["call", "record", "none"] = "call",
+        **_: object,
+    ) -> None:
+        """Give each new producer an `OpenTelemetryInterceptor`; a second call does nothing."""
+        if AioproducerInstrumentor._interceptor is None:
+            made = OpenTelemetryInterceptor(tracer_provider=tracer_provider, meter_provider=meter_provider, bulk=bulk)
+            AioproducerInstrumentor._interceptor = made
+            add_global_interceptor(made)
+
+    def uninstrument(self, **_: object) -> None:
+        """Give it to no further producer; those that have it keep it."""
+        if AioproducerInstrumentor._interceptor is not None:
+            remove_global_interceptor(AioproducerInstrumentor._interceptor)
+            AioproducerInstrumentor._interceptor = None
 
 
 def error_type(error: BaseException) -> str:

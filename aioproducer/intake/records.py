@@ -28,7 +28,7 @@ from aioproducer.errors import (
     NotWrittenTimeout,
     RecordTooLarge,
 )
-from aioproducer.interceptors import EndOfSend, InterceptedProducer, ProducerInterceptors
+from aioproducer.interceptors import EndOfSend, InterceptedBulk, InterceptedProducer, ProducerInterceptors
 from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.record import BATCH_OVERHEAD, partition_for_key, record_size_upper_bound
 from aioproducer.runtime.log import ClientLog
@@ -342,6 +342,10 @@ class Intake:
         return known[1]
 
     # -- outcomes for interceptors --------------------------------------------------------------------------------------
+
+    def bulk(self, topic: str) -> InterceptedBulk:
+        """A call that sends many records, to enter."""
+        return self.interceptors.bulk(topic, self._producer)
 
     def watch(self, engine: Engine, delivery: Delivery, headers: Sequence[Header], ends: Sequence[EndOfSend]) -> None:
         if not (ends or self.interceptors.sees_acknowledgement):

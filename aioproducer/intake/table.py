@@ -35,6 +35,7 @@ from aioproducer.errors import (
     SendManyError,
 )
 from aioproducer.intake.timeouts import not_accepted
+from aioproducer.interceptors import InterceptedBulk
 from aioproducer.record import BATCH_OVERHEAD, RecordBatchBuilder
 from aioproducer.record.columns import (
     Binding,
@@ -44,6 +45,7 @@ from aioproducer.record.columns import (
     TableSource,
     bind,
     check_table,
+    header_sources,
     open_table,
 )
 from aioproducer.types import SendManyResult, TopicPartition
@@ -77,6 +79,7 @@ async def send_table(
     key: str | None = None,
     value: str | Sequence[str] | None = None,
     headers: HeaderColumns | None = None,
+    intercepted: InterceptedBulk | None = None,
     timestamp: str | None = None,
     partition: str | int | None = None,
     value_format: ValueFormat | None = None,
@@ -85,9 +88,11 @@ async def send_table(
 ) -> SendManyResult:
     """Implements `Producer.send_table`; the topic's name and the timeout are checked already."""
     config = engine.config
-    _refuse_what_sees_records(config, partition)
+    _refuse_what_sees_records(config, partition, intercepted)
     check_plain_hook("on_progress", on_progress, "the SendManyResult so far")
     check_table(table)
+    if intercepted is not None and intercepted.headers:
+        headers = [*header_sources(headers), *({name: value or b""} for name, value in intercepted.headers)]
     names = ColumnNames(key, value if isinstance(value, str) else None, timestamp, partition, headers)
     opened = await _while_usable(engine, _open_in_thread, engine.loop, table, names, value, value_format)
     bulk = SendTable(
@@ -100,10 +105,16 @@ async def send_table(
     return await bulk.run()
 
 
-def _refuse_what_sees_records(config: ProducerConfig, partition: str | int | None) -> None:
+def _refuse_what_sees_records(
+    config: ProducerConfig, partition: str | int | None, intercepted: InterceptedBulk | None
+) -> None:
     """Refuse serializers, interceptors and partitioners: there are no Python records for them."""
-    for option in ("key_serializer", "value_serializer", "interceptors"):
-        if getattr(config, option):
+    for option, sees in (
+        ("key_serializer", config.key_serializer),
+        ("value_serializer", config.value_serializer),
+        ("interceptors", intercepted is not None and intercepted.needs_each_record),
+    ):
+        if sees:
             raise ConfigError(
                 f"send_table() sends keys and values unchanged, but this producer has {option}=: use "
                 "send_many() with it, or a producer without."

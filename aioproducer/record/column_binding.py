@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias, cast
 
 from aioproducer.errors import InvalidRecord, RecordTooLarge
 
-__all__ = ["Binding", "ColumnNames", "Field", "HeaderColumns", "HeaderPart", "bind", "type_name"]
+__all__ = ["Binding", "ColumnNames", "Field", "HeaderColumns", "HeaderPart", "bind", "header_sources", "type_name"]
 
 #: The argument ``headers=``: for each header its column, or the bytes that are the same in every record; or the name of a
 #: column with lists of headers; or several of these.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aioproducer._twin import use_native
 from aioproducer.errors import InvalidRecord
 
-from .column_binding import Binding, ColumnNames, Field, HeaderColumns, bind
+from .column_binding import Binding, ColumnNames, Field, HeaderColumns, bind, header_sources
 
 if TYPE_CHECKING or not use_native("aioproducer.record._columns"):
     from ._columns_pure import ArrowSource, ColumnEncoder
@@ -34,6 +34,7 @@ __all__ = [
     "TableSource",
     "bind",
     "check_table",
+    "header_sources",
     "open_table",
 ]
 

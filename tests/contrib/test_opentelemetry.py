@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import Any, Literal
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -18,7 +21,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from aioproducer import DeliveryError, InvalidRecord, Producer, ProducerRecord, SyncProducer
+from aioproducer import ConfigError, DeliveryError, InvalidRecord, Producer, ProducerRecord, SendManyError, SyncProducer
+from aioproducer.contrib.opentelemetry import AioproducerInstrumentor as Instrumentor
 from aioproducer.contrib.opentelemetry import OpenTelemetryInterceptor
 from aioproducer.testing import FakeBroker
 from tests.conftest import QUICK, opened, turns, until
@@ -35,8 +39,12 @@ class Seen:
         self.meters = MeterProvider([self.reader])
         self.tracer = self.tracers.get_tracer("test")
 
-    def interceptor(self, propagator: TextMapPropagator | None = None) -> OpenTelemetryInterceptor:
-        return OpenTelemetryInterceptor(tracer_provider=self.tracers, meter_provider=self.meters, propagator=propagator)
+    def interceptor(
+        self, propagator: TextMapPropagator | None = None, bulk: Literal["call", "record", "none"] = "call"
+    ) -> OpenTelemetryInterceptor:
+        return OpenTelemetryInterceptor(
+            tracer_provider=self.tracers, meter_provider=self.meters, propagator=propagator, bulk=bulk
+        )
 
     @property
     def spans(self) -> list[ReadableSpan]:
@@ -48,19 +56,19 @@ class Seen:
         (span,) = self.spans
         return span
 
-    def measured(self, name: str) -> Mapping[tuple[tuple[str, object], ...], float]:
-        """The number of measurements of an instrument, by attributes."""
+    def measured(self, *names: str) -> list[Mapping[tuple[tuple[str, object], ...], float]]:
+        """The number of measurements of each instrument, by attributes."""
         data = self.reader.get_metrics_data()
         assert data is not None
-        found: dict[tuple[tuple[str, object], ...], float] = {}
+        found: dict[str, dict[tuple[tuple[str, object], ...], float]] = {name: {} for name in names}
         for resource in data.resource_metrics:
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
-                    for point in metric.data.data_points if metric.name == name else ():
+                    for point in metric.data.data_points if metric.name in names else ():
                         assert isinstance(point, HistogramDataPoint | NumberDataPoint)
                         key = tuple(sorted((point.attributes or {}).items()))
-                        found[key] = point.count if isinstance(point, HistogramDataPoint) else point.value
-        return found
+                        found[metric.name][key] = point.count if isinstance(point, HistogramDataPoint) else point.value
+        return list(found.values())
 
 
 @pytest.fixture
@@ -200,6 +208,144 @@ async def test_any_propagator_may_be_used(broker: FakeBroker, seen: Seen) -> Non
     assert record.headers == (("b3", b"it"),)
 
 
+# -- calls that send many ---------------------------------------------------------------------------------------------
+
+TABLE = pa.table({"value": pa.array([b"1", b"2", b"3"])})
+
+
+async def send_many(producer: Producer) -> None:
+    await producer.send_many("orders", [b"1", b"2", b"3"])
+
+
+async def send_generated(producer: Producer) -> None:
+    async def values() -> AsyncIterator[bytes]:
+        for value in (b"1", b"2", b"3"):
+            yield value
+
+    await producer.send_many("orders", values())
+
+
+async def send_table(producer: Producer) -> None:
+    await producer.send_table("orders", TABLE, value="value")
+
+
+@pytest.mark.parametrize("send", [send_many, send_generated, send_table])
+async def test_a_call_that_sends_many_has_one_span_whose_context_all_records_carry(
+    broker: FakeBroker, seen: Seen, send: Callable[[Producer], Awaitable[None]]
+) -> None:
+    async with opened(broker, client_id="shop", interceptors=[seen.interceptor()]) as producer:
+        with seen.tracer.start_as_current_span("request") as request:
+            await send(producer)
+        await producer.send("orders", b"later")
+
+    call, later = seen.spans
+    assert call.parent is not None
+    assert call.parent.span_id == request.get_span_context().span_id
+    assert dict(call.attributes or {}) == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "orders",
+        "messaging.client.id": "shop",
+        "messaging.batch.message_count": 3,
+    }
+    assert sorted(carried(broker)) == sorted([ids(call)] * 3 + [ids(later)])
+
+
+def test_a_thread_s_table_has_the_span_of_its_call(broker: FakeBroker, seen: Seen) -> None:
+    with (
+        SyncProducer(broker.bootstrap_servers, interceptors=[seen.interceptor()], **QUICK) as producer,
+        seen.tracer.start_as_current_span("request") as request,
+    ):
+        producer.send_table("orders", TABLE, value="value")
+        producer.send_many("orders", [b"value"])
+
+    assert [span.parent and span.parent.span_id for span in seen.spans] == [request.get_span_context().span_id] * 2
+    assert sorted(carried(broker)) == sorted([ids(seen.spans[0])] * 3 + [ids(seen.spans[1])])
+
+
+async def test_each_record_of_a_call_may_have_its_span_below_that_of_the_call(broker: FakeBroker, seen: Seen) -> None:
+    async with opened(broker, interceptors=[seen.interceptor(bulk="record")]) as producer:
+        await send_many(producer)
+
+    *records, call = seen.spans
+    assert len(records) == 3
+    assert {span.parent and span.parent.span_id for span in records} == {ids(call)[1]}
+    assert sorted(carried(broker)) == sorted(map(ids, records))
+    for measured in seen.measured("messaging.client.sent.messages", "messaging.client.operation.duration"):
+        assert sum(measured.values()) == 3
+
+
+@pytest.mark.parametrize("send", [send_many, send_table])
+async def test_without_a_span_of_the_call_records_carry_the_context_of_the_caller(
+    broker: FakeBroker, seen: Seen, send: Callable[[Producer], Awaitable[None]]
+) -> None:
+    async with opened(broker, interceptors=[seen.interceptor(bulk="none")]) as producer:
+        with seen.tracer.start_as_current_span("request") as request:
+            await send(producer)
+
+    at = request.get_span_context()
+    assert seen.spans == []
+    assert carried(broker) == [(at.trace_id, at.span_id)] * 3
+
+
+@pytest.mark.parametrize("send", [send_many, send_table])
+async def test_a_call_that_sends_many_and_fails_ends_its_span_with_the_error(
+    broker: FakeBroker, seen: Seen, send: Callable[[Producer], Awaitable[None]]
+) -> None:
+    broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+    async with opened(broker, interceptors=[seen.interceptor()]) as producer:
+        with pytest.raises(SendManyError):
+            await send(producer)
+
+    attributes = dict(seen.span.attributes or {})
+    assert attributes["error.type"] == "TOPIC_AUTHORIZATION_FAILED"
+    assert attributes["messaging.batch.message_count"] == 0
+
+
+async def test_a_call_that_sends_many_is_measured_once(broker: FakeBroker, seen: Seen) -> None:
+    async with opened(broker, interceptors=[seen.interceptor()]) as producer:
+        await send_many(producer)
+        await send_table(producer)
+
+    sent, duration = seen.measured("messaging.client.sent.messages", "messaging.client.operation.duration")
+    assert list(sent.values()) == [6]
+    assert list(duration.values()) == [2]
+
+
+@pytest.mark.parametrize(
+    ("headers", "names"),
+    [(None, []), ({"a": b"1"}, ["a"]), ([{"a": b"1"}, {"b": b"2"}], ["a", "b"]), ("pairs", ["c"])],
+)
+async def test_rows_of_a_table_keep_their_headers(
+    broker: FakeBroker, seen: Seen, headers: Any, names: list[str]
+) -> None:
+    pairs = pa.array([[("c", b"1")]] * 3, pa.map_(pa.string(), pa.binary()))
+    async with opened(broker, interceptors=[seen.interceptor()]) as producer:
+        await producer.send_table("orders", TABLE.append_column("pairs", pairs), value="value", headers=headers)
+
+    assert [[name for name, _ in record.headers] for record in broker.records("orders")] == [
+        [*names, "traceparent"]
+    ] * 3
+
+
+async def test_a_table_needs_interceptors_that_take_calls_as_a_whole(broker: FakeBroker, seen: Seen) -> None:
+    class SeesRecords:
+        def begin_send(self, record: ProducerRecord, producer: object) -> object:
+            return record, lambda metadata, error: None
+
+    async with opened(broker, interceptors=[seen.interceptor(), SeesRecords()]) as producer:
+        with pytest.raises(ConfigError, match="interceptors="):
+            await send_table(producer)
+
+    assert (seen.span.attributes or {})["error.type"] == "ConfigError"
+
+
+def test_another_choice_about_such_calls_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be 'call', 'record' or 'none'"):
+        OpenTelemetryInterceptor(bulk="all")  # type: ignore[arg-type]
+
+
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
@@ -311,11 +457,9 @@ async def test_measurements_count_each_record_once(broker: FakeBroker, seen: See
         "server.port": int(port),
     }
     failed = {**written, "error.type": "TOPIC_AUTHORIZATION_FAILED"}
-    assert seen.measured("messaging.client.operation.duration") == {
-        tuple(sorted(written.items())): 3,
-        tuple(sorted(failed.items())): 1,
-    }
-    assert seen.measured("messaging.client.sent.messages") == {tuple(sorted(written.items())): 3}
+    durations, sent = seen.measured("messaging.client.operation.duration", "messaging.client.sent.messages")
+    assert durations == {tuple(sorted(written.items())): 3, tuple(sorted(failed.items())): 1}
+    assert sent == {tuple(sorted(written.items())): 3}
 
 
 async def test_producers_may_share_one_interceptor(broker: FakeBroker, seen: Seen) -> None:
@@ -328,3 +472,50 @@ async def test_producers_may_share_one_interceptor(broker: FakeBroker, seen: See
         await second.send("orders", b"value")
 
     assert [(span.attributes or {})["messaging.client.id"] for span in seen.spans] == ["a", "b"]
+
+
+# -- all producers of a program ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def instrumentor() -> Iterator[Instrumentor]:
+    (entry,) = entry_points(group="opentelemetry_instrumentor", name="aioproducer")
+    instrumentor = entry.load()()
+    yield instrumentor
+    instrumentor.uninstrument()
+
+
+async def test_one_call_instruments_all_producers_that_are_created_afterwards(
+    broker: FakeBroker, seen: Seen, instrumentor: Instrumentor
+) -> None:
+    before = Producer(broker.bootstrap_servers)
+    for _ in range(2):
+        instrumentor.instrument(tracer_provider=seen.tracers, skip_dep_check=True)
+    async with before, opened(broker, client_id="shop") as producer:
+        await before.send("orders", b"value")
+        await producer.send("orders", b"value")
+        await send_table(producer)
+
+    assert [(span.attributes or {})["messaging.client.id"] for span in seen.spans] == ["shop", "shop"]
+
+
+async def test_a_producer_with_an_interceptor_of_the_same_class_does_not_get_a_second_one(
+    broker: FakeBroker, seen: Seen, instrumentor: Instrumentor
+) -> None:
+    instrumentor.instrument(tracer_provider=seen.tracers)
+    async with opened(broker, interceptors=[seen.interceptor()]) as producer:
+        await producer.send("orders", b"value")
+
+    assert len(seen.spans) == 1
+
+
+async def test_producers_that_are_created_after_its_end_are_not_instrumented(
+    broker: FakeBroker, seen: Seen, instrumentor: Instrumentor
+) -> None:
+    instrumentor.instrument(tracer_provider=seen.tracers)
+    instrumentor.uninstrument()
+    instrumentor.uninstrument()
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value")
+
+    assert seen.spans == []
