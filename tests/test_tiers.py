@@ -54,7 +54,7 @@ def test_the_first_rule_that_fits_gives_the_tier(place: str, marks: list[str], f
 def test_the_tiers_that_take_longest_come_first_file_by_file(request: pytest.FixtureRequest) -> None:
     """If a long file is the last one, all processes but one are idle."""
     items = request.config.stash[COLLECTED]  # before pytest reorders them for fixtures
-    tiers = ["kafka", "spark", "house", "broker", "lint", "seam", "soak"]
+    tiers = ["lint", "spark", "kafka", "house", "broker", "seam", "soak"]
     of_file: dict[Path, str] = {}
     for item in items:
         (tier,) = {mark.name for mark in item.iter_markers() if mark.name in TIERS}
