@@ -454,8 +454,8 @@ class Producer(FastPath):
                 record = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
             else:
                 began = engine.loop.time()
-                preparing = self._intake.prepared(topic, value, key, headers, partition, timestamp_ms, ends)
-                record = await self._intake.in_time(timeout, preparing)
+                prepared = self._intake.prepared(topic, value, key, headers, partition, timestamp_ms, ends)
+                record = prepared if isinstance(prepared, tuple) else await self._intake.in_time(timeout, prepared)
             if still_open is not None:
                 still_open()
             choice = self._intake.choose(engine, record)

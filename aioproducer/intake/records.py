@@ -131,10 +131,11 @@ class Intake:
         timestamp_ms: int | None,
         ends: list[EndOfSend],
     ) -> SerializedRecord:
-        """With interceptors and serializers; raises `InvalidRecord` if one of them is async."""
-        return _run_now(self.prepared(topic, value, key, headers, partition, timestamp_ms, ends))
+        """With interceptors and serializers; raises `InvalidRecord` if one of them has to wait."""
+        prepared = self.prepared(topic, value, key, headers, partition, timestamp_ms, ends)
+        return prepared if isinstance(prepared, SerializedRecord) else _run_now(prepared)
 
-    async def prepared(
+    def prepared(
         self,
         topic: str | ProducerRecord,
         value: object,
@@ -143,8 +144,8 @@ class Intake:
         partition: int | None,
         timestamp_ms: int | None,
         ends: list[EndOfSend],
-    ) -> SerializedRecord:
-        """With interceptors and serializers; suspends only if one of them is async.
+    ) -> SerializedRecord | Coroutine[Any, Any, SerializedRecord]:
+        """With interceptors and serializers: at once, or a coroutine if one of them is async.
 
         What interceptors want to be called with the outcome is added to ``ends``, also if this raises.
         """
@@ -152,15 +153,39 @@ class Intake:
         if self.interceptors.sees_send:
             record = self.interceptors.begin_send(record, self._producer, ends)
             seen = self.interceptors.on_send(record)
-            record = seen if isinstance(seen, ProducerRecord) else await seen
+            if not isinstance(seen, ProducerRecord):
+                return self._intercepted(seen)
+            record = seen
+        return self._serialize(record)
+
+    async def _intercepted(self, seen: Awaitable[ProducerRecord]) -> SerializedRecord:
+        serialized = self._serialize(await seen)
+        return serialized if isinstance(serialized, SerializedRecord) else await serialized
+
+    def _serialize(self, record: ProducerRecord) -> SerializedRecord | Coroutine[Any, Any, SerializedRecord]:
         headers = normalize_headers(record.headers)
         key = self._serialize_key(record.topic, record.key, headers)
         if isinstance(key, Awaitable):
-            key = await key
+            return self._serialize_later(record, headers, key)
         value = self._serialize_value(record.topic, record.value, headers)
         if isinstance(value, Awaitable):
-            value = await value
+            return self._finish(record, headers, key, value)
         return self._serialized(record.topic, record.partition, record.timestamp_ms, key, value, headers)
+
+    async def _serialize_later(
+        self, record: ProducerRecord, headers: Sequence[Header], key: Awaitable[bytes | None]
+    ) -> SerializedRecord:
+        """The key first: a serializer of values may count on it."""
+        serialized_key = await key
+        value = self._serialize_value(record.topic, record.value, headers)
+        if isinstance(value, Awaitable):
+            return await self._finish(record, headers, serialized_key, value)
+        return self._serialized(record.topic, record.partition, record.timestamp_ms, serialized_key, value, headers)
+
+    async def _finish(
+        self, record: ProducerRecord, headers: Sequence[Header], key: bytes | None, value: Awaitable[bytes | None]
+    ) -> SerializedRecord:
+        return self._serialized(record.topic, record.partition, record.timestamp_ms, key, await value, headers)
 
     def _serialized(
         self,
