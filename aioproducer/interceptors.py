@@ -167,14 +167,14 @@ class ProducerInterceptors:
             except Exception:  # foreign code
                 _log_failed(self._log, hook, record, "begin_send")
                 continue
-            match result:
-                case (ProducerRecord() as begun, end) if callable(end):
-                    record = begun
-                    ends.append(cast("EndOfSend", end))
-                case _:
-                    returned = type(result).__name__
-                    rule = "the record, changed or not, and a callable that takes its outcome"
-                    _log_invalid(self._log, hook, record, "begin_send", returned, "(record, end)", rule)
+            begun = _begun(result)
+            if begun is None:
+                returned = type(result).__name__
+                rule = "the record, changed or not, and a callable that takes its outcome"
+                _log_invalid(self._log, hook, record, "begin_send", returned, "(record, end)", rule)
+                continue
+            record, end = begun
+            ends.append(end)
         return record
 
     @property
@@ -310,6 +310,14 @@ def _hooks(interceptors: Sequence[object], name: str) -> tuple[object, ...]:
     inherited = getattr(ProducerInterceptor, name)
     methods = [getattr(interceptor, name, None) for interceptor in interceptors]
     return tuple(m for m in methods if callable(m) and getattr(m, "__func__", None) is not inherited)
+
+
+def _begun(result: object) -> tuple[ProducerRecord, EndOfSend] | None:
+    """The result of begin_send, if it is valid."""
+    parts = cast("tuple[object, ...]", result) if isinstance(result, tuple) else ()
+    if len(parts) == 2 and isinstance(parts[0], ProducerRecord) and callable(parts[1]):
+        return parts[0], cast("EndOfSend", parts[1])
+    return None
 
 
 def _record_or_previous(log: ClientLog, hook: object, result: object, previous: ProducerRecord) -> ProducerRecord:

@@ -145,7 +145,10 @@ class Producer(FastPath):
         self._transaction_error: KafkaError | None = None
 
         intercepted = InterceptedProducer(
-            self.client_id, config.transactional_id, config.bootstrap_servers, partial(_leader_of, weakref.ref(self))
+            self.client_id,
+            config.transactional_id,
+            config.bootstrap_servers,
+            partial(Producer._leader_of, weakref.ref(self)),
         )
         self._intake = Intake(config, self._metrics, self.log, intercepted)
         self.appender = Appender(self._send, self._enqueue, self._enqueue_nowait, _BURST_BYTES)
@@ -622,6 +625,15 @@ class Producer(FastPath):
             )
             return intercepted.result
 
+    @staticmethod
+    def _leader_of(producer: weakref.ref[Producer], topic: str, partition: int) -> tuple[str, int] | None:
+        found = producer()
+        if found is None or found._engine is None:
+            return None
+        metadata = found._engine.client.metadata
+        leader = metadata.leader(topic, partition)
+        return None if leader is None else metadata.nodes[leader[0]].address
+
     def intercept_bulk(self, topic: str) -> InterceptedBulk:
         """A call that sends many records, for interceptors; not for users."""
         return self._intake.bulk(topic)
@@ -1021,12 +1033,3 @@ def _status(engine: Engine, connected: bool) -> HealthStatus:
 def _appender_of(producer: weakref.ref[Producer]) -> Appender | None:
     found = producer()
     return None if found is None else found.appender
-
-
-def _leader_of(producer: weakref.ref[Producer], topic: str, partition: int) -> tuple[str, int] | None:
-    found = producer()
-    if found is None or found._engine is None:
-        return None
-    metadata = found._engine.client.metadata
-    leader = metadata.leader(topic, partition)
-    return None if leader is None else metadata.nodes[leader[0]].address

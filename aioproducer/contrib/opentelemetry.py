@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from time import perf_counter
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, TypeAlias, cast
 
 from opentelemetry import context, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider, get_meter
-from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.propagators.textmap import Setter, TextMapPropagator, default_setter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
 from aioproducer._version import __version__
@@ -42,7 +42,9 @@ _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5
 #: How many sets of attributes to keep, so that they are not created for each record.
 _MAX_KEPT: Final = 10_000
 
-_Attributes = dict[str, str | int | bool]
+_Attributes: TypeAlias = dict[str, str | int | bool]
+
+_SETTER: Final = cast("Setter[dict[str, str]]", default_setter)
 
 
 class OpenTelemetryInterceptor(ProducerInterceptor):
@@ -161,7 +163,8 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
 
     def _carrier(self, inside: Context) -> Mapping[str, str]:
         carrier: dict[str, str] = {}
-        (propagate.inject if self._propagator is None else self._propagator.inject)(carrier, inside)
+        propagator = propagate.get_global_textmap() if self._propagator is None else self._propagator
+        propagator.inject(carrier, inside, _SETTER)
         return carrier
 
     def _end(
@@ -175,9 +178,8 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
     ) -> None:
         place = _place(producer, metadata, error)
         if span.is_recording():
-            span.set_attributes(place)
-            if metadata is not None and metadata.offset >= 0:
-                span.set_attribute("messaging.kafka.offset", metadata.offset)
+            offset = -1 if metadata is None else metadata.offset
+            span.set_attributes(place if offset < 0 else {**place, "messaging.kafka.offset": offset})
             _set_error(span, error)
         span.end()
         measured = _measured(common, place, error)
@@ -187,18 +189,19 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
 
     def _common(self, client_id: str, topic: str) -> _Attributes:
         """The attributes of all records of a topic."""
-        found = self._kept.get((client_id, topic))
-        if found is None:
-            found = {
-                "messaging.system": "kafka",
-                "messaging.operation.name": "send",
-                "messaging.operation.type": "send",
-                "messaging.destination.name": topic,
-                "messaging.client.id": client_id,
-            }
-            if len(self._kept) < _MAX_KEPT:
-                self._kept[client_id, topic] = found
-        return found
+        kept = self._kept.get((client_id, topic))
+        if kept is not None:
+            return kept
+        made: _Attributes = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": topic,
+            "messaging.client.id": client_id,
+        }
+        if len(self._kept) < _MAX_KEPT:
+            self._kept[client_id, topic] = made
+        return made
 
 
 def _ignore(metadata: RecordMetadata | None, error: BaseException | None) -> None:
