@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from aioproducer.intake.many import SendManyProgress
     from aioproducer.intake.records import SerializedRecord
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
-    from aioproducer.interceptors import EndOfSend, InterceptedBulk
+    from aioproducer.interceptors import EndOfSend
     from aioproducer.transactions.context import Transaction
     from aioproducer.transactions.link import TransactionLink
     from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
@@ -151,6 +151,8 @@ class Producer(FastPath):
             partial(Producer._leader_of, weakref.ref(self)),
         )
         self._intake = Intake(config, self._metrics, self.log, intercepted)
+        #: A call that sends many records, for interceptors; not for users.
+        self.intercept_bulk = self._intake.bulk
         self.appender = Appender(self._send, self._enqueue, self._enqueue_nowait, _BURST_BYTES)
 
     @classmethod
@@ -633,10 +635,6 @@ class Producer(FastPath):
         metadata = found._engine.client.metadata
         leader = metadata.leader(topic, partition)
         return None if leader is None else metadata.nodes[leader[0]].address
-
-    def intercept_bulk(self, topic: str) -> InterceptedBulk:
-        """A call that sends many records, for interceptors; not for users."""
-        return self._intake.bulk(topic)
 
     # -- transactions ---------------------------------------------------------------------------------------------------
 
