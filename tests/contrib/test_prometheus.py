@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
@@ -222,3 +225,29 @@ async def test_another_thread_may_read_while_records_are_sent(broker: FakeBroker
         assert not failures
         assert seen == sorted(seen)
         assert samples(registry)["aioproducer_record_send_total", "shop", ""] == 2001
+
+
+# -- the dashboard for Grafana ----------------------------------------------------------------------------------------
+
+DASHBOARD = Path(__file__).parents[2] / "docs" / "pages" / "grafana" / "aioproducer.json"
+
+
+async def test_the_dashboard_asks_for_names_that_exist(broker: FakeBroker, registry: CollectorRegistry) -> None:
+    async with opened(broker, client_id="shop") as producer:
+        register(producer, registry)
+        await producer.send("orders", b"value")
+        exported = set(re.findall(r"^(aioproducer_\w+)", generate_latest(registry).decode(), re.MULTILINE))
+    asked = set(re.findall(r"aioproducer_\w+", DASHBOARD.read_text()))
+
+    assert asked - exported == set()
+    assert len(asked) > 20
+    assert {"aioproducer_record_send"} - exported, "a name that does not exist is found"
+
+
+def test_the_dashboard_s_panels_have_titles_and_places_of_their_own() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
+
+    assert len(set(places)) == len({panel["id"] for panel in panels}) == len(panels)
+    assert all(panel["title"] for panel in panels)
+    assert all(panel["targets"] for panel in panels if panel["type"] != "row")
