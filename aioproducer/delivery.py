@@ -180,11 +180,14 @@ class ProduceResult(Outcome):
 
     @property
     def failure_of_all(self) -> BatchFailure | None:
-        """Why these records failed: None if they did not, or if some of a split batch were acknowledged."""
+        """Why these records failed: None if they did not, or if some of a split batch were acknowledged.
+
+        If the parts of a batch failed differently, that of one that may have been written.
+        """
         if not self.is_split:
             return self.failure
-        failures = [part.failure_of_all for part in self._parts]
-        return None if None in failures else failures[0]
+        failures = [failure for part in self._parts if (failure := part.failure_of_all) is not None]
+        return max(failures, key=lambda each: each.possibly_written) if len(failures) == len(self._parts) else None
 
     def locate(self, index: int) -> tuple[ProduceResult, int]:
         """The result that holds the record now, and the record's index in it."""

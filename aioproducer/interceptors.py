@@ -11,7 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias, cast
 
+from aioproducer.arguments import is_async
+from aioproducer.errors import ConfigError
 from aioproducer.runtime.log import ClientLog
+from aioproducer.serializers import normalize_headers
 from aioproducer.types import Headers, ProducerRecord, RecordMetadata, SendManyResult
 
 __all__ = [
@@ -55,10 +58,11 @@ class InterceptedProducer:
 
 
 class ProducerInterceptor:
-    """An interceptor; every method may be plain or ``async def``, and a missing method costs nothing.
+    """An interceptor; ``on_send``, ``on_acknowledgement`` and ``close`` may be plain or ``async def``, the others are plain.
 
-    Subclassing is not needed: an object with one or more of these methods is enough. Interceptors run in the order of the
-    ``interceptors`` option, in the producer's event loop: a slow plain one blocks everything.
+    Subclassing is not needed: an object with one or more of these methods is enough. A missing one costs nothing.
+    Interceptors run in the order of the ``interceptors`` option, in the producer's event loop: a slow plain one blocks
+    everything.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | Awaitable[ProducerRecord]:
@@ -71,20 +75,21 @@ class ProducerInterceptor:
     def begin_send(self, record: ProducerRecord, producer: InterceptedProducer) -> tuple[ProducerRecord, EndOfSend]:
         """Returns the record to send, as `on_send` does, and what to call with its outcome; must be plain.
 
-        It is called in the caller's context (`contextvars`), also for threads, before ``on_send`` of the same interceptor.
+        It is called in the caller's context (`contextvars`), also for threads, before ``on_send`` of any interceptor.
         What it returns is called once, in the producer's event loop: with the metadata if the record was written,
-        otherwise with the error, a `DeliveryError` or that of a call that was refused or cancelled. Tracing needs it. An
-        exception is logged, and ``record`` is sent. This is an addition to KIP-42, whose two methods do not know which
-        outcome belongs to which record.
+        otherwise with the error, a `DeliveryError` or that of a call that was refused or cancelled. Nothing is called if the
+        event loop is closed before. An exception is logged, and ``record`` is sent. Tracing needs this method; KIP-42 has
+        only the others, which do not know which outcome belongs to which record.
         """
         return record, _ignore
 
-    def begin_bulk(self, topic: str, producer: InterceptedProducer) -> tuple[Headers, EndOfBulk]:
-        """Called once for each `Producer.send_many` and `Producer.send_table`, in the caller's context; must be plain.
+    def begin_bulk(self, topic: str, producer: InterceptedProducer, is_table: bool) -> tuple[Headers, EndOfBulk]:
+        """Called once for each `Producer.send_many` and `Producer.send_table`; must be plain.
 
-        Returns the headers that each row of a table gets in addition, and what to call at the end of the call. Records of
-        ``send_many`` go through the other methods one by one; rows of a table do not, so ``send_table`` needs interceptors
-        that have this method, and neither ``on_send`` nor ``on_acknowledgement``.
+        It is called in the caller's context; for `SyncProducer.send_many` also in the caller's thread. Returns the headers
+        that each row of a table gets in addition (a null value becomes an empty one), and what to call at the end of the
+        call. Records of ``send_many`` go through the other methods one by one. Rows of a table do not: so ``send_table``
+        refuses interceptors with ``on_send`` or ``on_acknowledgement``, and those with ``begin_send`` without this method.
         """
         return (), _ignore
 
@@ -105,7 +110,7 @@ class ProducerInterceptor:
 
 _OnSend: TypeAlias = Callable[[ProducerRecord], object]
 _BeginSend: TypeAlias = Callable[[ProducerRecord, InterceptedProducer], object]
-_BeginBulk: TypeAlias = Callable[[str, InterceptedProducer], object]
+_BeginBulk: TypeAlias = Callable[[str, InterceptedProducer, bool], object]
 _OnAcknowledgement: TypeAlias = Callable[[RecordMetadata | None, BaseException | None, Headers], object]
 _Close: TypeAlias = Callable[[], object]
 
@@ -116,9 +121,11 @@ _global: tuple[object, ...] = ()
 def add_global_interceptor(interceptor: object) -> None:
     """Let all producers that are created from now on have this interceptor, after those of their option ``interceptors``.
 
-    A producer whose option has one of the same class does not get it. For tools that instrument a whole program.
+    A producer whose option has one of the same class does not get it, and its ``close`` is never called. For tools that
+    instrument a whole program. Raises `ConfigError` for a method that must be plain and is not.
     """
     global _global
+    _refuse_async([interceptor])
     _global = (*_global, interceptor)
 
 
@@ -135,17 +142,30 @@ class ProducerInterceptors:
     the caller awaits it, or runs it in a task that it owns.
     """
 
-    __slots__ = ("_begin_bulk", "_begin_send", "_close", "_log", "_on_acknowledgement", "_on_send")
+    __slots__ = (
+        "_begin_bulk",
+        "_begin_send",
+        "_close",
+        "_log",
+        "_on_acknowledgement",
+        "_on_send",
+        "need_each_record",
+    )
 
     def __init__(self, interceptors: Iterable[object], log: ClientLog) -> None:
         self._log = log.named(__name__)
         own = tuple(interceptors)
+        _refuse_async(own)
         chain = (*own, *(each for each in _global if type(each) not in map(type, own)))
         self._begin_send = cast("tuple[_BeginSend, ...]", _hooks(chain, "begin_send"))
         self._begin_bulk = cast("tuple[_BeginBulk, ...]", _hooks(chain, "begin_bulk"))
         self._on_send = cast("tuple[_OnSend, ...]", _hooks(chain, "on_send"))
         self._on_acknowledgement = cast("tuple[_OnAcknowledgement, ...]", _hooks(chain, "on_acknowledgement"))
-        self._close = cast("tuple[_Close, ...]", _hooks(chain, "close"))
+        self._close = cast(
+            "tuple[_Close, ...]", _hooks(own, "close")
+        )  # a global one is not over with its first producer
+        #: Whether one of them must see each record, also those of a table.
+        self.need_each_record = any(map(_needs_each_record, chain))
 
     @property
     def sees_send(self) -> bool:
@@ -177,18 +197,13 @@ class ProducerInterceptors:
             ends.append(end)
         return record
 
-    @property
-    def need_each_record(self) -> bool:
-        """Whether one of them must see each record, also those of a table."""
-        return bool(self._on_send or self._on_acknowledgement) or len(self._begin_send) > len(self._begin_bulk)
-
-    def bulk(self, topic: str, producer: InterceptedProducer) -> InterceptedBulk:
+    def bulk(self, topic: str, producer: InterceptedProducer, is_table: bool) -> InterceptedBulk:
         """A call that sends many records, to enter."""
-        return InterceptedBulk(self._begin_bulk, topic, producer, self._log, self.need_each_record)
+        return InterceptedBulk(self._begin_bulk, topic, producer, is_table, self._log, self.need_each_record)
 
-    def end_send(self, ends: Iterable[EndOfSend], metadata: RecordMetadata | None, error: BaseException | None) -> None:
-        """Calls what `begin_send` has added, with the outcome."""
-        for end in ends:
+    def end_send(self, ends: Sequence[EndOfSend], metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        """Calls what `begin_send` has added, with the outcome, in the reverse order."""
+        for end in reversed(ends):
             try:
                 end(metadata, error)
             except Exception:  # foreign code
@@ -257,19 +272,31 @@ class ProducerInterceptors:
 class InterceptedBulk:
     """A call that sends many records, as a context manager; set its ``result`` before it ends."""
 
-    __slots__ = ("_ends", "_hooks", "_log", "_producer", "_topic", "headers", "needs_each_record", "result")
+    __slots__ = (
+        "_ends",
+        "_hooks",
+        "_is_table",
+        "_log",
+        "_producer",
+        "_topic",
+        "headers",
+        "needs_each_record",
+        "result",
+    )
 
     def __init__(
         self,
         hooks: Sequence[_BeginBulk],
         topic: str,
         producer: InterceptedProducer,
+        is_table: bool,
         log: ClientLog,
         needs_each_record: bool,
     ) -> None:
         self._hooks = hooks
         self._topic = topic
         self._producer = producer
+        self._is_table = is_table
         self._log = log
         self._ends: list[EndOfBulk] = []
         #: Whether an interceptor must see each record.
@@ -282,12 +309,11 @@ class InterceptedBulk:
         """Calls the interceptors; one that raises is logged and skipped."""
         for hook in self._hooks:
             try:
-                headers, end = cast("tuple[Headers, EndOfBulk]", hook(self._topic, self._producer))
-                self.headers = (*self.headers, *headers)
+                headers, end = cast("tuple[Headers, EndOfBulk]", hook(self._topic, self._producer, self._is_table))
+                self._ends.append(end)
+                self.headers = (*self.headers, *normalize_headers(headers))
             except Exception:  # foreign code
                 _log(self._log, "begin_bulk", hook)
-                continue
-            self._ends.append(end)
         return self
 
     def __exit__(
@@ -303,6 +329,24 @@ class InterceptedBulk:
 
 def _ignore(outcome: object, error: BaseException | None) -> None:
     """The outcome of what an interceptor does not follow."""
+
+
+def _refuse_async(interceptors: Iterable[object]) -> None:
+    """Raise `ConfigError` for a method that must be plain; checked here, because each call would fail."""
+    for each in interceptors:
+        for name in ("begin_send", "begin_bulk"):
+            if is_async(getattr(each, name, None)):
+                raise ConfigError(
+                    f"{type(each).__name__}.{name} is a coroutine function, but it must be plain: it has to run in the "
+                    "caller's context, before anything is awaited."
+                )
+
+
+def _needs_each_record(interceptor: object) -> bool:
+    one = (interceptor,)
+    if _hooks(one, "on_send") or _hooks(one, "on_acknowledgement"):
+        return True
+    return bool(_hooks(one, "begin_send")) and not _hooks(one, "begin_bulk")
 
 
 def _hooks(interceptors: Sequence[object], name: str) -> tuple[object, ...]:

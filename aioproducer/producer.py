@@ -467,7 +467,7 @@ class Producer(FastPath):
             delivery = self._intake.try_append(engine, record, choice)
             if delivery is None:
                 delivery = await self._intake.append(engine, record, choice, timeout, began, still_open)
-        except (KafkaError, asyncio.CancelledError) as error:
+        except BaseException as error:
             self._intake.not_accepted(engine, record, error, ends)
             raise
         self.appender.burst += record.size + RECORD_COST
@@ -503,7 +503,7 @@ class Producer(FastPath):
             delivery = self._intake.try_append(engine, record, self._intake.choose(engine, record))
             if delivery is None:
                 raise self._intake.no_room_now(engine, record)
-        except KafkaError as error:
+        except BaseException as error:
             self._intake.not_accepted(engine, record, error, ends)
             raise
         if not self._intake.is_plain:
@@ -539,7 +539,6 @@ class Producer(FastPath):
         from aioproducer.intake.many import check_values
 
         check_values(values, may_be_async=True)
-        intercepted = self.intercept_bulk(topic)
         bulk = self._bulk_type(
             self,
             topic,
@@ -552,7 +551,7 @@ class Producer(FastPath):
             timeout=timeout,
             check=self.still_open,
         )
-        with intercepted, bulk:
+        with self.intercept_bulk(topic, is_table=False) as intercepted, bulk:
             try:
                 if isinstance(values, AsyncIterable):
                     async for item in values:
@@ -610,7 +609,7 @@ class Producer(FastPath):
 
         engine = self._usable()
         self._intake.check_topic(topic)
-        with self.intercept_bulk(topic) as intercepted:
+        with self.intercept_bulk(topic, is_table=True) as intercepted:
             intercepted.result = await send_table(
                 engine,
                 topic,

@@ -389,7 +389,8 @@ class SyncProducer:
             timeout=timeout,
             check=self._producer.still_open,
         )
-        with self._producer.intercept_bulk(topic) as intercepted, bulk:
+        self._running()  # raises, before an interceptor sees anything
+        with self._producer.intercept_bulk(topic, is_table=False) as intercepted, bulk:
             if self._hand_over is not None and not self._hand_over.is_idle:
                 self._call(self._settled, topic, None)
             feed = _Feed(self._running(), bulk.add)

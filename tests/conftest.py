@@ -20,7 +20,7 @@ from aioproducer.engine.small_requests import SmallRequests
 from aioproducer.testing import FakeBroker
 from tests.no_sockets import refused_sockets
 from tests.spark.class_archive import QUICK_START, archive_in, begin, java_options
-from tests.tiers import COLLECTED, assign, longest_first, may_hold, may_start_spark
+from tests.tiers import COLLECTED, assign, in_order, may_hold, may_start_spark
 
 # Hypothesis takes what lasts long for a fault; on a busy machine anything may. (In a CI it draws the same data each time.)
 settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -61,9 +61,9 @@ def no_batch_fast_path(_batch_fast_path: None, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks are selected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give each test its tier, and begin with the tiers that take longest."""
+    """Give each test its tier, and sort them by it."""
     assign(items, Path(__file__).parent.as_posix())
-    longest_first(items)
+    in_order(items)
     config.stash[COLLECTED] = list(items)
 
 

@@ -6,9 +6,18 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, cast
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from aioproducer.interceptors import EndOfSend, InterceptedProducer, ProducerInterceptor, ProducerInterceptors
+from aioproducer import ConfigError
+from aioproducer.interceptors import (
+    EndOfSend,
+    InterceptedProducer,
+    ProducerInterceptor,
+    ProducerInterceptors,
+    add_global_interceptor,
+    remove_global_interceptor,
+)
 from aioproducer.runtime.log import ClientLog
 from aioproducer.testing import FakeBroker
 from aioproducer.types import Headers, ProducerRecord, RecordMetadata
@@ -270,3 +279,64 @@ async def test_the_leader_of_a_partition_is_known_while_the_producer_runs(broker
 
     host, port = broker.bootstrap_servers.split(":")
     assert leaders == [(host, int(port)), None, None]
+
+
+# -- calls that send many ---------------------------------------------------------------------------------------------
+
+
+class Bulk:
+    def __init__(self, headers: Any = (), then: object = None) -> None:
+        self.headers = headers
+        self.then = then
+
+    def begin_bulk(self, topic: str, producer: InterceptedProducer, is_table: bool) -> object:
+        return self.headers, self.then or (lambda result, error: None)
+
+
+async def test_headers_of_a_table_are_those_that_interceptors_return(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A text is the header's value, and not the name of a column."""
+    table = pa.table({"value": pa.array([b"1"])})
+    chain = [Bulk([("text", "value")]), Bulk({"mapped": b"2", "null": None}), Bulk("invalid"), Bulk([], print)]
+    async with opened(broker, client_id="shop", interceptors=chain) as producer:
+        await producer.send_table("orders", table, value="value")
+
+    (record,) = broker.records("orders")
+    assert record.headers == (("text", b"value"), ("mapped", b"2"), ("null", b""))
+    assert "Interceptor Bulk.begin_bulk failed" in caplog.text
+    assert len(caplog.records) == 1
+
+
+async def test_a_table_is_refused_if_one_interceptor_would_have_to_see_each_record(broker: FakeBroker) -> None:
+    table = pa.table({"value": pa.array([b"1"])})
+    for needs in (Following(b"a"), Plain()):
+        async with opened(broker, interceptors=[needs, Bulk()]) as producer:
+            with pytest.raises(ConfigError, match="has interceptors="):
+                await producer.send_table("orders", table, value="value")
+
+    assert broker.records("orders") == []
+
+
+@pytest.mark.parametrize("name", ["begin_send", "begin_bulk"])
+def test_a_coroutine_function_is_refused_where_it_cannot_be_awaited(name: str) -> None:
+    async def hook(*_: object) -> None:
+        pass
+
+    one = type("Mine", (), {name: staticmethod(hook)})()
+    for use in (lambda: ProducerInterceptors([one], LOG), lambda: add_global_interceptor(one)):
+        with pytest.raises(ConfigError, match=rf"Mine\.{name} is a coroutine function"):
+            use()
+
+
+async def test_the_close_of_an_interceptor_for_all_producers_is_not_called(broker: FakeBroker) -> None:
+    plain = Plain()
+    add_global_interceptor(plain)
+    try:
+        async with opened(broker) as producer:
+            await producer.send("orders", b"value", key=b"a")
+    finally:
+        remove_global_interceptor(plain)
+
+    assert [record.key for record in broker.records("orders")] == [b"ap"]
+    assert (len(plain.acknowledged), plain.closed) == (1, 0)

@@ -51,7 +51,7 @@ def test_the_first_rule_that_fits_gives_the_tier(place: str, marks: list[str], f
     assert tier_of(place, marks, fixtures) == tier
 
 
-def test_the_tiers_that_take_longest_come_first_file_by_file(request: pytest.FixtureRequest) -> None:
+def test_the_tiers_come_in_their_order_file_by_file(request: pytest.FixtureRequest) -> None:
     """If a long file is the last one, all processes but one are idle."""
     items = request.config.stash[COLLECTED]  # before pytest reorders them for fixtures
     tiers = ["lint", "spark", "kafka", "house", "broker", "seam", "soak"]

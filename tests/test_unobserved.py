@@ -162,7 +162,7 @@ MANY, FEW = 3000, 4
 
 
 #: The first line is that of close(), for a delivery that is held.
-YET = "that were not awaited yet were not written"
+YET = "were not written, and the program has not asked their deliveries yet"
 
 
 async def failed_deliveries(broker: FakeBroker, topics: Sequence[str] = ("orders",)) -> list[Delivery]:
@@ -405,6 +405,24 @@ async def test_records_of_a_split_batch_are_counted_if_they_have_all_failed(
     assert [delivery.done() for delivery in held] == [True] * 3
     failures.close()
     assert counts(caplog.messages)[len(counted) :] == [2 if failed_parts == 1 else 3], "now each is found in its part"
+
+
+async def test_looking_at_a_record_of_a_split_batch_does_not_change_who_holds_it() -> None:
+    """Interceptors look through a callback that was added before the batch was split."""
+    failures = made(asyncio.get_running_loop())
+    place = TopicPartition("orders", 0)
+    whole, first, second = (ProduceResult(place, failures) for _ in range(3))
+    held = [Delivery(whole, index, 0, -1, 5) for index in range(4)]
+    for delivery in held:
+        delivery.watch(lambda delivery: delivery.peek())
+    whole.split([first, second], [0, 2])
+    first.fail(failure())
+    second.fail(failure())
+    await turns()
+    assert (whole.held, first.held, second.held) == (0, 2, 2)
+
+    assert all(delivery.exception() for delivery in held)
+    assert (whole.held, first.held, second.held) == (0, 0, 0)
 
 
 async def test_failures_not_logged_yet_at_a_fork_are_left_to_the_parent(caplog: pytest.LogCaptureFixture) -> None:

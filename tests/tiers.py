@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import pytest
 
-__all__ = ["COLLECTED", "RULES", "TIERS", "Rule", "assign", "longest_first", "may_hold", "may_start_spark", "tier_of"]
+__all__ = ["COLLECTED", "RULES", "TIERS", "Rule", "assign", "in_order", "may_hold", "may_start_spark", "tier_of"]
 
 #: From what runs on each save to what runs before a release; pyproject.toml says what each is.
 TIERS = ("seam", "broker", "lint", "house", "spark", "kafka", "soak")
 
 #: Lint first, because Spark's class archive is created meanwhile. Spark before Kafka, whose clusters run to the end: 30 idle
-#: nodes, each with about 2 % of a core, take an eighth of two cores from all tests that follow.
-_LONGEST_FIRST = ("lint", "spark", "kafka", "house", "broker", "seam")
+#: nodes, each with about 2 % of a core, take a quarter of two cores from all tests that follow.
+_ORDER = ("lint", "spark", "kafka", "house", "broker", "seam")
 
 #: All tests that were found, before the marks are selected.
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
@@ -123,9 +123,9 @@ def may_start_spark(chosen: str) -> bool:
     return chosen not in ("seam", "broker", "lint", "house") and "not slow" not in chosen
 
 
-def longest_first(items: list[pytest.Item]) -> None:
+def in_order(items: list[pytest.Item]) -> None:
     """Sort the files by tier, so that processes that run them side by side end at the same time: with many short ones."""
-    rank = {tier: number for number, tier in enumerate(_LONGEST_FIRST)}
+    rank = {tier: number for number, tier in enumerate(_ORDER)}
     of_file: dict[Path, int] = {}
     for item in items:
         ranks = (rank[mark.name] for mark in item.iter_markers() if mark.name in rank)

@@ -6,12 +6,12 @@ acknowledged or has failed, and the record carries its context to the consumer, 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import ClassVar, Final, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 from opentelemetry import context, propagate, trace
 from opentelemetry.context import Context
@@ -20,7 +20,7 @@ from opentelemetry.propagators.textmap import Setter, TextMapPropagator, default
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
 from aioproducer._version import __version__
-from aioproducer.errors import BrokerError, InvalidRecord, RecordTooLarge, SendManyError, Unknown
+from aioproducer.errors import BrokerError, InvalidRecord, KafkaError, SendManyError, Unknown
 from aioproducer.interceptors import (
     EndOfBulk,
     EndOfSend,
@@ -45,6 +45,15 @@ _MAX_KEPT: Final = 10_000
 _Attributes: TypeAlias = dict[str, str | int | bool]
 
 _SETTER: Final = cast("Setter[dict[str, str]]", default_setter)
+
+
+@dataclass(slots=True)
+class _Bulk:
+    """A call that sends many, and the headers that its records carry."""
+
+    producer: InterceptedProducer
+    carrier: Mapping[str, str]
+    is_open: bool = True
 
 
 class OpenTelemetryInterceptor(ProducerInterceptor):
@@ -93,29 +102,31 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         self._propagator = propagator
         self._bulk = bulk
         #: What the records of the call that sends many carry, and its producer.
-        self._in_bulk: ContextVar[tuple[InterceptedProducer, Mapping[str, str]] | None] = ContextVar(
-            "bulk", default=None
-        )
+        self._in_bulk: ContextVar[_Bulk | None] = ContextVar("bulk", default=None)
         self._kept: dict[tuple[str, str], _Attributes] = {}
 
     def begin_send(self, record: ProducerRecord, producer: InterceptedProducer) -> tuple[ProducerRecord, EndOfSend]:
         """Begins the span of a record, and puts its context into the headers."""
         bulk = self._in_bulk.get()
-        if bulk is not None and bulk[0] is producer:
-            return _with_headers(record, bulk[1]), _ignore
+        if bulk is not None and bulk.producer is producer and bulk.is_open:
+            return _with_headers(record, bulk.carrier), _ignore
         began = perf_counter()
         common = self._common(producer.client_id, record.topic)
         attributes = common if record.value is not None else {**common, "messaging.kafka.message.tombstone": True}
         parent = context.get_current()
         span = self._tracer.start_span(f"send {record.topic}", parent, SpanKind.PRODUCER, attributes)
-        record = _with_headers(record, self._carrier(trace.set_span_in_context(span, parent)))
+        try:
+            record = _with_headers(record, self._carrier(trace.set_span_in_context(span, parent)))
+        except BaseException:  # a propagator's
+            span.end()
+            raise
 
         def end(metadata: RecordMetadata | None, error: BaseException | None) -> None:
             self._end(span, common, producer, began, metadata, error)
 
         return record, end
 
-    def begin_bulk(self, topic: str, producer: InterceptedProducer) -> tuple[Headers, EndOfBulk]:
+    def begin_bulk(self, topic: str, producer: InterceptedProducer, is_table: bool) -> tuple[Headers, EndOfBulk]:
         """Begins the span of a call that sends many records."""
         began = perf_counter()
         common = self._common(producer.client_id, topic)
@@ -124,12 +135,20 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         if self._bulk != "none":
             span = self._tracer.start_span(f"send {topic}", inside, SpanKind.PRODUCER, common)
             inside = trace.set_span_in_context(span, inside)
-        carrier = self._carrier(inside)
+        try:
+            carrier = self._carrier(inside)
+        except BaseException:  # a propagator's
+            span.end()
+            raise
         leave = self._enter(inside, producer, carrier)
 
         def end(result: SendManyResult | None, error: BaseException | None) -> None:
-            leave()
-            self._end_bulk(span, common, began, result, error)
+            try:
+                leave()
+            finally:
+                # In other cases the records are measured one by one.
+                measure = is_table or self._bulk != "record"
+                self._end_bulk(span, common, perf_counter() - began if measure else None, result, error)
 
         return [(name, text.encode()) for name, text in carrier.items()], end
 
@@ -139,27 +158,38 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         """Let the records of a call that sends many be treated as ``bulk`` says, until what is returned is called."""
         if self._bulk == "record":
             return partial(context.detach, context.attach(inside))
-        return partial(self._in_bulk.reset, self._in_bulk.set((producer, carrier)))
+        bulk = _Bulk(producer, carrier)
+        token = self._in_bulk.set(bulk)
+
+        def leave() -> None:
+            bulk.is_open = False  # tasks that the call's iterable has started may still see it
+            self._in_bulk.reset(token)
+
+        return leave
 
     def _end_bulk(
         self,
         span: Span,
         common: _Attributes,
-        began: float,
+        seconds: float | None,
         result: SendManyResult | None,
         error: BaseException | None,
     ) -> None:
         if isinstance(error, SendManyError):
             result, error = error.result, error.error
-        written = 0 if result is None else result.count
         if span.is_recording():
-            span.set_attribute("messaging.batch.message_count", written)
+            if result is not None:  # otherwise it is not known
+                span.set_attribute("messaging.batch.message_count", result.count)
             _set_error(span, error)
         span.end()
-        if self._bulk != "record":
-            measured = _measured(common, {}, error)
-            self._duration.record(perf_counter() - began, measured)
-            self._sent.add(written, measured)
+        if seconds is None:
+            return
+        measured = _measured(common, {}, error)
+        self._duration.record(seconds, measured)
+        if result is not None and result.count:
+            self._sent.add(result.count, _measured(common, {}, None))
+        if result is not None and result.unknown:
+            self._sent.add(result.unknown, measured)
 
     def _carrier(self, inside: Context) -> Mapping[str, str]:
         carrier: dict[str, str] = {}
@@ -227,15 +257,17 @@ def _with_headers(record: ProducerRecord, carrier: Mapping[str, str]) -> Produce
     """The record with these headers, and no others of the same names."""
     if not carrier:
         return record
+    given = cast("object", record.headers)
+    if not (given is None or isinstance(given, (Mapping, Sequence))):
+        given = tuple(cast("Iterable[Any]", given))  # may be read only once
+        record = replace(record, headers=given)
     try:
-        headers = normalize_headers(record.headers)
+        headers = normalize_headers(cast("object", given))
     except InvalidRecord:
         return record  # the call will raise it
     kept = [each for each in headers if each[0] not in carrier]
     added = [(name, text.encode()) for name, text in carrier.items()]
-    return ProducerRecord(
-        record.topic, record.value, record.key, (*kept, *added), record.partition, record.timestamp_ms
-    )
+    return replace(record, headers=(*kept, *added))
 
 
 class AioproducerInstrumentor:
@@ -289,6 +321,7 @@ def _place(producer: InterceptedProducer, metadata: RecordMetadata | None, error
 
 
 def _description(error: BaseException) -> str:
-    """The text of the error; only the name of its class where the text shows the record's key."""
-    shows_key = isinstance(error, RecordTooLarge) or isinstance(error.__cause__, RecordTooLarge)
-    return type(error).__name__ if shows_key or isinstance(error, asyncio.CancelledError) else str(error)
+    """The text of the error, or only the name of its class where the text may show a key or a value."""
+    shows = (InvalidRecord, SendManyError)  # also with the text of a serializer or a partitioner
+    is_safe = isinstance(error, KafkaError) and not isinstance(error, shows) and not isinstance(error.__cause__, shows)
+    return str(error) if is_safe else type(error).__name__

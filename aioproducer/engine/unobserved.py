@@ -108,7 +108,8 @@ class UnobservedFailures:
 
 def _held_key(failure: BatchFailure) -> LogKey:
     level = logging.DEBUG if isinstance(failure.cause, TransactionAborted) else logging.WARNING
-    return _log_key(failure)._replace(what=f"that were not awaited yet {_fate(failure)}", level=level)
+    what = f"{_fate(failure)}, and the program has not asked their deliveries yet"
+    return _log_key(failure)._replace(what=what, level=level)
 
 
 def _fate(failure: BatchFailure) -> str:

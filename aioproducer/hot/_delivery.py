@@ -189,12 +189,17 @@ class Delivery:
 
         Raises `asyncio.InvalidStateError` if the outcome is not known yet.
         """
+        error = self._look()
+        if error is not None:
+            self.mark_observed()
+        return error
+
+    def _look(self) -> DeliveryError | None:
         result = self.located()
         if result.succeeded:
             return None
         if result.failure is None:
             raise asyncio.InvalidStateError(f"The outcome of this record for {result.partition} is not known yet.")
-        self.mark_observed()
         error = None if self._error is None else self._error()
         if error is None:
             error = result.failure.error_for(self._index)
@@ -220,12 +225,8 @@ class Delivery:
 
     def peek(self) -> tuple[RecordMetadata | None, DeliveryError | None]:
         """The outcome as (metadata, error), without counting as observed, for interceptors and other observers."""
-        seen, self._observed = self._observed, True
-        try:
-            error = self.exception()
-            return (self.result() if error is None else None), error
-        finally:
-            self._observed = seen
+        error = self._look()
+        return (self.result() if error is None else None), error
 
     def watch(self, callback: Callable[[Delivery], object]) -> None:
         """Like `add_done_callback`, but a failure still counts as unobserved."""

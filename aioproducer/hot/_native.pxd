@@ -38,6 +38,7 @@ cdef class Delivery:
 
     cdef Outcome find(self)
     cdef void observe(self) noexcept
+    cdef object look(self)
     cdef bint is_known(self) except -1
     cdef int abandon(self) except -1
     cdef RecordMetadata metadata(self)

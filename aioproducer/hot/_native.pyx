@@ -321,12 +321,17 @@ await does not cancel the delivery. Awaiting it is optional: an unobserved failu
 
         Raises `asyncio.InvalidStateError` if the outcome is not known yet.
         """
+        error = self.look()
+        if error is not None:
+            self.observe()
+        return error
+
+    cdef object look(self):
         cdef Outcome result = self.find()
         if result.succeeded:
             return None
         if result.failure is None:
             raise InvalidStateError(f"The outcome of this record for {result.partition} is not known yet.")
-        self.observe()
         error = None if self._error is None else self._error()
         if error is None:
             error = result.failure.error_for(self._index)
@@ -351,13 +356,8 @@ await does not cancel the delivery. Awaiting it is optional: an unobserved failu
 
     def peek(self):
         """The outcome as (metadata, error), without counting as observed, for interceptors and other observers."""
-        cdef bint seen = self._observed
-        self._observed = True
-        try:
-            error = self.exception()
-            return (self.result() if error is None else None), error
-        finally:
-            self._observed = seen
+        error = self.look()
+        return (self.result() if error is None else None), error
 
     def watch(self, callback):
         """Like `add_done_callback`, but a failure still counts as unobserved."""

@@ -368,9 +368,9 @@ class Intake:
 
     # -- outcomes for interceptors --------------------------------------------------------------------------------------
 
-    def bulk(self, topic: str) -> InterceptedBulk:
+    def bulk(self, topic: str, *, is_table: bool) -> InterceptedBulk:
         """A call that sends many records, to enter."""
-        return self.interceptors.bulk(topic, self._producer)
+        return self.interceptors.bulk(topic, self._producer, is_table)
 
     def watch(self, engine: Engine, delivery: Delivery, headers: Sequence[Header], ends: Sequence[EndOfSend]) -> None:
         if not (ends or self.interceptors.sees_acknowledgement):
@@ -387,7 +387,10 @@ class Intake:
     ) -> None:
         if isinstance(error, KafkaError) and not isinstance(error, (BufferFull, MetadataNotReady)):
             self._metrics.records_refused += 1  # these two only ask the caller to retry
-        self._notify_interceptors(engine, None, error, record.headers if record is not None else (), ends)
+        if isinstance(error, (KafkaError, asyncio.CancelledError)):
+            self._notify_interceptors(engine, None, error, record.headers if record is not None else (), ends)
+        else:  # foreign code, or the end of the coroutine
+            self.interceptors.end_send(ends, None, error)
 
     def _notify_interceptors(
         self,

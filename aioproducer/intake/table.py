@@ -16,7 +16,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -92,7 +92,7 @@ async def send_table(
     check_plain_hook("on_progress", on_progress, "the SendManyResult so far")
     check_table(table)
     if intercepted is not None and intercepted.headers:
-        headers = [*header_sources(headers), *({name: value or b""} for name, value in intercepted.headers)]
+        headers = _with_constants(headers, {name: value or b"" for name, value in intercepted.headers})
     names = ColumnNames(key, value if isinstance(value, str) else None, timestamp, partition, headers)
     opened = await _while_usable(engine, _open_in_thread, engine.loop, table, names, value, value_format)
     bulk = SendTable(
@@ -103,6 +103,17 @@ async def send_table(
         timeout=config.max_block_ms / 1000 if timeout is None else timeout,
     )
     return await bulk.run()
+
+
+def _with_constants(
+    headers: HeaderColumns | None, constants: Mapping[str, bytes]
+) -> Sequence[str | Mapping[str, str | bytes]]:
+    """The headers, with constants in place of mapped ones of the same names; a column of headers may repeat them."""
+    kept = [
+        part if isinstance(part, str) else {name: source for name, source in part.items() if name not in constants}
+        for part in header_sources(headers)
+    ]
+    return [*kept, constants]
 
 
 def _refuse_what_sees_records(

@@ -200,6 +200,20 @@ class Fixed(TextMapPropagator):
         return {"b3"}
 
 
+class Silent(Fixed):
+    def inject(
+        self, carrier: CarrierT, context: Context | None = None, setter: Setter[CarrierT] = default_setter
+    ) -> None:
+        pass
+
+
+class Raising(Fixed):
+    def inject(
+        self, carrier: CarrierT, context: Context | None = None, setter: Setter[CarrierT] = default_setter
+    ) -> None:
+        raise LookupError("inject")
+
+
 async def test_any_propagator_may_be_used(broker: FakeBroker, seen: Seen) -> None:
     async with opened(broker, interceptors=[seen.interceptor(Fixed())]) as producer:
         await producer.send("orders", b"value")
@@ -335,10 +349,49 @@ async def test_a_table_needs_interceptors_that_take_calls_as_a_whole(broker: Fak
             return record, lambda metadata, error: None
 
     async with opened(broker, interceptors=[seen.interceptor(), SeesRecords()]) as producer:
-        with pytest.raises(ConfigError, match="interceptors="):
+        with pytest.raises(ConfigError, match="has interceptors="):
             await send_table(producer)
 
     assert (seen.span.attributes or {})["error.type"] == "ConfigError"
+
+
+async def test_a_mapped_header_of_a_table_is_replaced_by_one_of_the_same_name(broker: FakeBroker, seen: Seen) -> None:
+    async with opened(broker, interceptors=[seen.interceptor()]) as producer:
+        headers = {"traceparent": b"00-old", "a": b"1"}
+        await producer.send_table("orders", TABLE, value="value", headers=headers)
+
+    assert [name for name, _ in broker.records("orders")[0].headers] == ["a", "traceparent"]
+    assert carried(broker) == [ids(seen.span)] * 3
+
+
+async def test_a_table_is_measured_whatever_is_chosen_for_records(broker: FakeBroker, seen: Seen) -> None:
+    async with opened(broker, interceptors=[seen.interceptor(bulk="record")]) as producer:
+        await send_table(producer)
+
+    sent, duration = seen.measured("messaging.client.sent.messages", "messaging.client.operation.duration")
+    assert (list(sent.values()), list(duration.values())) == ([3], [1])
+
+
+async def test_a_task_that_outlives_the_call_has_spans_again(broker: FakeBroker, seen: Seen) -> None:
+    go_on = asyncio.Event()
+    tasks: list[asyncio.Task[object]] = []
+
+    async def later(producer: Producer) -> None:
+        await go_on.wait()
+        await producer.send("orders", b"later")
+
+    async with opened(broker, interceptors=[seen.interceptor()]) as producer:
+
+        async def values() -> AsyncIterator[bytes]:
+            tasks.append(asyncio.create_task(later(producer)))
+            yield b"1"
+
+        await producer.send_many("orders", values())
+        go_on.set()
+        await asyncio.gather(*tasks)
+
+    assert len(seen.spans) == 2
+    assert sorted(carried(broker)) == sorted(map(ids, seen.spans))
 
 
 def test_another_choice_about_such_calls_is_refused() -> None:
@@ -414,6 +467,78 @@ async def test_a_header_that_is_invalid_is_an_error_of_the_call_and_not_a_line_i
 
     assert (seen.span.attributes or {})["error.type"] == "InvalidRecord"
     assert caplog.messages == []
+
+
+def refuse_key(key: object) -> bytes:
+    return int(str(key)).to_bytes(8, "big")
+
+
+def choose_by_key(topic: str, key: bytes | None, value: bytes | None, ids: object) -> int:
+    return int(key or b"")
+
+
+@pytest.mark.parametrize("options", [{"key_serializer": refuse_key}, {"partitioner": choose_by_key}])
+async def test_a_key_that_the_text_of_an_error_shows_is_not_recorded(
+    broker: FakeBroker, seen: Seen, options: dict[str, Any]
+) -> None:
+    async with opened(broker, interceptors=[seen.interceptor()], **options) as producer:
+        with pytest.raises(InvalidRecord, match="secret"):
+            await producer.send("orders", b"value", key="secret")
+
+    assert seen.span.status.description == (seen.span.attributes or {})["error.type"]
+
+
+async def test_values_that_raise_end_the_span_of_the_call_without_their_text(broker: FakeBroker, seen: Seen) -> None:
+    def values() -> Iterator[bytes]:
+        yield b"1"
+        raise LookupError("secret")
+
+    async with opened(broker, interceptors=[seen.interceptor()]) as producer:
+        with pytest.raises(LookupError):
+            await producer.send_many("orders", values())
+
+    attributes = dict(seen.span.attributes or {})
+    assert attributes["error.type"] == seen.span.status.description == "LookupError"
+    assert "messaging.batch.message_count" not in attributes, "not known"
+    assert len(broker.records("orders")) == 1
+
+
+async def test_headers_that_can_be_read_only_once_are_read_only_once(broker: FakeBroker, seen: Seen) -> None:
+    headers: Any = [("a", b"1"), ("b", 5), ("c", b"2")]
+    async with opened(broker, interceptors=[seen.interceptor()]) as producer:
+        with pytest.raises(InvalidRecord):
+            await producer.send("orders", b"value", headers=iter(headers))
+        await producer.send("orders", b"value", headers=iter(headers[:1]))
+
+    (record,) = broker.records("orders")
+    assert [name for name, _ in record.headers] == ["a", "traceparent"]
+
+
+async def test_an_error_of_foreign_code_ends_the_span(broker: FakeBroker, seen: Seen) -> None:
+    class Headers(dict[str, bytes]):
+        def items(self) -> Any:
+            raise LookupError("no headers")
+
+    async with opened(broker, interceptors=[seen.interceptor(Silent())]) as producer:
+        with pytest.raises(LookupError):
+            await producer.send("orders", b"value", headers=Headers(a=b"1"))
+        with pytest.raises(LookupError):
+            producer.enqueue_nowait("orders", b"value", headers=Headers(a=b"1"))
+
+    assert [(span.attributes or {})["error.type"] for span in seen.spans] == ["LookupError", "LookupError"]
+
+
+async def test_a_propagator_that_raises_leaves_no_span_open(
+    broker: FakeBroker, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(broker, interceptors=[seen.interceptor(Raising())]) as producer:
+        await producer.send("orders", b"value")
+        await send_table(producer)
+
+    assert len(broker.records("orders")) == 4
+    assert len(seen.spans) == 2
+    assert "OpenTelemetryInterceptor.begin_send failed" in caplog.text
+    assert "OpenTelemetryInterceptor.begin_bulk failed" in caplog.text
 
 
 # -- sampling and measurements ----------------------------------------------------------------------------------------
