@@ -317,13 +317,15 @@ class Producer(FastPath):
 
         ``timeout`` is in seconds; None means no limit but ``delivery_timeout_ms``. Raises `KafkaTimeoutError`; its
         ``last_error`` is the last one of the records that are not acknowledged. May be called at any time, also while
-        another flush runs. Cancellation: the records are still sent.
+        another flush runs. Records that had failed before the call, and whose deliveries are held but were not asked,
+        are counted in the log. Cancellation: the records are still sent.
         """
         from aioproducer.engine.run import flushed  # loaded with the engine
 
         seconds = check_timeout(timeout, ConfigError)
         engine = self._usable()
         began = engine.loop.time()
+        failed_before = engine.unobserved.failed_so_far()
         try:
             if not await flushed(engine, None if seconds is None else began + seconds):
                 from aioproducer.intake.timeouts import not_flushed  # rarely needed
@@ -332,6 +334,7 @@ class Producer(FastPath):
                 raise not_flushed(seconds, engine.accumulator, engine.client, engine.loop.time())
         finally:
             self._metrics.flush_time_s += engine.loop.time() - began
+            engine.unobserved.count_held(failed_before)
 
     async def close(self, timeout: float | None = None) -> CloseReport:
         """Deliver accepted records, end all tasks and connections, and return what was delivered and what was not.

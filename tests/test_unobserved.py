@@ -292,6 +292,71 @@ async def test_many_that_close_gives_up_are_a_few_lines(broker: FakeBroker, capl
     assert len(counts(caplog.messages)) <= FEW
 
 
+# -- held when the producer is flushed --------------------------------------------------------------------------------
+
+
+async def enqueue_refused(broker: FakeBroker, producer: Producer, records: int) -> list[Delivery]:
+    """Deliveries of records that were refused before a flush that is over."""
+    broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=1)
+    deliveries = [await producer.enqueue("orders", b"value", partition=0) for _ in range(records)]
+    await producer.flush(30)
+    return deliveries
+
+
+async def test_a_flush_counts_once_what_had_failed_before_it_and_was_not_asked(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(broker, client_id="shop", linger_ms=60_000) as producer:
+        earlier = await enqueue_refused(broker, producer, 3)
+        await turns()
+        assert counts(caplog.messages) == [], "the program may ask now"
+
+        later = await enqueue_refused(broker, producer, 5)
+        await turns()
+        assert counts(caplog.messages) == [3]
+        assert YET in caplog.text
+
+        assert all(delivery.exception() for delivery in later)
+        await producer.flush(30)
+        await turns()
+    assert counts(caplog.messages) == [3], "neither again, nor when the producer is closed"
+    assert all(delivery.exception() for delivery in earlier)
+
+
+async def test_a_flush_does_not_count_what_is_asked_while_it_waits(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(broker, client_id="shop", linger_ms=60_000) as producer:
+        deliveries = await enqueue_refused(broker, producer, 3)
+        with broker.hold("Produce"):
+            await producer.enqueue("orders", b"value")
+            flush = asyncio.ensure_future(producer.flush(30))
+            await turns()
+            assert all(delivery.exception() for delivery in deliveries)
+        await flush
+        await turns()
+
+    assert counts(caplog.messages) == []
+
+
+async def test_a_flush_does_not_count_a_record_whose_task_was_woken_and_has_not_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failures = made(asyncio.get_running_loop())
+    result = ProduceResult(TopicPartition("orders", 0), failures)
+    awaited, held = (Delivery(result, index, 0, -1, 5) for index in range(2))
+    waiting = asyncio.ensure_future(wait(awaited))
+    await turns()
+
+    result.fail(failure())
+    failures.count_held(failures.failed_so_far())
+    await turns()
+
+    assert counts(caplog.messages) == [1]
+    assert waiting.done()
+    assert held.exception() is not None
+
+
 # -- held when the producer is closed ---------------------------------------------------------------------------------
 
 

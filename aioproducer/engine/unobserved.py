@@ -1,8 +1,8 @@
 """Reports outcomes that would go unnoticed: failures that are never observed, and successes that come too late.
 
 Failures go to ``on_delivery_error``, or else, summed up, to the log; late successes to the log. A failure whose delivery is
-held can still be observed, so it is reported only when the delivery is dropped; but the log has its count when the producer
-is closed.
+held can still be observed, so it is reported only when the delivery is dropped; but the log has its count after a flush that
+began later, and when the producer is closed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, cast
 from weakref import WeakSet
 
@@ -75,8 +75,20 @@ class UnobservedFailures:
             self._tally.add_without_loop(_log_key(failure), len(indexes), str(failure.cause))
 
     def remember(self, result: ProduceResult) -> None:
-        """Count the records of this outcome at `close`, as far as a delivery of them is held that was not observed."""
+        """Count the records of this outcome later, as far as a delivery of them is held that was not observed."""
         self._failed.add(result)
+
+    def failed_so_far(self) -> Sequence[ProduceResult]:
+        """The failed outcomes that the log has no count of yet: when a flush begins, for `count_held` when it ends."""
+        return list(self._failed) if self._failed else ()
+
+    def count_held(self, results: Sequence[ProduceResult]) -> None:
+        """Log how many records of these outcomes failed and may still be observed, because their `Delivery` is held.
+
+        A task that an outcome has just woken observes it first: the counting begins in the next turn of the event loop.
+        """
+        if results:
+            self._loop.call_soon(self._count_held, results)
 
     def acknowledged_late(self, partition: TopicPartition, records: int) -> None:
         """Report records that are in the log, although they were given up after their timeout."""
@@ -85,11 +97,15 @@ class UnobservedFailures:
 
     def close(self) -> None:
         """Log the current counts, and those of failures that may still be observed, because their `Delivery` is held."""
-        for result in self._failed:
-            failure = result.failure_of_all
-            if failure is not None and result.held > 0:
-                self._tally.add(_held_key(failure), result.held, str(failure.cause))
+        self._count_held(list(self._failed))
         self._tally.close()
+
+    def _count_held(self, results: Iterable[ProduceResult]) -> None:
+        for result in results:
+            failure = result.failure_of_all
+            if failure is not None and result.held > 0 and result in self._failed:
+                self._failed.discard(result)
+                self._tally.add(_held_key(failure), result.held, str(failure.cause))
 
     def _report(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
         if self._callback is None:
