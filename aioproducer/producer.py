@@ -331,7 +331,7 @@ class Producer(FastPath):
                 from aioproducer.intake.timeouts import not_flushed  # rarely needed
 
                 assert seconds is not None  # without a limit it waits until nothing is left
-                raise not_flushed(seconds, engine.accumulator, engine.client, engine.loop.time())
+                raise not_flushed(seconds, engine)
         finally:
             self._metrics.flush_time_s += engine.loop.time() - began
             engine.unobserved.count_held(failed_before)
@@ -430,8 +430,7 @@ class Producer(FastPath):
                 raise
         from aioproducer.intake.timeouts import not_acknowledged
 
-        queues, client = engine.accumulator.queues, engine.client
-        raise not_acknowledged(delivery.topic_partition, seconds, queues, client, engine.loop.time())
+        raise not_acknowledged(delivery.topic_partition, seconds, engine)
 
     async def _enqueue(
         self,
@@ -869,20 +868,23 @@ class Producer(FastPath):
     def metrics(self, topic: str | None = None) -> Mapping[str, float]:
         """The producer's metrics under the names of Java's producer-metrics, or those of one topic.
 
-        Totals count from the first start; times are in milliseconds, sizes in bytes. May be called in any thread. Raises
-        LookupError for a topic to which no record was acknowledged, failed or retried yet.
+        Totals count from the first start; times are in milliseconds, sizes in bytes. Rates are those of the last 30 seconds,
+        or since the start; 0 while the producer is closed. May be called in any thread. Raises LookupError for a topic of
+        which no record was acknowledged, failed or retried yet.
         """
         if topic is not None:
-            by_topic = self._metrics.by_topic()
+            by_topic = self.metrics_by_topic()
             if topic not in by_topic:
                 raise LookupError(
                     f"There are no metrics of topic {topic!r}: none of its records was acknowledged, failed or retried yet. "
                     f"There are metrics of {', '.join(map(repr, sorted(by_topic))) or 'no topic'}."
                 )
             return by_topic[topic]
-        numbers = self._metrics.as_mapping()
         engine = self._engine
+        numbers = self._metrics.as_mapping(None if engine is None else engine.loop.time())
         if engine is not None:
+            oldest = engine.accumulator.oldest_created_at
+            numbers["oldest-record-age"] = 0.0 if oldest is None else engine.loop.time() - oldest
             numbers["buffer-total-bytes"] = engine.pool.total
             numbers["buffer-available-bytes"] = max(0, engine.pool.free)  # splitting a batch adds headers
             numbers["waiting-threads"] = engine.pool.waiting
@@ -897,17 +899,19 @@ class Producer(FastPath):
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
         """The metrics of each topic that has any, as `metrics` returns them for one. May be called in any thread."""
-        return self._metrics.by_topic()
+        engine = self._engine
+        return self._metrics.by_topic(None if engine is None else engine.loop.time())
 
     def metrics_by_broker(self) -> Mapping[int, Mapping[str, float]]:
         """The metrics of each broker that was connected, by its id (Java's producer-node-metrics). For any thread."""
-        return self._metrics.by_broker()
+        engine = self._engine
+        return self._metrics.by_broker(None if engine is None else engine.loop.time())
 
     def metric_histograms(self) -> Mapping[str, Histogram]:
         """The distributions behind the averages and percentiles of `metrics`, for exporters of metrics.
 
-        Their names are request-latency and record-queue-time (in seconds), batch-size (in bytes) and records-per-request.
-        They count from the first start. May be called in any thread.
+        Their names are request-latency, record-queue-time and event-loop-lag (in seconds), batch-size (in bytes) and
+        records-per-request. They count from the first start. May be called in any thread.
         """
         return self._metrics.histograms()
 

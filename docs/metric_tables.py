@@ -12,6 +12,10 @@ _HEAD = ("| metric | unit | meaning |", "|---|---|---|")
 _KINDS = {
     "Totals": ("They only grow, from the first start on.", Kind.TOTAL),
     "Now": ("They go up and down, and exist while the producer is started.", Kind.NOW),
+    "Rates": (
+        "How fast totals grow: over the last 30 s or, if the producer was started later, since then; 0 while it is closed.",
+        Kind.RATE,
+    ),
     "Averages, maxima and percentiles": ("They cover everything since the first start.", Kind.SUMMARY),
 }
 

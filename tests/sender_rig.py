@@ -20,6 +20,7 @@ from aioproducer.protocol.message import Request
 from aioproducer.protocol.messages import ProduceRequest
 from aioproducer.record import Codec
 from aioproducer.runtime.log import ClientLog
+from aioproducer.runtime.pulse import Pulse
 from aioproducer.transactions.link import TransactionLink
 from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
 from tests.core.transaction_bench import Bench
@@ -116,6 +117,7 @@ def sender_of(
         random=lambda: 0.5,
         transactions=transactions,
         shared=shared,
+        pulse=Pulse(asyncio.get_running_loop(), ClientLog("test"), lambda: False, lambda _: None, lambda: None),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioproducer import (
@@ -24,6 +25,8 @@ from aioproducer import (
 )
 from aioproducer.metrics.distribution import Distribution
 from aioproducer.metrics.names import BROKER_METRICS, HISTOGRAMS, METRICS, TOPIC_METRICS
+from aioproducer.metrics.rates import BROKER_RATES, PRODUCER_RATES, TOPIC_RATES, Rates, Totals
+from aioproducer.record import RecordBatchBuilder
 from aioproducer.testing import FakeBroker
 from tests.conftest import Clock, opened, turns, until
 from tests.rig import Rig
@@ -151,6 +154,98 @@ async def test_a_split_is_counted_once_for_the_batch(broker: FakeBroker) -> None
         assert producer.metrics()["batch-split-total"] == 1
 
 
+@counts("record-size-avg", "record-size-max")
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+async def test_the_size_of_a_record_is_that_before_compression(broker: FakeBroker, compression: str) -> None:
+    builder = RecordBatchBuilder()
+    values = [bytes(size) for size in (10, 1_000, 100)]
+    now = 1_700_000_000_000
+    sizes = [builder.append(now, None, value) for value in values]
+    async with opened(broker, linger_ms=60_000, compression_type=compression) as producer:
+        for value in values:
+            await producer.enqueue("orders", value, partition=0, timestamp_ms=now)
+        await producer.flush()
+        one_batch = producer.metrics()
+        await producer.send_many("orders", [bytes(5_000)] * 3, partition=0)
+        two_batches = producer.metrics()
+
+    assert (one_batch["record-size-avg"], one_batch["record-size-max"]) == (sum(sizes) / 3, max(sizes))
+    assert 5_000 < two_batches["record-size-max"] < 5_036
+    assert one_batch["record-size-avg"] < two_batches["record-size-avg"] < 5_000
+
+
+async def test_the_rows_of_a_table_count_in_the_size_of_records(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.send_table("orders", pa.table({"value": ["x" * 10, "y" * 3_000]}), value="value")
+        numbers = producer.metrics()
+
+    assert 3_000 < numbers["record-size-max"] < 3_036
+    assert 1_505 < numbers["record-size-avg"] < 1_541
+
+
+# -- rates -----------------------------------------------------------------------------------------------------------
+
+
+async def _pass_slowly(clock: Clock, seconds: float) -> None:
+    """Put the clock forward in steps, so that what is due in between is done in between."""
+    for _ in range(round(seconds / 0.1)):
+        clock.advance(0.1)
+        await turns(2)
+
+
+@counts(*PRODUCER_RATES, by_topic=tuple(TOPIC_RATES))
+async def test_a_rate_is_the_growth_of_its_total_over_the_last_half_minute(broker: FakeBroker) -> None:
+    began = time.perf_counter()
+    clock = Clock()
+    async with opened(broker, retry_backoff_ms=0, request_timeout_ms=3_600_000) as producer:
+        for _ in range(30):
+            await producer.send("orders", bytes(100), partition=0)
+        broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=1)
+        await producer.send("orders", bytes(100), partition=0)
+        await _pass_slowly(clock, 10)
+        young = producer.metrics()
+        young_topic, young_broker = producer.metrics("orders"), producer.metrics_by_broker()[1]
+        real_s = time.perf_counter() - began
+        await _pass_slowly(clock, 30)
+        old, old_topic, old_broker = producer.metrics(), producer.metrics("orders"), producer.metrics_by_broker()[1]
+        await producer.send("orders", bytes(100), partition=0)
+        again = producer.metrics()
+
+    for rates, now, later in (
+        (PRODUCER_RATES, young, old),
+        (TOPIC_RATES, young_topic, old_topic),
+        (BROKER_RATES, young_broker, old_broker),
+    ):
+        for name, (total, factor) in rates.items():
+            assert now[total] * factor / (10 + real_s) <= now[name] <= now[total] * factor / 10 + 1e-9, name
+            assert later[name] == 0, f"{name}: nothing happened in the last 30 s"
+    assert young["record-send-rate"] > 0 < young["record-retry-rate"]
+    assert young_topic["byte-rate"] > 0 < young_broker["outgoing-byte-rate"]
+    assert 0 < again["record-send-rate"] <= 1 / 30
+    assert producer.metrics()["record-send-rate"] == 0, "nothing grows in a producer that is closed"
+
+
+def test_a_rate_over_a_moment_is_none_of_chance() -> None:
+    rates = Rates()
+    rates.take(100.0, Totals({"x-total": 5}, {}, {}))
+    growth = rates.growth(100.001)
+
+    assert growth.rates({"x-rate": ("x-total", 1.0)}, {"x-total": 8}, growth.before.producer) == {"x-rate": 3.0}
+
+
+def test_samples_that_no_window_needs_are_dropped() -> None:
+    rates = Rates()
+    for second in range(0, 3_000, 3):
+        rates.take(second, Totals({"x-total": second * 2}, {}, {}))
+        growth = rates.growth(second)
+        now = {"x-total": second * 2}
+        if second:
+            assert growth.rates({"x-rate": ("x-total", 1.0)}, now, growth.before.producer) == {"x-rate": 2.0}
+            assert growth.seconds == min(second, 30)
+
+    assert len(rates._samples) <= 12
+
+
 # -- requests --------------------------------------------------------------------------------------------------------
 
 
@@ -160,6 +255,8 @@ async def test_a_split_is_counted_once_for_the_batch(broker: FakeBroker) -> None
     "incoming-byte-total",
     "connection-creation-total",
     "connection-close-total",
+    "request-size-avg",
+    "request-size-max",
 )
 async def test_traffic_is_counted_as_a_relay_counts_it(broker: FakeBroker) -> None:
     passed = {"out": 0, "in": 0, "connections": 0}
@@ -198,6 +295,11 @@ async def test_traffic_is_counted_as_a_relay_counts_it(broker: FakeBroker) -> No
         assert of_broker["request-total"] == of_broker["response-total"] < numbers["request-total"]
         assert (numbers["connection-creation-total"], of_broker["connection-creation-total"]) == (2, 1)
         assert of_broker["connection-close-total"] == 0
+        assert of_broker["request-size-avg"] == of_broker["outgoing-byte-total"] / of_broker["request-total"]
+        await producer.send("orders", bytes(100_000), partition=0)
+        with_a_large_one = producer.metrics()
+        size = with_a_large_one["outgoing-byte-total"] - numbers["outgoing-byte-total"]
+        assert numbers["request-size-max"] < with_a_large_one["request-size-max"] == size > 100_000
     assert producer.metrics()["connection-close-total"] == 2
 
 
@@ -410,6 +512,88 @@ async def test_the_time_of_flushes_is_added_up(broker: FakeBroker) -> None:
     assert 20 <= after / 1e6 <= milliseconds()
 
 
+@counts("metadata-wait-time-ns-total")
+async def test_the_wait_for_a_topics_partitions_is_added_up(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.ready()
+        before = producer.metrics()["metadata-wait-time-ns-total"]
+        with _measured() as milliseconds, broker.hold("Metadata") as hold:
+            sending = asyncio.create_task(producer.send("orders", b"value"))
+            await until(lambda: hold.waiting)
+            await _let_pass(20)
+            hold.release()
+            await sending
+        waited = producer.metrics()["metadata-wait-time-ns-total"]
+        await producer.send("orders", b"value")
+
+        assert before == 0
+        assert 20 <= waited / 1e6 <= milliseconds()
+        assert producer.metrics()["metadata-wait-time-ns-total"] == waited, "the partitions are known"
+
+
+@counts("oldest-record-age")
+async def test_the_age_of_the_oldest_record_begins_with_its_batch(broker: FakeBroker) -> None:
+    clock = Clock()
+    async with opened(broker) as producer:
+        await producer.partitions_for("orders")
+        idle = producer.metrics()["oldest-record-age"]
+        with broker.hold("Produce"):
+            deliveries = [await producer.enqueue("orders", b"value", partition=0)]
+            clock.advance(5)
+            deliveries.append(await producer.enqueue("orders", b"value", partition=1))
+            waiting = producer.metrics()["oldest-record-age"]
+        await asyncio.gather(*deliveries)
+
+        assert (idle, producer.metrics()["oldest-record-age"]) == (0, 0)
+        assert waiting >= 5
+
+
+@counts(*_spread("event-loop-lag"))
+async def test_the_lag_of_the_event_loop_is_how_late_its_timers_run(broker: FakeBroker) -> None:
+    clock = Clock()
+    async with opened(broker) as producer:
+        engine = producer._usable()
+        engine.pulse.stop()
+        moments = iter([100.0, 102.6, 200.0])  # each beat is due a tenth of a second after the one before
+        engine.pulse.clock = lambda: next(moments, 200.1)
+        engine.pulse.start()
+        await _pass_slowly(clock, 0.1)
+        numbers, histogram = producer.metrics(), producer.metric_histograms()["event-loop-lag"]
+
+    assert numbers["event-loop-lag-max"] == pytest.approx(2_500)
+    assert histogram.count >= 1
+
+
+async def test_the_time_without_room_for_another_request_is_that_of_the_broker(broker: FakeBroker) -> None:
+    clock = Clock()
+    options: dict[str, Any] = {"max_in_flight_requests_per_connection": 2, "request_timeout_ms": 60_000}
+    async with opened(broker, **options) as producer:
+        await producer.send("orders", b"value", partition=0)
+
+        def full_ms() -> float:
+            return producer.metrics_by_broker()[1]["in-flight-full-time-ns-total"] / 1e6
+
+        before = full_ms()  # the first requests may have been two at a time
+        with broker.hold("Produce") as hold:
+            deliveries = [await producer.enqueue("orders", b"value", partition=0)]
+            await until(lambda: hold.waiting == 1)
+            clock.advance(5)
+            assert full_ms() == before, "another one may be sent"
+            with _measured() as milliseconds:
+                deliveries.append(await producer.enqueue("orders", b"value", partition=1))
+                await until(lambda: producer.metrics()["requests-in-flight"] == 2)
+                clock.advance(10)
+                while_full = full_ms()
+                hold.release()
+                await asyncio.gather(*deliveries)
+        after = full_ms()
+        clock.advance(15)
+
+        assert 10_000 <= while_full - before <= after - before <= 10_000 + milliseconds()
+        assert full_ms() == after
+        assert 0.3 <= producer.metrics_by_broker()[1]["in-flight-full-ratio"] <= 0.5
+
+
 # -- connections -------------------------------------------------------------------------------------------------------
 
 
@@ -441,7 +625,7 @@ async def test_every_metric_has_a_test_here(broker: FakeBroker) -> None:
 
         assert set(producer.metrics()) == _tested == {metric.name for metric in METRICS}
         assert set(producer.metrics("orders")) == _tested_by_topic == {metric.name for metric in TOPIC_METRICS}
-        assert producer.metrics_by_topic() == {"orders": producer.metrics("orders")}
+        assert producer.metrics_by_topic()["orders"].keys() == producer.metrics("orders").keys()
         assert set(producer.metrics_by_broker()[1]) == {metric.name for metric in BROKER_METRICS}
         assert set(producer.metric_histograms()) == {metric.name for metric in HISTOGRAMS}
 

@@ -23,7 +23,7 @@ BY_JAVA_KEY: Final[Mapping[str, str]] = MappingProxyType(
 _NO_JVM = "it names a JVM class or a JVM setting"
 _TICKETS = "tickets come from the ticket cache, which kinit or k5start keeps fresh"
 _BROKERS_TASK = "tokens are verified by the brokers, not by a producer"
-_OWN_METRICS = "producer.metrics() returns counters and histograms without windows"
+_OWN_METRICS = "the rates of producer.metrics() are those of the last 30 s, and its other numbers need no windows"
 
 #: Keys of Java's producer that have no counterpart here, each with the reason.
 DROPPED: Final[Mapping[str, str]] = MappingProxyType(

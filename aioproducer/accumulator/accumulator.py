@@ -408,6 +408,9 @@ class RecordAccumulator:
         if batch.attempts == 0:
             self._metrics.record_queue_time.observe(now - batch.created_at)
             self._metrics.batch_size.observe(size)
+            encoded = batch.encoded
+            assert encoded is not None
+            self._metrics.batched(batch.count, encoded.uncompressed_size - BATCH_OVERHEAD, encoded.largest_record)
         batch.attempts += 1
         batch.last_attempt_at = now
 

@@ -159,6 +159,8 @@ def _number_families(
 ) -> Iterator[Family]:
     labels = ["client_id", of] if of else ["client_id"]
     for metric in metrics:
+        if metric.kind is Kind.RATE:
+            continue  # Prometheus computes rates itself
         if metric.kind is Kind.SUMMARY and not of and metric.name.startswith(_WITH_HISTOGRAM):
             continue  # a histogram has it
         name, factor = family_name(metric, of), _UNITS.get(metric.unit, ("", 1.0))[1]

@@ -9,7 +9,8 @@ import asyncio
 import os
 import time
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -24,6 +25,7 @@ from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.writer_shape import shape_of
 from aioproducer.engine.lone_batch import LoneBatchSender
+from aioproducer.engine.sampling import Sampling
 from aioproducer.engine.sender import Sender
 from aioproducer.engine.unobserved import UnobservedFailures
 from aioproducer.errors import ProducerClosed, ProducerDied
@@ -97,6 +99,8 @@ class Engine(Lifetime):
         self.config = config
         self.metrics = metrics
         self.foreign = ForeignTasks(self.loop, log)
+        self._sampling = Sampling(self.loop, log, metrics, self._is_waiting)
+        self.pulse = self._sampling.pulse
         self._appender = appender
         self._burst_of: Callable[[], asyncio.Task[Any] | None] = _no_task
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -120,20 +124,9 @@ class Engine(Lifetime):
         self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign, log)
         self.accumulator = self._make_accumulator(codec, random, attachment)
         self.shared = None if self.transactions is None else self._make_shared(random)
-        self.sender = Sender(
-            config,
-            self.accumulator,
-            self.client,
-            self.sequences,
-            metrics,
-            log=log,
-            codec=codec,
-            random=random.random,
-            transactions=self.transactions,
-            shared=self.shared,
-        )
+        self.sender = self._make_sender(codec, random)
         lone = LoneBatchSender(
-            config, client_id, self.accumulator, self.client, self.sender, metrics, self.transactions
+            config, client_id, self.accumulator, self.client, self.sender, metrics, self.transactions, self.pulse
         )
         self.accumulator.send_at_once = lone.send
         self.carrier: RequestCarrier | None = None
@@ -156,6 +149,21 @@ class Engine(Lifetime):
             is_waited_for=lambda topic: self.client.topic(topic) is None,
             transaction=self.transactions,
             shape=() if attachment is None else shape_of(attachment.writer),
+        )
+
+    def _make_sender(self, codec: Codec, random: Random) -> Sender:
+        return Sender(
+            self.config,
+            self.accumulator,
+            self.client,
+            self.sequences,
+            self.metrics,
+            log=self.log,
+            codec=codec,
+            random=random.random,
+            transactions=self.transactions,
+            shared=self.shared,
+            pulse=self.pulse,
         )
 
     # The modules for transactions are imported only if they are used: 10 ms, when the producer is started.
@@ -244,6 +252,7 @@ class Engine(Lifetime):
 
     def start(self) -> None:
         """Start the tasks; waits for nothing."""
+        self._sampling.start()
         self._run_in_task(self._run(), "aioproducer")
 
     async def _run(self) -> None:
@@ -304,7 +313,15 @@ class Engine(Lifetime):
             )
         self.accumulator.outcomes.forsake_all(cause, time.monotonic())  # the clock of the loop, which is closed
 
+    @contextmanager
+    def interrupting(self, limit: asyncio.Timeout) -> Generator[None]:
+        """As of every lifetime; the pulse beats until then."""
+        self.pulse.start()
+        with super().interrupting(limit):
+            yield
+
     def _interrupt(self) -> None:
+        self.pulse.stop()
         self.pool.close()
         super()._interrupt()
 
@@ -323,6 +340,7 @@ class Engine(Lifetime):
         elif not task.done():
             task.cancel()  # it was never scheduled
         await asyncio.wait([task])
+        self.pulse.stop()
         self.unobserved.close()
         if not task.cancelled() and task.exception() is not None:
             self.log.debug("The producer's task ended with %r", task.exception())
@@ -392,10 +410,15 @@ class Engine(Lifetime):
             self.transactions.fail_if_refused()
 
     def _wake(self) -> None:
+        if self.pulse.is_still:
+            self.pulse.start()
         self.sender.wake()
 
     def _under_pressure(self) -> None:
         self.accumulator.end_linger(self.loop.time())
+
+    def _is_waiting(self) -> bool:
+        return bool(self.accumulator.outcomes.incomplete or self._waiting)
 
 
 def _only_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

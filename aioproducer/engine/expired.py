@@ -11,17 +11,23 @@ if TYPE_CHECKING:
     from aioproducer.core.batches import ProducerBatch
     from aioproducer.core.cluster import Loss
     from aioproducer.net.client import NetworkClient
+    from aioproducer.runtime.pulse import Pulse
     from aioproducer.types import TopicPartition
 
 __all__ = ["expired", "lost", "not_enough", "waiting_for_lost"]
 
 
-def expired(batch: ProducerBatch, timeout_s: float, client: NetworkClient, now: float) -> KafkaTimeoutError:
+def expired(
+    batch: ProducerBatch, timeout_s: float, client: NetworkClient, pulse: Pulse, now: float
+) -> KafkaTimeoutError:
     """The cause for a batch whose delivery timeout is over."""
     attempts = f"after {_count(batch.attempts, 'attempt')}" if batch.attempts else "before the first attempt"
     over = f"delivery_timeout_ms ({timeout_s:g} s) expired {attempts}."
     if batch.last_failure is None:
         batch.last_failure = client.last_failure
+    blocked = pulse.blame(batch.created_at, now)
+    if blocked:
+        over = f"{over} {blocked}"
     cause = KafkaTimeoutError(_with_reasons(over, batch, client, now))
     cause.__cause__ = _last_error(batch)
     return cause

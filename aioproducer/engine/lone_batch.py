@@ -32,6 +32,7 @@ from aioproducer.net.connection import Answer
 from aioproducer.net.versions import BrokerVersions
 from aioproducer.protocol.lone_batch import FIRST_VERSION, LoneBatch, Written
 from aioproducer.protocol.messages import ProduceRequest, ProduceResponse
+from aioproducer.runtime.pulse import Pulse
 from aioproducer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class LoneBatchSender:
         sender: Sender,
         metrics: ProducerMetrics,
         transactions: TransactionLink | None,
+        pulse: Pulse,
     ) -> None:
         self._config = config
         self._client_id = client_id
@@ -89,6 +91,7 @@ class LoneBatchSender:
         self._sender = sender
         self._metrics = metrics
         self._transactions = transactions
+        self._pulse = pulse
         self._loop = asyncio.get_running_loop()
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._is_answered = config.acks != 0
@@ -148,6 +151,8 @@ class LoneBatchSender:
 
     def _write(self, broker: Broker, batch: ProducerBatch, form: LoneBatch) -> None:
         header, records = batch.pieces
+        if self._pulse.is_still:
+            self._pulse.start()
         self._metrics.produce_requests += 1
         self._metrics.records_per_request.observe(batch.count)
         self._client.send_frame(

@@ -54,6 +54,7 @@ from aioproducer.protocol.messages import (
 from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder
 from aioproducer.runtime.log import ClientLog
+from aioproducer.runtime.pulse import Pulse
 
 if TYPE_CHECKING:
     from aioproducer.transactions.link import TransactionLink
@@ -88,6 +89,7 @@ class Sender:
         random: Any,
         transactions: TransactionLink | None = None,
         shared: SharedAcknowledgements | None = None,
+        pulse: Pulse,
     ) -> None:
         """``shared`` takes the acknowledgements while other writers share the transaction."""
         self.answers = ProduceAnswers(
@@ -107,6 +109,7 @@ class Sender:
         self._metrics = metrics
         self._codec = codec
         self._random = random
+        self._pulse = pulse
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._retry_backoff = retry_backoff(config)
         self._loop = asyncio.get_running_loop()
@@ -243,7 +246,7 @@ class Sender:
                     self._outcomes.give_up(batch, lost(batch.partition, loss), now, timed_out=False)
 
     def _expire(self, batch: ProducerBatch, now: float) -> None:
-        cause = expired(batch, self._config.delivery_timeout_ms / 1000, self._client, now)
+        cause = expired(batch, self._config.delivery_timeout_ms / 1000, self._client, self._pulse, now)
         self._outcomes.give_up(batch, cause, now, timed_out=True)
 
     def _report_loss(self, topic: str, loss: Loss) -> None:

@@ -216,9 +216,7 @@ class HandOver:
             delivery.wait_accepted()  # it was accepted, or is refused now because its time is over
             accepted = delivery._delivery
             if timeout is not None and accepted is not None and not delivery.done():
-                engine, partition = self._engine, accepted.topic_partition
-                queues, client = engine.accumulator.queues, engine.client
-                raise not_acknowledged(partition, timeout, queues, client, self.loop.time())
+                raise not_acknowledged(accepted.topic_partition, timeout, self._engine)
         return delivery.result()
 
     def check_waiter(self) -> None:

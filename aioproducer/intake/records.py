@@ -319,7 +319,7 @@ class Intake:
         from aioproducer.intake.timeouts import not_accepted
 
         text = f"The record was not accepted within {seconds:g} s, because {waits_for}."
-        return _about(not_accepted(text, record.topic, engine.client, engine.loop.time()), record)
+        return _about(not_accepted(text, record.topic, engine, seconds), record)
 
     def no_room_now(self, engine: Engine, record: SerializedRecord) -> NotWritten:
         topic = engine.client.topic(record.topic)

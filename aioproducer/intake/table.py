@@ -439,7 +439,7 @@ class SendTable:
                 pool = engine.pool
                 waits_for += f" ({pool.used} of {pool.total} bytes are in use, {pool.waiting} sender(s) wait)"
             late = f"{row} was not accepted within {self._timeout:g} s, because {waits_for}."
-            refused = not_accepted(late, self._topic, engine.client, engine.loop.time())
+            refused = not_accepted(late, self._topic, engine, self._timeout)
             reason = refused.__cause__
         refused.topic = self._topic
         refused.__cause__ = reason

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aioproducer.metrics.distribution import Distribution, Histogram
+from aioproducer.metrics.rates import BROKER_RATES, PRODUCER_RATES, TOPIC_RATES, Rates, Totals
 
 __all__ = ["BrokerMetrics", "ProducerMetrics", "TopicMetrics"]
 
@@ -61,8 +62,8 @@ class TopicMetrics:
         self.record_retry_total = 0
         self.byte_total = 0
 
-    def as_mapping(self) -> Mapping[str, float]:
-        """The metrics under Java's names."""
+    def totals(self) -> dict[str, float]:
+        """The numbers that only grow, under Java's names."""
         return {
             "record-send-total": self.record_send_total,
             "record-error-total": self.record_error_total,
@@ -78,10 +79,13 @@ class BrokerMetrics:
     """
 
     __slots__ = (
+        "_full",
         "bytes_in",
         "bytes_out",
         "connections_closed",
         "connections_created",
+        "full_since",
+        "largest_request",
         "request_latency",
         "requests",
         "responses",
@@ -90,6 +94,10 @@ class BrokerMetrics:
     def __init__(self) -> None:
         self.requests = 0
         self.responses = 0
+        self.largest_request = 0  # in bytes
+        self.full_since: float | None = None  # the time since when no further request is allowed in flight
+        #: The sum of such times that are over, and the same time; replaced as one, for readers in other threads.
+        self._full: tuple[float, float | None] = (0.0, None)
         self.bytes_out = 0
         self.bytes_in = 0
         self.connections_created = 0
@@ -103,6 +111,9 @@ class BrokerMetrics:
         for part in parts:
             whole.requests += part.requests
             whole.responses += part.responses
+            whole.largest_request = max(whole.largest_request, part.largest_request)
+            whole.full_since = whole.full_since or part.full_since
+            whole._full = whole._full[0] + part._full[0], whole.full_since
             whole.bytes_out += part.bytes_out
             whole.bytes_in += part.bytes_in
             whole.connections_created += part.connections_created
@@ -110,8 +121,22 @@ class BrokerMetrics:
         whole.request_latency = Distribution.of_all([part.request_latency for part in parts])
         return whole
 
-    def as_mapping(self) -> Mapping[str, float]:
-        """The metrics under Java's names."""
+    def begin_full(self, now: float) -> None:
+        """No further request is allowed in flight."""
+        if self.full_since is None:
+            self.full_since = now
+            self._full = self._full[0], now
+
+    def end_full(self, now: float) -> None:
+        """Further requests are allowed again."""
+        if self.full_since is not None:
+            self._full = self._full[0] + now - self.full_since, None
+            self.full_since = None
+
+    def totals(self, now: float | None) -> dict[str, float]:
+        """The numbers that only grow, under Java's names."""
+        full_s, since = self._full
+        full_s += 0.0 if since is None or now is None else now - since
         return {
             "request-total": self.requests,
             "response-total": self.responses,
@@ -119,6 +144,14 @@ class BrokerMetrics:
             "incoming-byte-total": self.bytes_in,
             "connection-creation-total": self.connections_created,
             "connection-close-total": self.connections_closed,
+            "in-flight-full-time-ns-total": full_s * 1e9,
+        }
+
+    def summaries(self) -> dict[str, float]:
+        """Averages, maxima and percentiles, under Java's names."""
+        return {
+            "request-size-avg": self.bytes_out / self.requests if self.requests else 0.0,
+            "request-size-max": self.largest_request,
             **_in_ms("request-latency", self.request_latency),
         }
 
@@ -138,7 +171,11 @@ class ProducerMetrics:
         self.buffer_exhausted_total = 0
         self.flush_time_s = 0.0
         self.pool_wait_s = 0.0
+        self.metadata_wait_s = 0.0
         self.produce_requests = 0
+        self.batched_records = 0
+        self.batched_bytes = 0  # of these, before compression
+        self.largest_record = 0
         self.brokers: dict[int, BrokerMetrics] = {}  # bootstrap servers have negative ids
         #: The time of successful calls, in seconds, by their name.
         self.transaction_time_s = dict.fromkeys(_TRANSACTION_CALLS, 0.0)
@@ -147,6 +184,8 @@ class ProducerMetrics:
         self.compression_rate = Distribution()
         self.record_queue_time = Distribution()
         self.throttle_time = Distribution()  # of the answered requests that were throttled at all
+        self.event_loop_lag = Distribution()
+        self.rates = Rates()
 
     def waited_for_memory(self, seconds: float) -> None:
         """Add the time that a sender has waited for memory of the BufferPool."""
@@ -192,12 +231,46 @@ class ProducerMetrics:
             sums.byte_total = before.byte_total + gone.byte_total
             self._topics = topics
 
-    def as_mapping(self) -> dict[str, float]:
-        """All metrics, under the names of Java's producer-metrics, with `-p50`, `-p99` and `-p99.9` added."""
+    def batched(self, records: int, size: int, largest: int) -> None:
+        """Count the records of a batch that is sent for the first time; sizes are in bytes before compression."""
+        self.batched_records += records
+        self.batched_bytes += size
+        if largest > self.largest_record:
+            self.largest_record = largest
+
+    # -- under their names --------------------------------------------------------------------------------------------
+
+    def take_sample(self, now: float) -> None:
+        """Remember the totals of now, for the rates of the next half minute."""
+        self.rates.take(now, Totals(self._totals(), self._totals_by_topic(), self._totals_by_broker(now)))
+
+    def as_mapping(self, now: float | None = None) -> dict[str, float]:
+        """All metrics, under the names of Java's producer-metrics, with `-p50`, `-p99` and `-p99.9` added.
+
+        ``now`` is the event loop's time, for the rates; None: there is no event loop, and all rates are 0.
+        """
+        totals, growth = self._totals(), self.rates.growth(now)
+        brokers = BrokerMetrics.of_all(list(self.brokers.values()))
+        batch_size = self.batch_size.snapshot()
+        return {
+            **totals,
+            **growth.rates(PRODUCER_RATES, totals, growth.before.producer),
+            "batch-size-avg": batch_size.average,
+            "batch-size-max": batch_size.maximum,
+            "record-size-avg": self.batched_bytes / self.batched_records if self.batched_records else 0.0,
+            "record-size-max": self.largest_record,
+            "records-per-request-avg": self.records_per_request.average,
+            "compression-rate-avg": self.compression_rate.average,
+            **brokers.summaries(),
+            **_in_ms("record-queue-time", self.record_queue_time),
+            **_in_ms("produce-throttle-time", self.throttle_time.among(brokers.request_latency.count)),
+            **_in_ms("event-loop-lag", self.event_loop_lag),
+        }
+
+    def _totals(self) -> dict[str, float]:
         topics = list(self._topics.values())
         brokers = list(self.brokers.values())
-        latency, batch_size = self._request_latency(), self.batch_size.snapshot()
-        out: dict[str, float] = {
+        return {
             "record-send-total": sum(topic.record_send_total for topic in topics),
             "record-error-total": self.records_refused + self.records_failed + self.records_unknown,
             "record-delivered-total": self.records_delivered,
@@ -208,6 +281,7 @@ class ProducerMetrics:
             "batch-split-total": self.batch_split_total,
             "buffer-exhausted-total": self.buffer_exhausted_total,
             "bufferpool-wait-time-ns-total": self.pool_wait_s * 1e9,
+            "metadata-wait-time-ns-total": self.metadata_wait_s * 1e9,
             "flush-time-ns-total": self.flush_time_s * 1e9,
             **{
                 f"{name}-time-ns-total": self.transaction_time_s[call] * 1e9
@@ -220,32 +294,38 @@ class ProducerMetrics:
             "connection-creation-total": sum(broker.connections_created for broker in brokers),
             "connection-close-total": sum(broker.connections_closed for broker in brokers),
             "produce-request-total": self.produce_requests,
-            "batch-size-avg": batch_size.average,
-            "batch-size-max": batch_size.maximum,
-            "records-per-request-avg": self.records_per_request.average,
-            "compression-rate-avg": self.compression_rate.average,
         }
-        out |= _in_ms("record-queue-time", self.record_queue_time)
-        out |= _in_ms("request-latency", latency)
-        out |= _in_ms("produce-throttle-time", self.throttle_time.among(latency.count))
-        return out
 
-    def _request_latency(self) -> Distribution:
-        return Distribution.of_all([broker.request_latency for broker in list(self.brokers.values())])
+    def _totals_by_topic(self) -> dict[str, dict[str, float]]:
+        return {name: topic.totals() for name, topic in list(self._topics.items()) if name is not None}
 
-    def by_topic(self) -> dict[str, Mapping[str, float]]:
+    def _totals_by_broker(self, now: float | None) -> dict[int, dict[str, float]]:
+        return {node_id: broker.totals(now) for node_id, broker in list(self.brokers.items()) if node_id >= 0}
+
+    def by_topic(self, now: float | None = None) -> dict[str, Mapping[str, float]]:
         """The metrics of each topic that has any."""
-        return {name: topic.as_mapping() for name, topic in list(self._topics.items()) if name is not None}
+        growth = self.rates.growth(now)
+        return {
+            name: totals | growth.rates(TOPIC_RATES, totals, growth.before.topics.get(name, {}))
+            for name, totals in self._totals_by_topic().items()
+        }
 
-    def by_broker(self) -> dict[int, Mapping[str, float]]:
+    def by_broker(self, now: float | None = None) -> dict[int, Mapping[str, float]]:
         """The metrics of each broker that was connected, by its id."""
-        return {node_id: broker.as_mapping() for node_id, broker in list(self.brokers.items()) if node_id >= 0}
+        growth = self.rates.growth(now)
+        return {
+            node_id: totals
+            | growth.rates(BROKER_RATES, totals, growth.before.brokers.get(node_id, {}))
+            | self.brokers[node_id].summaries()
+            for node_id, totals in self._totals_by_broker(now).items()
+        }
 
     def histograms(self) -> dict[str, Histogram]:
         """The distributions behind averages and percentiles, with times in seconds; see `names.HISTOGRAMS`."""
         return {
-            "request-latency": self._request_latency().histogram(_SECONDS),
+            "request-latency": BrokerMetrics.of_all(list(self.brokers.values())).request_latency.histogram(_SECONDS),
             "record-queue-time": self.record_queue_time.histogram(_SECONDS),
+            "event-loop-lag": self.event_loop_lag.histogram(_SECONDS),
             "batch-size": self.batch_size.histogram(_BYTES),
             "records-per-request": self.records_per_request.histogram(_NUMBERS),
         }

@@ -294,22 +294,22 @@ class NetworkClient:
         ``unknown_topic_timeout_ms`` for a topic that brokers do not know. Cancellation: the topic is still requested.
         """
         waiters = self._topic_waiters.setdefault(name, {})
-        place = object()
+        place, began = object(), self._loop.time()
         waiters[place] = partition
         try:
-            return await self._wait_topic(name, partition, deadline, waiters, place)
+            return await self._wait_topic(name, partition, began, deadline, waiters, place)
         finally:
+            self._connector.metrics.metadata_wait_s += self._loop.time() - began
             del waiters[place]
             if not waiters:
                 self._topic_waiters.pop(name, None)
 
     async def _wait_topic(
-        self, name: str, partition: int | None, deadline: float, waiters: _Waiters, place: object
+        self, name: str, partition: int | None, began: float, deadline: float, waiters: _Waiters, place: object
     ) -> TopicMetadata:
         began_with = self.metadata.answers.get(name, 0)
-        began = self._loop.time()
         unknown_ms = self._config.unknown_topic_timeout_ms
-        give_up_unknown_at = inf if unknown_ms is None else self._loop.time() + unknown_ms / 1000
+        give_up_unknown_at = inf if unknown_ms is None else began + unknown_ms / 1000
         while True:
             self._updater.use(name)
             topic = self.metadata.topics.get(name)

@@ -58,6 +58,7 @@ MAX_FRAME_BEFORE_READY = 64 * 1024
 MAX_FRAME = 16 * 1024 * 1024
 _ENOUGH_TO_GUESS = 8
 
+_NO_LIMIT = 2**31
 #: How often to check, with TLS, whether everything was handed to the operating system.
 _LOOK_AGAIN_S = 0.01
 
@@ -80,7 +81,7 @@ class Connection(asyncio.Protocol):
     """A connection to one broker.
 
     ``name`` is its name in messages; ``on_lost(connection, error)`` is called once at its end, before the requests fail.
-    ``metrics`` counts what is sent and received.
+    ``metrics`` counts what is sent and received, and the time with ``most_in_flight`` requests in flight.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Connection(asyncio.Protocol):
         client_id: str,
         on_lost: Callable[[Connection, KafkaError], object],
         metrics: BrokerMetrics | None = None,
+        most_in_flight: int = _NO_LIMIT,
     ) -> None:
         self.name = name
         self.last_used = 0.0
@@ -100,6 +102,7 @@ class Connection(asyncio.Protocol):
         self._client_id = client_id
         self._on_lost = on_lost
         self.metrics = metrics or BrokerMetrics()
+        self._most_in_flight = most_in_flight
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._raw_transport: asyncio.WriteTransport | None = (
@@ -201,7 +204,7 @@ class Connection(asyncio.Protocol):
         pieces = encode_request(correlation_id, self._client_id, request, version)
         self._correlation_id = correlation_id
         waiting = self._wait_for(correlation_id, type(request), version, on_answer, timeout_s, read)
-        self.metrics.bytes_out += sum(map(len, pieces))
+        self._count_bytes(sum(map(len, pieces)))
         if expect_response:
             self._waiting.append(waiting)
             transport.writelines(pieces)
@@ -237,7 +240,7 @@ class Connection(asyncio.Protocol):
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self._waiting.append(self._wait_for(correlation_id, request, version, on_answer, timeout_s, read, read_frame))
         encoded = frame(correlation_id)
-        self.metrics.bytes_out += len(encoded)
+        self._count_bytes(len(encoded))
         self._transport.write(encoded)
 
     def _wait_for(
@@ -250,12 +253,25 @@ class Connection(asyncio.Protocol):
         read: Read[_T],
         read_frame: ReadFrame[_T] | None = None,
     ) -> _Waiting[_T]:
-        self.metrics.requests += 1
+        metrics = self.metrics
+        metrics.requests += 1
         now = self.last_used = self._loop.time()
+        if len(self._waiting) + len(self._unwritten) + 1 >= self._most_in_flight:
+            metrics.begin_full(now)
         deadline = now + timeout_s
         if self._timer is None or deadline < self._timer_due:
             self._arm(deadline)
         return _Waiting(correlation_id, request, version, read, on_answer, deadline, timeout_s, read_frame)
+
+    def _count_bytes(self, size: int) -> None:
+        metrics = self.metrics
+        metrics.bytes_out += size
+        if size > metrics.largest_request:
+            metrics.largest_request = size
+
+    def _have_room(self) -> None:
+        if len(self._waiting) + len(self._unwritten) < self._most_in_flight:
+            self.metrics.end_full(self._loop.time())
 
     def resume_writing(self) -> None:
         """Everything was handed to the operating system (the transport's limits are zero)."""
@@ -270,6 +286,7 @@ class Connection(asyncio.Protocol):
             return
         self.last_used = self._loop.time()
         unwritten, self._unwritten = self._unwritten, deque()
+        self._have_room()
         for each in unwritten:
             self._call_back(each, WRITTEN)
         self._notify_if_idle()
@@ -336,10 +353,7 @@ class Connection(asyncio.Protocol):
         answer = None if waiting.read_frame is None else waiting.read_frame(data, waiting.correlation_id)
         if answer is None:
             return False
-        self._waiting.popleft()
-        self.answers += 1
-        self.metrics.responses += 1
-        self.last_used = self._loop.time()
+        self._note_answer()
         self._call_back(waiting, answer)
         if self._idle is not None:
             self._notify_if_idle()
@@ -355,11 +369,17 @@ class Connection(asyncio.Protocol):
                 f"the response has correlation id {correlation_id}; the one expected next is {waiting.correlation_id}."
             )
         answer = waiting.read(waiting.version, body)
+        self._note_answer()
+        return waiting, answer
+
+    def _note_answer(self) -> None:
         self._waiting.popleft()
         self.answers += 1
-        self.metrics.responses += 1
-        self.last_used = self._loop.time()
-        return waiting, answer
+        metrics = self.metrics
+        metrics.responses += 1
+        now = self.last_used = self._loop.time()
+        if metrics.full_since is not None and len(self._waiting) + len(self._unwritten) < self._most_in_flight:
+            metrics.end_full(now)
 
     def _call_back(self, waiting: _Waiting[_T], answer: Answer[_T]) -> None:
         try:
@@ -438,6 +458,7 @@ class Connection(asyncio.Protocol):
         unanswered = [*self._waiting, *self._unwritten]
         self._waiting.clear()
         self._unwritten.clear()
+        self._have_room()
         self._on_lost(self, error)
         for each in unanswered:
             self._call_back(each, error)

@@ -171,9 +171,10 @@ class Connector:
     ) -> None:
         """Connect to the first address that accepts. Each gets a share of the time, because one may never answer."""
         metrics = self.metrics.broker(node.id)
+        most_in_flight = self._config.max_in_flight_requests_per_connection
 
         def make() -> Connection:
-            connection = Connection(str(node), self._client_id, self._forgetting(on_lost), metrics)
+            connection = Connection(str(node), self._client_id, self._forgetting(on_lost), metrics, most_in_flight)
             progress.connection = connection
             self._open[connection] = None
             return connection

@@ -581,6 +581,7 @@ cdef struct Batch:
     int64_t base_timestamp
     int64_t max_timestamp
     int64_t payload
+    int64_t largest_record
     char* data  # of the body
     PyObject* body
 
@@ -629,6 +630,8 @@ cdef inline int64_t append(Batch* batch, const Row* row, const char* headers, in
         batch.max_timestamp = row.timestamp_ms
     batch.count += 1
     batch.used += length
+    if length > batch.largest_record:
+        batch.largest_record = length
     batch.payload += max(row.key_length, 0) + max(row.value_length, 0)
     return length
 
@@ -700,6 +703,7 @@ copied in pieces of fixed sizes, beyond their ends, but within the maximum size 
             offset_size = varint_size(<uint64_t>count << 1)
             known_to = <int64_t>1 << (7 * offset_size - 1)
             content = 1 + varint_size(timestamp_delta) + offset_size + 1 + field_size(length) + 1
+            batch.largest_record = max(batch.largest_record, content + varint_size(<uint64_t>content << 1))
             head_size = put_head(head, content, timestamp_delta) - head
             middle_size = 1 + put_varint(middle + 1, <uint64_t>length << 1) - (middle + 1)
         memcpy(at, head, 16)
@@ -1228,20 +1232,25 @@ Each is a key and a value. Common work is done once; returns the number of bytes
         cdef char* at = batch.data + batch.used
         cdef int64_t count = batch.count
         cdef int64_t payload = batch.payload
+        cdef int64_t largest = batch.largest_record
         cdef int64_t content
+        cdef char* begin
         while self.position < self.checked_to:
             row.value_length = fetch(self.value, self.position, &row.value)
             row.key_length = NULL_FIELD if self.key == NULL else fetch(self.key, self.position, &row.key)
             content = max(row.value_length, 0) + max(row.key_length, 0)
             if MAX_RECORD_OVERHEAD + content > end - at:
                 break
+            begin = at
             at = put_record(at, &row, <uint64_t>count << 1, timestamp_delta, self.header_bytes, 1)
+            largest = max(largest, at - begin)
             payload += content
             count += 1
             self.position += 1
         batch.count = count
         batch.used = at - batch.data
         batch.payload = payload
+        batch.largest_record = largest
         return batch.used - before
 
     cdef int64_t append_plain(self, Batch* batch, const char* end, uint64_t timestamp_delta) noexcept nogil:
@@ -1335,6 +1344,7 @@ Bodies of one size can be reused; malloc would get larger ones from the kernel e
         builder.count = <int>batch.count
         builder.base_timestamp = batch.base_timestamp
         builder.max_timestamp = batch.max_timestamp
+        builder.largest_record = batch.largest_record
         self.full.append((partition, builder, batch.payload))
         Py_XDECREF(batch.body)
         memset(batch, 0, sizeof(Batch))

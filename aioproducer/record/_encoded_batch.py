@@ -43,6 +43,7 @@ class EncodedBatch:
         "base_timestamp",
         "codec",
         "count",
+        "largest_record",
         "max_timestamp",
         "producer_epoch",
         "producer_id",
@@ -55,6 +56,8 @@ class EncodedBatch:
     size: int
     #: What ``size`` would be without compression; with it, the compression ratio is known.
     uncompressed_size: int
+    #: Bytes of the largest record, before compression.
+    largest_record: int
 
     def __init__(self, builder: RecordBatchBuilder, codec: Codec, body: bytes) -> None:
         self.codec = codec
@@ -63,6 +66,7 @@ class EncodedBatch:
         self.max_timestamp = builder.max_timestamp
         self.size = BATCH_OVERHEAD + len(body)
         self.uncompressed_size = builder.size
+        self.largest_record = builder.largest_record
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE

@@ -44,6 +44,7 @@ cdef class EncodedBatch:
     cdef readonly int64_t max_timestamp
     cdef readonly Py_ssize_t size
     cdef readonly int64_t uncompressed_size
+    cdef readonly int64_t largest_record
     cdef readonly int64_t producer_id
     cdef readonly int16_t producer_epoch
     cdef readonly int32_t base_sequence
@@ -58,6 +59,7 @@ cdef class EncodedBatch:
         self.max_timestamp = builder.max_timestamp
         self.size = OVERHEAD + PyBytes_GET_SIZE(body)
         self.uncompressed_size = builder.size
+        self.largest_record = builder.largest_record
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE

@@ -5,6 +5,7 @@
 cdef class RecordBatchBuilder:
     cdef readonly int count
     cdef readonly long long size
+    cdef readonly long long largest_record
     cdef readonly long long base_timestamp
     cdef readonly long long max_timestamp
     # The records, written in place: a bytes object that is too large until close(). Nothing else may reference it before.

@@ -245,7 +245,7 @@ format; the caller limits the size of a batch.
         ``RecordTooLarge`` if the batch would exceed 2 GiB, ``ProducerStateError`` if the batch is closed.
         """
         cdef int overflow = 0
-        cdef long long timestamp, latest
+        cdef long long timestamp, latest, largest
         cdef Py_ssize_t length
         if self._closed:
             raise _pure._closed()
@@ -253,6 +253,7 @@ format; the caller limits the size of a batch.
         if timestamp < 0 or overflow:
             raise _pure._invalid_timestamp(timestamp_ms)
         latest = self.max_timestamp
+        largest = self.largest_record
         if is_plain(key) and is_plain(value):
             length = self.append_fields(
                 timestamp, data_of(key), length_of(key), data_of(value), length_of(value), headers
@@ -262,7 +263,7 @@ format; the caller limits the size of a batch.
         try:
             return length
         except MemoryError:
-            take_back(self, length, latest)
+            take_back(self, length, latest, largest)
             raise
 
     cdef Py_ssize_t append_fields(
@@ -323,6 +324,8 @@ format; the caller limits the size of a batch.
         self.count += 1
         self._used += length
         self.size += length
+        if length > self.largest_record:
+            self.largest_record = length
         return length
 
     def close(self):
@@ -355,12 +358,13 @@ cdef Py_ssize_t append_borrowed(RecordBatchBuilder self, long long timestamp, ke
         give_back(&value_field)
 
 
-cdef void take_back(RecordBatchBuilder self, Py_ssize_t length, long long latest) noexcept:
+cdef void take_back(RecordBatchBuilder self, Py_ssize_t length, long long latest, long long largest) noexcept:
     """Undo the last append, whose caller gets an exception."""
     self.count -= 1
     self._used -= length
     self.size -= length
     self.max_timestamp = latest
+    self.largest_record = largest
     if not self.count:
         self.base_timestamp = -1
 

@@ -81,6 +81,7 @@ class RecordBatchBuilder:
         "_timestamp",
         "base_timestamp",
         "count",
+        "largest_record",
         "max_timestamp",
         "size",
     )
@@ -89,6 +90,8 @@ class RecordBatchBuilder:
     count: int
     #: The uncompressed size of the batch in bytes: header and records.
     size: int
+    #: The size of the largest record in bytes, 0 before there is one.
+    largest_record: int
     #: The timestamp of the first record, -1 before there is one.
     base_timestamp: int
     #: The latest timestamp of a record, -1 before there is one.
@@ -97,6 +100,7 @@ class RecordBatchBuilder:
     def __init__(self, expected_size: int = 0) -> None:
         self.count = 0
         self.size = BATCH_OVERHEAD
+        self.largest_record = 0
         self.base_timestamp = -1
         self.max_timestamp = -1
         self._body = bytearray()
@@ -152,6 +156,8 @@ class RecordBatchBuilder:
             if not count:
                 self.base_timestamp = timestamp_ms
             self.max_timestamp = timestamp_ms
+        if length > self.largest_record:
+            self.largest_record = length
         self.count = next_count
         self.size = size
         return length

@@ -87,6 +87,7 @@ def test_append_returns_the_size_of_the_record_and_the_builder_has_its_own(build
     assert builder.size == BATCH_OVERHEAD + sum(sizes)
     assert encode_batch(builder).size == builder.size == len(wire(encode_batch(builder)))
     assert (builder.count, builder.base_timestamp, builder.max_timestamp) == (3, 7, 9)
+    assert builder.largest_record == encode_batch(builder).largest_record == max(sizes)
 
 
 def test_keys_values_and_headers_may_be_any_kind_of_bytes_and_are_copied(builder_class: Builder) -> None:

@@ -54,6 +54,21 @@ class Batch(NamedTuple):
     records: list[Record]
 
 
+def record_sizes(body: bytes) -> Iterator[int]:
+    """The size of each record, by its length field."""
+    at = 0
+    while at < len(body):
+        length, shift, begin = 0, 0, at
+        while True:
+            byte = body[at]
+            length |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 0x80:
+                break
+        at += length >> 1
+        yield at - begin
+
+
 def turns(count: int) -> Callable[[], int]:
     """A choice of partitions that goes round."""
     turn = iter(range(10**9))
@@ -94,6 +109,8 @@ def encoded(
             assert used <= allowed
             full += encoder.take_full()
     full += encoder.take_all()
+    for _, builder, _ in full:
+        assert builder.largest_record == max(record_sizes(bytes(builder.close())))
     return [
         Batch(partition, builder.size, payload, bytes(builder.close()), builder.read_records())
         for partition, builder, payload in full

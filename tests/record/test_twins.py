@@ -135,7 +135,7 @@ def test_both_write_the_same_bytes_and_refuse_the_same_in_the_same_words(
 
     for parts in records:
         assert outcome(native.append, *parts) == outcome(python.append, *parts)
-        assert (native.count, native.size) == (python.count, python.size)
+        assert (native.count, native.size, native.largest_record) == (python.count, python.size, python.largest_record)
         assert (native.base_timestamp, native.max_timestamp) == (python.base_timestamp, python.max_timestamp)
 
     assert native.read_records() == python.read_records()
@@ -283,6 +283,11 @@ def fails_without_memory(allocation: int, append: Callable[..., int], *arguments
     return failed
 
 
+def state_of(builder: Any) -> tuple[object, ...]:
+    sizes = builder.count, builder.size, builder.largest_record
+    return *sizes, builder.base_timestamp, builder.max_timestamp, builder.read_records()
+
+
 @pytest.mark.parametrize("records_before", [0, 4])
 def test_where_memory_ends_a_record_is_there_entirely_or_not_at_all(
     builder_class: Builder, records_before: int
@@ -293,12 +298,11 @@ def test_where_memory_ends_a_record_is_there_entirely_or_not_at_all(
         builder = builder_class()
         for number in range(records_before):
             builder.append(1000 + number, None, b"v" * 120)
-        state = builder.count, builder.size, builder.base_timestamp, builder.max_timestamp, builder.read_records()
+        state = state_of(builder)
         failed = fails_without_memory(allocation, builder.append, 2000, None, value, headers)
         if failed:
             failures += 1
-            found = builder.count, builder.size, builder.base_timestamp, builder.max_timestamp, builder.read_records()
-            assert found == state
+            assert state_of(builder) == state
         builder.append(3000, b"k", None)
         assert len(builder.read_records()) == builder.count == records_before + 2 - failed
 

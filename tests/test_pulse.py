@@ -1,0 +1,200 @@
+"""The pulse measures how late the event loop runs, blames a block for what it made late, and rests when nothing waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from aioproducer import NotWrittenTimeout, Producer, UnknownTimeout
+from aioproducer.errors import KafkaTimeoutError
+from aioproducer.runtime.log import ClientLog
+from aioproducer.runtime.pulse import BEAT_S, Pulse
+from aioproducer.testing import FakeBroker
+from tests.conftest import Clock, opened, turns, until
+
+BLOCKED = "The event loop was blocked for"
+
+
+def still(pulse: Pulse) -> bool:
+    """Whether it rests: a call, because mypy believes that an attribute stays what it was."""
+    return pulse.is_still
+
+
+class Rhythm:
+    """A pulse whose clock the test moves, and what it has measured."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.loop_clock = Clock()
+        self.needed = True
+        self.lags: list[float] = []
+        self.rests = 0
+        self.pulse = Pulse(
+            asyncio.get_running_loop(),
+            ClientLog("shop"),
+            lambda: self.needed,
+            self.lags.append,
+            self._rest,
+            clock=lambda: self.now,
+        )
+
+    def _rest(self) -> None:
+        self.rests += 1
+
+    async def beat(self, after_s: float = BEAT_S) -> None:
+        self.now += after_s
+        self.loop_clock.advance(after_s)
+        await turns(3)
+
+
+async def test_each_beat_measures_how_late_it_is() -> None:
+    rhythm = Rhythm()
+    rhythm.pulse.start()
+
+    for after_s in (0.1, 0.35, 0.1, 4.1):
+        await rhythm.beat(after_s)
+    rhythm.pulse.stop()
+
+    assert rhythm.lags == pytest.approx([0, 0.25, 0, 4.0])
+
+
+async def test_it_rests_when_nothing_has_been_needed_for_three_seconds_and_begins_again() -> None:
+    rhythm = Rhythm()
+    rhythm.pulse.start()
+    for _ in range(50):
+        await rhythm.beat()
+    assert not still(rhythm.pulse)
+
+    rhythm.needed = False
+    for _ in range(29):
+        await rhythm.beat()
+    assert not still(rhythm.pulse)
+    await rhythm.beat()
+    assert still(rhythm.pulse)
+    assert (len(rhythm.lags), rhythm.rests) == (80, 1)
+    await rhythm.beat()
+    assert len(rhythm.lags) == 80, "no timer runs"
+
+    rhythm.pulse.start()
+    await rhythm.beat()
+    assert len(rhythm.lags) == 81
+    rhythm.pulse.stop()
+
+
+async def test_a_block_is_blamed_for_all_that_it_made_late_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rhythm = Rhythm()
+    now = asyncio.get_running_loop().time
+    rhythm.pulse.start()
+    before = now()
+    await rhythm.beat(0.9)
+    assert rhythm.pulse.blame(before, now()) == "", "a short one is not worth a word"
+
+    began = now()
+    await rhythm.beat(3.1)
+    blocked_until = now()
+    await rhythm.beat()
+
+    assert rhythm.pulse.blame(began, now()).startswith(f"{BLOCKED} 3.0 s of that time")
+    assert rhythm.pulse.blame(before, now()).startswith(f"{BLOCKED} 3.0 s")
+    assert rhythm.pulse.blame(blocked_until - 1.5, now()).startswith(f"{BLOCKED} 1.5 s"), "only what overlaps"
+    assert rhythm.pulse.blame(blocked_until + 0.05, now()) == "", "it began after the block"
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "asyncio.to_thread" in caplog.text
+
+    await rhythm.beat(2.1)
+    assert rhythm.pulse.blame(began, now()).startswith(f"{BLOCKED} 5.0 s")
+    assert len(caplog.records) == 2, "another block is another line"
+    rhythm.pulse.stop()
+
+
+async def test_a_block_that_no_beat_has_measured_yet_counts() -> None:
+    rhythm = Rhythm()
+    began = asyncio.get_running_loop().time()
+    rhythm.pulse.start()
+    rhythm.now += 2.1
+    rhythm.loop_clock.advance(2.1)
+
+    assert rhythm.pulse.blame(began, asyncio.get_running_loop().time()).startswith(f"{BLOCKED} 2.0 s")
+    rhythm.pulse.stop()
+
+
+# -- in a producer ----------------------------------------------------------------------------------------------------
+
+
+def block(producer: Producer, clock: Clock, seconds: float) -> None:
+    """Let the event loop look as if a call had blocked it for so long."""
+    pulse = producer._usable().pulse
+    before = pulse.clock
+    pulse.clock = lambda: before() + seconds
+    clock.advance(seconds)
+
+
+async def test_the_timeouts_of_records_name_a_blocked_event_loop(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    async with opened(broker, delivery_timeout_ms=20_000, request_timeout_ms=15_000) as producer:
+        await producer.send("orders", b"value", partition=0)
+        with broker.hold("Produce"):
+            delivery = await producer.enqueue("orders", b"value", partition=0)
+            flush = asyncio.ensure_future(producer.flush(14))
+            send = asyncio.ensure_future(producer.send("orders", b"value", partition=1, timeout=14))
+            await turns()
+            block(producer, clock, 14.5)
+            with pytest.raises(KafkaTimeoutError, match=BLOCKED):
+                await flush
+            with pytest.raises(UnknownTimeout, match=BLOCKED):
+                await send
+            clock.advance(6)
+            with pytest.raises(
+                UnknownTimeout, match=rf"{BLOCKED} 14\.\d s of that time, so responses could not be read"
+            ):
+                await delivery
+
+    assert ["asyncio.to_thread" in message for message in caplog.messages].count(True) == 1
+
+
+async def test_a_wait_for_a_topic_that_a_block_made_late_names_it(broker: FakeBroker) -> None:
+    clock = Clock()
+    async with opened(broker, max_block_ms=10_000, request_timeout_ms=3_600_000) as producer:
+        await producer.ready()
+        with broker.hold("Metadata") as hold:
+            send = asyncio.ensure_future(producer.send("orders", b"value"))
+            await until(lambda: hold.waiting)
+            block(producer, clock, 11)
+            with pytest.raises(NotWrittenTimeout, match=BLOCKED):
+                await send
+
+
+async def test_a_timeout_in_an_event_loop_that_runs_does_not_blame_it(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    async with opened(broker, delivery_timeout_ms=20_000, request_timeout_ms=15_000) as producer:
+        await producer.send("orders", b"value", partition=0)
+        with broker.hold("Produce"):
+            delivery = await producer.enqueue("orders", b"value", partition=0)
+            clock.advance(21)
+            with pytest.raises(UnknownTimeout) as raised:
+                await delivery
+
+    assert "blocked" not in str(raised.value) + caplog.text
+
+
+async def test_an_idle_producer_has_no_timer_for_it(broker: FakeBroker) -> None:
+    clock = Clock()
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value")
+        pulse = producer._usable().pulse
+        for _ in range(200):
+            clock.advance(BEAT_S)
+            await turns(2)
+        assert still(pulse)
+
+        await producer.send("orders", b"value")
+        assert not still(pulse)
+    assert still(pulse), "nor has one that is closed"
