@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from aioproducer.accumulator.partition_queue import PartitionQueue
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.cluster import PartitionMetadata, TopicMetadata
+from aioproducer.core.failed_attempt import FailedAttempt
 from aioproducer.delivery import Delivery
 from aioproducer.errors import (
     BrokerConnectionError,
@@ -435,6 +436,47 @@ def test_a_batch_that_is_too_large_is_halved_until_it_fits_or_is_one_record(rig:
     assert rig.pool.free == rig.pool.total
 
 
+def counts_of_the_next(rig: Rig, partition: int = 0) -> list[int]:
+    """The number of records of each batch of the partition, drained and acknowledged until none is left."""
+    counts: list[int] = []
+    while batches := rig.drain():
+        rig.acknowledge(*batches)
+        counts += [batch.count for batch in batches if batch.partition.partition == partition]
+    return counts
+
+
+def test_a_batch_that_is_refused_is_halved_although_almost_as_large_a_one_was_accepted(rig: Rig) -> None:
+    for _ in range(8):
+        rig.put()
+    rig.accumulator.outcomes.split(rig.drain()[0], 0.0)
+    (accepted,) = rig.drain()
+    size = accepted.size
+    rig.acknowledge(accepted)
+    assert counts_of_the_next(rig) == [3, 2]
+    for _ in range(3):
+        rig.put(size=118)
+    (refused,) = rig.drain()
+    half = refused.size // 2
+
+    rig.accumulator.outcomes.split(refused, 0.0)
+
+    assert rig.accumulator.sealing.limits.limit("t") == size > half
+    assert counts_of_the_next(rig) == [1, 1, 1]
+
+
+def test_a_batch_that_left_before_its_topic_was_known_to_take_less_is_divided_by_what_is_known_now(rig: Rig) -> None:
+    for partition in (0, 1):
+        for _ in range(8):
+            rig.put(partition)
+    known, late = rig.drain()
+    rig.accumulator.outcomes.split(known, 0.0)
+    rig.accumulator.outcomes.split(rig.drain()[0], 0.0)
+
+    rig.accumulator.outcomes.split(late, 0.0)
+
+    assert counts_of_the_next(rig, 1) == [1] * 8
+
+
 def test_the_failure_of_a_split_batch_is_reported_to_the_waiters_of_its_records_only(rig: Rig) -> None:
     deliveries = [rig.put() for _ in range(4)]
     rig.put()  # unobserved
@@ -587,6 +629,18 @@ def test_the_timestamp_in_the_answer_to_a_repeat_is_not_mistaken_for_the_brokers
     assert [delivery.result().timestamp_ms for delivery in deliveries if delivery is not None] == reported
 
 
+@pytest.mark.parametrize(("answered", "is_stamped"), [(-1, False), (0, True), (9, True)])
+def test_the_last_answer_shows_whether_the_brokers_stamp_a_topic(rig: Rig, answered: int, is_stamped: bool) -> None:
+    topic = rig.metrics.topic("t")
+    topic.has_log_append_time = not is_stamped
+    rig.put()
+    (batch,) = rig.drain()
+
+    rig.accumulator.outcomes.complete(batch, 0, answered, 0.0)
+
+    assert topic.has_log_append_time is is_stamped
+
+
 def test_the_backoff_doubles_with_each_attempt_of_a_batch(rig: Rig) -> None:
     rig.put()
     now, pauses = 0.0, list[float]()
@@ -626,6 +680,57 @@ def test_records_that_never_left_are_given_up_and_the_others_go_on(rig: Rig) -> 
     assert retried.result().partition == 1
     assert rig.pool.free == rig.pool.total
     assert rig.drain(100.0) == []
+
+
+def test_the_batches_sent_from_one_on_are_those_in_flight_and_those_to_be_sent_again(rig: Rig) -> None:
+    rig.one_in_flight()
+    rig.put()
+    (second,) = rig.drain(10.0)
+    rig.put(now=10.0)
+    (third,) = rig.drain(20.0)
+    in_flight = rig.accumulator.outcomes.sent_from(second)
+
+    rig.accumulator.outcomes.retry(third, 20.0)
+    rig.put(now=20.0)
+
+    assert in_flight == [second, third]
+    assert rig.accumulator.outcomes.sent_from(second) == [second, third]
+
+
+def test_a_batch_without_an_outcome_when_the_event_loop_ends_fails_and_wakes_no_waiter(rig: Rig) -> None:
+    woken: list[object] = []
+    sent, waiting = [rig.put(0) for _ in range(2)], rig.put(1)
+    first, second = rig.accumulator.outcomes.incomplete_in_order()
+    rig.accumulator.begin_flush(lambda: woken.append("flushed"), 0.0)
+    sent[0].add_done_callback(woken.append)
+    assert rig.drain(limit=1) == [first]
+    used = rig.pool.used
+    cause = ProducerClosed("The event loop ended.")
+
+    rig.accumulator.outcomes.forsake_all(cause, 1.0)
+
+    assert [type(each.exception()) for each in (*sent, waiting)] == [Unknown, Unknown, NotWritten]
+    assert (rig.metrics.records_unknown, rig.metrics.records_failed) == (2, 1)
+    assert rig.metrics.topic("t").record_error_total == 3
+    assert (woken, rig.pool.used) == ([], used)
+    assert rig.accumulator.outcomes.incomplete_in_order() == []
+    assert [(batch.given_up, batch.flush_waiters) for batch in (first, second)] == [(True, None)] * 2
+
+
+def test_the_last_failure_is_the_latest_of_the_batches_without_an_outcome(rig: Rig) -> None:
+    outcomes = rig.accumulator.outcomes
+    rig.put(0)
+    rig.put(1)
+    first, second = rig.drain()
+    seen = [outcomes.last_failure]
+
+    first.last_failure = FailedAttempt(BrokerConnectionError("late"), 1, 2.0)
+    second.last_failure = FailedAttempt(BrokerConnectionError("early"), 1, 1.0)
+    seen.append(outcomes.last_failure)
+    rig.acknowledge(first)
+    seen.append(outcomes.last_failure)
+
+    assert seen == [None, first.last_failure, second.last_failure]
 
 
 def test_a_batch_in_flight_when_all_is_given_up_keeps_its_memory_until_it_is_answered(rig: Rig) -> None:
@@ -1634,6 +1739,30 @@ def test_the_shape_goes_on_where_the_last_batch_left_it() -> None:
     (third,) = rig.drain()
 
     assert (second.count, third.count) == (2, 3)
+
+
+def test_a_batch_that_has_its_shape_already_is_not_copied() -> None:
+    rig = Rig(shape=[3])
+    for _ in range(3):
+        rig.put()
+    (batch,) = rig.accumulator.outcomes.incomplete_in_order()
+
+    assert rig.drain() == [batch]
+
+
+def test_a_batch_that_is_being_compressed_gets_its_shape_afterwards() -> None:
+    rig = Rig(shape=[2, 3], codec=Codec.GZIP, compression_threshold=500)
+    for _ in range(8):
+        rig.put()
+    assert rig.drain() == []
+    (whole,) = rig.accumulator.sealing.take_to_seal()
+    assert whole.count == 7
+    assert rig.drain() == []
+
+    rig.accumulator.sealing.sealed(whole, encode_batch(whole.close(), Codec.GZIP), 0.0)
+
+    assert counts_of_the_next(rig) == [2, 3, 2, 1]
+    assert rig.pool.free == rig.pool.total
 
 
 def test_a_partition_that_was_forgotten_begins_its_shape_again() -> None:

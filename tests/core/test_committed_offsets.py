@@ -49,6 +49,18 @@ def test_an_offset_that_was_never_committed_is_none() -> None:
     assert query.read(response) == {IN_0: OffsetAndMetadata(0), IN_1: None}
 
 
+def test_an_offset_has_the_metadata_that_were_committed_with_it() -> None:
+    query = committed_offsets("readers", [IN_0], require_stable=False)
+
+    assert query.read(answer(partition(0, 5, metadata="by host-1"))) == {IN_0: OffsetAndMetadata(5, "by host-1")}
+
+
+def test_only_stable_offsets_need_a_newer_version() -> None:
+    stable, latest = (committed_offsets("readers", [IN_0], require_stable=each) for each in (True, False))
+
+    assert (stable.lowest, latest.lowest) == (7, 1)
+
+
 def test_an_error_that_waiting_does_not_change_comes_before_one_that_it_does() -> None:
     query = committed_offsets("readers", [IN_0, IN_1], require_stable=True)
     unstable = partition(0, -1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -71,6 +83,39 @@ def test_the_error_of_a_group_needs_no_partitions() -> None:
 
     assert isinstance(error, BrokerError)
     assert re.search(r"DESCRIBE.*group 'readers'", str(error))
+
+
+@pytest.mark.parametrize(
+    ("code", "resource"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic 'in'"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'readers'"),
+    ],
+)
+def test_the_error_of_a_partition_names_what_may_not_be_read(code: ErrorCode, resource: str) -> None:
+    query = committed_offsets("readers", [IN_0], require_stable=False)
+
+    error = query.read(answer(partition(0, -1, code)))
+
+    assert isinstance(error, BrokerError)
+    assert str(error).endswith(f"on {resource}.")
+
+
+def test_of_a_partition_that_is_refused_only_the_error_is_read() -> None:
+    query = committed_offsets("readers", [IN_0], require_stable=True)
+
+    error = query.read(answer(partition(0, -2, ErrorCode.UNSTABLE_OFFSET_COMMIT)))
+
+    assert isinstance(error, BrokerError)
+    assert error.code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+@pytest.mark.parametrize(("answered", "names"), [([], "nothing"), ([partition(1, 5)], "in-1")])
+def test_an_answer_for_other_partitions_is_named(answered: list[OffsetFetchResponsePartition], names: str) -> None:
+    query = committed_offsets("readers", [IN_0], require_stable=True)
+
+    with pytest.raises(ProtocolError, match=rf"for in-0 was answered for {names}\."):
+        query.read(answer(*answered))
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,18 @@ def test_attempts_are_counted_from_zero_after_a_commit_that_was_taken_back() -> 
 # -- reasons ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_batch_that_fails_before_the_commit_is_sent_leaves_no_doubt_about_the_commit() -> None:
+    bench = in_state(State.IN_TRANSACTION)
+    bench.manager.send_offsets(OFFSETS, GROUP)
+    committed = bench.manager.commit()
+    bench.expect(Rpc.ADD_OFFSETS_TO_TXN)
+
+    bench.manager.batch_failed(LATE)
+
+    assert bench.manager.state is State.ABORTABLE_ERROR
+    assert type(committed.error) is TransactionAbortable
+
+
 def test_the_first_fatal_error_is_the_reason() -> None:
     bench = in_state(State.IN_TRANSACTION)
     bench.manager.close(TransactionFatal("the first"))

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
+from aioproducer.core.transactions.answers import TransactionEnded
 from aioproducer.core.transactions.handle import TransactionHandle
-from aioproducer.core.transactions.identities import CoordinatorType
+from aioproducer.core.transactions.identities import CoordinatorKey, CoordinatorType
 from aioproducer.core.transactions.manager import TransactionManager
-from aioproducer.core.transactions.pauses import RequestPause
+from aioproducer.core.transactions.pauses import FIRST_PARTITIONS_BACKOFF, RequestPause
 from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
-from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc
+from aioproducer.core.transactions.requests import CoordinatorRequest, Rpc, find_coordinator
 from aioproducer.core.transactions.states import State
 from aioproducer.errors import (
     AuthenticationError,
@@ -36,6 +37,7 @@ from aioproducer.protocol.messages import (
     Coordinator,
     EndTxnRequest,
     EndTxnResponse,
+    FindCoordinatorRequest,
     FindCoordinatorResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -541,9 +543,10 @@ def test_an_abort_ends_what_a_request_without_an_answer_may_have_begun(rpc: Rpc,
     assert ended.error is None
 
 
-def test_an_abort_waits_for_the_answer_that_shows_whether_there_is_a_transaction() -> None:
+@pytest.mark.parametrize("rpc", [ADD, Rpc.ADD_OFFSETS_TO_TXN])
+def test_an_abort_waits_for_the_answer_that_shows_whether_there_is_a_transaction(rpc: Rpc) -> None:
     bench = Bench()
-    request = bench.lead_to(ADD)
+    request = bench.lead_to(rpc)
     bench.manager.abort()
     assert bench.next() is None
 
@@ -860,6 +863,58 @@ def test_a_request_that_was_lost_goes_to_a_coordinator_that_is_looked_up_again()
     assert bench.expect(INIT).node_id == 3
 
 
+# -- the versions of requests ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "key_type", "lowest"), [(CoordinatorType.GROUP, 0, 0), (CoordinatorType.TRANSACTION, 1, 1)]
+)
+def test_a_coordinator_can_be_found_in_each_version_that_knows_its_kind(
+    kind: CoordinatorType, key_type: int, lowest: int
+) -> None:
+    request = find_coordinator(CoordinatorKey(kind, "payments-1"))
+
+    assert isinstance(request.message, FindCoordinatorRequest)
+    assert (request.message.key_type, request.lowest) == (key_type, lowest)
+
+
+@pytest.mark.parametrize(
+    ("group", "lowest"),
+    [
+        (ConsumerGroupMetadata("readers"), 0),
+        (ConsumerGroupMetadata("readers", generation_id=0), 3),
+        (ConsumerGroupMetadata("readers", member_id="member-1"), 3),
+        (ConsumerGroupMetadata("readers", group_instance_id="host-1"), 3),
+    ],
+    ids=["a group only", "a generation", "a member", "a static member"],
+)
+def test_offsets_that_name_a_member_need_a_version_that_can_fence_it(group: ConsumerGroupMetadata, lowest: int) -> None:
+    bench = Bench()
+    bench.begin()
+    bench.manager.send_offsets(OFFSETS, group)
+
+    bench.run()
+
+    (request,) = [each for each in bench.sent if each.rpc is Rpc.TXN_OFFSET_COMMIT]
+    assert (request.lowest, request.highest) == (lowest, 4)
+
+
+@pytest.mark.parametrize(
+    ("rpc", "is_v2"),
+    [(COMMIT, True), (ABORT, True), (COMMIT, False), (ABORT, False), (Rpc.TXN_OFFSET_COMMIT, True), (INIT, True)],
+)
+def test_the_end_of_a_transaction_of_version_2_is_distinguished_from_other_requests(rpc: Rpc, is_v2: bool) -> None:
+    request = Bench(is_v2=is_v2).lead_to(rpc)
+
+    assert request.ends_v2 is (is_v2 and rpc in (COMMIT, ABORT))
+
+
+def test_the_first_partitions_are_retried_after_2_milliseconds_and_then_after_20_at_most() -> None:
+    pauses = [FIRST_PARTITIONS_BACKOFF.delay(failures, 0.5) for failures in range(6)]
+
+    assert pauses == pytest.approx([0.002, 0.004, 0.008, 0.016, 0.020, 0.020])
+
+
 # -- answers that no broker could mean ------------------------------------------------------------------------------------
 
 
@@ -886,6 +941,16 @@ def test_an_answer_that_cannot_be_meant_is_no_answer(rpc: Rpc, response: object)
 
     with pytest.raises(ProtocolError):
         request.read(response)
+
+
+def test_of_a_refused_end_only_the_error_is_read() -> None:
+    request = Bench().lead_to(COMMIT)
+    refused = ErrorCode.PRODUCER_FENCED
+
+    answer = request.read(EndTxnResponse(error_code=refused, producer_id=7, producer_epoch=-1))
+
+    assert isinstance(answer, TransactionEnded)
+    assert answer.code == refused
 
 
 def test_an_answer_for_more_partitions_than_were_asked_for_is_no_answer() -> None:
@@ -1328,7 +1393,27 @@ def test_a_batch_that_fails_after_its_transaction_was_prepared_ends_the_producer
     assert bench.manager.state is State.FATAL_ERROR
 
 
+def test_a_prepared_transaction_may_have_the_first_producer_id_of_a_cluster() -> None:
+    bench = Bench(enable_2pc=True)
+    bench.manager.initialize(keep_prepared=True)
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
+    request = bench.expect(INIT)
+    response = InitProducerIdResponse(
+        error_code=0, producer_id=0, producer_epoch=6, ongoing_txn_producer_id=0, ongoing_txn_producer_epoch=4
+    )
+
+    bench.manager.apply_answer(request, request.read(response), 6)
+
+    assert bench.manager.prepared == PreparedTransactionState(0, 4)
+
+
 # -- operations ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_is_under_way_has_not_failed() -> None:
+    operation = Bench().manager.initialize()
+
+    assert (operation.is_done, operation.error) == (False, None)
 
 
 def test_a_callback_for_the_end_is_called_once() -> None:

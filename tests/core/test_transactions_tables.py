@@ -149,6 +149,12 @@ def test_a_coordinator_that_could_not_finish_may_have_ended_the_transaction(rpc:
     assert may_be_done(rpc, code)
 
 
+@pytest.mark.parametrize("rpc", [Rpc.COMMIT, Rpc.ABORT])
+@pytest.mark.parametrize("code", [E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_coordinator_that_has_not_begun_has_not_ended_the_transaction(rpc: Rpc, code: ErrorCode) -> None:
+    assert not may_be_done(rpc, code)
+
+
 @pytest.mark.parametrize(
     ("action", "way_out"),
     [
