@@ -397,20 +397,20 @@ class RecordAccumulator:
         return head
 
     def _leader_epoch(self, partition: TopicPartition) -> int:
-        leader = self._metadata.leader(*partition)
-        return leader[1] if leader is not None else -1
+        return -1 if (leader := self._metadata.leader(*partition)) is None else leader[1]
 
     def _mark_in_flight(self, batch: ProducerBatch, size: int, leader_epoch: int, now: float) -> None:
         self.sequences.number(batch)
         batch.leader_epoch = leader_epoch
         batch.is_in_flight = True
         batch.retry_at = 0.0
-        if batch.attempts == 0:
-            self._metrics.record_queue_time.observe(now - batch.created_at)
-            self._metrics.batch_size.observe(size)
-            encoded = batch.encoded
-            assert encoded is not None
-            self._metrics.batched(batch.count, encoded.uncompressed_size - BATCH_OVERHEAD, encoded.largest_record)
+        encoded, metrics = batch.encoded, self._metrics
+        if batch.attempts == 0 and encoded is not None:
+            metrics.record_queue_time.observe(now - batch.created_at)
+            metrics.batch_size.observe(size)
+            metrics.batched_records += encoded.count
+            metrics.batched_bytes += encoded.uncompressed_size - BATCH_OVERHEAD
+            metrics.largest_record = max(metrics.largest_record, encoded.largest_record)
         batch.attempts += 1
         batch.last_attempt_at = now
 

@@ -173,9 +173,9 @@ class ProducerMetrics:
         self.pool_wait_s = 0.0
         self.metadata_wait_s = 0.0
         self.produce_requests = 0
-        self.batched_records = 0
+        self.batched_records = 0  # that were sent at least once
         self.batched_bytes = 0  # of these, before compression
-        self.largest_record = 0
+        self.largest_record = 0  # in bytes, before compression
         self.brokers: dict[int, BrokerMetrics] = {}  # bootstrap servers have negative ids
         #: The time of successful calls, in seconds, by their name.
         self.transaction_time_s = dict.fromkeys(_TRANSACTION_CALLS, 0.0)
@@ -230,13 +230,6 @@ class ProducerMetrics:
             sums.record_send_total = before.record_send_total + gone.record_send_total
             sums.byte_total = before.byte_total + gone.byte_total
             self._topics = topics
-
-    def batched(self, records: int, size: int, largest: int) -> None:
-        """Count the records of a batch that is sent for the first time; sizes are in bytes before compression."""
-        self.batched_records += records
-        self.batched_bytes += size
-        if largest > self.largest_record:
-            self.largest_record = largest
 
     # -- under their names --------------------------------------------------------------------------------------------
 

@@ -204,7 +204,9 @@ class Connection(asyncio.Protocol):
         pieces = encode_request(correlation_id, self._client_id, request, version)
         self._correlation_id = correlation_id
         waiting = self._wait_for(correlation_id, type(request), version, on_answer, timeout_s, read)
-        self._count_bytes(sum(map(len, pieces)))
+        size = sum(map(len, pieces))
+        self.metrics.bytes_out += size
+        self.metrics.largest_request = max(self.metrics.largest_request, size)
         if expect_response:
             self._waiting.append(waiting)
             transport.writelines(pieces)
@@ -240,7 +242,10 @@ class Connection(asyncio.Protocol):
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self._waiting.append(self._wait_for(correlation_id, request, version, on_answer, timeout_s, read, read_frame))
         encoded = frame(correlation_id)
-        self._count_bytes(len(encoded))
+        metrics, size = self.metrics, len(encoded)
+        metrics.bytes_out += size
+        if size > metrics.largest_request:
+            metrics.largest_request = size
         self._transport.write(encoded)
 
     def _wait_for(
@@ -262,12 +267,6 @@ class Connection(asyncio.Protocol):
         if self._timer is None or deadline < self._timer_due:
             self._arm(deadline)
         return _Waiting(correlation_id, request, version, read, on_answer, deadline, timeout_s, read_frame)
-
-    def _count_bytes(self, size: int) -> None:
-        metrics = self.metrics
-        metrics.bytes_out += size
-        if size > metrics.largest_request:
-            metrics.largest_request = size
 
     def _have_room(self) -> None:
         if len(self._waiting) + len(self._unwritten) < self._most_in_flight:
@@ -353,7 +352,13 @@ class Connection(asyncio.Protocol):
         answer = None if waiting.read_frame is None else waiting.read_frame(data, waiting.correlation_id)
         if answer is None:
             return False
-        self._note_answer()
+        self._waiting.popleft()
+        self.answers += 1
+        metrics = self.metrics
+        metrics.responses += 1
+        now = self.last_used = self._loop.time()
+        if metrics.full_since is not None:
+            metrics.end_full(now)
         self._call_back(waiting, answer)
         if self._idle is not None:
             self._notify_if_idle()
@@ -369,17 +374,13 @@ class Connection(asyncio.Protocol):
                 f"the response has correlation id {correlation_id}; the one expected next is {waiting.correlation_id}."
             )
         answer = waiting.read(waiting.version, body)
-        self._note_answer()
-        return waiting, answer
-
-    def _note_answer(self) -> None:
         self._waiting.popleft()
         self.answers += 1
-        metrics = self.metrics
-        metrics.responses += 1
-        now = self.last_used = self._loop.time()
-        if metrics.full_since is not None and len(self._waiting) + len(self._unwritten) < self._most_in_flight:
-            metrics.end_full(now)
+        self.metrics.responses += 1
+        self.last_used = self._loop.time()
+        if self.metrics.full_since is not None:
+            self._have_room()
+        return waiting, answer
 
     def _call_back(self, waiting: _Waiting[_T], answer: Answer[_T]) -> None:
         try:
