@@ -9,22 +9,19 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeAlias
+from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
+from aioproducer.contrib.open_producers import AnyProducer, OpenProducers
 from aioproducer.metrics.distribution import Histogram
 from aioproducer.metrics.names import BROKER_METRICS, HISTOGRAMS, METRICS, TOPIC_METRICS, Kind, Metric
-from aioproducer.producer import Producer
-from aioproducer.sync import SyncProducer
-from aioproducer.types import Health, HealthStatus
+from aioproducer.types import Health
 
 __all__ = ["family_name", "register", "unregister"]
-
-_AnyProducer: TypeAlias = Producer | SyncProducer
 
 #: The unit in Prometheus, and the factor to it.
 _UNITS: Final[Mapping[str, tuple[str, float]]] = {
@@ -38,25 +35,18 @@ _READY: Final = "aioproducer_ready", "Whether the producer is started, and conne
 _OLDEST: Final = "aioproducer_oldest_pending_seconds", "The age of the oldest accepted record without an outcome"
 
 
-def register(producer: _AnyProducer, registry: CollectorRegistry = REGISTRY) -> None:
+def register(producer: AnyProducer, registry: CollectorRegistry = REGISTRY) -> None:
     """Export the producer's metrics through this registry until it is closed, and again whenever it is started again.
 
     The registry may be read in any thread, such as that of ``prometheus_client.start_http_server``, and does not keep the
     producer alive. Many producers may share it. Raises ValueError if another one with the same ``client_id`` is not closed.
     """
-    collector = _collector_of(registry)
-    for other in collector.open_producers():
-        if other.client_id == producer.client_id and other is not producer:
-            raise ValueError(
-                f"Another producer with client_id={producer.client_id!r} is registered and not closed. Give each producer "
-                "its own client_id, so that their samples differ, or close the other one first."
-            )
-    collector.add(producer)
+    _collector_of(registry).producers.add(producer)
 
 
-def unregister(producer: _AnyProducer, registry: CollectorRegistry = REGISTRY) -> None:
+def unregister(producer: AnyProducer, registry: CollectorRegistry = REGISTRY) -> None:
     """Export the producer's metrics no longer; does nothing if they were not exported."""
-    _collector_of(registry).remove(producer)
+    _collector_of(registry).producers.remove(producer)
 
 
 def family_name(metric: Metric, of: str = "") -> str:
@@ -76,24 +66,7 @@ class _ProducerCollector(Collector):
     """The producers of one registry."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._producers: list[weakref.ref[_AnyProducer]] = []
-
-    def add(self, producer: _AnyProducer) -> None:
-        with self._lock:
-            if all(each() is not producer for each in self._producers):
-                self._producers.append(weakref.ref(producer))
-
-    def remove(self, producer: _AnyProducer) -> None:
-        with self._lock:
-            self._producers = [each for each in self._producers if each() not in (None, producer)]
-
-    def open_producers(self) -> list[_AnyProducer]:
-        """The registered producers that are not closed."""
-        with self._lock:
-            alive = [producer for each in self._producers if (producer := each()) is not None]
-            self._producers = [weakref.ref(producer) for producer in alive]
-        return [producer for producer in alive if producer.health().status is not HealthStatus.CLOSED]
+        self.producers = OpenProducers()
 
     def describe(self) -> Iterable[Family]:
         """All families without samples, so that the registry notices names that are used twice."""
@@ -101,7 +74,7 @@ class _ProducerCollector(Collector):
 
     def collect(self) -> Iterable[Family]:
         """All families with the current samples."""
-        return _families(self.open_producers())
+        return _families(self.producers.current())
 
 
 _collectors: weakref.WeakKeyDictionary[CollectorRegistry, _ProducerCollector] = weakref.WeakKeyDictionary()
@@ -118,7 +91,7 @@ def _collector_of(registry: CollectorRegistry) -> _ProducerCollector:
         return collector
 
 
-def _families(producers: list[_AnyProducer]) -> Iterator[Family]:
+def _families(producers: list[AnyProducer]) -> Iterator[Family]:
     by_client = {producer.client_id: producer for producer in producers}  # a name used twice would spoil all samples
     healths = {client: producer.health() for client, producer in by_client.items()}
     yield from _health_families(healths)
