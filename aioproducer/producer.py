@@ -317,8 +317,8 @@ class Producer(FastPath):
 
         ``timeout`` is in seconds; None means no limit but ``delivery_timeout_ms``. Raises `KafkaTimeoutError`; its
         ``last_error`` is the last one of the records that are not acknowledged. May be called at any time, also while
-        another flush runs. Records that had failed before the call, and whose deliveries are held but were not asked,
-        are counted in the log. Cancellation: the records are still sent.
+        another flush runs. Records that had failed before the call are counted in the log if their deliveries are held
+        and were not asked a second after it. Cancellation: the records are still sent.
         """
         from aioproducer.engine.run import flushed  # loaded with the engine
 
@@ -873,8 +873,10 @@ class Producer(FastPath):
         which no record was acknowledged, failed or retried yet.
         """
         if topic is not None:
-            by_topic = self.metrics_by_topic()
+            engine = self._engine
+            by_topic = self._metrics.by_topic(None if engine is None else engine.loop.time(), topic)
             if topic not in by_topic:
+                by_topic = self._metrics.by_topic()
                 raise LookupError(
                     f"There are no metrics of topic {topic!r}: none of its records was acknowledged, failed or retried yet. "
                     f"There are metrics of {', '.join(map(repr, sorted(by_topic))) or 'no topic'}."

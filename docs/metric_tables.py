@@ -29,7 +29,12 @@ def _lines() -> Iterator[str]:
     for title, (sentence, kind) in _KINDS.items():
         yield from (f"### {title}", "", sentence, "")
         yield from _table([metric for metric in METRICS if metric.kind is kind])
-    yield from ("### By topic", "", "`producer.metrics(topic)` and `producer.metrics_by_topic()` return them.", "")
+    yield from (
+        "### By topic",
+        "",
+        "`producer.metrics(topic)` and `producer.metrics_by_topic()` return them; without rates if there are over 1,000.",
+        "",
+    )
     yield from _table(TOPIC_METRICS)
     yield from (
         "### By broker",

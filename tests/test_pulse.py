@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -29,19 +30,24 @@ class Rhythm:
         self.now = 1_000.0
         self.loop_clock = Clock()
         self.needed = True
+        self.on_needed: Callable[[], object] = lambda: None
         self.lags: list[float] = []
-        self.rests = 0
+        self.changes = 0
         self.pulse = Pulse(
             asyncio.get_running_loop(),
             ClientLog("shop"),
-            lambda: self.needed,
+            self._is_needed,
             self.lags.append,
-            self._rest,
+            self._change,
             clock=lambda: self.now,
         )
 
-    def _rest(self) -> None:
-        self.rests += 1
+    def _is_needed(self) -> bool:
+        self.on_needed()
+        return self.needed
+
+    def _change(self) -> None:
+        self.changes += 1
 
     async def beat(self, after_s: float = BEAT_S) -> None:
         self.now += after_s
@@ -73,19 +79,18 @@ async def test_it_rests_when_nothing_has_been_needed_for_three_seconds_and_begin
     assert not still(rhythm.pulse)
     await rhythm.beat()
     assert still(rhythm.pulse)
-    assert (len(rhythm.lags), rhythm.rests) == (80, 1)
+    assert (len(rhythm.lags), rhythm.changes) == (80, 2)
     await rhythm.beat()
     assert len(rhythm.lags) == 80, "no timer runs"
 
     rhythm.pulse.start()
+    assert rhythm.changes == 3
     await rhythm.beat()
     assert len(rhythm.lags) == 81
     rhythm.pulse.stop()
 
 
-async def test_a_block_is_blamed_for_all_that_it_made_late_and_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_block_is_blamed_for_all_that_it_made_late_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     rhythm = Rhythm()
     now = asyncio.get_running_loop().time
     rhythm.pulse.start()
@@ -98,8 +103,8 @@ async def test_a_block_is_blamed_for_all_that_it_made_late_and_logged_once(
     blocked_until = now()
     await rhythm.beat()
 
-    assert rhythm.pulse.blame(began, now()).startswith(f"{BLOCKED} 3.0 s of that time")
-    assert rhythm.pulse.blame(before, now()).startswith(f"{BLOCKED} 3.0 s")
+    assert rhythm.pulse.blame(began, now()).startswith(f"{BLOCKED} 3.0 s of that time, so responses")
+    assert rhythm.pulse.blame(before, now()).startswith(f"{BLOCKED} 3.8 s"), "short ones count together"
     assert rhythm.pulse.blame(blocked_until - 1.5, now()).startswith(f"{BLOCKED} 1.5 s"), "only what overlaps"
     assert rhythm.pulse.blame(blocked_until + 0.05, now()) == "", "it began after the block"
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
@@ -111,15 +116,35 @@ async def test_a_block_is_blamed_for_all_that_it_made_late_and_logged_once(
     rhythm.pulse.stop()
 
 
-async def test_a_block_that_no_beat_has_measured_yet_counts() -> None:
+async def test_a_block_that_took_the_smaller_part_of_the_time_is_named_and_not_blamed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     rhythm = Rhythm()
     began = asyncio.get_running_loop().time()
     rhythm.pulse.start()
+    await rhythm.beat(1.3)
+    for _ in range(30):
+        await rhythm.beat()
+
+    assert rhythm.pulse.blame(began, asyncio.get_running_loop().time()) == f"{BLOCKED} 1.2 s of that time."
+    assert not caplog.records
+    rhythm.pulse.stop()
+
+
+async def test_a_block_that_no_beat_has_measured_yet_counts_once() -> None:
+    rhythm = Rhythm()
+    now = asyncio.get_running_loop().time
+    began = now()
+    rhythm.pulse.start()
     rhythm.now += 2.1
     rhythm.loop_clock.advance(2.1)
+    assert rhythm.pulse.blame(began, now()).startswith(f"{BLOCKED} 2.0 s")
 
-    assert rhythm.pulse.blame(began, asyncio.get_running_loop().time()).startswith(f"{BLOCKED} 2.0 s")
+    in_the_beat: list[str] = []
+    rhythm.on_needed = lambda: in_the_beat.append(rhythm.pulse.blame(began, now()))  # as another thread may ask
+    await turns(3)
     rhythm.pulse.stop()
+    assert [text[:36] for text in in_the_beat] == [f"{BLOCKED} 2.0 s"]
 
 
 # -- in a producer ----------------------------------------------------------------------------------------------------

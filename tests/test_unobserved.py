@@ -306,55 +306,73 @@ async def enqueue_refused(broker: FakeBroker, producer: Producer, records: int) 
 async def test_a_flush_counts_once_what_had_failed_before_it_and_was_not_asked(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
+    clock = Clock()
+
+    async def second() -> None:
+        clock.advance(1.1)
+        await turns()
+
     async with opened(broker, client_id="shop", linger_ms=60_000) as producer:
         earlier = await enqueue_refused(broker, producer, 3)
-        await turns()
+        await second()
         assert counts(caplog.messages) == [], "the program may ask now"
 
         later = await enqueue_refused(broker, producer, 5)
-        await turns()
+        await second()
         assert counts(caplog.messages) == [3]
         assert YET in caplog.text
 
         assert all(delivery.exception() for delivery in later)
         await producer.flush(30)
-        await turns()
+        await second()
     assert counts(caplog.messages) == [3], "neither again, nor when the producer is closed"
     assert all(delivery.exception() for delivery in earlier)
 
 
-async def test_a_flush_does_not_count_what_is_asked_while_it_waits(
+async def test_a_flush_does_not_count_what_is_asked_within_a_second(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
+    clock = Clock()
     async with opened(broker, client_id="shop", linger_ms=60_000) as producer:
         deliveries = await enqueue_refused(broker, producer, 3)
-        with broker.hold("Produce"):
-            await producer.enqueue("orders", b"value")
-            flush = asyncio.ensure_future(producer.flush(30))
-            await turns()
-            assert all(delivery.exception() for delivery in deliveries)
-        await flush
+        await producer.flush(30)
+        clock.advance(0.9)
+        await turns()
+        assert all(delivery.exception() for delivery in deliveries)
+        clock.advance(0.2)
         await turns()
 
     assert counts(caplog.messages) == []
 
 
-async def test_a_flush_does_not_count_a_record_whose_task_was_woken_and_has_not_run(
-    caplog: pytest.LogCaptureFixture,
+async def test_closing_at_once_after_a_flush_counts_held_failures_once(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failures = made(asyncio.get_running_loop())
-    result = ProduceResult(TopicPartition("orders", 0), failures)
-    awaited, held = (Delivery(result, index, 0, -1, 5) for index in range(2))
-    waiting = asyncio.ensure_future(wait(awaited))
+    clock = Clock()
+    async with opened(broker, client_id="shop", linger_ms=60_000) as producer:
+        deliveries = await enqueue_refused(broker, producer, 3)
+        await producer.flush(30)
+        await producer.flush(30)
+    assert counts(caplog.messages) == [3]
+    clock.advance(2)
     await turns()
+    assert counts(caplog.messages) == [3]
+    assert all(delivery.exception() for delivery in deliveries)
 
-    result.fail(failure())
-    failures.count_held(failures.failed_so_far())
-    await turns()
 
-    assert counts(caplog.messages) == [1]
-    assert waiting.done()
-    assert held.exception() is not None
+def test_held_failures_are_not_counted_in_an_event_loop_that_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> tuple[UnobservedFailures, Delivery]:
+        failures = made(asyncio.get_running_loop())
+        result = ProduceResult(TopicPartition("orders", 0), failures)
+        delivery = Delivery(result, 0, 0, -1, 5)
+        result.fail(failure())
+        return failures, delivery
+
+    failures, delivery = asyncio.run(fail())
+    failures.count_held(failures.failed_so_far())  # as a flush that is collected with its event loop does
+
+    assert counts(caplog.messages) == []
+    assert delivery.exception() is not None
 
 
 # -- held when the producer is closed ---------------------------------------------------------------------------------

@@ -25,10 +25,11 @@ from aioproducer import (
 )
 from aioproducer.metrics.distribution import Distribution
 from aioproducer.metrics.names import BROKER_METRICS, HISTOGRAMS, METRICS, TOPIC_METRICS
-from aioproducer.metrics.rates import BROKER_RATES, PRODUCER_RATES, TOPIC_RATES, Rates, Totals
+from aioproducer.metrics.producer import ProducerMetrics
+from aioproducer.metrics.rates import BROKER_RATES, PRODUCER_RATES, TOPIC_RATES, Rates
 from aioproducer.record import RecordBatchBuilder
 from aioproducer.testing import FakeBroker
-from tests.conftest import Clock, opened, turns, until
+from tests.conftest import QUICK, Clock, opened, turns, until
 from tests.rig import Rig
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -225,25 +226,115 @@ async def test_a_rate_is_the_growth_of_its_total_over_the_last_half_minute(broke
     assert producer.metrics()["record-send-rate"] == 0, "nothing grows in a producer that is closed"
 
 
+_X = {"x-rate": ("x-total", 1.0)}
+
+
+def _rate(rates: Rates, now: float, total: float) -> float:
+    return rates.growth(now).rates(_X, "x", {"x-total": total})["x-rate"]
+
+
 def test_a_rate_over_a_moment_is_none_of_chance() -> None:
     rates = Rates()
-    rates.take(100.0, Totals({"x-total": 5}, {}, {}))
-    growth = rates.growth(100.001)
+    rates.begin(100.0, {"x": {"x-total": 5}})
 
-    assert growth.rates({"x-rate": ("x-total", 1.0)}, {"x-total": 8}, growth.before.producer) == {"x-rate": 3.0}
+    assert _rate(rates, 100.001, 8) == 3.0
 
 
 def test_samples_that_no_window_needs_are_dropped() -> None:
     rates = Rates()
     for second in range(0, 3_000, 3):
-        rates.take(second, Totals({"x-total": second * 2}, {}, {}))
-        growth = rates.growth(second)
-        now = {"x-total": second * 2}
+        rates.take(second, {"x": {"x-total": second * 2}})
         if second:
-            assert growth.rates({"x-rate": ("x-total", 1.0)}, now, growth.before.producer) == {"x-rate": 2.0}
-            assert growth.seconds == min(second, 30)
+            assert _rate(rates, second + 1, second * 2 + 2) == pytest.approx(2.0)
 
     assert len(rates._samples) <= 12
+
+
+def test_a_rate_after_a_pause_is_that_of_the_window() -> None:
+    rates = Rates()
+    rates.begin(0.0, {"x": {"x-total": 0}})
+    rates.take(1_000.0, {"x": {"x-total": 700}})
+    rates.take(4_600.0, {"x": {"x-total": 700}})  # the pulse begins again
+    for second in range(3, 60, 3):
+        rates.take(4_600.0 + second, {"x": {"x-total": 700 + 100 * second}})
+        now = 4_601.0 + second
+        assert _rate(rates, now, 700 + 100 * (second + 1)) == pytest.approx(100 * min(second + 1, 30) / 30)
+
+
+def test_a_total_that_is_new_counts_from_zero() -> None:
+    rates = Rates()
+    rates.begin(0.0, {"y": {"x-total": 5}})
+
+    assert _rate(rates, 10.0, 50) == 5.0
+
+
+async def test_rates_begin_again_with_the_producer_and_after_a_pause(broker: FakeBroker) -> None:
+    clock = Clock()
+    producer = Producer(broker.bootstrap_servers, **QUICK)
+    async with producer:
+        await producer.send_many("orders", [b"value"] * 1_000)
+        await _pass_slowly(clock, 4)
+        clock.advance(1_000)
+        await turns(5)
+        await producer.send_many("orders", [b"value"] * 3_000)
+        assert 70 < producer.metrics()["record-send-rate"] <= 3_000 / 30, "over half a minute, not over the pause"
+        assert 70 < producer.metrics("orders")["record-send-rate"] <= 3_000 / 30
+        assert 0 < producer.metrics_by_broker()[1]["request-rate"] <= 20 / 30
+    async with producer:
+        clock.advance(2)
+        assert producer.metrics()["record-send-rate"] == 0
+        assert producer.metrics("orders")["byte-rate"] == 0
+
+
+def test_a_topic_that_is_forgotten_and_used_again_has_no_negative_rate() -> None:
+    metrics = ProducerMetrics()
+    metrics.topic("orders").record_send_total = 1_000
+    metrics.rates.begin(0.0, metrics.sample(0.0))
+    metrics.forget("orders")
+    metrics.topic("orders").record_send_total = 30
+
+    assert metrics.by_topic(10.0)["orders"]["record-send-rate"] == 3.0
+    assert metrics.as_mapping(10.0)["record-send-rate"] == 3.0
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_bootstrap_server_that_is_found_to_be_a_broker_brings_its_rate_along(is_known: bool) -> None:
+    metrics = ProducerMetrics()
+    metrics.broker(-1).requests = 10_000
+    if is_known:
+        metrics.broker(1).requests = 500
+    metrics.rates.begin(0.0, metrics.sample(0.0))
+    metrics.broker(-1).requests += 20
+
+    broker = metrics.adopt(-1, 1)
+    assert metrics.by_broker(10.0)[1]["request-rate"] == 2.0
+    metrics.rates.take(10.0, metrics.sample(10.0))
+    broker.requests += 10
+    assert metrics.by_broker(20.0)[1]["request-rate"] == 1.5
+    assert metrics.by_broker(40.0)[1]["request-rate"] == pytest.approx(10 / 30)
+
+
+def test_with_very_many_topics_they_have_no_rates_of_their_own() -> None:
+    metrics = ProducerMetrics()
+    for number in range(1_000):
+        metrics.topic(f"topic-{number}").record_send_total = 1
+    metrics.rates.begin(0.0, metrics.sample(0.0))
+
+    assert "record-send-rate" not in metrics.by_topic(10.0)["topic-7"]
+    assert len(metrics.sample(0.0)) == 1, "nor do samples have them"
+    assert metrics.as_mapping(10.0)["record-send-rate"] == 0
+
+
+def test_the_time_without_room_never_goes_back() -> None:
+    broker = ProducerMetrics().broker(1)
+    broker.begin_full(100.0)
+    shown = [broker.totals(105.0)["in-flight-full-time-ns-total"]]
+    broker.end_full(104.9)  # the reader's time was taken later, in another thread
+    shown.append(broker.totals(106.0)["in-flight-full-time-ns-total"])
+    broker.begin_full(107.0)
+    shown.append(broker.totals(106.5)["in-flight-full-time-ns-total"])
+
+    assert shown == [5e9, 5e9, 5e9]
 
 
 # -- requests --------------------------------------------------------------------------------------------------------

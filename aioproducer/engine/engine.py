@@ -340,7 +340,7 @@ class Engine(Lifetime):
         elif not task.done():
             task.cancel()  # it was never scheduled
         await asyncio.wait([task])
-        self.pulse.stop()
+        self._sampling.stop()
         self.unobserved.close()
         if not task.cancelled() and task.exception() is not None:
             self.log.debug("The producer's task ended with %r", task.exception())

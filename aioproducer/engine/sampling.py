@@ -22,7 +22,7 @@ class Sampling:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, log: ClientLog, metrics: ProducerMetrics, is_waiting: Callable[[], bool]
     ) -> None:
-        self.pulse = Pulse(loop, log, self._is_needed, self._beat, on_rest=self._take_sample)
+        self.pulse = Pulse(loop, log, self._is_needed, self._beat, self._take_sample)
         self._loop = loop
         self._metrics = metrics
         self._is_waiting = is_waiting
@@ -31,8 +31,14 @@ class Sampling:
 
     def start(self) -> None:
         """Begin with a sample, from which the first rates count."""
-        self._take_sample()
+        now = self._loop.time()
+        self._metrics.rates.begin(now, self._metrics.sample(now))
         self.pulse.start()
+
+    def stop(self) -> None:
+        """Nothing grows any more."""
+        self.pulse.stop()
+        self._metrics.rates.clear()
 
     def _is_needed(self) -> bool:
         before, self._requests = self._requests, self._metrics.produce_requests
@@ -45,4 +51,5 @@ class Sampling:
             self._take_sample()
 
     def _take_sample(self) -> None:
-        self._metrics.take_sample(self._loop.time())
+        now = self._loop.time()
+        self._metrics.rates.take(now, self._metrics.sample(now))

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 from weakref import WeakSet
 
 from aioproducer.delivery import BatchFailure, ProduceResult
@@ -22,6 +22,10 @@ from aioproducer.runtime.log import ClientLog
 from aioproducer.types import TopicPartition
 
 __all__ = ["UnobservedFailures"]
+
+
+#: How long after a flush the failures that it found are counted, in seconds.
+_TIME_TO_OBSERVE_S: Final = 1.0
 
 
 class UnobservedFailures:
@@ -43,6 +47,8 @@ class UnobservedFailures:
         self._callback = on_delivery_error
         self._tally = Tally(loop, log)
         self._failed: WeakSet[ProduceResult] = WeakSet()
+        self._to_count: list[ProduceResult] | None = None
+        self._counting: asyncio.TimerHandle | None = None
         self._pid = os.getpid()
 
     def check_waiter(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -85,10 +91,17 @@ class UnobservedFailures:
     def count_held(self, results: Sequence[ProduceResult]) -> None:
         """Log how many records of these outcomes failed and may still be observed, because their `Delivery` is held.
 
-        A task that an outcome has just woken observes it first: the counting begins in the next turn of the event loop.
+        They are counted a second later: a task or a thread that an outcome has just woken observes it before.
         """
-        if results:
-            self._loop.call_soon(self._count_held, results)
+        if results and not self._loop.is_closed():
+            if self._to_count is None:
+                self._to_count = []
+                self._counting = self._loop.call_later(_TIME_TO_OBSERVE_S, self._count_due)
+            self._to_count.extend(results)
+
+    def _count_due(self) -> None:
+        results, self._to_count = self._to_count, None
+        self._count_held(results or ())
 
     def acknowledged_late(self, partition: TopicPartition, records: int) -> None:
         """Report records that are in the log, although they were given up after their timeout."""
@@ -97,6 +110,9 @@ class UnobservedFailures:
 
     def close(self) -> None:
         """Log the current counts, and those of failures that may still be observed, because their `Delivery` is held."""
+        if self._counting is not None:
+            self._counting.cancel()
+        self._to_count = None
         self._count_held(list(self._failed))
         self._tally.close()
 

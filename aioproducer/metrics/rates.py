@@ -5,9 +5,9 @@ Java's `Rate` keeps windows for each sensor; here one sample holds all totals, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
     "BROKER_RATES",
@@ -57,31 +57,52 @@ PRODUCER_RATES: Final = _rates(
 )
 
 
-class Totals(NamedTuple):
-    """All numbers that only grow: of the producer, by topic, and by broker."""
+#: The totals of each thing that is counted, such as a topic.
+Totals: TypeAlias = Mapping[object, Mapping[str, float]]
 
-    producer: Mapping[str, float]
-    topics: Mapping[str, Mapping[str, float]]
-    brokers: Mapping[int, Mapping[str, float]]
-
-
-_NONE: Final = Totals({}, {}, {})
+_NOTHING: Final[Mapping[str, float]] = {}
 
 
 class Growth(NamedTuple):
-    """Totals, and how long ago they were reached, in seconds."""
+    """The time that a window covers, in seconds, and the samples before and after its beginning.
+
+    ``share``: how much of the way from the one to the other the beginning is.
+    """
 
     seconds: float
-    before: Totals
+    earlier: Totals
+    later: Totals
+    share: float
 
     def rates(
-        self, names: Mapping[str, tuple[str, float]], now: Mapping[str, float], before: Mapping[str, float]
+        self,
+        names: Mapping[str, tuple[str, float]],
+        of: object,
+        now: Mapping[str, float],
+        parts: Sequence[object] = (),
     ) -> dict[str, float]:
-        """The rates of one producer, topic or broker: of each name the total, times a factor, by the second."""
-        return {
-            name: (now[total] - before.get(total, 0.0)) * factor / self.seconds
-            for name, (total, factor) in names.items()
-        }
+        """The rates of one thing: of each name the total, times a factor, by the second.
+
+        ``parts`` are those whose counts it has taken over.
+        """
+        earlier, later = _find(self.earlier, of, parts), _find(self.later, of, parts)
+        found: dict[str, float] = {}
+        for name, (total, factor) in names.items():
+            before = earlier.get(total, 0.0)
+            before += (later.get(total, 0.0) - before) * self.share
+            found[name] = (now[total] - before) * factor / self.seconds
+        return found
+
+
+def _find(totals: Totals, of: object, parts: Sequence[object]) -> Mapping[str, float]:
+    found = totals.get(of)
+    if found is not None or not parts:
+        return found or _NOTHING
+    sums: dict[str, float] = {}
+    for part in parts:
+        for name, number in totals.get(part, _NOTHING).items():
+            sums[name] = sums.get(name, 0.0) + number
+    return sums
 
 
 class Rates:
@@ -90,6 +111,14 @@ class Rates:
     def __init__(self) -> None:
         #: Each with its time; replaced as one, for readers in other threads.
         self._samples: tuple[tuple[float, Totals], ...] = ()
+
+    def begin(self, now: float, totals: Totals) -> None:
+        """Take the first sample: nothing that was before counts."""
+        self._samples = ((now, totals),)
+
+    def clear(self) -> None:
+        """Drop all samples: nothing grows any more."""
+        self._samples = ()
 
     def take(self, now: float, totals: Totals) -> None:
         """Add a sample, and drop those that no window needs any more."""
@@ -100,13 +129,21 @@ class Rates:
         self._samples = (*samples[needed:], (now, totals))
 
     def growth(self, now: float | None) -> Growth:
-        """The totals at the beginning of the window that ends now, or since the first sample if that is later.
+        """The growth since the beginning of the window that ends now, or since the first sample if that is later.
 
         ``now`` None: nothing runs, so nothing grows.
         """
         samples = self._samples
         if now is None or not samples:
-            return Growth(inf, _NONE)
-        earlier = [sample for sample in samples if sample[0] <= now - WINDOW_S]
-        began, before = earlier[-1] if earlier else samples[0]
-        return Growth(max(now - began, _SHORTEST_S), before)
+            return Growth(inf, {}, {}, 0.0)
+        begin = now - WINDOW_S
+        earlier = later = samples[0]
+        for sample in samples:
+            later = sample
+            if sample[0] > begin:
+                break
+            earlier = sample
+        if earlier[0] > begin:  # the first sample is in the window
+            return Growth(max(now - earlier[0], _SHORTEST_S), earlier[1], earlier[1], 0.0)
+        between = later[0] - earlier[0]
+        return Growth(WINDOW_S, earlier[1], later[1], (begin - earlier[0]) / between if between else 0.0)
