@@ -279,7 +279,7 @@ async def test_rates_begin_again_with_the_producer_and_after_a_pause(broker: Fak
         await producer.send_many("orders", [b"value"] * 3_000)
         assert 70 < producer.metrics()["record-send-rate"] <= 3_000 / 30, "over half a minute, not over the pause"
         assert 70 < producer.metrics("orders")["record-send-rate"] <= 3_000 / 30
-        assert 0 < producer.metrics_by_broker()[1]["request-rate"] <= 20 / 30
+        assert 0 < producer.metrics_by_broker()[1]["request-rate"] <= 3_000 / 30
     async with producer:
         clock.advance(2)
         assert producer.metrics()["record-send-rate"] == 0
