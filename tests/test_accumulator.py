@@ -1389,6 +1389,28 @@ def test_nothing_is_kept_of_a_topic_that_was_idle_for_long_but_its_sequences(cod
     assert rig.pool.free == rig.pool.total
 
 
+def test_the_records_of_a_batch_are_measured_when_it_is_sent_first() -> None:
+    rig = Rig(batch_size=4_000)
+    for size in (100, 1_000, 100):
+        rig.put(0, size=size)
+    (batch,) = rig.drain()
+    assert batch.encoded is not None
+    sent, largest = batch.encoded.size - BATCH_OVERHEAD, batch.encoded.largest_record
+    assert (rig.metrics.batched_records, rig.metrics.batched_bytes) == (3, sent)
+    assert rig.metrics.largest_record == largest > 1_000
+
+    rig.accumulator.outcomes.retry(batch, 1.0)
+    assert rig.drain(1_000.0) == [batch]
+    assert (rig.metrics.batched_records, rig.metrics.batched_bytes) == (3, sent), "it was measured already"
+
+    rig.put(1, size=10)
+    (small,) = rig.drain(1_000.0)
+    assert small.encoded is not None
+    assert rig.metrics.batched_records == 4
+    assert rig.metrics.batched_bytes == sent + small.encoded.size - BATCH_OVERHEAD
+    assert rig.metrics.largest_record == largest
+
+
 @pytest.mark.parametrize("why", ["waiting", "on its way", "retried"])
 def test_a_topic_is_not_forgotten_while_a_batch_of_it_is_under_way(why: str, rig: Rig) -> None:
     delivery = rig.put(1)
