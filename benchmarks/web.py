@@ -1,8 +1,8 @@
 """The cost of a send in a web service: FastAPI on uvicorn, each request of which awaits the acknowledgement of one record.
 
-    python -m benchmarks.web --broker kafka --rounds 3
+    python -m benchmarks.web --broker kafka --rounds 3 --connections 1,20,200
 
-The service and the 200 connections that ask it are separate processes. Every producer has its default settings, with
+The service and the connections that ask it are separate processes. Every producer has its default settings, with
 acks=all and idempotence. The CPU is the service's, a request; the same service without a producer shows what the framework
 takes of it. After each run an independent consumer counts the records.
 """
@@ -32,9 +32,8 @@ from benchmarks.unavailable import Unavailable, optional
 
 __all__ = ["main"]
 
-_CONNECTIONS: Final = 200
-_REQUESTS: Final = 20_000
-_WARM_UP: Final = 4_000
+_MOST_REQUESTS: Final = 20_000
+_REQUESTS_OF_A_CONNECTION: Final = 2_000
 _PARTITIONS: Final = 12
 _BODY: Final = b'{"order": 4711, "customer": "Ada", "items": ["a book", "another book"], "total": 31.40, "paid": true}'
 _DONE: Final = b'{"accepted":true}'
@@ -155,7 +154,7 @@ async def _ask_for(port: int, path: str) -> bytes:
     return answer.partition(b"\r\n\r\n")[2]
 
 
-async def _load(port: int, requests: int) -> list[float]:
+async def _load(port: int, requests: int, parallel: int) -> list[float]:
     """The duration of each request, in seconds."""
     head = f"POST /orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(_BODY)}\r\n\r\n".encode()
     request, left, seconds = head + _BODY, requests, list[float]()
@@ -168,40 +167,47 @@ async def _load(port: int, requests: int) -> list[float]:
     loop = asyncio.get_running_loop()
     connections = [
         (await loop.create_connection(lambda: _Connection(next_request, seconds), "127.0.0.1", port))[1]
-        for _ in range(_CONNECTIONS)
+        for _ in range(parallel)
     ]
     await asyncio.gather(*(connection.ended for connection in connections))
     return seconds
 
 
-async def _measure(port: int) -> Figures:
+def _requests(parallel: int) -> tuple[int, int]:
+    """The number of requests that are measured, and of those before them."""
+    measured = min(_MOST_REQUESTS, parallel * _REQUESTS_OF_A_CONNECTION)
+    return measured, measured // 5
+
+
+async def _measure(port: int, parallel: int) -> Figures:
+    requests, warm_up = _requests(parallel)
     while True:
         try:
             await _ask_for(port, "/cpu")
             break
         except OSError:
             await asyncio.sleep(0.1)  # the service is starting
-    await _load(port, _WARM_UP)
+    await _load(port, warm_up, parallel)
     before = float(await _ask_for(port, "/cpu"))
     began = time.perf_counter()
-    seconds = await _load(port, _REQUESTS)
+    seconds = await _load(port, requests, parallel)
     lasted = time.perf_counter() - began
-    cpu_us = (float(await _ask_for(port, "/cpu")) - before) / _REQUESTS * 1e6
-    return {"cpu_us": cpu_us, "requests_per_s": _REQUESTS / lasted, **latencies(seconds)}
+    cpu_us = (float(await _ask_for(port, "/cpu")) - before) / requests * 1e6
+    return {"cpu_us": cpu_us, "requests_per_s": requests / lasted, **latencies(seconds)}
 
 
-def _run(broker: Broker, name: str) -> Figures:
+def _run(broker: Broker, name: str, parallel: int) -> Figures:
     topic = f"web-{uuid.uuid4().hex[:8]}"
     broker.create_topic(topic, _PARTITIONS)
     port = _free_port()
     command = [sys.executable, "-m", "benchmarks.web", "--serve", name, broker.servers, topic, str(port)]
     service = subprocess.Popen(command, cwd=CHECKOUT)
     try:
-        figures = asyncio.run(asyncio.wait_for(_measure(port), 300))
+        figures = asyncio.run(asyncio.wait_for(_measure(port, parallel), 300))
     finally:
         service.terminate()
         service.wait(30)
-    expected = 0 if name == _FRAMEWORK else _REQUESTS + _WARM_UP
+    expected = 0 if name == _FRAMEWORK else sum(_requests(parallel))
     found = count_records(broker.servers, topic, expected)
     broker.delete_topic(topic)
     if found != expected:
@@ -218,12 +224,12 @@ def _free_port() -> int:
     return port
 
 
-def _row(name: str, figures: Sequence[Figures], framework: Sequence[Figures]) -> str:
+def _row(name: str, parallel: int, figures: Sequence[Figures], framework: Sequence[Figures]) -> str:
     middle = {figure: statistics.median(each[figure] for each in figures) for figure in figures[0]}
     more = middle["cpu_us"] - statistics.median(each["cpu_us"] for each in framework)
     return (
-        f"| {name} | {middle['cpu_us']:.0f} us | {more:.0f} us | {middle['requests_per_s']:,.0f} | "
-        f"{middle['p50_us'] / 1000:.1f} ms | {middle['p99_us'] / 1000:.1f} ms |"
+        f"| {parallel} | {name} | {middle['cpu_us']:.0f} us | {more:.0f} us | {middle['requests_per_s']:,.0f} | "
+        f"{middle['p50_us'] / 1000:.2f} ms | {middle['p99_us'] / 1000:.2f} ms |"
     )
 
 
@@ -233,6 +239,7 @@ def main() -> None:
     parser.add_argument("--broker", choices=BROKERS, default="kafka")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", default=",".join(_PRODUCERS))
+    parser.add_argument("--connections", default="200", help="how many there are at a time; 1,20,200 measures each")
     parser.add_argument("--serve", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
@@ -240,20 +247,24 @@ def main() -> None:
         _serve(name, servers, topic, int(port))
         return
     names = arguments.clients.split(",")
-    figures: dict[str, list[Figures]] = {name: [] for name in names}
+    cases = [(int(parallel), name) for parallel in arguments.connections.split(",") for name in names]
+    figures: dict[tuple[int, str], list[Figures]] = {case: [] for case in cases}
     try:
         for module in ("fastapi", "uvicorn"):
             optional(module)
         with BROKERS[arguments.broker]() as broker:
             for _ in range(arguments.rounds):
-                for name in names:
-                    figures[name].append(_run(broker, name))
+                for parallel, name in cases:
+                    figures[parallel, name].append(_run(broker, name, parallel))
             print(f"{broker.title}; {os.cpu_count()} processors; medians of {arguments.rounds} rounds", flush=True)
     except Unavailable as error:
         raise SystemExit(str(error)) from None
-    print("| | CPU a request | more than the framework | requests/s | p50 | p99 |\n|---|---:|---:|---:|---:|---:|")
-    for name in names:
-        print(_row(name, figures[name], figures.get(_FRAMEWORK, figures[name])))
+    print("| connections | | CPU a request | more than the framework | requests/s | p50 | p99 |")
+    print("|---:|---|---:|---:|---:|---:|---:|")
+    for parallel, name in cases:
+        print(
+            _row(name, parallel, figures[parallel, name], figures.get((parallel, _FRAMEWORK), figures[parallel, name]))
+        )
 
 
 if __name__ == "__main__":
