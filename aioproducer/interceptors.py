@@ -8,6 +8,7 @@ no coroutine is ever created.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeAlias, cast
 
@@ -15,11 +16,12 @@ from aioproducer.arguments import is_async
 from aioproducer.errors import ConfigError
 from aioproducer.runtime.log import ClientLog
 from aioproducer.serializers import normalize_headers
-from aioproducer.types import Headers, ProducerRecord, RecordMetadata, SendManyResult
+from aioproducer.types import Headers, ProducerRecord, RecordMetadata, SendManyResult, TransactionOutcome
 
 __all__ = [
     "EndOfBulk",
     "EndOfSend",
+    "EndOfTransaction",
     "InterceptedBulk",
     "InterceptedProducer",
     "ProducerInterceptor",
@@ -35,10 +37,15 @@ EndOfSend: TypeAlias = Callable[[RecordMetadata | None, BaseException | None], o
 EndOfBulk: TypeAlias = Callable[[SendManyResult | None, BaseException | None], object]
 
 
+#: Called once with the outcome of a transaction: "committed", "aborted", "prepared" if it waits for another producer's
+#: decision, or "unknown"; and with the error that it failed with or was aborted because of, if there was one.
+EndOfTransaction: TypeAlias = Callable[[TransactionOutcome, BaseException | None], object]
+
+
 class InterceptedProducer:
     """The producer that sends a record, as far as an interceptor may know it."""
 
-    __slots__ = ("_leader", "bootstrap_servers", "client_id", "transactional_id")
+    __slots__ = ("__weakref__", "_leader", "bootstrap_servers", "client_id", "transactional_id")
 
     def __init__(
         self,
@@ -93,6 +100,14 @@ class ProducerInterceptor:
         """
         return (), _ignore
 
+    def begin_transaction(self, producer: InterceptedProducer) -> EndOfTransaction:
+        """Called when the producer has begun a transaction, in the caller's context; must be plain.
+
+        Returns what to call, in the producer's event loop, when the transaction is over: after the coordinator's answer, or
+        when the producer is closed. Producers that were attached to a transaction do not call it.
+        """
+        return _ignore
+
     def on_acknowledgement(
         self, metadata: RecordMetadata | None, error: BaseException | None, headers: Headers
     ) -> Awaitable[None] | None:
@@ -110,6 +125,7 @@ class ProducerInterceptor:
 
 _OnSend: TypeAlias = Callable[[ProducerRecord], object]
 _BeginSend: TypeAlias = Callable[[ProducerRecord, InterceptedProducer], object]
+_BeginTransaction: TypeAlias = Callable[[InterceptedProducer], object]
 _BeginBulk: TypeAlias = Callable[[str, InterceptedProducer, bool], object]
 _OnAcknowledgement: TypeAlias = Callable[[RecordMetadata | None, BaseException | None, Headers], object]
 _Close: TypeAlias = Callable[[], object]
@@ -145,6 +161,7 @@ class ProducerInterceptors:
     __slots__ = (
         "_begin_bulk",
         "_begin_send",
+        "_begin_transaction",
         "_close",
         "_log",
         "_on_acknowledgement",
@@ -159,6 +176,7 @@ class ProducerInterceptors:
         chain = (*own, *(each for each in _global if type(each) not in map(type, own)))
         self._begin_send = cast("tuple[_BeginSend, ...]", _hooks(chain, "begin_send"))
         self._begin_bulk = cast("tuple[_BeginBulk, ...]", _hooks(chain, "begin_bulk"))
+        self._begin_transaction = cast("tuple[_BeginTransaction, ...]", _hooks(chain, "begin_transaction"))
         self._on_send = cast("tuple[_OnSend, ...]", _hooks(chain, "on_send"))
         self._on_acknowledgement = cast("tuple[_OnAcknowledgement, ...]", _hooks(chain, "on_acknowledgement"))
         self._close = cast(
@@ -196,6 +214,34 @@ class ProducerInterceptors:
             record, end = begun
             ends.append(end)
         return record
+
+    def begin_transaction(self, producer: InterceptedProducer) -> EndOfTransaction | None:
+        """Call the interceptors; returns what must be called with the outcome, None if none of them asks for it."""
+        ends: list[EndOfTransaction] = []
+        for hook in self._begin_transaction:
+            try:
+                end = hook(producer)
+            except Exception:  # foreign code
+                _log(self._log, "begin_transaction", hook)
+                continue
+            if callable(end):
+                ends.append(cast("EndOfTransaction", end))
+            else:
+                self._log.error(
+                    "Interceptor %s.begin_transaction returned %s instead of a callable that takes the outcome.",
+                    _owner(hook),
+                    type(end).__name__,
+                )
+        return partial(self._end_transaction, ends) if ends else None
+
+    def _end_transaction(
+        self, ends: Sequence[EndOfTransaction], outcome: TransactionOutcome, error: BaseException | None
+    ) -> None:
+        for end in reversed(ends):
+            try:
+                end(outcome, error)
+            except Exception:  # foreign code
+                self._log.warning("%r, which an interceptor's begin_transaction returned, failed.", end, exc_info=True)
 
     def bulk(self, topic: str, producer: InterceptedProducer, is_table: bool) -> InterceptedBulk:
         """A call that sends many records, to enter."""
@@ -334,7 +380,7 @@ def _ignore(outcome: object, error: BaseException | None) -> None:
 def _refuse_async(interceptors: Iterable[object]) -> None:
     """Raise `ConfigError` for a method that must be plain; checked here, because each call would fail."""
     for each in interceptors:
-        for name in ("begin_send", "begin_bulk"):
+        for name in ("begin_send", "begin_bulk", "begin_transaction"):
             if is_async(getattr(each, name, None)):
                 raise ConfigError(
                     f"{type(each).__name__}.{name} is a coroutine function, but it must be plain: it has to run in the "

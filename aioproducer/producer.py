@@ -784,7 +784,7 @@ class Producer(FastPath):
 
         engine, transactions = self._transactional()
         named = PreparedTransactionState.parse(prepared) if isinstance(prepared, str) else prepared
-        await self._outcome(engine, transactions, transactions.manager.complete(named), timeout)
+        await self._outcome(engine, transactions, transactions.complete(named), timeout)
 
     def transaction_handle(self) -> TransactionHandle:
         """A handle with which another process can write into the open transaction; frozen, can be pickled.
@@ -835,6 +835,7 @@ class Producer(FastPath):
     def _begin(self, transactions: TransactionLink) -> None:
         began = time.perf_counter()
         transactions.begin()
+        transactions.report_end_to(self._intake.begin_transaction())
         self._metrics.waited_for_transaction("begin_transaction", time.perf_counter() - began)
 
     async def _outcome(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from aioproducer._metadata import RecordMetadata, TimestampType, TopicPartition
 
@@ -25,6 +25,7 @@ __all__ = [
     "SendManyResult",
     "TimestampType",
     "TopicPartition",
+    "TransactionOutcome",
     "Written",
 ]
 
@@ -36,6 +37,9 @@ Headers: TypeAlias = Sequence[Header]
 
 #: What ``headers=`` accepts: a mapping, or a sequence of pairs if names repeat or their order matters.
 HeadersInput: TypeAlias = Mapping[str, "BytesLike | str | None"] | Sequence[tuple[str, "BytesLike | str | None"]]
+
+#: The end of a transaction; "prepared" if a producer was closed that left the decision to another one (KIP-939).
+TransactionOutcome: TypeAlias = Literal["committed", "aborted", "prepared", "unknown"]
 
 
 class Written(NamedTuple):

@@ -20,7 +20,7 @@ from aioproducer.interceptors import (
 )
 from aioproducer.runtime.log import ClientLog
 from aioproducer.testing import FakeBroker
-from aioproducer.types import Headers, ProducerRecord, RecordMetadata
+from aioproducer.types import Headers, ProducerRecord, RecordMetadata, TransactionOutcome
 from tests.conftest import opened
 
 LOG = ClientLog("shop")
@@ -258,6 +258,54 @@ def test_only_interceptors_with_begin_send_are_called() -> None:
     assert not ProducerInterceptors([Following(b"a")], LOG).sees_acknowledgement
 
 
+# -- transactions -------------------------------------------------------------------------------------------------------
+
+
+class Transactions(ProducerInterceptor):
+    """Remembers the outcomes of transactions, or fails in its hook, or in what that returns."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails = fails
+        self.seen: list[tuple[object, object]] = []
+
+    def begin_transaction(self, producer: InterceptedProducer) -> Any:
+        assert producer.transactional_id == "t"
+        if self.fails == "begin":
+            raise LookupError("begin")
+        if self.fails == "returns":
+            return None
+
+        def end(outcome: TransactionOutcome, error: BaseException | None) -> None:
+            if self.fails == "end":
+                raise LookupError("end")
+            self.seen.append((outcome, error))
+
+        return end
+
+
+async def test_an_interceptor_that_fails_for_a_transaction_is_logged_and_the_others_get_the_outcome(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    chain = [Transactions(), Transactions("begin"), Transactions("returns"), Transactions("end"), Transactions()]
+    async with (
+        opened(broker, client_id="shop", transactional_id="t", interceptors=chain) as producer,
+        producer.transaction() as txn,
+    ):
+        await txn.send("orders", b"value")
+
+    assert [each.seen for each in chain] == [[("committed", None)], [], [], [], [("committed", None)]]
+    assert [line.split(" instead")[0] for line in caplog.messages[:2]] == [
+        "[shop] Interceptor Transactions.begin_transaction failed; the others still run.",
+        "[shop] Interceptor Transactions.begin_transaction returned NoneType",
+    ]
+    assert "which an interceptor's begin_transaction returned, failed" in caplog.messages[2]
+    assert len(caplog.messages) == 3
+
+
+def test_only_interceptors_with_begin_transaction_are_called() -> None:
+    assert ProducerInterceptors([ProducerInterceptor(), Following(b"a")], LOG).begin_transaction(PRODUCER) is None
+
+
 async def test_the_leader_of_a_partition_is_known_while_the_producer_runs(broker: FakeBroker) -> None:
     leaders: list[tuple[str, int] | None] = []
 
@@ -318,7 +366,7 @@ async def test_a_table_is_refused_if_one_interceptor_would_have_to_see_each_reco
     assert broker.records("orders") == []
 
 
-@pytest.mark.parametrize("name", ["begin_send", "begin_bulk"])
+@pytest.mark.parametrize("name", ["begin_send", "begin_bulk", "begin_transaction"])
 def test_a_coroutine_function_is_refused_where_it_cannot_be_awaited(name: str) -> None:
     async def hook(*_: object) -> None:
         pass

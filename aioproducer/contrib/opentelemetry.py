@@ -12,25 +12,27 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 from opentelemetry import context, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider, get_meter
 from opentelemetry.propagators.textmap import Setter, TextMapPropagator, default_setter
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 
 from aioproducer._version import __version__
 from aioproducer.errors import BrokerError, InvalidRecord, KafkaError, SendManyError, Unknown
 from aioproducer.interceptors import (
     EndOfBulk,
     EndOfSend,
+    EndOfTransaction,
     InterceptedProducer,
     ProducerInterceptor,
     add_global_interceptor,
     remove_global_interceptor,
 )
 from aioproducer.serializers import normalize_headers
-from aioproducer.types import Headers, ProducerRecord, RecordMetadata, SendManyResult
+from aioproducer.types import Headers, ProducerRecord, RecordMetadata, SendManyResult, TransactionOutcome
 
 __all__ = ["AioproducerInstrumentor", "OpenTelemetryInterceptor"]
 
@@ -56,6 +58,14 @@ class _Bulk:
     is_open: bool = True
 
 
+@dataclass(slots=True)
+class _Open:
+    """An open transaction: its span, and the span in which it was begun."""
+
+    span: Span
+    begun_in: SpanContext
+
+
 class OpenTelemetryInterceptor(ProducerInterceptor):
     """An interceptor that gives each record a span ``send TOPIC`` and its context, and measures it.
 
@@ -70,6 +80,10 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
     ``bulk`` decides about `Producer.send_many` and `Producer.send_table`: with ``"call"`` each call has one span, whose
     context all of its records carry; with ``"record"`` each record of ``send_many`` also has one, below that of the call;
     with ``"none"`` there is no span, and the records carry the context of the caller.
+
+    A transaction has a span as well, from `Producer.begin_transaction` until the coordinator's answer; those of its records
+    are below it, with a link to the caller's span if the transaction was begun in another one. Its attribute
+    ``aioproducer.transaction.outcome`` is "committed", "aborted", "prepared" or "unknown".
 
     The metrics are ``messaging.client.operation.duration`` and ``messaging.client.sent.messages``. Several producers may
     share one object. Providers and propagator are OpenTelemetry's global ones, unless they are given here.
@@ -104,6 +118,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         #: What the records of the call that sends many carry, and its producer.
         self._in_bulk: ContextVar[_Bulk | None] = ContextVar("bulk", default=None)
         self._kept: dict[tuple[str, str], _Attributes] = {}
+        self._transactions: WeakKeyDictionary[InterceptedProducer, _Open] = WeakKeyDictionary()
 
     def begin_send(self, record: ProducerRecord, producer: InterceptedProducer) -> tuple[ProducerRecord, EndOfSend]:
         """Begins the span of a record, and puts its context into the headers."""
@@ -113,8 +128,8 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         began = perf_counter()
         common = self._common(producer.client_id, record.topic)
         attributes = common if record.value is not None else {**common, "messaging.kafka.message.tombstone": True}
-        parent = context.get_current()
-        span = self._tracer.start_span(f"send {record.topic}", parent, SpanKind.PRODUCER, attributes)
+        parent, links = self._parent(producer)
+        span = self._tracer.start_span(f"send {record.topic}", parent, SpanKind.PRODUCER, attributes, links)
         try:
             record = _with_headers(record, self._carrier(trace.set_span_in_context(span, parent)))
         except BaseException:  # a propagator's
@@ -130,10 +145,10 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         """Begins the span of a call that sends many records."""
         began = perf_counter()
         common = self._common(producer.client_id, topic)
-        inside = context.get_current()
+        inside, links = self._parent(producer)
         span: Span = trace.INVALID_SPAN
         if self._bulk != "none":
-            span = self._tracer.start_span(f"send {topic}", inside, SpanKind.PRODUCER, common)
+            span = self._tracer.start_span(f"send {topic}", inside, SpanKind.PRODUCER, common, links)
             inside = trace.set_span_in_context(span, inside)
         try:
             carrier = self._carrier(inside)
@@ -151,6 +166,35 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
                 self._end_bulk(span, common, perf_counter() - began if measure else None, result, error)
 
         return [(name, text.encode()) for name, text in carrier.items()], end
+
+    def begin_transaction(self, producer: InterceptedProducer) -> EndOfTransaction:
+        """Begins the span of a transaction, below the caller's."""
+        attributes: _Attributes = {"messaging.system": "kafka", "messaging.client.id": producer.client_id}
+        if producer.transactional_id is not None:
+            attributes["aioproducer.transactional_id"] = producer.transactional_id
+        caller = trace.get_current_span().get_span_context()
+        span = self._tracer.start_span("transaction", attributes=attributes)
+        begun = self._transactions[producer] = _Open(span, caller)
+
+        def end(outcome: TransactionOutcome, error: BaseException | None) -> None:
+            if self._transactions.get(producer) is begun:
+                del self._transactions[producer]
+            if span.is_recording():
+                span.set_attribute("aioproducer.transaction.outcome", outcome)
+                _set_error(span, error)
+            span.end()
+
+        return end
+
+    def _parent(self, producer: InterceptedProducer) -> tuple[Context, Sequence[Link]]:
+        """The context for the span of a record, and its links: the producer's open transaction, or the caller."""
+        caller = context.get_current()
+        begun = None if producer.transactional_id is None else self._transactions.get(producer)
+        if begun is None:
+            return caller, ()
+        current = trace.get_current_span(caller).get_span_context()
+        links = (Link(current),) if current.is_valid and current != begun.begun_in else ()
+        return trace.set_span_in_context(begun.span, caller), links
 
     def _enter(
         self, inside: Context, producer: InterceptedProducer, carrier: Mapping[str, str]

@@ -28,7 +28,13 @@ from aioproducer.errors import (
     NotWrittenTimeout,
     RecordTooLarge,
 )
-from aioproducer.interceptors import EndOfSend, InterceptedBulk, InterceptedProducer, ProducerInterceptors
+from aioproducer.interceptors import (
+    EndOfSend,
+    EndOfTransaction,
+    InterceptedBulk,
+    InterceptedProducer,
+    ProducerInterceptors,
+)
 from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.record import BATCH_OVERHEAD, partition_for_key, record_size_upper_bound
 from aioproducer.runtime.log import ClientLog
@@ -371,6 +377,10 @@ class Intake:
     def bulk(self, topic: str, *, is_table: bool) -> InterceptedBulk:
         """A call that sends many records, to enter."""
         return self.interceptors.bulk(topic, self._producer, is_table)
+
+    def begin_transaction(self) -> EndOfTransaction | None:
+        """A transaction has begun; returns what to call with its outcome, if an interceptor asks for it."""
+        return self.interceptors.begin_transaction(self._producer)
 
     def watch(self, engine: Engine, delivery: Delivery, headers: Sequence[Header], ends: Sequence[EndOfSend]) -> None:
         if not (ends or self.interceptors.sees_acknowledgement):

@@ -16,8 +16,9 @@ from typing import NamedTuple, TypeAlias
 from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.core.failed_attempt import FailedAttempt
 from aioproducer.core.sequences import Sequences
-from aioproducer.core.transactions.manager import INITIALIZE, PREPARE, TransactionManager
+from aioproducer.core.transactions.manager import ABORT, INITIALIZE, PREPARE, TransactionManager
 from aioproducer.core.transactions.operation import Operation
+from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
 from aioproducer.core.transactions.states import State
 from aioproducer.errors import (
     AuthenticationError,
@@ -29,9 +30,12 @@ from aioproducer.errors import (
 )
 from aioproducer.runtime.detached import detached
 from aioproducer.runtime.log import ClientLog
-from aioproducer.types import TopicPartition
+from aioproducer.types import TopicPartition, TransactionOutcome
 
 __all__ = ["TransactionLink"]
+
+#: Called once with the outcome of a transaction, and the error that it failed with or was aborted because of.
+EndOfTransaction: TypeAlias = Callable[[TransactionOutcome, KafkaError | None], object]
 
 #: Why calls that began to wait at a time cannot proceed, because of the cluster or of one broker; None if they can.
 Refusal: TypeAlias = Callable[[float, int | None], AuthenticationError | None]
@@ -76,6 +80,7 @@ class TransactionLink:
         self._on_open = on_open
         self._on_shut = on_shut
         self._number = 0  # of the latest transaction
+        self._report_end: EndOfTransaction | None = None  # until the end of the open one is reported
         self._calls: dict[_Call, None] = {}  # waiters that fail if credentials are refused
         self._held: asyncio.TimerHandle | None = None  # while the markers of the last transaction are being written
 
@@ -122,11 +127,16 @@ class TransactionLink:
         self._number += 1
         self._on_open()
 
+    def report_end_to(self, report: EndOfTransaction | None) -> None:
+        """Call ``report`` with the outcome of the open transaction once it has ended."""
+        self._report_end = report
+
     def commit(self) -> Operation:
         """Commit when everything is acknowledged; nothing lingers until then. Raises if the state does not allow it."""
         operation = self.manager.commit()
         self._on_shut()
         self._flush_while(operation)
+        self._watch(operation, "committed")
         return operation
 
     def prepare(self) -> Operation:
@@ -138,7 +148,35 @@ class TransactionLink:
 
     def abort(self) -> Operation:
         """Abort; unsent records are never sent. Raises if the state does not allow it."""
-        return self.manager.abort()  # this drops unsent records
+        reason = self.manager.last_error
+        operation = self.manager.abort()  # this drops unsent records
+        self._watch(operation, "aborted", reason)
+        return operation
+
+    def complete(self, prepared: PreparedTransactionState) -> Operation:
+        """Commit the prepared transaction if it is this one, else abort it. Raises if the state does not allow it."""
+        operation = self.manager.complete(prepared)
+        self._watch(operation, "aborted" if operation.name == ABORT else "committed")
+        return operation
+
+    def _watch(self, operation: Operation, outcome: TransactionOutcome, reason: KafkaError | None = None) -> None:
+        """Report the end of the transaction when the operation ends it; ``reason`` is why it is aborted."""
+        if self._report_end is not None:
+            operation.when_done(lambda: self._ended(operation, outcome, reason))
+
+    def _ended(self, operation: Operation, outcome: TransactionOutcome, reason: KafkaError | None) -> None:
+        if operation.error is None:
+            self._report(outcome, reason)
+        elif self.fatal_error is not None:  # otherwise the transaction is still open
+            self._report_failure(operation.error)
+
+    def _report_failure(self, error: KafkaError | None) -> None:
+        self._report("unknown" if isinstance(error, CommitUnknown) else "aborted", error)
+
+    def _report(self, outcome: TransactionOutcome, error: KafkaError | None) -> None:
+        report, self._report_end = self._report_end, None
+        if report is not None:
+            report(outcome, error)
 
     @property
     def takes_records(self) -> bool:
@@ -202,8 +240,12 @@ class TransactionLink:
     def close(self, error: KafkaError) -> None:
         """End everything now; every waiter fails with this error. A commit whose outcome is unknown is logged."""
         self._let_go()
-        was_over = self.fatal_error is not None
+        was_over, is_prepared = self.fatal_error is not None, self.manager.state is State.PREPARED_TRANSACTION
         self.manager.close(error)
+        if is_prepared:  # it outlives this producer
+            self._report("prepared", None)
+        else:
+            self._report_failure(self.manager.last_error)
         if not was_over and isinstance(self.manager.last_error, CommitUnknown):
             self._log.warning("%s", self.manager.last_error)
 

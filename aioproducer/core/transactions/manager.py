@@ -54,15 +54,16 @@ from aioproducer.errors import (
 )
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["INITIALIZE", "PREPARE", "TransactionManager"]
+__all__ = ["ABORT", "INITIALIZE", "PREPARE", "TransactionManager"]
 
 #: The name of the operation that `TransactionManager.initialize` begins.
 INITIALIZE = "init_transactions"
 #: The name of the operation that `TransactionManager.prepare` begins.
 PREPARE = "prepare_transaction"
+ABORT = "abort_transaction"
 
 #: The possible ends of a prepared transaction, by the name of the call.
-_COMPLETING = frozenset({"commit_transaction", "abort_transaction"})
+_COMPLETING = frozenset({"commit_transaction", ABORT})
 _ENDING = frozenset({State.COMMITTING, State.ABORTING})
 
 
@@ -271,7 +272,7 @@ class TransactionManager:
 
     def abort(self) -> Operation:
         """Abort; unsent records are never sent. Raises `TransactionStateError`, or the error that ended the producer."""
-        return self._once("abort_transaction", State.ABORTING, self._outcomes.give_up)
+        return self._once(ABORT, State.ABORTING, self._outcomes.give_up)
 
     def complete(self, prepared: PreparedTransactionState) -> Operation:
         """Commit the prepared transaction if it is the one named, else abort it (KIP-939).
