@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         WrongEventLoop,
     )
     from aioproducer.interceptors import ProducerInterceptor
+    from aioproducer.metrics.application import ApplicationMetric
     from aioproducer.producer import Producer
     from aioproducer.serializers import (
         BytesSerializer,
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ApplicationMetric",
     "AuthenticationError",
     "BrokerConnectionError",
     "BrokerError",
@@ -165,6 +167,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "metrics.application": ("ApplicationMetric",),
     "config": (
         "OAuthToken",
         "ProducerConfig",

@@ -51,6 +51,8 @@ from aioproducer.types import (
 )
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from aioproducer.config import ProducerConfig, ProducerOptions
     from aioproducer.core.transactions.handle import TransactionHandle
     from aioproducer.core.transactions.operation import Operation
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from aioproducer.intake.records import SerializedRecord
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
     from aioproducer.interceptors import EndOfSend
+    from aioproducer.metrics.application import ApplicationMetric
     from aioproducer.transactions.context import Transaction
     from aioproducer.transactions.link import TransactionLink
     from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
@@ -886,19 +889,39 @@ class Producer(FastPath):
         engine = self._engine
         numbers = self._metrics.as_mapping(None if engine is None else engine.loop.time())
         if engine is not None:
-            oldest = engine.accumulator.oldest_created_at
-            numbers["oldest-record-age"] = 0.0 if oldest is None else engine.loop.time() - oldest
-            numbers["buffer-total-bytes"] = engine.pool.total
-            numbers["buffer-available-bytes"] = max(0, engine.pool.free)  # splitting a batch adds headers
-            numbers["waiting-threads"] = engine.pool.waiting
-            numbers["records-pending"] = engine.accumulator.pending_records
-            numbers["connection-count"] = len(engine.client.connected_nodes())
-            numbers["requests-in-flight"] = sum(
-                engine.client.in_flight(node) for node in engine.client.connected_nodes()
-            )
-            numbers["producer-epoch"] = engine.sequences.epoch
-            numbers["metadata-age"] = engine.loop.time() - engine.client.metadata.refreshed_at
+            numbers.update(engine.gauges())
         return numbers
+
+    def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
+        """Let a metric of the application be pushed with the producer's own, to brokers that subscribe to it (KIP-1076).
+
+        May be called at any time, in the event loop's thread. Raises `ConfigError` for a name that is taken already, or
+        begins like those of the producer's own metrics.
+        """
+        from aioproducer.metrics.points import check_name  # rarely used
+
+        problem = check_name(metric.name, self._metrics.application)
+        if problem is not None:
+            raise ConfigError(problem)
+        self._metrics.application[metric.name] = metric
+
+    def unregister_metric_from_subscription(self, name: str) -> None:
+        """Push a metric of the application no longer; does nothing if it was not registered."""
+        self._metrics.application.pop(name, None)
+
+    async def client_instance_id(self, timeout: float | None = None) -> UUID:
+        """The id under which the brokers' reporters see this client's metrics (KIP-714), once the cluster has given one.
+
+        ``timeout`` is in seconds; None means ``max_block_ms``. Raises `ConfigError` with ``enable_metrics_push=False``,
+        `UnsupportedVersion` if the connected brokers take no metrics (before Kafka 3.7, or without a reporter for them),
+        `KafkaTimeoutError`, and `AuthenticationError` at once. Cancellation: nothing is undone.
+        """
+        if not self.config.enable_metrics_push:
+            raise ConfigError("There is no client instance id with enable_metrics_push=False.")
+        engine = self._usable()
+        deadline = self._deadline(engine, timeout)
+        await self._interruptible(engine, engine.client.wait_ready(deadline))
+        return await self._interruptible(engine, engine.metrics_push.client_instance_id(deadline))
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
         """The metrics of each topic that has any, as `metrics` returns them for one. May be called in any thread."""

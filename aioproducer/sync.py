@@ -68,7 +68,10 @@ from aioproducer.types import (
 )
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
+    from aioproducer.metrics.application import ApplicationMetric
 
 __all__ = ["SyncDelivery", "SyncProducer", "SyncTransaction"]
 
@@ -538,6 +541,18 @@ class SyncProducer:
     def metrics_by_broker(self) -> Mapping[int, Mapping[str, float]]:
         """The metrics of each broker that was connected; see `Producer.metrics_by_broker`."""
         return self._producer.metrics_by_broker()
+
+    def register_metric_for_subscription(self, metric: ApplicationMetric) -> None:
+        """Let a metric of the application be pushed to brokers; see `Producer.register_metric_for_subscription`."""
+        self._producer.register_metric_for_subscription(metric)
+
+    def unregister_metric_from_subscription(self, name: str) -> None:
+        """Push a metric of the application no longer; see `Producer.unregister_metric_from_subscription`."""
+        self._producer.unregister_metric_from_subscription(name)
+
+    def client_instance_id(self, timeout: float | None = None) -> UUID:
+        """The id under which brokers' reporters see this client's metrics; see `Producer.client_instance_id`."""
+        return self._call(self._producer.client_instance_id, timeout)
 
     def metric_histograms(self) -> Mapping[str, Histogram]:
         """The distributions behind averages and percentiles; see `Producer.metric_histograms`."""

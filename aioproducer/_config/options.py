@@ -363,7 +363,7 @@ class OptionValues:
         32_768, Whole(-1, INT_MAX, "bytes"), "SO_RCVBUF; -1: the system's default", java="receive.buffer.bytes"
     )
     enable_metrics_push: bool = _flag(
-        True, "Push metrics to brokers that subscribe to them (KIP-714); has no effect yet"
+        True, "Push metrics to brokers that subscribe to them (KIP-714); needs the extra `telemetry`"
     )
     metric_reporters: tuple[MetricReporter, ...] = _option(
         (), Hooks("a sequence of objects with a method record()", ("record",)), "Objects that receive measurements"

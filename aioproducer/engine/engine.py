@@ -25,6 +25,7 @@ from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.writer_shape import shape_of
 from aioproducer.engine.lone_batch import LoneBatchSender
+from aioproducer.engine.metrics_push import MetricsPush
 from aioproducer.engine.sampling import Sampling
 from aioproducer.engine.sender import Sender
 from aioproducer.engine.unobserved import UnobservedFailures
@@ -129,6 +130,14 @@ class Engine(Lifetime):
             config, client_id, self.accumulator, self.client, self.sender, metrics, self.transactions, self.pulse
         )
         self.accumulator.send_at_once = lone.send
+        self.metrics_push = MetricsPush(
+            config,
+            self.client,
+            metrics,
+            log=log,
+            random=random.random,
+            gauges=self.gauges,
+        )
         self.carrier: RequestCarrier | None = None
         if self.transactions is not None:
             self.carrier = self._make_carrier(self.transactions, random, attachment)
@@ -260,6 +269,8 @@ class Engine(Lifetime):
         parts = {"client": _endless(self.client.run), "sender": _endless(self.sender.run)}
         if self.carrier is not None:
             parts["carrier"] = _endless(self.carrier.run)
+        if self.config.enable_metrics_push:
+            parts["telemetry"] = self.metrics_push.run()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -346,6 +357,22 @@ class Engine(Lifetime):
             self.log.debug("The producer's task ended with %r", task.exception())
         await self.client.close()
 
+    def gauges(self) -> dict[str, float]:
+        """The metrics that exist only while it runs, under their names; may be called in any thread."""
+        now, oldest, pool = self.loop.time(), self.accumulator.oldest_created_at, self.pool
+        connected = self.client.connected_nodes()
+        return {
+            "oldest-record-age": 0.0 if oldest is None else now - oldest,
+            "buffer-total-bytes": pool.total,
+            "buffer-available-bytes": max(0, pool.free),  # splitting a batch adds headers
+            "waiting-threads": pool.waiting,
+            "records-pending": self.accumulator.pending_records,
+            "connection-count": len(connected),
+            "requests-in-flight": sum(map(self.client.in_flight, connected)),
+            "producer-epoch": self.sequences.epoch,
+            "metadata-age": now - self.client.metadata.refreshed_at,
+        }
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run foreign work, such as an async interceptor, in a task for which closing waits, within its timeout."""
         self.foreign.spawn(work, name)
@@ -408,6 +435,7 @@ class Engine(Lifetime):
         self._wake()
         if self.transactions is not None:
             self.transactions.fail_if_refused()
+        self.metrics_push.look_again()
 
     def _wake(self) -> None:
         if self.pulse.is_still:

@@ -147,6 +147,7 @@ class Run:
         await asyncio.sleep(0)  # the callbacks of the last outcomes run before the tasks that they may need end
         await engine.foreign.wait(deadline)
         await engine.foreign.cancel()
+        await engine.metrics_push.end(deadline)
         await engine.stop()
         await self._close_interceptors(deadline)
         return self._end(left, [] if hand_over is None else hand_over.not_written)

@@ -7,10 +7,13 @@ requested. The event loop's thread counts; any thread may read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.metrics.distribution import Distribution, Histogram
 from aioproducer.metrics.rates import BROKER_RATES, PRODUCER_RATES, TOPIC_RATES, Rates, Totals
+
+if TYPE_CHECKING:
+    from aioproducer.metrics.application import ApplicationMetric
 
 __all__ = ["BrokerMetrics", "ProducerMetrics", "TopicMetrics"]
 
@@ -193,6 +196,7 @@ class ProducerMetrics:
         self.record_queue_time = Distribution()
         self.throttle_time = Distribution()  # of the answered requests that were throttled at all
         self.event_loop_lag = Distribution()
+        self.application: dict[str, ApplicationMetric] = {}
         self.rates = Rates()
 
     def waited_for_memory(self, seconds: float) -> None:

@@ -44,6 +44,10 @@ class Broker:
         """Whether requests can be sent to it."""
         return self.connection is not None
 
+    def supports(self, api: int | None) -> bool:
+        """Whether it is known to have this API; None: always."""
+        return api is None or (self.versions is not None and api in self.versions.ranges)
+
     @property
     def is_throttled(self) -> bool:
         """Whether it asked the client to pause (KIP-219)."""

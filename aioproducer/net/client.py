@@ -228,9 +228,9 @@ class NetworkClient:
         code = self.metadata.errors.get(name)
         return None if code is None else FailedAttempt(_topic_error(name, code), None, self.metadata.answered_at[name])
 
-    def connected_nodes(self) -> list[int]:
-        """The ids of the connected brokers, without bootstrap servers."""
-        return [broker.node.id for broker in self._brokers.connected() if broker.node.id >= 0]
+    def connected_nodes(self, api: int | None = None) -> list[int]:
+        """The ids of the connected brokers, without bootstrap servers; only those with this API if one is given."""
+        return [each.node.id for each in self._brokers.connected() if each.node.id >= 0 and each.supports(api)]
 
     def in_flight(self, node_id: int) -> int:
         """The number of requests to a broker in flight."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.broker.logins import Logins
     from aioproducer.testing.broker.request import Hangup, ReceivedRequest, RequestContext
     from aioproducer.testing.broker.server import BrokerConnection
+    from aioproducer.testing.broker.telemetry import PushedMetrics, Telemetry
     from aioproducer.testing.broker.transaction_coordinator import TwoPhaseCommit
 
 __all__ = [
@@ -29,8 +30,10 @@ __all__ = [
     "LoggedBatch",
     "LoggedRecord",
     "Logins",
+    "PushedMetrics",
     "ReceivedRequest",
     "RequestContext",
+    "Telemetry",
     "TopicConfig",
     "TopicSpec",
     "TwoPhaseCommit",
@@ -45,8 +48,10 @@ _HOME = {
     "LoggedBatch": "broker.log",
     "LoggedRecord": "broker.log",
     "Logins": "broker.logins",
+    "PushedMetrics": "broker.telemetry",
     "ReceivedRequest": "broker.request",
     "RequestContext": "broker.request",
+    "Telemetry": "broker.telemetry",
     "TopicConfig": "broker.log",
     "TopicSpec": "broker.cluster_state",
     "TwoPhaseCommit": "broker.transaction_coordinator",

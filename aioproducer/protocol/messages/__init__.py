@@ -81,6 +81,10 @@ if TYPE_CHECKING:
         FindCoordinatorRequest,
         FindCoordinatorResponse,
     )
+    from aioproducer.protocol.messages.get_telemetry_subscriptions import (
+        GetTelemetrySubscriptionsRequest,
+        GetTelemetrySubscriptionsResponse,
+    )
     from aioproducer.protocol.messages.heartbeat import (
         HeartbeatRequest,
         HeartbeatResponse,
@@ -152,6 +156,10 @@ if TYPE_CHECKING:
         ProduceResponse,
         TopicProduceData,
         TopicProduceResponse,
+    )
+    from aioproducer.protocol.messages.push_telemetry import (
+        PushTelemetryRequest,
+        PushTelemetryResponse,
     )
     from aioproducer.protocol.messages.requests import REQUESTS
     from aioproducer.protocol.messages.sasl_authenticate import (
@@ -227,6 +235,8 @@ __all__ = [
     "FindCoordinatorRequest",
     "FindCoordinatorResponse",
     "ForgottenTopic",
+    "GetTelemetrySubscriptionsRequest",
+    "GetTelemetrySubscriptionsResponse",
     "HeartbeatRequest",
     "HeartbeatResponse",
     "InitProducerIdRequest",
@@ -274,6 +284,8 @@ __all__ = [
     "PartitionProduceResponse",
     "ProduceRequest",
     "ProduceResponse",
+    "PushTelemetryRequest",
+    "PushTelemetryResponse",
     "ReplicaState",
     "SaslAuthenticateRequest",
     "SaslAuthenticateResponse",
@@ -366,6 +378,10 @@ _HOMES = {
         "FindCoordinatorRequest",
         "FindCoordinatorResponse",
     ),
+    "get_telemetry_subscriptions": (
+        "GetTelemetrySubscriptionsRequest",
+        "GetTelemetrySubscriptionsResponse",
+    ),
     "heartbeat": (
         "HeartbeatRequest",
         "HeartbeatResponse",
@@ -437,6 +453,10 @@ _HOMES = {
         "ProduceResponse",
         "TopicProduceData",
         "TopicProduceResponse",
+    ),
+    "push_telemetry": (
+        "PushTelemetryRequest",
+        "PushTelemetryResponse",
     ),
     "sasl_authenticate": (
         "SaslAuthenticateRequest",

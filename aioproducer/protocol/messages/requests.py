@@ -17,6 +17,7 @@ from aioproducer.protocol.messages.describe_transactions import DescribeTransact
 from aioproducer.protocol.messages.end_txn import EndTxnRequest
 from aioproducer.protocol.messages.fetch import FetchRequest
 from aioproducer.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aioproducer.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from aioproducer.protocol.messages.heartbeat import HeartbeatRequest
 from aioproducer.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.messages.join_group import JoinGroupRequest
@@ -27,6 +28,7 @@ from aioproducer.protocol.messages.metadata import MetadataRequest
 from aioproducer.protocol.messages.offset_commit import OffsetCommitRequest
 from aioproducer.protocol.messages.offset_fetch import OffsetFetchRequest
 from aioproducer.protocol.messages.produce import ProduceRequest
+from aioproducer.protocol.messages.push_telemetry import PushTelemetryRequest
 from aioproducer.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from aioproducer.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from aioproducer.protocol.messages.sync_group import SyncGroupRequest
@@ -63,6 +65,8 @@ REQUESTS: Mapping[int, type[Request[Any]]] = MappingProxyType(
             SaslAuthenticateRequest,
             DescribeTransactionsRequest,
             ListTransactionsRequest,
+            GetTelemetrySubscriptionsRequest,
+            PushTelemetryRequest,
         )
     }
 )

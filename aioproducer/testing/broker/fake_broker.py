@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.broker.log import LoggedBatch, LoggedRecord
     from aioproducer.testing.broker.logins import Logins
     from aioproducer.testing.broker.request import ReceivedRequest
+    from aioproducer.testing.broker.telemetry import Telemetry
     from aioproducer.types import HeadersInput
 
 __all__ = ["FakeBroker"]
@@ -56,7 +57,7 @@ class FakeBroker(FaultScript, TransactionScript, GroupScript):
     whose request versions it supports; ``max_versions`` lowers (or raises) single ones: ``{"Produce": 9}``, or a range
     ``{"Produce": (0, 9)}``. ``receive_buffer`` is the size of the sockets' receive buffers in bytes, for tests that
     want to fill them. With ``tls``, a server's SSL context, every listener uses TLS; with ``logins`` it requires a SASL
-    login.
+    login. With ``telemetry`` it subscribes to the metrics of clients.
 
     Every method may be called from any thread. The scripting methods are those of FaultScript: ``fail``, ``delay``,
     ``hold``, ``drop_connection``, ``swallow``, ``corrupt_answer``, ``throttle``, ``control``; those of TransactionScript
@@ -76,6 +77,7 @@ class FakeBroker(FaultScript, TransactionScript, GroupScript):
         receive_buffer: int | None = None,
         tls: ssl.SSLContext | None = None,
         logins: Logins | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -84,6 +86,7 @@ class FakeBroker(FaultScript, TransactionScript, GroupScript):
         )
         self.cluster.on_change = self._notify_change
         self.cluster.logins = self.logins = logins
+        self.cluster.telemetry = telemetry
         self.cluster.set_versions(max_versions=max_versions)
         for name, spec in (topics or {}).items():
             self.cluster.create_topic(name, spec)

@@ -20,6 +20,7 @@ from aioproducer.testing.broker.cluster_state import ClusterState, Node
 from aioproducer.testing.broker.faults import Faults, Hold, Plan
 from aioproducer.testing.broker.logins import Logins, Session
 from aioproducer.testing.broker.request import AnyRequest, AnyResponse, Hangup, NotYet, ReceivedRequest, RequestContext
+from aioproducer.testing.broker.telemetry import TELEMETRY_APIS, Telemetry
 from aioproducer.testing.broker.versions import NEWEST_RELEASE
 
 __all__ = ["Close", "Deafen", "Effect", "FakeCluster", "Poll", "Quiet", "Send", "Silence", "Sleep", "WaitFor"]
@@ -91,6 +92,8 @@ class FakeCluster(ClusterState):
         self.requests: list[ReceivedRequest] = []
         #: The accepted logins; None: no login is required.
         self.logins: Logins | None = None
+        #: The subscription to clients' metrics; None: the brokers take none.
+        self.telemetry: Telemetry | None = None
         self._sessions: dict[int, Session] = {}
         #: Called after each received request and each applied one.
         self.on_change: Callable[[], None] = lambda: None
@@ -212,7 +215,7 @@ class FakeCluster(ClusterState):
 
     def api_versions(self, node: Node) -> list[ApiVersion]:
         """The node's versions in ApiVersions."""
-        ranges = ((key, node.versions(key)) for key in HANDLERS)
+        ranges = ((key, node.versions(key)) for key in HANDLERS if self.telemetry or key not in TELEMETRY_APIS)
         return [
             ApiVersion(api_key=key, min_version=range_[0], max_version=range_[1])
             for key, range_ in sorted(ranges)

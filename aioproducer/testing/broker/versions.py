@@ -132,7 +132,16 @@ _ADDED: tuple[tuple[str, dict[str, VersionRange]], ...] = (
     ("3.4", {}),
     ("3.5", {"Fetch": (0, 15), "ListOffsets": (0, 8)}),
     ("3.6", {"OffsetCommit": (0, 9), "AddPartitionsToTxn": (0, 4)}),
-    ("3.7", {"Produce": (0, 10), "Fetch": (0, 16), "OffsetFetch": (0, 9)}),
+    (
+        "3.7",
+        {
+            "Produce": (0, 10),
+            "Fetch": (0, 16),
+            "OffsetFetch": (0, 9),
+            "GetTelemetrySubscriptions": (0, 0),
+            "PushTelemetry": (0, 0),
+        },
+    ),
     (
         "3.8",
         {

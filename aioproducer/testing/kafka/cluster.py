@@ -138,6 +138,7 @@ class KafkaCluster(Kafka):
     ``host:port`` for clients to be sent to, such as a proxy's. ``security`` adds listeners with TLS and logins, and an
     authorizer. ``jvm_options`` are for the brokers' JVMs, for example system properties (``-Dname=value``); to measure
     throughput, pass ``["-XX:TieredStopAtLevel=4"]``, as by default these JVMs start quickly rather than run fast.
+    ``plugins`` is a jar with classes for brokers and controller that ``properties`` name, such as a metrics reporter.
 
     Methods block; from async code call them through ``anyio.to_thread.run_sync``. ``async with`` does that itself.
     """
@@ -155,6 +156,7 @@ class KafkaCluster(Kafka):
         advertise: Callable[[int, int], str] | None = None,
         security: KafkaSecurity | None = None,
         jvm_options: Sequence[str] = (),
+        plugins: Path | None = None,
     ) -> None:
         super().__init__("")
         self.version = version
@@ -162,6 +164,7 @@ class KafkaCluster(Kafka):
         self._properties = {**(security.properties() if security else {}), **(properties or {})}
         self._heap = heap
         self._jvm_options = (*(security.jvm_options if security else ()), *jvm_options)
+        self._plugins = plugins
         self._features = dict(features or {})
         self._protocols = {"INTERNAL": "PLAINTEXT", "CLIENT": "PLAINTEXT", **(listeners or {})}
         if security is not None:
@@ -305,7 +308,14 @@ class KafkaCluster(Kafka):
             extra=self._properties,
         )
         self._nodes[CONTROLLER_ID] = KafkaNode(
-            CONTROLLER_ID, "controller", directory, properties.controller(), jars=jars, heap="256m", guard=guard
+            CONTROLLER_ID,
+            "controller",
+            directory,
+            properties.controller(),
+            jars=jars,
+            heap="256m",
+            guard=guard,
+            plugins=self._plugins,
         )
         for broker_id in self.broker_ids:
             self._nodes[broker_id] = KafkaNode(
@@ -317,6 +327,7 @@ class KafkaCluster(Kafka):
                 heap=self._heap,
                 guard=guard,
                 jvm_options=self._jvm_options,
+                plugins=self._plugins,
             )
         self._start_all()
 

@@ -31,6 +31,7 @@ __all__ = [
     "PartitionDigest",
     "ReadRecord",
     "RecordDigest",
+    "compile_java",
 ]
 
 _TOOL_TIMEOUT: Final = 300.0
@@ -194,6 +195,19 @@ class JavaTools:
         output = _run(self._own("Partitions"), data, str(partitions))
         return [KeyHash(*pair) for pair in _KEY_HASH.iter_unpack(output)]
 
+    def subscribe_to_client_metrics(
+        self, bootstrap_servers: str, name: str, metrics: Sequence[str], interval_ms: int
+    ) -> None:
+        """Create or change a subscription to the metrics of clients (KIP-714, from Kafka 3.7 on).
+
+        ``metrics`` are beginnings of names; ``*`` is all of them. They are pushed each ``interval_ms``, 100 at least.
+        """
+        program = JavaProgram(
+            self._jars, "org.apache.kafka.tools.ClientMetricsCommand", "metrics", options=_QUICK_START
+        )
+        what = ["--metrics", ",".join(metrics), "--interval", str(interval_ms)]
+        _run(program, b"", "--bootstrap-server", bootstrap_servers, "--alter", "--name", name, *what)
+
     def java_partitions(self, keys: Sequence[bytes], partitions: int) -> list[int]:
         """The partition that the Java producer sends each key to."""
         return [found.partition for found in self.hash_keys(keys, partitions)]
@@ -349,11 +363,12 @@ def _compiled(jars: KafkaJars) -> Path:
     if not jar.exists():
         with locked(cache_directory() / "compile.lock"):
             if not jar.exists():
-                _compile(jars, sources, jar)
+                compile_java(jars, sources, jar)
     return jar
 
 
-def _compile(jars: KafkaJars, sources: Sequence[Path], jar: Path) -> None:
+def compile_java(jars: KafkaJars, sources: Sequence[Path], jar: Path) -> None:
+    """Compile Java sources against Kafka's jars into a jar. Raises `KafkaUnavailable` if that is not possible."""
     compiler = [jars.java.executable, "-m", "jdk.compiler/com.sun.tools.javac.Main", "--release", "17", "-proc:none"]
     with tempfile.TemporaryDirectory(prefix="tools.", dir=jar.parent) as work:
         arguments = ["-nowarn", "-cp", jars.classpath, "-d", work, *map(str, sources)]

@@ -61,18 +61,22 @@ class JavaProgram:
     #: A directory of our compiled classes, after the jars.
     classes: Path | None = None
     options: tuple[str, ...] = ("-Xms64m", "-Xmx256m")
+    #: A jar that is not in the archives: a class path may go on after that of its archive.
+    plugins: Path | None = None
 
     def command(self, *arguments: str) -> tuple[list[str], Recording | None]:
         """The command line, and the recording if no archive exists yet."""
         archive = self._archive
-        recording = None if archive.exists() else Recording(archive.with_suffix(f".{uuid.uuid4().hex}"), archive)
+        is_recorded = self.plugins is not None or archive.exists()
+        recording = None if is_recorded else Recording(archive.with_suffix(f".{uuid.uuid4().hex}"), archive)
         if recording is None:
             sharing = f"-XX:SharedArchiveFile={archive}"
         else:
             archive.parent.mkdir(parents=True, exist_ok=True)
             sharing = f"-XX:ArchiveClassesAtExit={recording.written_to}"
         java = [self.jars.java.executable, *_OPTIONS, "-Xlog:cds=off", "-Xlog:cds+dynamic=off", sharing, *self.options]
-        return [*java, "-cp", self._classpath, self.main, *arguments], recording
+        path = self._classpath if self.plugins is None else os.pathsep.join([self._classpath, str(self.plugins)])
+        return [*java, "-cp", path, self.main, *arguments], recording
 
     def command_without_recording(self, *arguments: str) -> list[str]:
         """The same for a JVM that will be killed, or runs in parallel with the recording one."""

@@ -48,6 +48,7 @@ class KafkaNode:
         heap: str,
         guard: ProcessGuard,
         jvm_options: Sequence[str] = (),
+        plugins: Path | None = None,
     ) -> None:
         self.node_id = node_id
         self.data_directory = directory / f"{role}-{node_id}"
@@ -55,7 +56,8 @@ class KafkaNode:
         self._log_file = directory / f"{role}-{node_id}.log"
         self._properties_file = directory / f"{role}-{node_id}.properties"
         self._guard = guard
-        self._server = JavaProgram(jars, "kafka.Kafka", role, options=("-Xms64m", f"-Xmx{heap}", _QUICK, *jvm_options))
+        options = ("-Xms64m", f"-Xmx{heap}", _QUICK, *jvm_options)
+        self._server = JavaProgram(jars, "kafka.Kafka", role, options=options, plugins=plugins)
         self._storage_tool = JavaProgram(jars, "kafka.tools.StorageTool", "format", options=("-Xmx128m", _QUICK))
         self._process: subprocess.Popen[bytes] | None = None
         self._recording: Recording | None = None

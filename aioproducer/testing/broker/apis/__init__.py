@@ -17,6 +17,7 @@ from aioproducer.testing.broker.apis import (
     end_txn,
     fetch,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     init_producer_id,
     join_group,
@@ -27,6 +28,7 @@ from aioproducer.testing.broker.apis import (
     offset_commit,
     offset_fetch,
     produce,
+    push_telemetry,
     sasl_authenticate,
     sasl_handshake,
     sync_group,
@@ -62,5 +64,7 @@ HANDLERS: Mapping[ApiKey, ApiHandler] = MappingProxyType(
         ApiKey.SASL_AUTHENTICATE: sasl_authenticate.HANDLER,
         ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions.HANDLER,
         ApiKey.LIST_TRANSACTIONS: list_transactions.HANDLER,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: get_telemetry_subscriptions.HANDLER,
+        ApiKey.PUSH_TELEMETRY: push_telemetry.HANDLER,
     }
 )
