@@ -62,7 +62,8 @@ class Broker:
     @property
     def in_flight(self) -> int:
         """The number of requests that it has not answered."""
-        return 0 if self.connection is None else self.connection.in_flight
+        connection = self.connection  # read once, because any thread may ask
+        return 0 if connection is None else connection.in_flight
 
     def opened(self, established: Established, now: float) -> None:
         """It is connected. That alone does not reset its failures: it may close again at once."""

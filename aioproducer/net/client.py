@@ -237,6 +237,12 @@ class NetworkClient:
         broker = self._brokers.known(node_id)
         return 0 if broker is None else broker.in_flight
 
+    def oldest_request_age(self, node_id: int, now: float) -> float:
+        """The time in seconds since the oldest request in flight to a broker was sent; 0.0 if there is none."""
+        broker = self._brokers.known(node_id)
+        connection = None if broker is None else broker.connection
+        return 0.0 if connection is None else connection.oldest_age(now)
+
     # -- calls that wait ----------------------------------------------------------------------------------------------
 
     async def request(
