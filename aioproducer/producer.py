@@ -910,12 +910,12 @@ class Producer(FastPath):
         engine = self._engine
         if engine is None:
             return self._metrics.by_broker()
-        now, client = engine.loop.time(), engine.client
+        now, known = engine.loop.time(), engine.client.known
         return {
             node_id: {
                 **numbers,
-                "requests-in-flight": client.in_flight(node_id),
-                "oldest-request-age": client.oldest_request_age(node_id, now),
+                "requests-in-flight": 0 if (broker := known(node_id)) is None else broker.in_flight,
+                "oldest-request-age": 0.0 if broker is None else broker.oldest_request_age(now),
             }
             for node_id, numbers in self._metrics.by_broker(now).items()
         }
