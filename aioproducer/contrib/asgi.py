@@ -108,7 +108,7 @@ class _StatusApp:
                 return
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = _path_below(scope) or "/"
+        path = _path_below(scope)
         if path == "/" and (without_slash := _name_without_slash(scope)) is not None:
             location = b"./" + without_slash + b"/"
             await _respond(scope, send, 307, b"", _TEXT, [(b"location", location)])
@@ -122,7 +122,7 @@ class _StatusApp:
             await handler(scope, receive, send)
 
     async def _file(self, scope: Scope, receive: Receive, send: Send) -> None:
-        content, kind = self._files[_path_below(scope) or "/"]
+        content, kind = self._files[_path_below(scope)]
         await _respond(scope, send, 200, content, kind)
 
     async def _readyz(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -228,11 +228,14 @@ def _scraper(producers: Iterable[AnyProducer]) -> Callable[[], tuple[bytes, str]
 
 
 def _path_below(scope: Scope) -> str:
-    """The path below the place where the application is mounted; some frameworks leave that in front of it."""
+    """The path below the place where the application is mounted, without a slash at its end; ``/`` for the page.
+
+    Starlette leaves the place in front of the path, Litestar takes it away and adds a slash.
+    """
     path: str = scope["path"]
     root: str = scope.get("root_path", "").rstrip("/")
     below = path.removeprefix(root)
-    return below if below != path and below[:1] in ("", "/") else path
+    return (below if below[:1] in ("", "/") else path).rstrip("/") or "/"
 
 
 def _name_without_slash(scope: Scope) -> bytes | None:

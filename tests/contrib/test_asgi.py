@@ -203,6 +203,8 @@ async def test_it_can_be_mounted(framework: str) -> None:
         ({"path": "", "root_path": "/kafka", "raw_path": b"/kafka/"}, None),
         ({"path": "/kafka/", "root_path": "/kafka"}, None),
         ({"path": "/", "root_path": "/proxied", "raw_path": b"/"}, None),
+        ({"path": "/status.js/", "root_path": "", "raw_path": b"/kafka/status.js"}, None),  # as Litestar has it
+        ({"path": "/status.js", "root_path": "/status"}, None),  # only the same beginning
     ],
 )
 async def test_the_page_is_at_an_address_with_a_slash(scope: Mapping[str, Any], location: bytes | None) -> None:
