@@ -127,7 +127,7 @@ class _StatusApp:
 
     async def _readyz(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 200 if every producer is connected and has no problem, else 503."""
-        found = []
+        found: list[dict[str, object]] = []
         for producer, window in zip(self._producers, await self._watch.windows(), strict=True):
             findings = diagnose(window.before, window.after)
             problems = [each.text for each in findings if each.level == "problem"]

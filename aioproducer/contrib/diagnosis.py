@@ -64,11 +64,11 @@ class Snapshot:
 
     time: float
     health: Health
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    by_topic: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    by_broker: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    histograms: Mapping[str, Histogram] = field(default_factory=dict)
-    latency_by_broker: Mapping[int, Histogram] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    by_topic: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
+    by_broker: Mapping[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])
+    histograms: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
+    latency_by_broker: Mapping[int, Histogram] = field(default_factory=dict[int, Histogram])
     options: Options = Options()
     silent_s: float = 0.0
 
