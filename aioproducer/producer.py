@@ -931,7 +931,17 @@ class Producer(FastPath):
     def metrics_by_broker(self) -> Mapping[int, Mapping[str, float]]:
         """The metrics of each broker that was connected, by its id (Java's producer-node-metrics). For any thread."""
         engine = self._engine
-        return self._metrics.by_broker(None if engine is None else engine.loop.time())
+        if engine is None:
+            return self._metrics.by_broker()
+        now, known = engine.loop.time(), engine.client.known
+        return {
+            node_id: {
+                **numbers,
+                "requests-in-flight": 0 if (broker := known(node_id)) is None else broker.in_flight,
+                "oldest-request-age": 0.0 if broker is None else broker.oldest_request_age(now),
+            }
+            for node_id, numbers in self._metrics.by_broker(now).items()
+        }
 
     def metric_histograms(self) -> Mapping[str, Histogram]:
         """The distributions behind the averages and percentiles of `metrics`, for exporters of metrics.
@@ -940,6 +950,10 @@ class Producer(FastPath):
         records-per-request. They count from the first start. May be called in any thread.
         """
         return self._metrics.histograms()
+
+    def metric_histograms_by_broker(self) -> Mapping[int, Mapping[str, Histogram]]:
+        """The distribution `request-latency` of each broker that was connected, by its id. For any thread."""
+        return self._metrics.histograms_by_broker()
 
     def health(self) -> Health:
         """The producer's state in a few numbers, for liveness and readiness probes; cheap, and never waits.

@@ -558,6 +558,10 @@ class SyncProducer:
         """The distributions behind averages and percentiles; see `Producer.metric_histograms`."""
         return self._producer.metric_histograms()
 
+    def metric_histograms_by_broker(self) -> Mapping[int, Mapping[str, Histogram]]:
+        """The latencies of each broker; see `Producer.metric_histograms_by_broker`."""
+        return self._producer.metric_histograms_by_broker()
+
     def health(self) -> Health:
         """The producer's state; see `Producer.health`."""
 

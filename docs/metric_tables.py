@@ -39,7 +39,7 @@ def _lines() -> Iterator[str]:
     yield from (
         "### By broker",
         "",
-        "`producer.metrics_by_broker()` returns them, by the broker's id.",
+        "`producer.metrics_by_broker()` returns them, by the broker's id. The last two exist while the producer is started.",
         "",
     )
     yield from _table(BROKER_METRICS)

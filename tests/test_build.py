@@ -122,6 +122,8 @@ def test_without_a_compiler_the_package_builds_and_reports_pure_python(source: P
     wheel = build_wheel(source, CC=NO_COMPILER)
 
     assert not [name for name in contents(wheel) if name.endswith(tuple(EXTENSION_SUFFIXES))]
+    page = {f"aioproducer/contrib/status/{name}" for name in ("page.html", "status.css", "status.js")}
+    assert page <= contents(wheel)
     assert version_reported_by(wheel).endswith(" (pure Python: the native extension was not built)\n")
 
 

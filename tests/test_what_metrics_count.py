@@ -707,6 +707,54 @@ async def test_connections_and_requests_in_flight_are_those_of_now() -> None:
         assert "connection-count" not in producer.metrics(), "a producer that is not running has none"
 
 
+async def test_requests_in_flight_and_their_age_are_those_of_each_broker() -> None:
+    clock = Clock()
+    with FakeBroker(2, topics={"orders": 2}) as broker:
+        async with opened(broker, request_timeout_ms=60_000, delivery_timeout_ms=120_000) as producer:
+            for partition in range(2):
+                await producer.send("orders", b"value", partition=partition)
+            slow = broker.leader("orders", 0)
+            with broker.hold("Produce", node=slow) as hold, _measured() as milliseconds:
+                first = await producer.enqueue("orders", b"value", partition=0)
+                await until(lambda: hold.waiting == 1)
+                clock.advance(5)
+                second = await producer.enqueue("orders", b"value", partition=0)
+                await until(lambda: producer.metrics_by_broker()[slow]["requests-in-flight"] == 2)
+                busy = producer.metrics_by_broker()
+                elsewhere = await asyncio.to_thread(producer.metrics_by_broker)
+            await asyncio.gather(first, second)
+            idle = producer.metrics_by_broker()
+        for found in (busy, elsewhere):
+            assert 5 <= found[slow]["oldest-request-age"] <= 5 + milliseconds() / 1e3
+        assert (busy[3 - slow]["requests-in-flight"], busy[3 - slow]["oldest-request-age"]) == (0, 0)
+        assert (idle[slow]["requests-in-flight"], idle[slow]["oldest-request-age"]) == (0, 0)
+        assert "oldest-request-age" not in producer.metrics_by_broker()[slow], "a producer that is not running has none"
+
+
+async def test_an_announced_delay_is_not_a_requests_age(broker: FakeBroker) -> None:
+    clock = Clock()
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value", partition=0)
+        with broker.hold("Produce") as hold:
+            waiting = await producer.enqueue("orders", b"value", partition=0)
+            await until(lambda: hold.waiting == 1)
+            connection = next(each.connection for each in producer._engine.client._brokers.connected())  # type: ignore[union-attr]
+            assert connection is not None
+            connection.extend_deadlines(10)
+            clock.advance(5)
+            assert producer.metrics_by_broker()[1]["oldest-request-age"] == 0
+        await waiting
+
+
+async def test_latencies_are_counted_by_broker(broker: FakeBroker) -> None:
+    async with opened(broker) as producer:
+        await producer.send("orders", b"value")
+
+        assert producer.metric_histograms_by_broker() == {
+            1: {"request-latency": producer.metric_histograms()["request-latency"]}
+        }
+
+
 # -- all of them -------------------------------------------------------------------------------------------------------
 
 

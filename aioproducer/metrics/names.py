@@ -133,6 +133,8 @@ _BROKER_METRICS: Final = (
     ),
     *_REQUESTS,
     *_LATENCY,
+    Metric("requests-in-flight", Kind.NOW, "requests", "Requests without a response"),
+    Metric("oldest-request-age", Kind.NOW, "s", "The time since the oldest of them was sent, without announced delays"),
 )
 
 BROKER_METRICS: Final = (*_BROKER_METRICS, *_growth(_BROKER_METRICS, BROKER_RATES))

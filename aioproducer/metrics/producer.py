@@ -347,3 +347,11 @@ class ProducerMetrics:
             "batch-size": self.batch_size.histogram(_BYTES),
             "records-per-request": self.records_per_request.histogram(_NUMBERS),
         }
+
+    def histograms_by_broker(self) -> dict[int, dict[str, Histogram]]:
+        """The distribution of `request-latency`, in seconds, of each broker that was connected, by its id."""
+        return {
+            node_id: {"request-latency": broker.request_latency.histogram(_SECONDS)}
+            for node_id, broker in list(self.brokers.items())
+            if node_id >= 0
+        }

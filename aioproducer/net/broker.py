@@ -66,7 +66,13 @@ class Broker:
     @property
     def in_flight(self) -> int:
         """The number of requests that it has not answered."""
-        return 0 if self.connection is None else self.connection.in_flight
+        connection = self.connection  # read once, because any thread may ask
+        return 0 if connection is None else connection.in_flight
+
+    def oldest_request_age(self, now: float) -> float:
+        """The time in seconds since the oldest of these was sent; 0.0 if there is none. For any thread."""
+        connection = self.connection
+        return 0.0 if connection is None else connection.oldest_age(now)
 
     def opened(self, established: Established, now: float) -> None:
         """It is connected. That alone does not reset its failures: it may close again at once."""

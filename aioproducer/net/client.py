@@ -97,6 +97,7 @@ class NetworkClient:
             on_change=self._notify,
             on_failure=self.request_update,
         )
+        self.known = self._brokers.known  # for any thread
         self._updater = MetadataUpdater(
             config,
             self.metadata,
@@ -234,8 +235,7 @@ class NetworkClient:
 
     def in_flight(self, node_id: int) -> int:
         """The number of requests to a broker in flight."""
-        broker = self._brokers.known(node_id)
-        return 0 if broker is None else broker.in_flight
+        return broker.in_flight if (broker := self.known(node_id)) is not None else 0
 
     # -- calls that wait ----------------------------------------------------------------------------------------------
 

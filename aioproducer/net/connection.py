@@ -131,6 +131,17 @@ class Connection(asyncio.Protocol):
         held = 0 if self._held is None else len(self._held)
         return len(self._waiting) + len(self._unwritten) + held
 
+    def oldest_age(self, now: float) -> float:
+        """The time in seconds since the oldest request in flight was sent; 0.0 if there is none. For any thread.
+
+        A delay that the broker has announced does not count, as it does not for the timeout.
+        """
+        age = 0.0
+        for requests in (self._waiting, self._unwritten):
+            with suppress(IndexError):  # the event loop's thread may take the last one at any time
+                age = max(age, now - (requests[0].deadline - requests[0].timeout_s))
+        return age
+
     @property
     def is_held(self) -> bool:
         """Whether requests are held back now: the client logs in again, or the connection is about to end."""
