@@ -931,17 +931,7 @@ class Producer(FastPath):
     def metrics_by_broker(self) -> Mapping[int, Mapping[str, float]]:
         """The metrics of each broker that was connected, by its id (Java's producer-node-metrics). For any thread."""
         engine = self._engine
-        if engine is None:
-            return self._metrics.by_broker()
-        now, known = engine.loop.time(), engine.client.known
-        return {
-            node_id: {
-                **numbers,
-                "requests-in-flight": 0 if (broker := known(node_id)) is None else broker.in_flight,
-                "oldest-request-age": 0.0 if broker is None else broker.oldest_request_age(now),
-            }
-            for node_id, numbers in self._metrics.by_broker(now).items()
-        }
+        return self._metrics.by_broker() if engine is None else engine.metrics_by_broker()
 
     def metric_histograms(self) -> Mapping[str, Histogram]:
         """The distributions behind the averages and percentiles of `metrics`, for exporters of metrics.

@@ -151,13 +151,17 @@ class Window:
 
     @property
     def longest_block_s(self) -> float:
-        """The longest time for which the event loop was blocked, in seconds: exact if it is the longest ever."""
+        """The longest time for which the event loop was blocked, in seconds: exact, or an upper bound."""
         if self.before is None:
             return 0.0
         longest = self.after.metrics.get("event-loop-lag-max", 0.0) / 1e3
-        if longest > self.before.metrics.get("event-loop-lag-max", 0.0) / 1e3:
-            return longest
-        return min(longest, self.spread("event-loop-lag").maximum)
+        return longest if self.has_longest_block else min(longest, self.spread("event-loop-lag").maximum)
+
+    @property
+    def has_longest_block(self) -> bool:
+        """Whether the longest block ever was in this window: only its length is known exactly."""
+        name = "event-loop-lag-max"
+        return self.before is not None and self.after.metrics.get(name, 0.0) > self.before.metrics.get(name, 0.0)
 
 
 def _growth(before: Mapping[str, float], after: Mapping[str, float], name: str) -> float:
@@ -306,7 +310,8 @@ def _blocked_loop(window: Window) -> Iterator[Finding]:
     if blocked >= _BLOCKED_S:
         yield Finding(
             "warning",
-            f"Your event loop was blocked for {duration(blocked)}: responses were read so late.",
+            f"Your event loop was blocked for {'' if window.has_longest_block else 'up to '}{duration(blocked)}: responses "
+            "were read so late.",
             "Run long calls in a thread: `await asyncio.to_thread(...)`.",
         )
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -137,6 +137,7 @@ class Engine(Lifetime):
             log=log,
             random=random.random,
             gauges=self.gauges,
+            by_broker=self.metrics_by_broker,
         )
         self.carrier: RequestCarrier | None = None
         if self.transactions is not None:
@@ -371,6 +372,18 @@ class Engine(Lifetime):
             "requests-in-flight": sum(map(self.client.in_flight, connected)),
             "producer-epoch": self.sequences.epoch,
             "metadata-age": now - self.client.metadata.refreshed_at,
+        }
+
+    def metrics_by_broker(self) -> dict[int, Mapping[str, float]]:
+        """The metrics of each broker that was connected, by its id; may be called in any thread."""
+        now, known = self.loop.time(), self.client.known
+        return {
+            node_id: {
+                **numbers,
+                "requests-in-flight": 0 if (broker := known(node_id)) is None else broker.in_flight,
+                "oldest-request-age": 0.0 if broker is None else broker.oldest_request_age(now),
+            }
+            for node_id, numbers in self.metrics.by_broker(now).items()
         }
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:

@@ -36,6 +36,7 @@ class MetricsPush:
         log: ClientLog,
         random: Callable[[], float],
         gauges: Callable[[], Mapping[str, float]],
+        by_broker: Callable[[], Mapping[int, Mapping[str, float]]],
     ) -> None:
         self._config = config
         self._client = client
@@ -43,6 +44,7 @@ class MetricsPush:
         self._log = log
         self._random = random
         self._gauges = gauges
+        self._by_broker = by_broker
         self._telemetry: Telemetry | None = None
         self._can_begin = asyncio.Event()
         self._id: asyncio.Future[UUID] = asyncio.get_running_loop().create_future()
@@ -64,6 +66,7 @@ class MetricsPush:
             log=self._log,
             random=self._random,
             gauges=self._gauges,
+            by_broker=self._by_broker,
             learned=self._learn,
         )
         self._telemetry = telemetry

@@ -45,7 +45,6 @@ _Encode: TypeAlias = Callable[..., bytes]
 class _Source(NamedTuple):
     """The numbers of one moment; those of the producer are read in a worker thread, the application's before."""
 
-    gauges: Callable[[], Mapping[str, float]]
     now: float  # the event loop's time
     application: Sequence[Point]
 
@@ -53,7 +52,8 @@ class _Source(NamedTuple):
 class Telemetry:
     """The pushes of one producer.
 
-    ``gauges`` returns the metrics of this moment that only the engine knows, in any thread.
+    ``gauges`` returns the metrics of this moment that only the engine knows, ``by_broker`` those of each broker, in any
+    thread.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Telemetry:
         log: ClientLog,
         random: Callable[[], float],
         gauges: Callable[[], Mapping[str, float]],
+        by_broker: Callable[[], Mapping[int, Mapping[str, float]]],
         learned: Callable[[UUID], object],
     ) -> None:
         """``learned`` is called with the id that the cluster has given this client."""
@@ -74,6 +75,7 @@ class Telemetry:
         self._log = log.named(__name__)
         self._random = random
         self._gauges = gauges
+        self._by_broker = by_broker
         self._learned = learned
         self._loop = asyncio.get_running_loop()
         self._timeout_s = config.request_timeout_ms / 1000
@@ -201,7 +203,7 @@ class Telemetry:
         if self._is_ending and not terminating:
             return ErrorCode.NONE
         began, ended = self._began, time.time_ns()
-        source = _Source(self._gauges, self._loop.time(), self._application_points())
+        source = _Source(self._loop.time(), self._application_points())
         payload, totals = await anyio.to_thread.run_sync(self._payload, subscription, source, began, ended)
         if payload is None:
             return ErrorCode.NONE
@@ -257,8 +259,8 @@ class Telemetry:
 
     def _read(self, source: _Source) -> tuple[list[Point], list[Point], list[Point]]:
         metrics, now = self._metrics, source.now
-        own = [*producer_points({**metrics.as_mapping(now), **source.gauges()}), *source.application]
-        return own, list(broker_points(metrics.by_broker(now))), list(topic_points(metrics.by_topic(now)))
+        own = [*producer_points({**metrics.as_mapping(now), **self._gauges()}), *source.application]
+        return own, list(broker_points(self._by_broker())), list(topic_points(metrics.by_topic(now)))
 
     def _grown(self, points: Sequence[Point]) -> Iterator[Point]:
         """The points, with totals replaced by their growth since the last push."""
