@@ -10,14 +10,14 @@ from typing import Final
 
 from aioproducer import __version__
 from aioproducer._twin import implementation
-from aioproducer.cli import audit, demo, load, spark
+from aioproducer.cli import audit, demo, load, spark, top
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 from aioproducer.errors import KafkaError
 
 __all__ = ["VERBS", "run_verb"]
 
 #: All verbs, in the order in which --help shows them.
-VERBS: Final[Sequence[Verb]] = (demo.VERB, load.VERB, audit.VERB, spark.VERB)
+VERBS: Final[Sequence[Verb]] = (demo.VERB, load.VERB, audit.VERB, spark.VERB, top.VERB)
 
 
 def run_verb(arguments: Sequence[str] | None = None) -> int:

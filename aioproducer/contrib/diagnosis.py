@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from aioproducer.metrics.distribution import Histogram
 from aioproducer.types import Health, HealthStatus
 
-__all__ = ["Finding", "Latency", "Level", "Options", "Snapshot", "Window", "diagnose"]
+__all__ = ["Finding", "Latency", "Level", "Options", "Snapshot", "Window", "diagnose", "duration", "number_of"]
 
 _K = TypeVar("_K")
 
