@@ -896,14 +896,16 @@ class Producer(FastPath):
         """Let a metric of the application be pushed with the producer's own, to brokers that subscribe to it (KIP-1076).
 
         May be called at any time, in the event loop's thread. Raises `ConfigError` for a name that is taken already, or
-        begins like those of the producer's own metrics.
+        begins like those of the producer's own metrics, and for what is not text.
         """
-        from aioproducer.metrics.points import check_name  # rarely used
+        from dataclasses import replace
 
-        problem = check_name(metric.name, self._metrics.application)
+        from aioproducer.metrics.points import objection  # rarely used
+
+        problem = objection(metric, self._metrics.application)
         if problem is not None:
             raise ConfigError(problem)
-        self._metrics.application[metric.name] = metric
+        self._metrics.application[metric.name] = replace(metric, attributes=dict(metric.attributes))
 
     def unregister_metric_from_subscription(self, name: str) -> None:
         """Push a metric of the application no longer; does nothing if it was not registered."""
@@ -1048,6 +1050,8 @@ def _refuse_unsupported(config: ProducerConfig) -> None:
 
 def _failure(engine: Engine) -> KafkaError | None:
     """Why nothing will ever be sent again, except by closing; None if it can still send."""
+    if engine.is_forked:
+        return engine.refusal()
     if engine.died is not None or engine.closing or engine.transactions is None:
         return engine.died
     return engine.transactions.fatal_error

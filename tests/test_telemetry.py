@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
@@ -19,8 +20,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from aioproducer import ApplicationMetric, ConfigError, KafkaTimeoutError, Producer, SyncProducer, UnsupportedVersion
+from aioproducer.metrics import otlp
 from aioproducer.metrics.names import BROKER_METRICS, METRICS, TOPIC_METRICS
-from aioproducer.metrics.points import point_name
+from aioproducer.metrics.points import Point, point_name
+from aioproducer.metrics.reported import Reported
 from aioproducer.record import Codec
 from aioproducer.testing import FakeBroker, PushedMetrics, Telemetry
 from tests.conftest import QUICK, Clock, opened, until
@@ -222,6 +225,75 @@ async def test_metrics_of_topics_and_of_brokers_are_left_out_if_there_is_no_room
     assert len(telemetry.pushes) == before
 
 
+async def test_a_total_that_was_left_out_grows_since_its_last_push(broker: FakeBroker, telemetry: Telemetry) -> None:
+    """Such as that of a topic for which the broker had no room, or did not ask."""
+    async with opened(broker) as producer:
+        await producer.send_many("orders", [b"value"] * 100)
+        await until(lambda: any(SENT_TO_TOPIC in read(push) for push in telemetry.pushes))
+        telemetry.metrics = (SENT,)
+        await until(lambda: set(read(telemetry.pushes[-1])) == {SENT})
+        await producer.send_many("orders", [b"value"] * 7)
+        telemetry.metrics = ("",)
+        await until(lambda: SENT_TO_TOPIC in read(telemetry.pushes[-1]))
+
+    assert sum(number(push, SENT) for push in telemetry.pushes) == 107
+    with_topic = [push for push in telemetry.pushes if SENT_TO_TOPIC in read(push)]
+    assert sum(number(push, SENT_TO_TOPIC) for push in with_topic) == 107
+    periods = [read(push)[SENT_TO_TOPIC][0] for push in with_topic]
+    assert [each.start_time_unix_nano for each in periods[1:]] == [each.time_unix_nano for each in periods[:-1]]
+
+
+async def test_a_growth_is_not_reported_twice_if_an_answer_is_lost(broker: FakeBroker, telemetry: Telemetry) -> None:
+    clock = Clock()
+    broker.drop_connection("PushTelemetry", when="after")
+    async with opened(broker) as producer:
+        await producer.send_many("orders", [b"value"] * 5)
+        await pushed(telemetry)
+        clock.advance(1)  # the pause after it
+        await pushed(telemetry, 2)
+
+    assert sum(number(push, SENT) for push in telemetry.pushes) == 5
+
+
+def test_a_total_that_began_again_is_reported_whole() -> None:
+    reported = Reported(1)
+    point = Point("name", 10, True, "", "")
+    reported.note([point], 2)
+
+    assert [(each.number, each.began) for each in reported.growth([point._replace(number=3)])] == [(3, 2)]
+
+
+async def test_close_does_not_wait_for_the_encoding(
+    broker: FakeBroker, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoding, go_on = threading.Event(), threading.Event()
+
+    def encode(*_: object) -> bytes:
+        encoding.set()
+        go_on.wait()
+        return b""
+
+    monkeypatch.setattr(otlp, "encode", encode)
+    try:
+        async with opened(broker) as producer:
+            await until(encoding.is_set)
+            report = await producer.close(0)
+    finally:
+        go_on.set()
+
+    assert report.undelivered == ()
+
+
+async def test_very_many_topics_are_left_out(broker: FakeBroker, telemetry: Telemetry) -> None:
+    async with opened(broker) as producer:
+        for count in range(1_001):
+            producer._metrics.topic(f"topic-{count}")
+        await pushed(telemetry)
+
+    assert SENT_TO_TOPIC not in read(telemetry.pushes[0])
+    assert SENT in read(telemetry.pushes[0])
+
+
 # -- the application's metrics -------------------------------------------------------------------------------------------
 
 
@@ -251,6 +323,15 @@ async def test_metrics_of_the_application_are_pushed_if_they_are_requested(
     assert sum(number(push, "shop.carts") for push in telemetry.pushes) == 3
     assert labels(read(telemetry.pushes[0])["shop.carts"][0]) == {"country": "de"}
     assert "The application's metric 'shop.broken' could not be read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"attributes": {"shard": 7}}, {"attributes": {1: "a"}}, {"unit": 7}, {"meaning": "\ud800"}], ids=repr
+)
+def test_a_metric_that_is_not_text_is_refused(wrong: dict[str, Any]) -> None:
+    producer = Producer("localhost:9092")
+    with pytest.raises(ConfigError, match="must be texts"):
+        producer.register_metric_for_subscription(ApplicationMetric("shop", lambda: 1, **wrong))
 
 
 @pytest.mark.parametrize(
@@ -297,6 +378,10 @@ async def test_a_broker_that_refuses_for_good_is_not_asked_again(
         await until(lambda: "Metrics are not pushed to brokers" in caplog.text)
         await producer.send("orders", b"value")
 
+        if api == "GetTelemetrySubscriptions":
+            with pytest.raises(UnsupportedVersion, match="refuse"):
+                await producer.client_instance_id()
+
     assert broker.count(api) == 1
     assert telemetry.pushes == []
 
@@ -337,6 +422,7 @@ async def test_an_impossible_subscription_is_not_served(
     async with opened(broker) as producer:
         await until(lambda: broker.count("GetTelemetrySubscriptions"))
         await producer.send("orders", b"value")
+        assert producer.metrics()["connection-close-total"] == 0
 
     assert broker.count("PushTelemetry") == 0
 

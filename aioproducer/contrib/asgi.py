@@ -15,7 +15,8 @@ from urllib.parse import quote
 
 from aioproducer.contrib.diagnosis import diagnose
 from aioproducer.contrib.open_producers import AnyProducer
-from aioproducer.contrib.watching import EVERY_S, Watch, is_ready
+from aioproducer.contrib.reading import in_thread
+from aioproducer.contrib.watching import EVERY_S, Json, Watch, is_ready
 
 __all__ = ["status_app"]
 
@@ -49,6 +50,8 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
 #: responses, and an application cannot see that it does.
 _STREAM_S: Final = 10.0
 _RETRY_MS: Final = 1_000
+#: The patience of a scrape with the threads of producers, in seconds.
+_PATIENCE_S: Final = 5.0
 
 
 def status_app(*producers: AnyProducer) -> ASGIApp:
@@ -80,6 +83,7 @@ class _StatusApp:
         folder = files("aioproducer.contrib") / "status"
         self._files = {path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()}
         self._scrape: Callable[[], tuple[bytes, str]] | None = None
+        self._scraping: asyncio.Future[tuple[bytes, str]] | None = None
         self._is_shut_down = False
         self._paths: Mapping[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
             **dict.fromkeys(_FILES, self._file),
@@ -140,22 +144,21 @@ class _StatusApp:
 
     async def _livez(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 503 if a producer has failed: only a restart of the process helps. Else 200."""
-        windows = await self._watch.windows()
         found = [
-            {"client_id": producer.client_id, "alive": window.after.health.alive}
-            for producer, window in zip(self._producers, windows, strict=True)
+            {"client_id": each.producer.client_id, "alive": (await each.health()).alive}
+            for each in self._watch.producers
         ]
         alive = all(each["alive"] for each in found)
         await _respond_json(scope, send, 200 if alive else 503, {"alive": alive, "producers": found})
 
     async def _stats(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with what the page shows, and all metrics."""
+        """Answer with what the page shows, and all metrics of the producers, the brokers, and the topics that it shows."""
         windows = await self._watch.windows()
         found = [
             {
-                **each.view(window),
+                **(view := each.view(window)),
                 "metrics": window.after.metrics,
-                "metrics_by_topic": window.after.by_topic,
+                "metrics_by_topic": {name: window.after.by_topic[name] for name in _names(view)},
                 "metrics_by_broker": window.after.by_broker,
             }
             for each, window in zip(self._watch.producers, windows, strict=True)
@@ -171,7 +174,15 @@ class _StatusApp:
             await _respond(scope, send, 501, sentence, _TEXT)
             return
         # In a thread: the numbers of a SyncProducer come from another one, for which the event loop must not wait.
-        content, kind = await asyncio.to_thread(scrape)
+        scraping = self._scraping
+        if scraping is None or scraping.done() or scraping.get_loop() is not asyncio.get_running_loop():
+            scraping = self._scraping = in_thread(scrape)
+        await asyncio.wait({scraping}, timeout=_PATIENCE_S)
+        if not scraping.done():
+            sentence = b"A producer's thread does not respond: a callback blocks it.\n"
+            await _respond(scope, send, 503, sentence, _TEXT)
+            return
+        content, kind = scraping.result()
         await _respond(scope, send, 200, content, kind)
 
     async def _events(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -213,6 +224,10 @@ async def _disconnect(receive: Receive) -> None:
     """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _names(view: Json) -> list[str]:
+    return [topic["topic"] for topic in view["topics"]]
 
 
 def _scraper(producers: Iterable[AnyProducer]) -> Callable[[], tuple[bytes, str]]:

@@ -11,10 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from heapq import nsmallest
 from typing import Any, Final, TypeAlias
 
 from aioproducer.contrib.diagnosis import Options, Snapshot, Window, diagnose
 from aioproducer.contrib.open_producers import AnyProducer
+from aioproducer.contrib.reading import in_thread
 from aioproducer.producer import Producer
 from aioproducer.types import Health, HealthStatus
 
@@ -56,32 +58,42 @@ class Watched:
         )
 
     def _read_now(self) -> Snapshot:
+        return replace(self._numbers(), by_topic=self.producer.metrics_by_topic())
+
+    def _numbers(self) -> Snapshot:
+        """All but the topics, of which there may be thousands."""
         producer = self.producer
         return Snapshot(
             self._clock(),
             producer.health(),
             producer.metrics(),
-            producer.metrics_by_topic(),
+            {},
             producer.metrics_by_broker(),
             producer.metric_histograms(),
             {each: found["request-latency"] for each, found in producer.metric_histograms_by_broker().items()},
             self._options,
         )
 
+    async def health(self) -> Health:
+        """The health now, without all other numbers. That of a `SyncProducer` comes from its thread."""
+        return self.producer.health() if isinstance(self.producer, Producer) else (await self._read()).health
+
     async def _read(self) -> Snapshot:
         """Read all numbers. Those of a `SyncProducer` come from its thread, for which the event loop must not wait.
 
-        Cancellation: the thread's response is used by the next call.
+        Cancellation: nothing is read.
         """
         if isinstance(self.producer, Producer):
-            return self._read_now()
-        if self._reading is None or self._reading.get_loop() is not asyncio.get_running_loop():
-            self._reading_since = self._clock()
-            self._reading = asyncio.get_running_loop().run_in_executor(None, self._read_now)
+            numbers = self._numbers()
+            return replace(numbers, by_topic=await in_thread(self.producer.metrics_by_topic))
         reading = self._reading
+        if reading is None or reading.done() or reading.get_loop() is not asyncio.get_running_loop():
+            self._reading_since = self._clock()
+            reading = self._reading = in_thread(self._read_now)
         await asyncio.wait({reading}, timeout=_PATIENCE_S)
         if reading.done():
-            self._reading = None
+            if self._reading is reading:
+                self._reading = None
             return reading.result()
         now = self._clock()
         silent = now - self._reading_since
@@ -100,7 +112,8 @@ class Watched:
                 before = each
             if age >= _WINDOW_S:
                 break
-        if not self._snapshots or after.time - self._snapshots[-1].time >= _YOUNGEST_S:
+        is_due = not self._snapshots or after.time - self._snapshots[-1].time >= _YOUNGEST_S
+        if is_due and not after.silent_s:  # old numbers with a new time would give rates that are too high
             self._snapshots.append(after)
         return Window(before, after)
 
@@ -120,7 +133,6 @@ class Watched:
         """The numbers of this window as the page shows them; rates are by the second, times in milliseconds."""
         health = window.after.health
         topics = list(_topics(window))
-        topics.sort(key=lambda topic: (-topic["failed_total"], -topic["records_per_s"], topic["topic"]))
         return {
             "client_id": self.producer.client_id,
             "servers": self._servers,
@@ -131,8 +143,8 @@ class Watched:
             "window_s": round(window.seconds, 3),
             "now": _numbers(window),
             "brokers": list(_brokers(window)),
-            "topics": topics[:_MOST_TOPICS],
-            "more_topics": max(0, len(topics) - _MOST_TOPICS),
+            "topics": topics,
+            "more_topics": len(window.after.by_topic) - len(topics),
             "totals": {
                 "written": window.after.metrics.get("record-send-total", 0.0),
                 "not_written": window.after.metrics.get("record-not-written-total", 0.0),
@@ -199,8 +211,15 @@ def _brokers(window: Window) -> Iterator[Json]:
 
 
 def _topics(window: Window) -> Iterator[Json]:
+    """The topics with failures first, and then those with the most records in the window."""
+    by_topic = window.after.by_topic
     sent, sizes = window.grown_by_topic("record-send-total"), window.grown_by_topic("byte-total")
-    for topic, numbers in window.after.by_topic.items():
+
+    def place(topic: str) -> tuple[float, float, str]:
+        return -by_topic[topic].get("record-error-total", 0.0), -sent.get(topic, 0.0), topic
+
+    for topic in nsmallest(_MOST_TOPICS, by_topic, key=place):
+        numbers = by_topic[topic]
         yield {
             "topic": topic,
             "records_per_s": _per_second(sent.get(topic, 0.0), window),
@@ -239,6 +258,7 @@ class Watch:
         self.instance = secrets.token_hex(4)
         self.number = 0  # of the last sample
         self._due = 0.0
+        self._sampling = asyncio.Lock()
         self._views: list[Json] = []
 
     async def windows(self) -> list[Window]:
@@ -247,13 +267,13 @@ class Watch:
 
     async def sample(self) -> None:
         """Read all producers, unless another viewer has done so within the last second."""
-        now = self.clock()
-        if self._views and now < self._due:
-            return
-        self._due = now + EVERY_S * 0.9  # before anything is awaited: one viewer reads for all
-        number, at_ms = self.number + 1, round(time.time() * 1e3)
-        views = [await each.sample(number, at_ms) for each in self.producers]
-        self.number, self._views = number, views
+        async with self._sampling:  # one viewer reads for all
+            now = self.clock()
+            if self._views and now < self._due:
+                return
+            number, at_ms = self.number + 1, round(time.time() * 1e3)
+            views = [await each.sample(number, at_ms) for each in self.producers]
+            self.number, self._views, self._due = number, views, now + EVERY_S * 0.9
 
     def event(self, since: str) -> tuple[str, Json]:
         """The id and the content of an event, with the points after the event with the id ``since``."""

@@ -7,7 +7,6 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from aioproducer.errors import ProtocolError
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import GetTelemetrySubscriptionsResponse, PushTelemetryResponse
 from aioproducer.protocol.wire import ZERO_UUID
@@ -66,11 +65,14 @@ class Subscription(NamedTuple):
 
 
 def read_subscription(response: GetTelemetrySubscriptionsResponse) -> Subscription | int:
-    """Return the subscription, or the error code. Raises `ProtocolError` for an impossible one."""
+    """Return the subscription, or the error code.
+
+    An impossible one counts as an error that may pass: closing the connection would disturb its records.
+    """
     if response.error_code != ErrorCode.NONE:
         return response.error_code
     if response.client_instance_id == ZERO_UUID or response.push_interval_ms <= 0 or response.telemetry_max_bytes < 0:
-        raise ProtocolError(f"The telemetry subscription is impossible: {response!r}.")
+        return ErrorCode.UNKNOWN_SERVER_ERROR
     prefixes = tuple(response.requested_metrics)
     return Subscription(
         response.client_instance_id,

@@ -58,7 +58,7 @@ class MetricsPush:
         """Push until cancelled, once a broker supports it; ends if that is not possible."""
         await self._can_begin.wait()
         # Imported in a thread: the first records may be on their way.
-        module = await anyio.to_thread.run_sync(import_module, "aioproducer.engine.telemetry")
+        module = await anyio.to_thread.run_sync(import_module, "aioproducer.engine.telemetry", abandon_on_cancel=True)
         telemetry: Telemetry = module.Telemetry(
             self._config,
             self._client,
@@ -71,6 +71,11 @@ class MetricsPush:
         )
         self._telemetry = telemetry
         await telemetry.run()
+        if not self._id.done():
+            self._id.set_exception(
+                UnsupportedVersion("The brokers refuse the requests for their metrics of this client.")
+            )
+            self._id.exception()  # seen: perhaps no call waits for it
 
     def _learn(self, client_instance_id: UUID) -> None:
         if self._id.done():  # a broker may give another one, after it has forgotten the first

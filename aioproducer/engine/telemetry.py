@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import anyio
@@ -20,9 +19,10 @@ import anyio.to_thread
 
 from aioproducer.config import ProducerConfig
 from aioproducer.core.telemetry import Next, Subscription, after_push, after_refusal, check_push, read_subscription
-from aioproducer.errors import ConfigError, KafkaError
+from aioproducer.errors import BrokerConnectionError, ConfigError, KafkaError
 from aioproducer.metrics.points import Point, broker_points, producer_points, topic_points
 from aioproducer.metrics.producer import ProducerMetrics
+from aioproducer.metrics.reported import Reported
 from aioproducer.net.client import NetworkClient
 from aioproducer.protocol.api_key import ApiKey
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
@@ -38,6 +38,9 @@ __all__ = ["Telemetry"]
 _USUAL_INTERVAL_S: Final = 300.0
 #: The most that the last push may add to the time of ``close()``, in seconds.
 _LAST_PUSH_S: Final = 2.0
+
+#: With more topics than this, those of topics are not pushed: encoding them would slow down the event loop's thread.
+_MOST_TOPICS: Final = 1_000
 
 _Encode: TypeAlias = Callable[..., bytes]
 
@@ -87,8 +90,8 @@ class Telemetry:
         self._is_ending = False
         self._encode: _Encode | None = None
         self._codec = Codec.NONE
-        self._began = time.time_ns()  # of the totals that the next push reports
-        self._before: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}  # the totals of the last push
+        self._refused: set[Codec] = set()
+        self._reported = Reported(time.time_ns())
 
     async def run(self) -> None:
         """Subscribe and push until cancelled, or until a broker refuses for good."""
@@ -105,7 +108,8 @@ class Telemetry:
             if isinstance(found, Subscription):
                 if not await self._can_encode():
                     return
-                self._codec, self._subscription = _usable(found.known_codecs), found
+                codecs = [codec for codec in found.known_codecs if codec not in self._refused]
+                self._codec, self._subscription = _usable(codecs), found
                 following = await self._push_in_turn(found)
                 self._subscription = None
             else:
@@ -151,7 +155,9 @@ class Telemetry:
         """Whether the library for the encoding is there; it is imported in a thread: that takes up to 100 ms."""
         if self._encode is None:
             try:
-                module = await anyio.to_thread.run_sync(import_module, "aioproducer.metrics.otlp")
+                module = await anyio.to_thread.run_sync(
+                    import_module, "aioproducer.metrics.otlp", abandon_on_cancel=True
+                )
             except ImportError as error:
                 self._log.info(
                     "The brokers subscribe to metrics of this client, which cannot be pushed: %s. Install "
@@ -159,7 +165,7 @@ class Telemetry:
                     error,
                 )
                 return False
-            self._encode = partial(_encode, module)
+            self._encode = module.encode
         return True
 
     # -- pushing --------------------------------------------------------------------------------------------------------
@@ -176,6 +182,11 @@ class Telemetry:
                 self._log.debug("A push of metrics failed: %s", error)
                 self._node = None
                 return Next.SUBSCRIBE_LATER
+            except Exception as error:  # of one push; the next one may succeed
+                self._log.warning("Metrics could not be pushed to brokers: %r", error, exc_info=True)
+                return Next.SUBSCRIBE_LATER
+            if code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
+                self._refused.add(self._codec)
             if after_push(code) is not Next.PUSH:
                 self._log.debug("A push of metrics was refused: %s", broker_error(code))
                 return after_push(code)
@@ -202,27 +213,29 @@ class Telemetry:
         """Push once, and return the broker's error code; after the last push, do nothing."""
         if self._is_ending and not terminating:
             return ErrorCode.NONE
-        began, ended = self._began, time.time_ns()
+        now = time.time_ns()
         source = _Source(self._loop.time(), self._application_points())
-        payload, totals = await anyio.to_thread.run_sync(self._payload, subscription, source, began, ended)
+        payload, points = await anyio.to_thread.run_sync(
+            self._payload, subscription, source, now, abandon_on_cancel=True
+        )
         if payload is None:
             return ErrorCode.NONE
-        code = await self._client.request(
-            PushTelemetryRequest(
-                client_instance_id=subscription.client_instance_id,
-                subscription_id=subscription.subscription_id,
-                terminating=terminating,
-                compression_type=int(self._codec),
-                metrics=payload,
-            ),
-            read=check_push,
-            node_id=self._choose_node(),
-            timeout_s=timeout_s,
+        request = PushTelemetryRequest(
+            client_instance_id=subscription.client_instance_id,
+            subscription_id=subscription.subscription_id,
+            terminating=terminating,
+            compression_type=int(self._codec),
+            metrics=payload,
         )
+        try:
+            code = await self._client.request(
+                request, read=check_push, node_id=self._choose_node(), timeout_s=timeout_s
+            )
+        except BrokerConnectionError:
+            self._reported.note(points, now)  # perhaps it was taken: a growth is rather lost than reported twice
+            raise
         if code == ErrorCode.NONE:
-            self._before = totals
-            if subscription.is_delta:
-                self._began = ended
+            self._reported.note(points, now)
         return code
 
     def _application_points(self) -> list[Point]:
@@ -241,41 +254,30 @@ class Telemetry:
 
     # -- in a worker thread -----------------------------------------------------------------------------------------------
 
-    def _payload(
-        self, subscription: Subscription, source: _Source, began: int, ended: int
-    ) -> tuple[bytes | None, dict[tuple[str, tuple[tuple[str, str], ...]], float]]:
-        """The bytes of a push, and its totals; None if the broker accepts less than the producer's own metrics need."""
+    def _payload(self, subscription: Subscription, source: _Source, now: int) -> tuple[bytes | None, Sequence[Point]]:
+        """The bytes of a push, and its points; None if the broker accepts less than the producer's own metrics need."""
         own, brokers, topics = self._read(source)
         assert self._encode is not None
+        is_delta, reported = subscription.is_delta, self._reported
         for parts in ((own, brokers, topics), (own, brokers), (own,)):
             points = [point for part in parts for point in part if subscription.wants(point.name)]
-            totals = {(point.name, point.attributes): point.number for point in points if point.is_total}
-            shown = list(self._grown(points)) if subscription.is_delta else points
-            payload = compress(self._codec, self._encode(shown, self._resource(), began, ended, subscription.is_delta))
+            shown = reported.growth(points) if is_delta else reported.whole(points)
+            payload = compress(self._codec, self._encode(shown, self._resource(), now, is_delta))
             if len(payload) <= subscription.max_bytes:
-                return payload, totals
+                return payload, points
         self._log.debug("The metrics need more than the %d bytes that the broker accepts.", subscription.max_bytes)
-        return None, {}
+        return None, ()
 
     def _read(self, source: _Source) -> tuple[list[Point], list[Point], list[Point]]:
         metrics, now = self._metrics, source.now
         own = [*producer_points({**metrics.as_mapping(now), **self._gauges()}), *source.application]
-        return own, list(broker_points(self._by_broker())), list(topic_points(metrics.by_topic(now)))
-
-    def _grown(self, points: Sequence[Point]) -> Iterator[Point]:
-        """The points, with totals replaced by their growth since the last push."""
-        for point in points:
-            before = self._before.get((point.name, point.attributes), 0.0)
-            yield point._replace(number=max(0.0, point.number - before)) if point.is_total else point
+        by_topic = metrics.by_topic(now)
+        topics = [] if len(by_topic) > _MOST_TOPICS else list(topic_points(by_topic))
+        return own, list(broker_points(self._by_broker())), topics
 
     def _resource(self) -> dict[str, str]:
         transactional_id = self._config.transactional_id
         return {} if transactional_id is None else {"transactional_id": transactional_id}
-
-
-def _encode(module: Any, points: Sequence[Point], resource: Mapping[str, str], *period: object) -> bytes:
-    encoded: bytes = module.encode(points, resource, module.Period(*period))
-    return encoded
 
 
 def _usable(codecs: Sequence[Codec]) -> Codec:

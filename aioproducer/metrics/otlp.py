@@ -6,7 +6,6 @@ Needs opentelemetry-proto (``aioproducer[telemetry]``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
@@ -24,30 +23,25 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric as OtlpMetric
 from aioproducer._version import __version__
 from aioproducer.metrics.points import Point
 
-__all__ = ["Period", "encode"]
+__all__ = ["encode"]
 
 
-class Period(NamedTuple):
-    """The time that totals cover, in nanoseconds since 1970; ``is_delta``: only their growth in it is reported."""
+def encode(points: Iterable[Point], resource: Mapping[str, str], now: int, is_delta: bool) -> bytes:
+    """Return the points as MetricsData.
 
-    began: int
-    ended: int
-    is_delta: bool
-
-
-def encode(points: Iterable[Point], resource: Mapping[str, str], period: Period) -> bytes:
-    """Return the points as MetricsData. ``resource`` describes the client."""
+    ``resource`` describes the client, ``now`` is in nanoseconds since 1970; ``is_delta``: totals have only their growth.
+    """
     metrics: dict[str, OtlpMetric] = {}
     for point in points:
         metric = metrics.get(point.name)
         if metric is None:
-            metric = metrics[point.name] = _metric(point, period.is_delta)
+            metric = metrics[point.name] = _metric(point, is_delta)
         data = metric.sum.data_points if point.is_total else metric.gauge.data_points
         number = NumberDataPoint(
-            time_unix_nano=period.ended, as_double=point.number, attributes=_attributes(dict(point.attributes))
+            time_unix_nano=now, as_double=point.number, attributes=_attributes(dict(point.attributes))
         )
         if point.is_total:
-            number.start_time_unix_nano = period.began
+            number.start_time_unix_nano = point.began
         data.append(number)
     scope = ScopeMetrics(metrics=metrics.values())
     scope.scope.name, scope.scope.version = "aioproducer", __version__

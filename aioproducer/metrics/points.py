@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from aioproducer.metrics.application import ApplicationMetric
 from aioproducer.metrics.names import BROKER_METRICS, METRICS, TOPIC_METRICS, Kind, Metric
 
-__all__ = ["Point", "broker_points", "check_name", "point_name", "producer_points", "topic_points"]
+__all__ = ["Point", "broker_points", "objection", "point_name", "producer_points", "topic_points"]
 
 _PREFIX: Final = "org.apache.kafka.producer"
 
 
 class Point(NamedTuple):
-    """The current number of one metric. A total only grows."""
+    """The current number of one metric. A total only grows, and covers the time since ``began`` (ns since 1970)."""
 
     name: str
     number: float
@@ -21,6 +22,7 @@ class Point(NamedTuple):
     unit: str
     meaning: str
     attributes: tuple[tuple[str, str], ...] = ()
+    began: int = 0
 
 
 def point_name(metric: Metric, of: str = "") -> str:
@@ -31,8 +33,12 @@ def point_name(metric: Metric, of: str = "") -> str:
     return ".".join([_PREFIX, *([of] if of else []), metric.name.replace("-", ".")])
 
 
-def check_name(name: str, taken: Container[str]) -> str | None:
-    """The reason why a metric of the application cannot have this name; None if it can."""
+def objection(metric: ApplicationMetric, taken: Container[str]) -> str | None:
+    """The reason why a metric of the application cannot be pushed; None if it can."""
+    name = metric.name
+    texts = (name, metric.unit, metric.meaning, *metric.attributes, *metric.attributes.values())
+    if not all(map(_is_text, texts)):
+        return f"Invalid metric {name!r}: its name, unit, meaning and attributes must be texts that UTF-8 can encode."
     if not name:
         return "A metric needs a name."
     if name.startswith(_PREFIX):
@@ -42,6 +48,13 @@ def check_name(name: str, taken: Container[str]) -> str | None:
     if name in taken:
         return f"A metric called {name!r} is registered already. Unregister it first, or choose another name."
     return None
+
+
+def _is_text(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(value.encode() or True)
+    except UnicodeEncodeError:
+        return False
 
 
 def producer_points(numbers: Mapping[str, float]) -> Iterator[Point]:

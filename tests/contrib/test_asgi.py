@@ -17,7 +17,9 @@ import httpx
 import pytest
 
 from aioproducer import KafkaError, Producer, SyncProducer
+from aioproducer.contrib import asgi
 from aioproducer.contrib.asgi import ASGIApp, status_app
+from aioproducer.runtime import lifetime
 from aioproducer.testing import FakeBroker
 from tests.conftest import QUICK, Clock, opened, turns, until
 
@@ -336,6 +338,70 @@ async def test_a_producer_in_a_thread_is_shown_and_does_not_hold_up_the_page(bro
             async with asyncio.timeout(30):
                 while await problems(client):
                     pass
+
+
+async def test_a_thread_that_does_not_respond_holds_one_thread_of_the_page(broker: FakeBroker) -> None:
+    """The service's own threads are free, and a reading that comes late is not the present state."""
+    loop, blocked, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def block(_: object) -> None:
+        loop.call_soon_threadsafe(blocked.set)
+        go_on.wait()
+
+    def readers() -> int:
+        return sum(thread.name == "aioproducer status" for thread in threading.enumerate())
+
+    with SyncProducer(broker.bootstrap_servers, client_id="batch", **QUICK) as producer:
+        app = status_app(producer)
+        async with client_of(app) as client:
+            producer.enqueue("orders", b"value", on_delivery=block)
+            await blocked.wait()
+            try:
+                for _ in range(2):
+                    assert (await client.get("/readyz")).status_code == 503
+                assert readers() == 1
+            finally:
+                go_on.set()
+            await until(lambda: readers() == 0)
+            producer.close()
+            found = (await client.get("/readyz")).json()["producers"][0]
+            assert found["status"] == "closed"
+
+
+async def test_a_scrape_ends_although_a_thread_does_not_respond(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asgi, "_PATIENCE_S", 0.01)
+    loop, blocked, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def block(_: object) -> None:
+        loop.call_soon_threadsafe(blocked.set)
+        go_on.wait()
+
+    with SyncProducer(broker.bootstrap_servers, client_id="batch", **QUICK) as producer:
+        async with client_of(status_app(producer)) as client:
+            producer.enqueue("orders", b"value", on_delivery=block)
+            await blocked.wait()
+            try:
+                assert (await client.get("/metrics")).status_code == 503
+            finally:
+                go_on.set()
+            async with asyncio.timeout(30):
+                while (await client.get("/metrics")).status_code != 200:
+                    pass
+
+
+async def test_a_producer_of_before_a_fork_is_not_alive_after_it(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(broker) as producer, client_of(status_app(producer)) as client:
+        await producer.ready()
+        assert (await client.get("/livez")).status_code == 200
+        with monkeypatch.context() as forked:
+            forked.setattr(lifetime, "_forks", 1)
+            assert (await client.get("/livez")).status_code == 503
+            (problem,) = await problems(client)
+            assert "fork" in problem
 
 
 # -- events --------------------------------------------------------------------------------------------------------------
