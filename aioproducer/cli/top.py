@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from http.client import HTTPException
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -96,7 +96,7 @@ def _read(request: Request) -> Mapping[str, Any] | str:
         found = None
     if not isinstance(found, dict) or "producers" not in found:
         return f"{request.full_url} is not the status of producers. Is it the address of a status_app?"
-    return found
+    return cast("Mapping[str, Any]", found)
 
 
 def _show_lines(request: Request, interval: float, first: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Runs a function in a thread of its own, for which nothing has to wait: not a service's executor, and not its end."""
+"""Runs a function in a separate thread, for which nothing has to wait: not the service's executor, and not its end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def in_thread(work: Callable[[], _T]) -> asyncio.Future[_T]:
         with suppress(RuntimeError):  # the event loop has ended
             try:
                 result = work()
-            except Exception as error:  # whoever waits gets it
+            except Exception as error:  # for the caller
                 loop.call_soon_threadsafe(fail, error)
             else:
                 loop.call_soon_threadsafe(succeed, result)

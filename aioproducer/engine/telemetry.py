@@ -82,7 +82,7 @@ class Telemetry:
         self._learned = learned
         self._loop = asyncio.get_running_loop()
         self._timeout_s = config.request_timeout_ms / 1000
-        self._id = ZERO_UUID
+        self._id: UUID = ZERO_UUID
         self._node: int | None = None  # the broker that is asked, as long as it is connected
         self._interval_s = _USUAL_INTERVAL_S
         self._subscription: Subscription | None = None  # with metrics that can be pushed
