@@ -169,6 +169,8 @@ async def test_the_timeouts_of_records_name_a_blocked_event_loop(
             flush = asyncio.ensure_future(producer.flush(14))
             send = asyncio.ensure_future(producer.send("orders", b"value", partition=1, timeout=14))
             await turns()
+            batches = producer._usable().accumulator.outcomes.incomplete
+            await until(lambda: all(batch.is_in_flight for batch in batches))
             block(producer, clock, 14.5)
             with pytest.raises(KafkaTimeoutError, match=BLOCKED):
                 await flush
@@ -201,8 +203,9 @@ async def test_a_timeout_in_an_event_loop_that_runs_does_not_blame_it(
     clock = Clock()
     async with opened(broker, delivery_timeout_ms=20_000, request_timeout_ms=15_000) as producer:
         await producer.send("orders", b"value", partition=0)
-        with broker.hold("Produce"):
+        with broker.hold("Produce") as held:
             delivery = await producer.enqueue("orders", b"value", partition=0)
+            await until(lambda: held.waiting)
             clock.advance(21)
             with pytest.raises(UnknownTimeout) as raised:
                 await delivery
