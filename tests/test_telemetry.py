@@ -400,6 +400,15 @@ async def test_a_push_that_is_refused_is_followed_by_a_new_subscription(
     assert broker.count("GetTelemetrySubscriptions") >= 2
 
 
+async def test_a_codec_that_was_refused_is_not_used_again(broker: FakeBroker, telemetry: Telemetry) -> None:
+    telemetry.codecs = (Codec.LZ4,)
+    broker.fail("PushTelemetry", "UNSUPPORTED_COMPRESSION_TYPE")
+    async with opened(broker):
+        await pushed(telemetry)
+
+    assert {push.codec for push in telemetry.pushes} == {Codec.NONE}
+
+
 @pytest.mark.parametrize("api", ["GetTelemetrySubscriptions", "PushTelemetry"])
 async def test_a_lost_answer_disturbs_no_record(broker: FakeBroker, telemetry: Telemetry, api: str) -> None:
     clock = Clock()

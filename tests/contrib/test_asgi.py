@@ -9,8 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from html.parser import HTMLParser
 from importlib.resources import files
+from itertools import count
 from typing import Any
 
 import httpx
@@ -19,6 +22,7 @@ import pytest
 from aioproducer import KafkaError, Producer, SyncProducer
 from aioproducer.contrib import asgi
 from aioproducer.contrib.asgi import ASGIApp, status_app
+from aioproducer.contrib.watching import Watch
 from aioproducer.runtime import lifetime
 from aioproducer.testing import FakeBroker
 from tests.conftest import QUICK, Clock, opened, turns, until
@@ -366,6 +370,46 @@ async def test_a_thread_that_does_not_respond_holds_one_thread_of_the_page(broke
             producer.close()
             found = (await client.get("/readyz")).json()["producers"][0]
             assert found["status"] == "closed"
+
+
+async def test_a_full_executor_of_the_service_is_no_silence_of_the_producer(broker: FakeBroker) -> None:
+    loop, go_on = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    busy = loop.run_in_executor(None, go_on.wait)
+    try:
+        with SyncProducer(broker.bootstrap_servers, client_id="batch", **QUICK) as producer:
+            producer.ready()
+            async with client_of(status_app(producer)) as client:
+                assert await problems(client) == []
+    finally:
+        go_on.set()
+        await busy
+
+
+async def test_a_reading_that_did_not_come_begins_no_window(broker: FakeBroker) -> None:
+    """Its numbers are old, so those of the next window would be too high."""
+    loop, blocked, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def block(_: object) -> None:
+        loop.call_soon_threadsafe(blocked.set)
+        go_on.wait()
+
+    with SyncProducer(broker.bootstrap_servers, client_id="batch", **QUICK) as producer:
+        producer.ready()
+        watch = Watch([producer], partial(next, count(1.0, 3.0)))  # three seconds for each look at the clock
+        (first,) = await watch.windows()
+        producer.enqueue("orders", b"value", on_delivery=block)
+        await blocked.wait()
+        try:
+            (silent,) = await watch.windows()
+            assert silent.after.silent_s > 0
+        finally:
+            go_on.set()
+        await until(lambda: all(each.name != "aioproducer status" for each in threading.enumerate()))
+        (following,) = await watch.windows()
+
+    assert following.before is not None
+    assert following.before.time == first.after.time
 
 
 async def test_a_scrape_ends_although_a_thread_does_not_respond(
