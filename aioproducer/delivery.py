@@ -12,7 +12,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from aioproducer.errors import (
     DeliveryError,
@@ -29,9 +29,12 @@ from aioproducer.runtime.detached import detached
 from aioproducer.runtime.log import ClientLog
 from aioproducer.types import ProducerRecord, TopicPartition
 
-__all__ = ["BatchFailure", "Delivery", "DeliveryCallback", "ProduceResult", "UnobservedSink"]
+__all__ = ["BatchFailure", "Delivery", "DeliveryCallback", "PendingCall", "ProduceResult", "UnobservedSink"]
 
 DeliveryCallback: TypeAlias = Callable[[Delivery], object]
+
+#: The index of a record in its `ProduceResult`, its handle, and what to call with it.
+PendingCall: TypeAlias = tuple[int, Delivery, DeliveryCallback]
 
 #: Which error a record gets: (may it be written?, did time run out?).
 _ERRORS: Mapping[tuple[bool, bool], type[DeliveryError]] = {
@@ -109,8 +112,11 @@ class UnobservedSink(Protocol):
         """Raise if a waiter for an outcome in this event loop would never be woken."""
         ...
 
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
-        """Run the callback soon, outside the code that completes batches; a coroutine that it returns is run as well."""
+    def call_soon(self, calls: Sequence[PendingCall]) -> object:
+        """Call these soon, in order, outside the code that completes batches; coroutines that they return are run as well.
+
+        What one of them raises is logged and does not prevent the others.
+        """
         ...
 
     def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
@@ -136,7 +142,7 @@ class ProduceResult(Outcome):
     def __init__(self, partition: TopicPartition, sink: UnobservedSink) -> None:
         super().__init__(partition)
         self._sink = sink
-        self._callbacks: list[tuple[int, Delivery, DeliveryCallback]] | None = None
+        self._callbacks: list[PendingCall] | None = None
         self._parts: Sequence[ProduceResult] = ()
         self._starts: Sequence[int] = ()
 
@@ -208,7 +214,7 @@ class ProduceResult(Outcome):
 
     def _listen(self, index: int, delivery: Delivery, callback: DeliveryCallback) -> None:
         if self.done:
-            self._call_soon(delivery, callback)
+            self._sink.call_soon([(index, delivery, callback)])
         elif self._callbacks is None:
             self._callbacks = [(index, delivery, callback)]
         else:
@@ -229,18 +235,6 @@ class ProduceResult(Outcome):
 
     def _notify(self) -> None:
         callbacks, self._callbacks = self._callbacks, None
-        for _, delivery, callback in callbacks or ():
-            self._call_soon(delivery, callback)
+        if callbacks:
+            self._sink.call_soon(callbacks)
         self.wake()  # after the callbacks: a waiter finds its record's callback done
-
-    def _call_soon(self, delivery: Delivery, callback: DeliveryCallback) -> None:
-        self._sink.call_soon(_run_callback, self._sink.log, callback, delivery)
-
-
-def _run_callback(log: ClientLog, callback: DeliveryCallback, delivery: Delivery) -> object:
-    try:
-        return callback(delivery)
-    except Exception:  # foreign code: a bad callback must not prevent the others
-        at = delivery.topic_partition
-        log.exception("The delivery callback %r raised for a record of %s", callback, at, extra=at._asdict())
-        return None

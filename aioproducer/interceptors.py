@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias, cast
+from typing import Self, TypeAlias, TypeGuard, cast
 
 from aioproducer.arguments import is_async
 from aioproducer.errors import ConfigError
@@ -205,14 +205,13 @@ class ProducerInterceptors:
             except Exception:  # foreign code
                 _log_failed(self._log, hook, record, "begin_send")
                 continue
-            begun = _begun(result)
-            if begun is None:
+            if _is_begun(result):
+                record, end = result
+                ends.append(end)
+            else:
                 returned = type(result).__name__
                 rule = "the record, changed or not, and a callable that takes its outcome"
                 _log_invalid(self._log, hook, record, "begin_send", returned, "(record, end)", rule)
-                continue
-            record, end = begun
-            ends.append(end)
         return record
 
     def begin_transaction(self, producer: InterceptedProducer) -> EndOfTransaction | None:
@@ -402,12 +401,12 @@ def _hooks(interceptors: Sequence[object], name: str) -> tuple[object, ...]:
     return tuple(m for m in methods if callable(m) and getattr(m, "__func__", None) is not inherited)
 
 
-def _begun(result: object) -> tuple[ProducerRecord, EndOfSend] | None:
-    """The result of begin_send, if it is valid."""
-    parts = cast("tuple[object, ...]", result) if isinstance(result, tuple) else ()
-    if len(parts) == 2 and isinstance(parts[0], ProducerRecord) and callable(parts[1]):
-        return parts[0], cast("EndOfSend", parts[1])
-    return None
+def _is_begun(result: object) -> TypeGuard[tuple[ProducerRecord, EndOfSend]]:
+    """Whether begin_send may return this."""
+    if not isinstance(result, tuple):
+        return False
+    parts = cast("tuple[object, ...]", result)
+    return len(parts) == 2 and isinstance(parts[0], ProducerRecord) and callable(parts[1])
 
 
 def _record_or_previous(log: ClientLog, hook: object, result: object, previous: ProducerRecord) -> ProducerRecord:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.run import Run
     from aioproducer.intake.hand_over import HandOver
     from aioproducer.intake.many import SendManyProgress
-    from aioproducer.intake.records import SerializedRecord
+    from aioproducer.intake.records import PreparedRecord
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
     from aioproducer.interceptors import EndOfSend
     from aioproducer.metrics.application import ApplicationMetric
@@ -157,6 +157,12 @@ class Producer(FastPath):
         #: A call that sends many records, for interceptors; not for users.
         self.intercept_bulk = self._intake.bulk
         self.appender = Appender(self._send, self._enqueue, self._enqueue_nowait, _BURST_BYTES)
+        #: The one that appends: it must not see records before interceptors and serializers.
+        self._last_appender = (
+            self.appender
+            if self._intake.is_plain
+            else Appender(self._send, self._enqueue, self._enqueue_nowait, _BURST_BYTES)
+        )
 
     @classmethod
     def from_url(cls, url: str, **overrides: Unpack[ProducerOptions]) -> Self:
@@ -277,8 +283,7 @@ class Producer(FastPath):
         self._dropped.atexit = False  # an event loop has ended by then
         self._shared = None if self._attachment is None else self._engine.shared
         self._engine.start()
-        if self._intake.is_plain:
-            self._engine.open_fast_path(self._intake.keys_choose)
+        self._engine.open_fast_path(self._intake.keys_choose)
         return self
 
     def __reduce__(self) -> NoReturn:
@@ -454,32 +459,47 @@ class Producer(FastPath):
         if engine.transactions is not None:
             engine.transactions.check_may_send()
             still_open = engine.transactions.still_open()
-        if self.appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task():
+        if self._last_appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task():
             await asyncio.sleep(0)  # before the append: if cancelled here, nothing was buffered
-        record: SerializedRecord | None = None
+        prepared: PreparedRecord | None = None
         ends: list[EndOfSend] = []
         began: float | None = None
         try:
             if self._intake.is_plain:
-                record = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
+                prepared = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
             else:
                 began = engine.loop.time()
-                prepared = self._intake.prepared(topic, value, key, headers, partition, timestamp_ms, ends)
-                record = prepared if isinstance(prepared, tuple) else await self._intake.in_time(timeout, prepared)
+                work = self._intake.prepared(topic, value, key, headers, partition, timestamp_ms, ends)
+                prepared = work if isinstance(work, tuple) else await self._intake.in_time(timeout, work)
             if still_open is not None:
                 still_open()
-            choice = self._intake.choose(engine, record)
-            delivery = self._intake.try_append(engine, record, choice)
+            delivery = self._last_appender.append(*prepared)
             if delivery is None:
-                delivery = await self._intake.append(engine, record, choice, timeout, began, still_open)
+                delivery = await self._append(engine, prepared, timeout, began, still_open)
         except BaseException as error:
-            self._intake.not_accepted(engine, record, error, ends)
+            self._intake.not_accepted(engine, prepared, error, ends)
             raise
-        self.appender.burst += record.size + RECORD_COST
         if not self._intake.is_plain:
-            self._intake.watch(engine, delivery, record.headers, ends)
+            self._intake.watch(engine, delivery, prepared.headers, ends)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
+        return delivery
+
+    async def _append(
+        self,
+        engine: Engine,
+        prepared: PreparedRecord,
+        timeout: float | None,
+        began: float | None,
+        still_open: Callable[[], object] | None,
+    ) -> Delivery:
+        """Append a record for which something must be decided or awaited, or that is wrong."""
+        record = self._intake.checked(prepared)
+        choice = self._intake.choose(engine, record)
+        delivery = self._intake.try_append(engine, record, choice)
+        if delivery is None:
+            delivery = await self._intake.append(engine, record, choice, timeout, began, still_open)
+        self._last_appender.burst += record.size + RECORD_COST
         return delivery
 
     def _enqueue_nowait(
@@ -497,22 +517,25 @@ class Producer(FastPath):
         engine = self._usable()
         if engine.transactions is not None:
             engine.transactions.check_may_send()
-        self.appender.burst = 0  # this call cannot wait, so it cannot pause either
-        record: SerializedRecord | None = None
+        self._last_appender.burst = 0  # this call cannot wait, so it cannot pause either
+        prepared: PreparedRecord | None = None
         ends: list[EndOfSend] = []
         try:
             if self._intake.is_plain:
-                record = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
+                prepared = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
             else:
-                record = self._intake.prepared_now(topic, value, key, headers, partition, timestamp_ms, ends)
-            delivery = self._intake.try_append(engine, record, self._intake.choose(engine, record))
+                prepared = self._intake.prepared_now(topic, value, key, headers, partition, timestamp_ms, ends)
+            delivery = self._last_appender.append(*prepared)
             if delivery is None:
-                raise self._intake.no_room_now(engine, record)
+                record = self._intake.checked(prepared)
+                delivery = self._intake.try_append(engine, record, self._intake.choose(engine, record))
+                if delivery is None:
+                    raise self._intake.no_room_now(engine, record)
         except BaseException as error:
-            self._intake.not_accepted(engine, record, error, ends)
+            self._intake.not_accepted(engine, prepared, error, ends)
             raise
         if not self._intake.is_plain:
-            self._intake.watch(engine, delivery, record.headers, ends)
+            self._intake.watch(engine, delivery, prepared.headers, ends)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
         return delivery
@@ -1070,4 +1093,4 @@ def _status(engine: Engine, connected: bool) -> HealthStatus:
 
 def _appender_of(producer: weakref.ref[Producer]) -> Appender | None:
     found = producer()
-    return None if found is None else found.appender
+    return None if found is None else found._last_appender

@@ -13,7 +13,7 @@ from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.core.sequences import Sequences
-from aioproducer.delivery import BatchFailure, Delivery, ProduceResult
+from aioproducer.delivery import BatchFailure, Delivery, PendingCall, ProduceResult
 from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.protocol.messages import (
     MetadataResponse,
@@ -88,8 +88,9 @@ class Rig:
     def check_waiter(self, loop: object) -> None:
         pass
 
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
-        return callback(*args)
+    def call_soon(self, calls: Sequence[PendingCall]) -> None:
+        for _, delivery, callback in calls:
+            callback(delivery)
 
     def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
         self.unobserved_records += len(indexes)

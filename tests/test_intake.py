@@ -7,11 +7,29 @@ from typing import Any
 
 import pytest
 
-from aioproducer import BufferFull, InvalidRecord, NotWrittenTimeout, Producer, RecordTooLarge, SendManyError
+from aioproducer import (
+    BufferFull,
+    InvalidRecord,
+    NotWrittenTimeout,
+    Producer,
+    ProducerRecord,
+    RecordTooLarge,
+    SendManyError,
+)
 from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.record import Codec
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened
+
+
+class Looking:
+    """An interceptor that changes nothing."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return record
+
+    def __repr__(self) -> str:
+        return "Looking()"
 
 
 def settings_of(producer: Producer) -> AccumulatorSettings:
@@ -20,7 +38,10 @@ def settings_of(producer: Producer) -> AccumulatorSettings:
     return engine.accumulator.settings
 
 
-async def test_a_task_that_enqueues_without_end_lets_the_others_run(broker: FakeBroker) -> None:
+@pytest.mark.parametrize("options", [{}, {"value_serializer": bytes}, {"interceptors": [Looking()]}], ids=str)
+async def test_a_task_that_enqueues_without_end_lets_the_others_run(
+    broker: FakeBroker, options: dict[str, Any]
+) -> None:
     beats = 0
 
     async def beat() -> None:
@@ -29,7 +50,7 @@ async def test_a_task_that_enqueues_without_end_lets_the_others_run(broker: Fake
             beats += 1
             await asyncio.sleep(0)
 
-    async with opened(broker, buffer_memory=2**26) as producer:
+    async with opened(broker, buffer_memory=2**26, **options) as producer:
         await producer.send("orders", b"first", partition=0)
         heart = asyncio.create_task(beat())
         try:
@@ -152,3 +173,34 @@ async def test_a_record_that_is_too_large_is_named_by_its_key_and_the_sizes_of_i
     assert "more than max_request_size=1000: 2000 of value, 50 of key, 12 of headers. Raise" in str(caught.value)
     assert isinstance(many.value.error, RecordTooLarge)
     assert many.value.result.count == 7
+
+
+_WHOLE = ProducerRecord("orders", "text", b"key", {"header": "h"}, 1, 5)
+
+
+@pytest.mark.parametrize("options", [{}, {"value_serializer": str.encode}, {"interceptors": [Looking()]}], ids=str)
+async def test_records_that_user_code_has_seen_are_appended_without_a_further_decision(
+    broker: FakeBroker, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(broker, linger_ms=60_000, **options) as producer:
+        await producer.send(_WHOLE)
+
+        def decided(*_: object) -> None:
+            raise AssertionError("nothing is to decide here")
+
+        monkeypatch.setattr(producer._intake, "checked", decided)
+        deliveries = [
+            await producer.enqueue(_WHOLE),
+            producer.enqueue_nowait(_WHOLE),
+            await producer.enqueue("orders", "text", key=b"key", headers={"header": "h"}, partition=1, timestamp_ms=5),
+            producer.enqueue_nowait(
+                "orders", "text", key="key", headers=[("header", b"h")], partition=1, timestamp_ms=5
+            ),
+        ]
+        await producer.flush()
+        offsets = [delivery.result().offset for delivery in deliveries]
+
+    assert offsets == [1, 2, 3, 4]
+    assert {(r.key, r.value, tuple(r.headers), r.timestamp_ms) for r in broker.records("orders")} == {
+        (b"key", b"text", (("header", b"h"),), 5)
+    }

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
-from aioproducer.delivery import BatchFailure, Delivery, ProduceResult
+from aioproducer.delivery import BatchFailure, Delivery, PendingCall, ProduceResult
 from aioproducer.errors import BrokerError, KafkaError, NotWritten, SendManyError, Unknown
 from aioproducer.hot import Appender, FastPath
 from aioproducer.intake.many import SendMany
@@ -33,8 +32,9 @@ class Topic(FastPath):
     def check_waiter(self, loop: object) -> None:
         pass
 
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
-        return callback(*args)
+    def call_soon(self, calls: Sequence[PendingCall]) -> None:
+        for _, delivery, callback in calls:
+            callback(delivery)
 
     def unobserved(self, failure: BatchFailure, indexes: Sequence[int]) -> None:
         self.unobserved_records += len(indexes)

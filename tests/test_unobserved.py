@@ -81,6 +81,79 @@ async def test_an_outage_is_logged_at_once_and_then_summed_up(caplog: pytest.Log
     assert counts(caplog.messages[5:]) == [1], "after the end nothing is held back"
 
 
+def done(sink: UnobservedFailures, *callbacks: Callable[[Delivery], object]) -> None:
+    """A batch is acknowledged, with a record for each callback."""
+    result = ProduceResult(TopicPartition("orders", 3), sink)
+    for index, callback in enumerate(callbacks):
+        Delivery(result, index, 0, -1, 1).add_done_callback(callback)
+    result.succeed(10, -1)
+
+
+async def test_a_callback_that_raises_keeps_no_other_from_being_called(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[int] = []
+    sink = made(asyncio.get_running_loop())
+
+    def see(delivery: Delivery) -> None:
+        seen.append(delivery.result().offset)
+
+    done(sink, lambda _: 1 / 0, see)
+    done(sink, lambda _: seen[10])
+    done(sink, see)
+    await turns()
+
+    assert seen == [11, 10]
+    assert caplog.text.count("raised for a record of orders-3") == 2
+    assert "ZeroDivisionError" in caplog.text
+    assert "IndexError" in caplog.text
+
+
+async def test_all_callbacks_of_a_batch_are_called_in_one_turn_of_the_event_loop_outside_of_its_completion() -> None:
+    seen: list[int] = []
+
+    def see(delivery: Delivery) -> None:
+        seen.append(delivery.result().offset)
+
+    done(made(asyncio.get_running_loop()), *[see] * 100)
+    assert not seen
+    await asyncio.sleep(0)
+    assert seen == list(range(10, 110))
+
+
+async def test_coroutines_of_callbacks_are_run() -> None:
+    seen: list[int] = []
+
+    async def later(delivery: Delivery) -> None:
+        await asyncio.sleep(0)
+        seen.append((await delivery).offset)
+
+    done(made(asyncio.get_running_loop()), later, later)
+    await turns()
+    assert seen == [10, 11]
+
+
+def test_a_callback_that_ends_the_event_loop_keeps_no_other_from_being_called() -> None:
+    seen: list[int] = []
+
+    def leave(delivery: Delivery) -> None:
+        raise SystemExit(3)
+
+    def see(delivery: Delivery) -> None:
+        seen.append(delivery.result().offset)
+
+    async def main() -> None:
+        done(made(loop), leave, see, see)
+        await turns()
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(main())
+    with pytest.raises(SystemExit):
+        loop.run_until_complete(task)
+    loop.run_until_complete(task)
+    loop.close()
+
+    assert seen == [11, 12]
+
+
 async def test_a_callback_is_reported_every_record_and_may_raise(caplog: pytest.LogCaptureFixture) -> None:
     reported: list[DeliveryError] = []
 

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from opentelemetry import context, propagate, trace
@@ -32,7 +32,7 @@ from aioproducer.interceptors import (
     remove_global_interceptor,
 )
 from aioproducer.serializers import normalize_headers
-from aioproducer.types import Headers, ProducerRecord, RecordMetadata, SendManyResult, TransactionOutcome
+from aioproducer.types import Header, Headers, ProducerRecord, RecordMetadata, SendManyResult, TransactionOutcome
 
 __all__ = ["AioproducerInstrumentor", "OpenTelemetryInterceptor"]
 
@@ -64,6 +64,28 @@ class _Open:
 
     span: Span
     begun_in: SpanContext
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A record that was sent; called with its outcome. One object, because the garbage collector looks at each of them."""
+
+    end: Callable[[_Begun, RecordMetadata | None, BaseException | None], object]
+    span: Span
+    common: _Attributes
+    producer: InterceptedProducer
+    at: float
+
+    def __call__(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        self.end(self, metadata, error)
+
+
+class _Place(NamedTuple):
+    """The attributes of a partition's acknowledged records, of their spans and of their measurements."""
+
+    leader: tuple[str, int] | None
+    of_span: _Attributes
+    measured: _Attributes
 
 
 class OpenTelemetryInterceptor(ProducerInterceptor):
@@ -118,6 +140,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         #: What the records of the call that sends many carry, and its producer.
         self._in_bulk: ContextVar[_Bulk | None] = ContextVar("bulk", default=None)
         self._kept: dict[tuple[str, str], _Attributes] = {}
+        self._kept_places: dict[tuple[str, str, str, int], _Place] = {}
         self._transactions: WeakKeyDictionary[InterceptedProducer, _Open] = WeakKeyDictionary()
 
     def begin_send(self, record: ProducerRecord, producer: InterceptedProducer) -> tuple[ProducerRecord, EndOfSend]:
@@ -135,11 +158,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         except BaseException:  # a propagator's
             span.end()
             raise
-
-        def end(metadata: RecordMetadata | None, error: BaseException | None) -> None:
-            self._end(span, common, producer, began, metadata, error)
-
-        return record, end
+        return record, _Begun(self._end, span, common, producer, began)
 
     def begin_bulk(self, topic: str, producer: InterceptedProducer, is_table: bool) -> tuple[Headers, EndOfBulk]:
         """Begins the span of a call that sends many records."""
@@ -241,25 +260,33 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         propagator.inject(carrier, inside, _SETTER)
         return carrier
 
-    def _end(
-        self,
-        span: Span,
-        common: _Attributes,
-        producer: InterceptedProducer,
-        began: float,
-        metadata: RecordMetadata | None,
-        error: BaseException | None,
-    ) -> None:
-        place = _place(producer, metadata, error)
+    def _end(self, begun: _Begun, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        span, common = begun.span, begun.common
+        if metadata is None:
+            at, offset = _place_of_failed(begun.producer, error), -1
+            measured = _measured(common, at, error)
+        else:
+            (_, at, measured), offset = self._place(begun.producer, common, metadata), metadata.offset
         if span.is_recording():
-            offset = -1 if metadata is None else metadata.offset
-            span.set_attributes(place if offset < 0 else {**place, "messaging.kafka.offset": offset})
+            span.set_attributes(at if offset < 0 else {**at, "messaging.kafka.offset": offset})
             _set_error(span, error)
         span.end()
-        measured = _measured(common, place, error)
-        self._duration.record(perf_counter() - began, measured)
+        self._duration.record(perf_counter() - begun.at, measured)
         if error is None or isinstance(error, Unknown):
             self._sent.add(1, measured)
+
+    def _place(self, producer: InterceptedProducer, common: _Attributes, metadata: RecordMetadata) -> _Place:
+        """The place of an acknowledged record."""
+        named = cast("str", common["messaging.destination.name"])
+        key = (producer.client_id, named, metadata.topic, metadata.partition)
+        leader = producer.leader(metadata.topic, metadata.partition)
+        kept = self._kept_places.get(key)
+        if kept is None or kept.leader != leader:
+            at = _at(metadata.partition, leader)
+            kept = _Place(leader, at, _measured(common, at, None))
+            if key in self._kept_places or len(self._kept_places) < _MAX_KEPT:
+                self._kept_places[key] = kept
+        return kept
 
     def _common(self, client_id: str, topic: str) -> _Attributes:
         """The attributes of all records of a topic."""
@@ -301,17 +328,18 @@ def _with_headers(record: ProducerRecord, carrier: Mapping[str, str]) -> Produce
     """The record with these headers, and no others of the same names."""
     if not carrier:
         return record
+    headers: list[Header] = [(name, text.encode()) for name, text in carrier.items()]
     given = cast("object", record.headers)
-    if not (given is None or isinstance(given, (Mapping, Sequence))):
-        given = tuple(cast("Iterable[Any]", given))  # may be read only once
-        record = replace(record, headers=given)
-    try:
-        headers = normalize_headers(cast("object", given))
-    except InvalidRecord:
-        return record  # the call will raise it
-    kept = [each for each in headers if each[0] not in carrier]
-    added = [(name, text.encode()) for name, text in carrier.items()]
-    return replace(record, headers=(*kept, *added))
+    if given is not None:
+        if not isinstance(given, (Mapping, Sequence)):
+            given = tuple(cast("Iterable[Any]", given))  # may be read only once
+            record = replace(record, headers=given)
+        try:
+            headers[:0] = [each for each in normalize_headers(cast("object", given)) if each[0] not in carrier]
+        except InvalidRecord:
+            return record  # the call will raise it
+    # Not dataclasses.replace(), which takes as long as the rest.
+    return ProducerRecord(record.topic, record.value, record.key, headers, record.partition, record.timestamp_ms)
 
 
 class AioproducerInstrumentor:
@@ -351,17 +379,17 @@ def error_type(error: BaseException) -> str:
     return broker_error.name if isinstance(broker_error, BrokerError) else type(error).__name__
 
 
-def _place(producer: InterceptedProducer, metadata: RecordMetadata | None, error: BaseException | None) -> _Attributes:
-    """The partition of a record and the broker that leads it, as far as they are known."""
-    topic = getattr(error, "topic", None) if metadata is None else metadata.topic
-    partition = getattr(error, "partition", None) if metadata is None else metadata.partition
-    if topic is None or partition is None:
-        return {}
-    place: _Attributes = {"messaging.destination.partition.id": str(partition)}
-    leader = producer.leader(topic, partition)
+def _place_of_failed(producer: InterceptedProducer, error: BaseException | None) -> _Attributes:
+    """The partition of a record that failed and the broker that leads it, as far as they are known."""
+    topic, partition = getattr(error, "topic", None), getattr(error, "partition", None)
+    return {} if topic is None or partition is None else _at(partition, producer.leader(topic, partition))
+
+
+def _at(partition: int, leader: tuple[str, int] | None) -> _Attributes:
+    at: _Attributes = {"messaging.destination.partition.id": str(partition)}
     if leader is not None:
-        place["server.address"], place["server.port"] = leader
-    return place
+        at["server.address"], at["server.port"] = leader
+    return at
 
 
 def _description(error: BaseException) -> str:

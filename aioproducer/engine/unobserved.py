@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 from weakref import WeakSet
 
-from aioproducer.delivery import BatchFailure, ProduceResult
+from aioproducer.delivery import BatchFailure, Delivery, DeliveryCallback, PendingCall, ProduceResult
 from aioproducer.engine.tally import LogKey, Tally
 from aioproducer.errors import BrokerError, DeliveryError, ForkedProcess, KafkaError, TransactionAborted, WrongEventLoop
 from aioproducer.runtime.foreign import ForeignTasks
@@ -64,12 +64,30 @@ class UnobservedFailures:
                 "from threads."
             )
 
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
-        """Run a user's callback outside our own code, and its coroutine as a task if it is async."""
-        return self._loop.call_soon(self._call, callback, *args)
+    def call_soon(self, calls: Sequence[PendingCall]) -> object:
+        """Run users' callbacks outside our own code, and coroutines that they return as tasks.
 
-    def _call(self, callback: Callable[..., object], *args: Any) -> None:
-        work = callback(*args)
+        All of them in one iteration of the event loop: a handle for each costs as much as the rest.
+        """
+        if len(calls) == 1:
+            return self._loop.call_soon(self._call, *calls[0])
+        return self._loop.call_soon(self._call_each, iter(calls))
+
+    def _call_each(self, calls: Iterator[PendingCall]) -> None:
+        # The rest is called even if a callback raises SystemExit, or runs the event loop recursively.
+        rest = self._loop.call_soon(self._call_each, calls)
+        for call in calls:
+            self._call(*call)
+        rest.cancel()
+
+    def _call(self, index: int, delivery: Delivery, callback: DeliveryCallback) -> None:
+        try:
+            work = callback(delivery)
+        except Exception:  # foreign code: a bad callback must not prevent the others
+            at = delivery.topic_partition
+            text = "The delivery callback %r raised for a record of %s"
+            self.log.exception(text, callback, at, extra=at._asdict())
+            return
         if work is not None and isinstance(work, Coroutine):
             self._foreign.spawn(cast("Coroutine[Any, Any, object]", work), "aioproducer delivery callback")
 

@@ -1030,10 +1030,27 @@ cdef inline bint read_plain(PyObject* content, const char** data, Py_ssize_t* le
     return True
 
 
+cdef bint are_plain(object headers):
+    """Whether they have the encoder's form already, as after interceptors; False also if that takes longer to find out."""
+    if type(headers) is not tuple:
+        return False
+    for pair in <tuple>headers:
+        if type(pair) is not tuple or len(<tuple>pair) != 2:
+            return False
+        name, content = (<tuple>pair)[0], (<tuple>pair)[1]
+        if type(name) is not str or not PyUnicode_IS_COMPACT_ASCII(<PyObject*>name):
+            return False
+        if content is not None and type(content) is not bytes:
+            return False
+    return True
+
+
 cdef object plain_headers(object headers):
     """The headers in the encoder's form, or None if the slow path must handle them."""
     if not isinstance(headers, (dict, tuple, list)):
         return None
+    if are_plain(headers):
+        return headers
     try:
         if not headers:
             return ()

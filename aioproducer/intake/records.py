@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from aioproducer.accumulator.buffer_pool import PoolClosed
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from aioproducer.core.cluster import TopicMetadata
     from aioproducer.engine.engine import Engine
 
-__all__ = ["Intake", "SerializedRecord"]
+__all__ = ["Intake", "PreparedRecord", "SerializedRecord"]
 
 _T = TypeVar("_T")
 
@@ -72,11 +73,38 @@ class SerializedRecord(NamedTuple):
         return ProducerRecord(self.topic, self.value, self.key, tuple(self.headers), self.partition, self.timestamp_ms)
 
 
+class PreparedRecord(NamedTuple):
+    """A record after interceptors and serializers, with the arguments of `Appender.append`; nothing else is checked."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    headers: Sequence[Header]
+    partition: int | None
+    timestamp_ms: int | None
+
+
 class Choice(NamedTuple):
     """The partition that was chosen for a record, in a version of its topic; None: that of records without a key."""
 
     topic: TopicMetadata
     partition: int | None
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A record whose outcome interceptors get; called with its delivery.
+
+    One object instead of a closure's six: the garbage collector looks at each of them, for each record that waits.
+    """
+
+    intake: Intake
+    engine: Engine
+    headers: Sequence[Header]
+    ends: Sequence[EndOfSend]
+
+    def __call__(self, delivery: Delivery) -> None:
+        self.intake.acknowledged(self, delivery)
 
 
 class Intake:
@@ -112,20 +140,15 @@ class Intake:
         headers: HeadersInput | None,
         partition: int | None,
         timestamp_ms: int | None,
-    ) -> SerializedRecord:
+    ) -> PreparedRecord:
         """Without interceptors and serializers: no user code runs here."""
         if isinstance(topic, ProducerRecord):
             whole = _whole(topic, value, key, headers, partition, timestamp_ms)
             topic, value, key, headers = whole.topic, whole.value, whole.key, whole.headers
             partition, timestamp_ms = whole.partition, whole.timestamp_ms
-        return self._serialized(
-            topic,
-            partition,
-            timestamp_ms,
-            normalize_bytes(key, "key"),
-            normalize_bytes(value, "value"),
-            normalize_headers(headers) if headers else (),
-        )
+        key = normalize_bytes(key, "key")
+        value = normalize_bytes(value, "value")
+        return PreparedRecord(topic, value, key, normalize_headers(headers), partition, timestamp_ms)
 
     def prepared_now(
         self,
@@ -136,10 +159,10 @@ class Intake:
         partition: int | None,
         timestamp_ms: int | None,
         ends: list[EndOfSend],
-    ) -> SerializedRecord:
+    ) -> PreparedRecord:
         """With interceptors and serializers; raises `InvalidRecord` if one of them has to wait."""
         prepared = self.prepared(topic, value, key, headers, partition, timestamp_ms, ends)
-        return prepared if isinstance(prepared, SerializedRecord) else _run_now(prepared)
+        return prepared if isinstance(prepared, PreparedRecord) else _run_now(prepared)
 
     def prepared(
         self,
@@ -150,11 +173,13 @@ class Intake:
         partition: int | None,
         timestamp_ms: int | None,
         ends: list[EndOfSend],
-    ) -> SerializedRecord | Coroutine[Any, Any, SerializedRecord]:
+    ) -> PreparedRecord | Coroutine[Any, Any, PreparedRecord]:
         """With interceptors and serializers: at once, or a coroutine if one of them is async.
 
         What interceptors want to be called with the outcome is added to ``ends``, also if this raises.
         """
+        if not self.interceptors.sees_send and not isinstance(topic, ProducerRecord):
+            return self._serialize(topic, value, key, headers, partition, timestamp_ms)
         record = _whole(topic, value, key, headers, partition, timestamp_ms)
         if self.interceptors.sees_send:
             record = self.interceptors.begin_send(record, self._producer, ends)
@@ -162,47 +187,56 @@ class Intake:
             if not isinstance(seen, ProducerRecord):
                 return self._intercepted(seen)
             record = seen
-        return self._serialize(record)
+        return self._serialize_whole(record)
 
-    async def _intercepted(self, seen: Awaitable[ProducerRecord]) -> SerializedRecord:
-        serialized = self._serialize(await seen)
-        return serialized if isinstance(serialized, SerializedRecord) else await serialized
+    async def _intercepted(self, seen: Awaitable[ProducerRecord]) -> PreparedRecord:
+        prepared = self._serialize_whole(await seen)
+        return prepared if isinstance(prepared, PreparedRecord) else await prepared
 
-    def _serialize(self, record: ProducerRecord) -> SerializedRecord | Coroutine[Any, Any, SerializedRecord]:
-        headers = normalize_headers(record.headers)
-        key = self._serialize_key(record.topic, record.key, headers)
-        if isinstance(key, Awaitable):
-            return self._serialize_later(record, headers, key)
-        value = self._serialize_value(record.topic, record.value, headers)
-        if isinstance(value, Awaitable):
-            return self._finish(record, headers, key, value)
-        return self._serialized(record.topic, record.partition, record.timestamp_ms, key, value, headers)
+    def _serialize_whole(self, record: ProducerRecord) -> PreparedRecord | Coroutine[Any, Any, PreparedRecord]:
+        return self._serialize(
+            record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
+        )
 
-    async def _serialize_later(
-        self, record: ProducerRecord, headers: Sequence[Header], key: Awaitable[bytes | None]
-    ) -> SerializedRecord:
-        """The key first: a serializer of values may count on it."""
-        serialized_key = await key
-        value = self._serialize_value(record.topic, record.value, headers)
-        if isinstance(value, Awaitable):
-            return await self._finish(record, headers, serialized_key, value)
-        return self._serialized(record.topic, record.partition, record.timestamp_ms, serialized_key, value, headers)
-
-    async def _finish(
-        self, record: ProducerRecord, headers: Sequence[Header], key: bytes | None, value: Awaitable[bytes | None]
-    ) -> SerializedRecord:
-        return self._serialized(record.topic, record.partition, record.timestamp_ms, key, await value, headers)
-
-    def _serialized(
+    def _serialize(
         self,
         topic: str,
+        value: object,
+        key: object,
+        headers: HeadersInput | None,
         partition: int | None,
         timestamp_ms: int | None,
-        key: bytes | None,
-        value: bytes | None,
+    ) -> PreparedRecord | Coroutine[Any, Any, PreparedRecord]:
+        """The key first: a serializer of values may count on it."""
+        plain_headers = normalize_headers(headers)
+        serialized_key = self._serialize_key(topic, key, plain_headers)
+        if not (serialized_key is None or type(serialized_key) is bytes):
+            later = cast("Awaitable[bytes | None]", serialized_key)
+            return self._serialize_later(topic, value, later, plain_headers, partition, timestamp_ms)
+        serialized_value = self._serialize_value(topic, value, plain_headers)
+        if not (serialized_value is None or type(serialized_value) is bytes):
+            last = cast("Awaitable[bytes | None]", serialized_value)
+            return _finish(topic, last, serialized_key, plain_headers, partition, timestamp_ms)
+        return PreparedRecord(topic, serialized_value, serialized_key, plain_headers, partition, timestamp_ms)
+
+    async def _serialize_later(
+        self,
+        topic: str,
+        value: object,
+        key: Awaitable[bytes | None],
         headers: Sequence[Header],
-    ) -> SerializedRecord:
-        """Check everything that can be checked without the cluster."""
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> PreparedRecord:
+        serialized_key = await key
+        serialized = self._serialize_value(topic, value, headers)
+        if isinstance(serialized, Awaitable):
+            serialized = await serialized
+        return PreparedRecord(topic, serialized, serialized_key, headers, partition, timestamp_ms)
+
+    def checked(self, prepared: PreparedRecord) -> SerializedRecord:
+        """Check everything that can be checked without the cluster. Raises `InvalidRecord`."""
+        topic, value, key, headers, partition, timestamp_ms = prepared
         if type(topic) is not str or topic not in self._legal_topics:
             self.check_topic(topic)
         if partition is not None and (type(partition) is not int or partition < 0):
@@ -383,22 +417,20 @@ class Intake:
         return self.interceptors.begin_transaction(self._producer)
 
     def watch(self, engine: Engine, delivery: Delivery, headers: Sequence[Header], ends: Sequence[EndOfSend]) -> None:
-        if not (ends or self.interceptors.sees_acknowledgement):
-            return
+        if ends or self.interceptors.sees_acknowledgement:
+            delivery.watch(_Watched(self, engine, headers, ends))
 
-        def acknowledged(delivery: Delivery) -> None:
-            metadata, error = delivery.peek()
-            self._notify_interceptors(engine, metadata, error, headers, ends)
-
-        delivery.watch(acknowledged)
+    def acknowledged(self, watched: _Watched, delivery: Delivery) -> None:
+        metadata, error = delivery.peek()
+        self._notify_interceptors(watched.engine, metadata, error, watched.headers, watched.ends)
 
     def not_accepted(
-        self, engine: Engine, record: SerializedRecord | None, error: BaseException, ends: Sequence[EndOfSend]
+        self, engine: Engine, prepared: PreparedRecord | None, error: BaseException, ends: Sequence[EndOfSend]
     ) -> None:
         if isinstance(error, KafkaError) and not isinstance(error, (BufferFull, MetadataNotReady)):
             self._metrics.records_refused += 1  # these two only ask the caller to retry
         if isinstance(error, (KafkaError, asyncio.CancelledError)):
-            self._notify_interceptors(engine, None, error, record.headers if record is not None else (), ends)
+            self._notify_interceptors(engine, None, error, prepared.headers if prepared is not None else (), ends)
         else:  # foreign code, or the end of the coroutine
             self.interceptors.end_send(ends, None, error)
 
@@ -429,6 +461,17 @@ class Intake:
             raise NotWrittenTimeout(
                 "The record was not accepted in time, because an interceptor or serializer took too long."
             ) from error
+
+
+async def _finish(
+    topic: str,
+    value: Awaitable[bytes | None],
+    key: bytes | None,
+    headers: Sequence[Header],
+    partition: int | None,
+    timestamp_ms: int | None,
+) -> PreparedRecord:
+    return PreparedRecord(topic, await value, key, headers, partition, timestamp_ms)
 
 
 def _partitioner(config: ProducerConfig) -> Callable[..., int | None] | None:
