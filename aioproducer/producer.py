@@ -157,8 +157,8 @@ class Producer(FastPath):
         #: A call that sends many records, for interceptors; not for users.
         self.intercept_bulk = self._intake.bulk
         self.appender = Appender(self._send, self._enqueue, self._enqueue_nowait, _BURST_BYTES)
-        #: The one that appends: it must not see records before interceptors and serializers.
-        self._last_appender = (
+        #: The one that appends, and must not see records before interceptors and serializers; not for users.
+        self.last_appender = (
             self.appender
             if self._intake.is_plain
             else Appender(self._send, self._enqueue, self._enqueue_nowait, _BURST_BYTES)
@@ -459,7 +459,7 @@ class Producer(FastPath):
         if engine.transactions is not None:
             engine.transactions.check_may_send()
             still_open = engine.transactions.still_open()
-        if self._last_appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task():
+        if self.last_appender.burst >= _BURST_BYTES and engine.is_burst_of_one_task():
             await asyncio.sleep(0)  # before the append: if cancelled here, nothing was buffered
         prepared: PreparedRecord | None = None
         ends: list[EndOfSend] = []
@@ -473,7 +473,7 @@ class Producer(FastPath):
                 prepared = work if isinstance(work, tuple) else await self._intake.in_time(timeout, work)
             if still_open is not None:
                 still_open()
-            delivery = self._last_appender.append(*prepared)
+            delivery = self.last_appender.append(*prepared)
             if delivery is None:
                 delivery = await self._append(engine, prepared, timeout, began, still_open)
         except BaseException as error:
@@ -499,7 +499,7 @@ class Producer(FastPath):
         delivery = self._intake.try_append(engine, record, choice)
         if delivery is None:
             delivery = await self._intake.append(engine, record, choice, timeout, began, still_open)
-        self._last_appender.burst += record.size + RECORD_COST
+        self.last_appender.burst += record.size + RECORD_COST
         return delivery
 
     def _enqueue_nowait(
@@ -517,7 +517,7 @@ class Producer(FastPath):
         engine = self._usable()
         if engine.transactions is not None:
             engine.transactions.check_may_send()
-        self._last_appender.burst = 0  # this call cannot wait, so it cannot pause either
+        self.last_appender.burst = 0  # this call cannot wait, so it cannot pause either
         prepared: PreparedRecord | None = None
         ends: list[EndOfSend] = []
         try:
@@ -525,7 +525,7 @@ class Producer(FastPath):
                 prepared = self._intake.plain(topic, value, key, headers, partition, timestamp_ms)
             else:
                 prepared = self._intake.prepared_now(topic, value, key, headers, partition, timestamp_ms, ends)
-            delivery = self._last_appender.append(*prepared)
+            delivery = self.last_appender.append(*prepared)
             if delivery is None:
                 record = self._intake.checked(prepared)
                 delivery = self._intake.try_append(engine, record, self._intake.choose(engine, record))
@@ -1093,4 +1093,4 @@ def _status(engine: Engine, connected: bool) -> HealthStatus:
 
 def _appender_of(producer: weakref.ref[Producer]) -> Appender | None:
     found = producer()
-    return None if found is None else found._last_appender
+    return None if found is None else found.last_appender

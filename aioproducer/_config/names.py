@@ -11,7 +11,7 @@ from aioproducer._config.java_keys import BY_JAVA_KEY, DROPPED, TRANSLATIONS, dr
 from aioproducer._config.options import OPTIONS
 from aioproducer.errors import ConfigError
 
-__all__ = ["meant_options", "unknown_option"]
+__all__ = ["librdkafka_option", "meant_options", "unknown_option"]
 
 
 class _Foreign(NamedTuple):
@@ -125,6 +125,12 @@ def _explain_name(name: str, plain: str) -> str | None:
         options = ", ".join(TRANSLATIONS[dotted].options)
         return f"{name!r} is an option of the Java producer; the options for it here: {options}."
     return None
+
+
+def librdkafka_option(name: str) -> str | None:
+    """The option that librdkafka calls ``name`` and that means the same there; also with its prefix ``topic.``."""
+    foreign = _FOREIGN.get(name.removeprefix("topic.").replace(".", "_"))
+    return None if foreign is None or foreign.client != "librdkafka" or foreign.note else foreign.name
 
 
 def meant_options(name: str) -> Sequence[str]:

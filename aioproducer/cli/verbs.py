@@ -5,24 +5,35 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Final, cast
 
 from aioproducer import __version__
 from aioproducer._twin import implementation
-from aioproducer.cli import audit, demo, load, spark, top
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 from aioproducer.errors import KafkaError
 
-__all__ = ["VERBS", "run_verb"]
+__all__ = ["SUMMARIES", "run_verb"]
 
-#: All verbs, in the order in which --help shows them.
-VERBS: Final[Sequence[Verb]] = (demo.VERB, load.VERB, audit.VERB, spark.VERB, top.VERB)
+#: All verbs, each with its module and a summary, in the order in which --help shows them. Only the module of the verb that
+#: is run is imported: so the help appears at once.
+SUMMARIES: Final[Mapping[str, tuple[str, str]]] = {
+    "produce": ("produce", "Send lines, JSON, CSV, Parquet or whole files to a topic."),
+    "perf": ("perf", "Measure the throughput and latency of a cluster, as kafka-producer-perf-test does."),
+    "doctor": ("doctor", "Find out, step by step, why a producer would not work with a cluster."),
+    "demo": ("demo", "Send 100,000 real records, read them back with another client, and compare."),
+    "load": ("load", "Write Parquet, CSV, JSON or text files to a topic; exactly once if requested."),
+    "audit": ("audit", "Check a topic for lost, duplicated, reordered, misplaced or altered records."),
+    "spark": ("spark", "Maintain queries and jobs that write through the Spark sink."),
+    "top": ("top", "Show the status page of a service in a terminal."),
+}
 
 
 def run_verb(arguments: Sequence[str] | None = None) -> int:
     """Does the work of `aioproducer.cli.main.main`; raises KeyboardInterrupt on Ctrl-C before the verb runs."""
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(given).parse_args(given)
     verb: Verb = options.verb
     try:
         return verb.run(options)
@@ -37,14 +48,18 @@ def run_verb(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.BAD
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser, with the arguments of the one verb that these name."""
+    chosen = next((each for each in arguments if not each.startswith("-")), None)
     parser = argparse.ArgumentParser(prog="aioproducer", description="The asyncio-native Apache Kafka producer.")
     parser.add_argument("--version", action="version", version=f"aioproducer {__version__} ({implementation()})")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for verb in VERBS:
-        of_verb = verbs.add_parser(verb.name, help=verb.summary, description=verb.summary)
-        verb.configure(of_verb)
-        of_verb.set_defaults(verb=verb)
+    for name, (module, summary) in SUMMARIES.items():
+        of_verb = verbs.add_parser(name, help=summary, description=summary)
+        if name == chosen:
+            verb = cast("Verb", import_module(f"aioproducer.cli.{module}").VERB)
+            verb.configure(of_verb)
+            of_verb.set_defaults(verb=verb)
     return parser
 
 

@@ -119,7 +119,9 @@ runpy.run_module("aioproducer", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize("module", ["argparse", "asyncio", "aioproducer.cli.load", "aioproducer.spark.session.session"])
+@pytest.mark.parametrize(
+    "module", ["argparse", "asyncio", "aioproducer.cli.spark_options", "aioproducer.spark.session.session"]
+)
 def test_ctrl_c_while_modules_are_imported_ends_it_without_a_stack_trace(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _INTERRUPTED_IMPORT, module, "load", "rows.csv", *TOPIC],
