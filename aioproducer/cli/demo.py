@@ -46,6 +46,7 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Exit codes: 0 the records read back are those sent, 1 they are not, 2 it could not run."
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--bootstrap-servers", metavar="HOST:PORT,...", help="use this cluster instead of the built-in fake broker"

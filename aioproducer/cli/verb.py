@@ -15,8 +15,10 @@ class ExitCode(IntEnum):
 
     OK = 0
     BAD = 1  # it ran, and the result is bad
+    UNKNOWN = 3  # it is not known whether a transaction was committed
     USAGE = 2  # it could not run, because of the arguments or the environment; argparse uses this code too
     INTERRUPTED = 130  # the shells' code for a program that Ctrl-C ended: 128 + SIGINT
+    TERMINATED = 143  # 128 + SIGTERM
 
 
 class Trouble(Exception):

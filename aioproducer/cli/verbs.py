@@ -7,10 +7,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Final, cast
+from typing import Final, NoReturn, cast
 
-from aioproducer import __version__
-from aioproducer._twin import implementation
+from aioproducer._version import __version__
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 from aioproducer.errors import KafkaError
 
@@ -20,7 +19,6 @@ __all__ = ["SUMMARIES", "run_verb"]
 #: is run is imported: so the help appears at once.
 SUMMARIES: Final[Mapping[str, tuple[str, str]]] = {
     "produce": ("produce", "Send lines, JSON, CSV, Parquet or whole files to a topic."),
-    "perf": ("perf", "Measure the throughput and latency of a cluster, as kafka-producer-perf-test does."),
     "doctor": ("doctor", "Find out, step by step, why a producer would not work with a cluster."),
     "demo": ("demo", "Send 100,000 real records, read them back with another client, and compare."),
     "load": ("load", "Write Parquet, CSV, JSON or text files to a topic; exactly once if requested."),
@@ -52,7 +50,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser, with the arguments of the one verb that these name."""
     chosen = next((each for each in arguments if not each.startswith("-")), None)
     parser = argparse.ArgumentParser(prog="aioproducer", description="The asyncio-native Apache Kafka producer.")
-    parser.add_argument("--version", action="version", version=f"aioproducer {__version__} ({implementation()})")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and exit")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for name, (module, summary) in SUMMARIES.items():
         of_verb = verbs.add_parser(name, help=summary, description=summary)
@@ -61,6 +59,16 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             verb.configure(of_verb)
             of_verb.set_defaults(verb=verb)
     return parser
+
+
+class _Version(argparse.Action):
+    """Finds out only on demand whether native code is used: that takes as long as the help."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from aioproducer._twin import implementation
+
+        print(f"aioproducer {__version__} ({implementation()})")
+        parser.exit()
 
 
 def _forget_stdout() -> None:

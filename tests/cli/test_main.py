@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
 import aioproducer
 from aioproducer._twin import implementation
 from aioproducer.cli.main import main
+from aioproducer.cli.verbs import SUMMARIES
 
 TOPIC = ["--topic", "orders", "--bootstrap-servers", "127.0.0.1:1"]
 
@@ -147,3 +149,27 @@ def test_missing_packages_are_named_with_the_command_that_brings_them(
     error = capsys.readouterr().err
     assert " and ".join(missing) in error
     assert "pip install 'aioproducer[demo]'" in error
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_the_help_of_each_verb_has_its_summary_and_its_exit_codes(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, summary = SUMMARIES[name]
+    assert import_module(f"aioproducer.cli.{module}").VERB[:2] == (name, summary)
+    with pytest.raises(SystemExit) as exit_:
+        main([name, "--help"])
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert exit_.value.code == 0
+    assert summary.split()[0] in help_text
+    assert name == "spark" or "exit codes:" in help_text.lower()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["produce", "--help"]])
+def test_help_imports_neither_other_verbs_nor_the_producer(arguments: list[str]) -> None:
+    """Modules are counted, not milliseconds; with these the help takes 60 to 80 ms."""
+    script = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from aioproducer.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+    modules = set(done.stdout.splitlines()[-1].split())
+    heavy = {"asyncio", "dataclasses", "inspect", "json", "ssl", "rich", "aioproducer.config", "aioproducer.producer"}
+    assert modules.isdisjoint(heavy | {"aioproducer.cli.demo", "aioproducer.cli.top", "aioproducer.cli.produce_run"})

@@ -1,0 +1,115 @@
+"""Reads CSV, Parquet and Arrow files as tables, a batch of rows at a time; needs pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+from aioproducer import Producer
+
+__all__ = ["ColumnTable"]
+
+_ARROW: Final = b"ARROW1"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTable:
+    """A file whose rows are records.
+
+    ``key``, ``timestamp``, ``partition`` and the values of ``header_columns`` name columns; ``values`` too: one is the value
+    itself, several or none (all without another role) a JSON object. ``file`` is a path, or an open pipe.
+    """
+
+    file: Path | BinaryIO
+    format: str
+    key: str | None = None
+    values: Sequence[str] = ()
+    header_columns: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    partition: str | int | None = None
+    timestamp: str | None = None
+
+    async def send(self, producer: Producer, topic: str, on_progress: Callable[[Any], object]) -> None:
+        """Send all rows."""
+        as_json = len(self.values) != 1
+        await producer.send_table(
+            topic,
+            self._text_columns(self._reader()),
+            key=self.key,
+            value=(list(self.values) or None) if as_json else self.values[0],
+            headers={**self.header_columns, **self.headers} or None,
+            partition=self.partition,
+            timestamp=self.timestamp,
+            value_format="json" if as_json else None,
+            on_progress=on_progress,
+        )
+
+    def _reader(self) -> Any:
+        """A pyarrow.RecordBatchReader. Raises OSError, also for a file in another format."""
+        pyarrow: Any = import_module("pyarrow")
+
+        try:
+            return self._opened()
+        except pyarrow.ArrowException as error:
+            raise OSError(f"{self._name()} is not a {self.format} file: {error}") from error
+
+    def _opened(self) -> Any:
+        pyarrow: Any = import_module("pyarrow")
+
+        source: Any = str(self.file) if isinstance(self.file, Path) else self.file
+        if self.format in ("csv", "tsv"):
+            csv: Any = import_module("pyarrow.csv")
+
+            delimiter = "\t" if self.format == "tsv" else ","
+            return csv.open_csv(source, parse_options=csv.ParseOptions(delimiter=delimiter))
+        if self.format == "parquet":
+            parquet: Any = import_module("pyarrow.parquet")
+
+            file = parquet.ParquetFile(
+                source if isinstance(self.file, Path) else pyarrow.BufferReader(self.file.read())
+            )
+            return pyarrow.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
+        if not self._is_arrow_file():
+            return pyarrow.ipc.open_stream(source)
+        opened = pyarrow.ipc.open_file(source if isinstance(self.file, Path) else self.file.read())
+        batches = (opened.get_batch(at) for at in range(opened.num_record_batches))
+        return pyarrow.RecordBatchReader.from_batches(opened.schema, batches)
+
+    def _is_arrow_file(self) -> bool:
+        """Whether it has the format of files, not that of streams."""
+        if isinstance(self.file, Path):
+            with self.file.open("rb") as file:
+                return file.read(len(_ARROW)) == _ARROW
+        return cast("BufferedReader", self.file).peek(len(_ARROW)).startswith(_ARROW)
+
+    def _text_columns(self, reader: Any) -> Any:
+        """The same rows, with numbers and times as text in columns that become keys, headers and whole values."""
+        pyarrow: Any = import_module("pyarrow")
+
+        named = {*self.header_columns.values(), *([self.key] if self.key else ())}
+        if len(self.values) == 1:
+            named.add(self.values[0])
+        types = pyarrow.types
+        cast_to_text = [
+            each.name
+            for each in reader.schema
+            if each.name in named
+            and (types.is_primitive(each.type) or types.is_decimal(each.type))  # not text, bytes, lists, structures
+        ]
+        if not cast_to_text:
+            return reader
+        fields = [each.with_type(pyarrow.string()) if each.name in cast_to_text else each for each in reader.schema]
+        schema = pyarrow.schema(fields)
+
+        def batches() -> Iterator[Any]:
+            for batch in reader:
+                yield batch.cast(schema)
+
+        return pyarrow.RecordBatchReader.from_batches(schema, batches())
+
+    def _name(self) -> str:
+        return str(self.file) if isinstance(self.file, Path) else "standard input"

@@ -1,0 +1,465 @@
+"""``aioproducer produce`` sends what kcat and the console producer send with the same flags, and reports each record."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer.cli.main import main
+from aioproducer.testing import FakeBroker
+from aioproducer.testing.broker.cluster_state import TopicSpec
+from aioproducer.testing.broker.log import TopicConfig
+
+pyarrow: Any = import_module("pyarrow")
+
+Records = Sequence[tuple[bytes | None, bytes | None]]
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"orders": 1}) as running:
+        monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", running.bootstrap_servers)
+        yield running
+
+
+def produce(monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], given: bytes = b"") -> int:
+    """The exit code of a run with this standard input."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(given)
+    with TextIOWrapper(os.fdopen(reading, "rb")) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        return main(["produce", *arguments])
+
+
+def seen(broker: FakeBroker, topic: str = "orders", *, committed: bool = False) -> Records:
+    return [(record.key, record.value) for record in broker.records(topic, committed=committed)]
+
+
+@contextmanager
+def started(broker: FakeBroker, *arguments: str, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose pipes are closed at the end."""
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    with subprocess.Popen(
+        [sys.executable, "-m", "aioproducer", "produce", "orders", "-b", broker.bootstrap_servers, *arguments], **pipes
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "expected"),
+    [
+        pytest.param(["-P", "-t", "orders", "-p", "0"], b"one\n\ntwo", [(None, b"one"), (None, b"two")], id="lines"),
+        pytest.param(["-t", "orders", "-z", "snappy"], b"a log line\n", [(None, b"a log line")], id="compressed"),
+        pytest.param(
+            ["-P", "-t", "orders", "-K:"], b"k:v:w\nv\n:x\n", [(b"k", b"v:w"), (None, b"v"), (b"", b"x")], id="K"
+        ),
+        pytest.param(["-P", "-t", "orders", "-K:", "-Z"], b"k:\n:x\n", [(b"k", None), (None, b"x")], id="null"),
+        pytest.param(
+            ["-P", "-t", "orders", "-k", "key", "-K", "\\t"], b"v\nk\tw\n", [(b"key", b"v"), (b"k", b"w")], id="k"
+        ),
+        pytest.param(["-P", "-t", "orders", "-D", "\\x00"], b"a\nb\0c\0", [(None, b"a\nb"), (None, b"c")], id="D"),
+        pytest.param(
+            ["-P", "-t", "orders", "-D", "ab"], b"1ab2aab3", [(None, b"1"), (None, b"2a"), (None, b"3")], id="DD"
+        ),
+        pytest.param(["-P", "-t", "orders", "-c", "2"], b"a\nb\nc\n", [(None, b"a"), (None, b"b")], id="c"),
+        pytest.param(["-P", "-t", "orders", "-X", "transactional.id=my-app"], b"a\n", [(None, b"a")], id="transaction"),
+        pytest.param(["-t", "orders", "-X", "topic.message.timeout.ms=90000"], b"a\n", [(None, b"a")], id="librdkafka"),
+    ],
+)
+def test_flags_of_kcat(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, arguments: list[str], given: bytes, expected: Records
+) -> None:
+    assert produce(monkeypatch, arguments, given) == 0
+    assert seen(broker, committed=True) == expected
+
+
+def test_headers_of_kcat(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    headers = ["header1=header value", "nullheader", "emptyheader=", "header1=duplicateIsOk"]
+    given = [word for header in headers for word in ("-H", header)]
+
+    assert produce(monkeypatch, ["-t", "orders", *given], b"hello there\n") == 0
+
+    (record,) = broker.records("orders")
+    assert list(record.headers) == [
+        ("header1", b"header value"),
+        ("nullheader", None),
+        ("emptyheader", b""),
+        ("header1", b"duplicateIsOk"),
+    ]
+
+
+def test_files_of_kcat_are_records_and_with_l_their_lines_are(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    files = [tmp_path / "one.bin", tmp_path / "two.txt"]
+    files[0].write_bytes(b"\0\n\xff")
+    files[1].write_bytes(b"a\nb\n")
+    names = [str(file) for file in files]
+
+    assert produce(monkeypatch, ["-P", "-t", "orders", *names]) == 0
+    assert produce(monkeypatch, ["-P", "-t", "orders", "-l", "-T", names[1]]) == 0
+    assert produce(monkeypatch, ["orders", names[1]]) == 0
+
+    assert seen(broker) == [(None, b"\0\n\xff"), (None, b"a\nb\n"), *[(None, b"a"), (None, b"b")] * 2]
+    assert capfdbinary.readouterr().out == b"a\nb\n"
+
+
+CONSOLE = ["--topic", "orders"]
+KEYS = ["--property", "parse.key=true"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "expected"),
+    [
+        pytest.param([], b"This is my first event\n", (None, b"This is my first event", ()), id="plain"),
+        pytest.param([*KEYS, "--property", "key.separator=:"], b"k:v", (b"k", b"v", ()), id="key"),
+        pytest.param(KEYS, b"k\tv\t", (b"k", b"v\t", ()), id="tab"),
+        pytest.param(
+            [*KEYS, "--reader-property", "parse.headers=true"],
+            b"h1:v1,h2:v2\tkey\tvalue\n",
+            (b"key", b"value", (("h1", b"v1"), ("h2", b"v2"))),
+            id="headers",
+        ),
+        pytest.param(
+            [
+                "--property",
+                "parse.headers=true",
+                "--property",
+                "headers.separator=;",
+                "--property",
+                "ignore.error=true",
+            ],
+            b"a:1;b\tvalue",
+            (None, b"value", (("a", b"1"), ("b", None))),
+            id="separators",
+        ),
+        pytest.param([*KEYS, "--property", "null.marker=NULL"], b"NULL\tNULL", (None, None, ()), id="null.marker"),
+        pytest.param([*KEYS, "--property", "ignore.error=true"], b"value", (None, b"value", ()), id="ignore.error"),
+        pytest.param(
+            ["--producer-property", "acks=1", "--compression-codec", "--sync", "--timeout", "0", "--batch-size", "900"],
+            b"value",
+            (None, b"value", ()),
+            id="producer",
+        ),
+    ],
+)
+def test_names_of_the_console_producer(
+    broker: FakeBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    given: bytes,
+    expected: tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]],
+) -> None:
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS")
+    servers = ["--bootstrap-server", broker.bootstrap_servers]
+
+    assert produce(monkeypatch, [*CONSOLE, *servers, *arguments], given) == 0
+
+    (record,) = broker.records("orders")
+    assert (record.key, record.value, tuple(record.headers)) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "reason"),
+    [
+        (KEYS, b"no key", "it has no '\\t' after the key"),
+        (["--property", "parse.headers=true"], b"a\tv", "its header 'a' has no ':'"),
+        (["--property", "parse.headers=true", "--null-marker", "N"], b"N:1\tv", "the name of a header cannot be null"),
+        (["--property", "parse.headers=true"], b"\xff:1\tv", "is not UTF-8"),
+        (["--format", "json"], b"{", "it is not JSON"),
+        (["--key-field", "user.id"], b'{"user": {}}', "it has no field 'user.id'"),
+        (["--key-field", "1"], b"[0]", "it has no field '1'"),
+        (["--partition-field", "p"], b'{"p": "x"}', "its field 'p' is 'x', which is not a partition"),
+        (["--timestamp-field", "t"], b'{"t": "soon"}', "its field 't' is 'soon', which is not a time"),
+        (["--timestamp-field", "t"], b'{"t": 1.5}', "its field 't' is 1.5, which is not a time"),
+        (["--value-field", "v"], b'{"v": "\\ud800"}', "half of a surrogate pair"),
+        (["--format", "rejects"], b"[]", "it is not a JSON object, as in a file of --rejects"),
+        (["--format", "rejects"], b"{}", "it does not come from a file of --rejects: KeyError"),
+        (["-X", "max.request.size=1000"], b"x" * 2000, "max_request_size=1000"),
+    ],
+)
+def test_a_line_that_is_no_record_ends_the_run_and_is_named(
+    broker: FakeBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+    given: bytes,
+    reason: str,
+) -> None:
+    assert produce(monkeypatch, [*CONSOLE, *arguments], given + b"\nnext\n") == 1
+
+    error = capfd.readouterr().err
+    assert reason in error
+    assert "0 record(s) written" in error
+    assert "Of the others: 1 refused." in error
+    assert "Lines from 2 on were not sent: --skip 1 goes on there." in error
+    assert not seen(broker)
+
+
+def test_fields_of_json_are_the_parts_of_records(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "events.ndjson"
+    lines = [
+        '{"user": {"id": 7}, "p": 0, "at": "2026-11-26T00:00:00Z", "tags": ["a", "b"], "v": {"x": "ü"}}',
+        '{"user": {"id": null}, "p": null, "at": 5, "tags": [1, true], "v": "text"}',
+    ]
+    file.write_text("\n".join(lines))
+    fields = [
+        "--key-field",
+        "user.id",
+        "--partition-field",
+        "p",
+        "--timestamp-field",
+        "at",
+        "--header-field",
+        "t=tags.1",
+    ]
+
+    assert produce(monkeypatch, ["orders", str(file), *fields]) == 0
+    assert produce(monkeypatch, ["orders", str(file), *fields, "--value-field", "v"]) == 0
+
+    records = broker.records("orders")
+    assert [record.value for record in records] == [*(line.encode() for line in lines), '{"x":"ü"}'.encode(), b"text"]
+    assert [record.key for record in records] == [b"7", None] * 2
+    assert [record.timestamp_ms for record in records] == [1_795_651_200_000, 5] * 2
+    assert [tuple(record.headers) for record in records] == [(("t", b"b"),), (("t", b"true"),)] * 2
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "parquet", "arrow", "stream"])
+def test_rows_of_tables_are_records(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str
+) -> None:
+    table = pyarrow.table({"id": [1, 2], "name": ["a", "b"], "n": [10, None]})
+    file = tmp_path / f"rows.{form}"
+    given: list[str] = []
+    if form in ("csv", "tsv"):
+        mark = "," if form == "csv" else "\t"
+        file.write_text(f"id{mark}name{mark}n\n1{mark}a{mark}10\n2{mark}b{mark}\n")
+    elif form == "parquet":
+        import_module("pyarrow.parquet").write_table(table, file)
+    elif form == "arrow":
+        import_module("pyarrow.feather").write_feather(table, file)
+    else:
+        given = ["--format", "arrow"]
+        with pyarrow.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table)
+
+    assert produce(monkeypatch, ["orders", str(file), "--key-field", "id", "--header-field", "h=name", *given]) == 0
+    assert produce(monkeypatch, ["orders", str(file), "--value-field", "name", *given]) == 0
+    assert produce(monkeypatch, ["orders", "--format", "parquet" if form == "parquet" else given[-1] if given else form],
+                   file.read_bytes()) == 0  # fmt: skip
+
+    values = [None if value is None else json.loads(value) if b"{" in value else value for _, value in seen(broker)]
+    assert values[:2] == [{"n": 10}, {"n": None}]
+    assert values[2:4] == [b"a", b"b"]
+    assert values[4:] == [{"id": 1, "name": "a", "n": 10}, {"id": 2, "name": "b", "n": None}]
+    assert [(record.key, tuple(record.headers)) for record in broker.records("orders")][:2] == [
+        (b"1", (("h", b"a"),)),
+        (b"2", (("h", b"b"),)),
+    ]
+
+
+def test_a_file_that_is_no_table_is_named(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.parquet"
+    file.write_text("not at all")
+    assert produce(monkeypatch, ["orders", str(file)]) == 1
+    assert f"{file} is not a parquet file" in capfd.readouterr().err
+
+
+def test_rejects_are_sent_by_a_second_run_and_nothing_else_is(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker.create_topic("small", TopicSpec(config=TopicConfig(max_message_bytes=1000)))
+    broker.create_topic("large", TopicSpec())
+    lines = [b"a\t1", b"no key", b"b\t" + b"x" * 2000, b"c\t3", b"d\t\xff" + b"y" * 3000, b"\xfe no key"]
+    rejects = tmp_path / "rejects.ndjson"
+    flags = [*KEYS, "--rejects", str(rejects)]
+
+    assert produce(monkeypatch, ["small", *flags, "-H", "h=\xe4"], b"\n".join(lines)) == 1
+    error = capfd.readouterr().err
+    entries = [json.loads(line) for line in rejects.read_text().splitlines()]
+    again = [
+        "large",
+        str(rejects),
+        "--format",
+        "rejects",
+        "--property",
+        "parse.key=true",
+        "--property",
+        "ignore.error=true",
+    ]
+    assert produce(monkeypatch, [*again, "--rejects", str(tmp_path / "none")]) == 0
+
+    assert "2 record(s) written" in error
+    assert "2 refused, 2 not written" in error
+    assert {entry["fate"] for entry in entries} == {"refused", "not written"}
+    assert all(entry["reason"] for entry in entries)
+    assert seen(broker, "small") == [(b"a", b"1"), (b"c", b"3")]
+    assert sorted(seen(broker, "large"), key=str) == sorted(
+        [(None, b"no key"), (b"b", b"x" * 2000), (b"d", b"\xff" + b"y" * 3000), (None, b"\xfe no key")], key=str
+    )
+    assert [tuple(record.headers) for record in broker.records("large") if record.key] == [(("h", b"\xc3\xa4"),)] * 2
+    assert not (tmp_path / "none").exists()
+
+
+def test_values_that_the_broker_refuses_are_rejected_too_where_they_are_appended_in_bulk(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broker.create_topic("small", TopicSpec(config=TopicConfig(max_message_bytes=1000)))
+    file, rejects = tmp_path / "lines.txt", tmp_path / "rejects.ndjson"
+    lines = [b"%d" % number + (b"x" * 2000 if number % 10 == 3 else b"") for number in range(100)]
+    file.write_bytes(b"\n".join(lines))
+
+    assert produce(monkeypatch, ["small", str(file), "--rejects", str(rejects), "--json"]) == 1
+
+    written = sorted(value for _, value in seen(broker, "small") if value)
+    assert written == sorted(line for number, line in enumerate(lines) if number % 10 != 3)
+    kept = [json.loads(line)["value"].encode() for line in rejects.read_text().splitlines()]
+    assert sorted(kept) == sorted(lines[3::10])
+
+
+def test_the_report_is_one_json_object_if_wanted(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert produce(monkeypatch, ["orders", "--json", "--skip", "1"], b"a\nb\n") == 0
+    out, err = capfd.readouterr()
+    report = json.loads(out)
+    assert report.pop("seconds") >= 0
+    assert report == {
+        "topic": "orders",
+        "ok": True,
+        "delivered": 1,
+        "not_written": 0,
+        "unknown": 0,
+        "refused": 0,
+        "lines": 2,
+        "transaction": None,
+        "stopped_at_line": None,
+        "error": None,
+    }
+    assert not err
+
+
+def test_a_transaction_is_all_or_nothing(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_text('{"a": 1}\n{"a": 2}\n{"b": 3}\n')
+
+    assert produce(monkeypatch, ["orders", str(file), "--key-field", "a", "--transactional"]) == 1
+    assert "Nothing was written to 'orders': the transaction was not committed." in capfd.readouterr().err
+    assert not seen(broker, committed=True)
+
+    assert produce(monkeypatch, ["orders", str(file), "--transactional"]) == 0
+    assert "3 record(s) written to 'orders' in one transaction" in capfd.readouterr().err
+    assert len(seen(broker, committed=True)) == 3
+
+
+def test_a_killed_transaction_is_aborted_by_the_next_run(broker: FakeBroker) -> None:
+    arguments = ("-v", "--transactional")
+    with started(broker, *arguments) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        assert process.stderr.readline().startswith(b"orders-0 @ 0")
+        process.kill()
+    with started(broker, *arguments) as process:
+        process.communicate(b"one\ntwo\n")
+        assert process.returncode == 0
+
+    assert seen(broker, committed=True) == [(None, b"one"), (None, b"two")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_input_and_everything_that_was_read_is_delivered(
+    broker: FakeBroker, number: signal.Signals
+) -> None:
+    with started(broker, "-v") as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        assert process.stderr.readline().startswith(b"orders-0 @ 0")
+        process.send_signal(number)
+        error = process.stderr.read().decode()
+        assert process.wait() == 128 + number
+
+    assert f"Interrupted by {number.name}." in error
+    assert "1 record(s) written" in error
+    assert "Traceback" not in error
+    assert seen(broker) == [(None, b"one")]
+
+
+def test_a_closed_pipe_is_no_stack_trace(broker: FakeBroker) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with started(broker, "-T", stdout=writing) as process:
+        os.close(writing)
+        error = process.communicate(b"x" * 100_000 + b"\n")[1]
+        assert process.returncode == 1
+    assert b"Traceback" not in error
+
+
+def test_at_a_terminal_each_line_is_acknowledged(broker: FakeBroker) -> None:
+    ours, theirs = pty.openpty()
+    with started(broker, stdin=theirs) as process:
+        os.close(theirs)
+        assert process.stderr is not None
+        assert process.stderr.read(2) == b"> "
+        os.write(ours, b"hello\n")
+        assert process.stderr.readline().startswith(b"orders-0 @ 0")
+        os.write(ours, b"\x04")  # Ctrl-D
+        assert process.wait() == 0
+    os.close(ours)
+    assert seen(broker) == [(None, b"hello")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "No topic is given"),
+        (["orders", "/no/such/file"], "/no/such/file cannot be read: No such file or directory."),
+        (["orders", "-K:", *KEYS], "-K and --property parse.key=true"),
+        (["orders", "--property", "parse.keys=true"], "Unknown property 'parse.keys'"),
+        (["orders", "-K", ""], "A delimiter must not be empty."),
+        (["orders", "--property", "parse.headers=true", "--property", "headers.delimiter=,"], "must differ"),
+        (["orders", "-H", "=x"], "Invalid header '=x'"),
+        (["orders", "--format", "lines", "--key-field", "x"], "--key-field needs objects or columns"),
+        (["orders", "--format", "csv", "-k", "x"], "-k is for lines"),
+        (["orders", "--format", "csv", "--rejects", "x"], "--rejects, --skip and --sync are for lines"),
+        (["orders", "--value-field", "a", "--value-field", "b"], "Several --value-field are for tables"),
+        (["orders", "-X", "acks=0", "--sync"], "acks=0 has no acknowledgements"),
+        (["orders", "--rejects", "/no/such/folder/x"], "The rejects cannot be written to /no/such/folder/x"),
+        (["orders", "-X", "lingerms=5"], "linger_ms"),
+    ],
+)
+def test_wrong_arguments_are_explained(
+    broker: FakeBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+    complaint: str,
+) -> None:
+    assert produce(monkeypatch, arguments, b"x\n") == 2
+    assert complaint in capfd.readouterr().err
+    assert not seen(broker)
