@@ -31,8 +31,7 @@ SUMMARIES: Final[Mapping[str, tuple[str, str]]] = {
 def run_verb(arguments: Sequence[str] | None = None) -> int:
     """Does the work of `aioproducer.cli.main.main`; raises KeyboardInterrupt on Ctrl-C before the verb runs."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(given).parse_args(given)
-    verb: Verb = options.verb
+    verb, options = _parsed(given)
     try:
         return verb.run(options)
     except (Trouble, KafkaError) as error:
@@ -46,18 +45,28 @@ def run_verb(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.BAD
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser, with the arguments of the one verb that these name."""
-    chosen = next((each for each in arguments if not each.startswith("-")), None)
+def _parsed(arguments: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
+    name = arguments[0] if arguments else ""
+    if name not in SUMMARIES:
+        _parser().parse_args(arguments)  # shows the help, the version or the mistake
+        raise AssertionError("argparse accepts only verbs")
+    module, summary = SUMMARIES[name]
+    verb = cast("Verb", import_module(f"aioproducer.cli.{module}").VERB)
+    parser = argparse.ArgumentParser(prog=f"aioproducer {name}", description=summary)
+    verb.configure(parser)
+    try:
+        return verb, parser.parse_intermixed_args(arguments[1:])  # options may stand between files
+    except TypeError:  # it has verbs inside
+        return verb, parser.parse_args(arguments[1:])
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The parser of the command itself."""
     parser = argparse.ArgumentParser(prog="aioproducer", description="The asyncio-native Apache Kafka producer.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and exit")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for name, (module, summary) in SUMMARIES.items():
-        of_verb = verbs.add_parser(name, help=summary, description=summary)
-        if name == chosen:
-            verb = cast("Verb", import_module(f"aioproducer.cli.{module}").VERB)
-            verb.configure(of_verb)
-            of_verb.set_defaults(verb=verb)
+    for name, (_, summary) in SUMMARIES.items():
+        verbs.add_parser(name, help=summary)
     return parser
 
 
