@@ -24,6 +24,9 @@ __all__ = ["Reporter", "sentences"]
 _INTERVAL_S: Final = 0.2
 _PLAIN_EVERY: Final = 25  # intervals, so five seconds
 
+#: With fewer records the time to connect is most of the time.
+_ENOUGH_FOR_A_RATE: Final = 1000
+
 #: A process that a signal ended has this and the signal's number as its exit code.
 _SIGNALS: Final = 128
 
@@ -126,15 +129,19 @@ def as_json(outcome: Outcome, topic: str) -> dict[str, object]:
 def sentences(outcome: Outcome, topic: str) -> list[str]:
     """The result for people."""
     found: list[str] = []
-    rate = outcome.delivered / max(outcome.seconds, 1e-9)
-    written = f"{outcome.delivered:,} record(s)"
+    written = f"{outcome.delivered:,} record{'' if outcome.delivered == 1 else 's'}"
     if outcome.decision == "not committed":
         found.append(f"Nothing was written to {topic!r}: the transaction was not committed.")
     elif outcome.decision == "unknown":
         found.append(f"It is not known whether the transaction of {written} was committed.")
     else:
         how = "in one transaction and" if outcome.decision == "committed" else "in"
-        found.append(f"{written} written to {topic!r} {how} {outcome.seconds:.1f} s ({rate:,.0f} records/s).")
+        rate = (
+            f" ({outcome.delivered / outcome.seconds:,.0f} records/s)"
+            if outcome.delivered >= _ENOUGH_FOR_A_RATE
+            else ""
+        )
+        found.append(f"{written} written to {topic!r} {how} {outcome.seconds:.1f} s{rate}.")
     failed = {
         "refused": outcome.refused,
         "not written": outcome.not_written,

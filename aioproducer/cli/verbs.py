@@ -19,6 +19,7 @@ __all__ = ["SUMMARIES", "run_verb"]
 #: is run is imported: so the help appears at once.
 SUMMARIES: Final[Mapping[str, tuple[str, str]]] = {
     "produce": ("produce", "Send lines, JSON, CSV, Parquet or whole files to a topic."),
+    "perf": ("perf", "Measure the throughput and latency of a cluster, as kafka-producer-perf-test does."),
     "doctor": ("doctor", "Find out, step by step, why a producer would not work with a cluster."),
     "demo": ("demo", "Send 100,000 real records, read them back with another client, and compare."),
     "load": ("load", "Write Parquet, CSV, JSON or text files to a topic; exactly once if requested."),

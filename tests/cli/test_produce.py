@@ -206,7 +206,7 @@ def test_a_line_that_is_no_record_ends_the_run_and_is_named(
 
     error = capfd.readouterr().err
     assert reason in error
-    assert "0 record(s) written" in error
+    assert "0 records written" in error
     assert "Of the others: 1 refused." in error
     assert "Lines from 2 on were not sent: --skip 1 goes on there." in error
     assert not seen(broker)
@@ -309,7 +309,7 @@ def test_rejects_are_sent_by_a_second_run_and_nothing_else_is(
     ]
     assert produce(monkeypatch, [*again, "--rejects", str(tmp_path / "none")]) == 0
 
-    assert "2 record(s) written" in error
+    assert "2 records written" in error
     assert "2 refused, 2 not written" in error
     assert {entry["fate"] for entry in entries} == {"refused", "not written"}
     assert all(entry["reason"] for entry in entries)
@@ -370,7 +370,7 @@ def test_a_transaction_is_all_or_nothing(
     assert not seen(broker, committed=True)
 
     assert produce(monkeypatch, ["orders", str(file), "--transactional"]) == 0
-    assert "3 record(s) written to 'orders' in one transaction" in capfd.readouterr().err
+    assert "3 records written to 'orders' in one transaction" in capfd.readouterr().err
     assert len(seen(broker, committed=True)) == 3
 
 
@@ -405,7 +405,7 @@ def test_a_signal_ends_the_input_and_everything_that_was_read_is_delivered(
         assert process.wait() == 128 + number
 
     assert f"Interrupted by {number.name}." in error
-    assert "1 record(s) written" in error
+    assert "1 record written" in error
     assert "Traceback" not in error
     assert seen(broker) == [(None, b"one")]
 
