@@ -13,7 +13,7 @@ from aioproducer._version import __version__
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 from aioproducer.errors import KafkaError
 
-__all__ = ["SUMMARIES", "run_verb"]
+__all__ = ["SUMMARIES", "run_verb", "whole_parser"]
 
 #: All verbs, each with its module and a summary, in the order in which --help shows them. Only the module of the verb that
 #: is run is imported: so the help appears at once.
@@ -25,6 +25,7 @@ SUMMARIES: Final[Mapping[str, tuple[str, str]]] = {
     "load": ("load", "Write Parquet, CSV, JSON or text files to a topic; exactly once if requested."),
     "audit": ("audit", "Check a topic for lost, duplicated, reordered, misplaced or altered records."),
     "spark": ("spark", "Maintain queries and jobs that write through the Spark sink."),
+    "completion": ("completion", "Print a script for bash, zsh or tcsh that completes verbs and flags."),
     "top": ("top", "Show the status page of a service in a terminal."),
 }
 
@@ -52,7 +53,7 @@ def _parsed(arguments: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
         _parser().parse_args(arguments)  # shows the help, the version or the mistake
         raise AssertionError("argparse accepts only verbs")
     module, summary = SUMMARIES[name]
-    verb = cast("Verb", import_module(f"aioproducer.cli.{module}").VERB)
+    verb = _verb(module)
     parser = argparse.ArgumentParser(prog=f"aioproducer {name}", description=summary)
     verb.configure(parser)
     try:
@@ -61,13 +62,24 @@ def _parsed(arguments: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
         return verb, parser.parse_args(arguments[1:])
 
 
-def _parser() -> argparse.ArgumentParser:
-    """The parser of the command itself."""
+def _verb(module: str) -> Verb:
+    return cast("Verb", import_module(f"aioproducer.cli.{module}").VERB)
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser with the arguments of all verbs, for shells' completion."""
+    return _parser(are_complete=True)
+
+
+def _parser(*, are_complete: bool = False) -> argparse.ArgumentParser:
+    """The parser of the command itself; ``are_complete``: with the arguments of its verbs."""
     parser = argparse.ArgumentParser(prog="aioproducer", description="The asyncio-native Apache Kafka producer.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and exit")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for name, (_, summary) in SUMMARIES.items():
-        verbs.add_parser(name, help=summary)
+    for name, (module, summary) in SUMMARIES.items():
+        of_verb = verbs.add_parser(name, help=summary)
+        if are_complete:
+            _verb(module).configure(of_verb)
     return parser
 
 

@@ -168,8 +168,25 @@ def test_the_help_of_each_verb_has_its_summary_and_its_exit_codes(
 @pytest.mark.parametrize("arguments", [["--help"], ["produce", "--help"]])
 def test_help_imports_neither_other_verbs_nor_the_producer(arguments: list[str]) -> None:
     """Modules are counted, not milliseconds; with these the help takes 60 to 80 ms."""
-    script = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from aioproducer.cli.main import main; main()"
+    script = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); import aioproducer.cli.main as m; m.main()"
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
     modules = set(done.stdout.splitlines()[-1].split())
     heavy = {"asyncio", "dataclasses", "inspect", "json", "ssl", "rich", "aioproducer.config", "aioproducer.producer"}
     assert modules.isdisjoint(heavy | {"aioproducer.cli.demo", "aioproducer.cli.top", "aioproducer.cli.produce_run"})
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_each_verb_and_its_flags(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+
+    script = capsys.readouterr().out
+    assert all(name in script for name in SUMMARIES)
+    assert all(flag in script for flag in ("transactional", "target-latency", "forget-job"))
+
+
+def test_bash_completes_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", "bash"])
+    words = "COMP_WORDS=(aioproducer produce --transactional-); COMP_CWORD=2"
+    script = f'{capsys.readouterr().out}\n{words}\n_shtab_aioproducer\necho "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["--transactional-id"]
