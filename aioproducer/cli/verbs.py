@@ -25,6 +25,10 @@ SUMMARIES: Final[Mapping[str, tuple[str, str]]] = {
     "load": ("load", "Write Parquet, CSV, JSON or text files to a topic; exactly once if requested."),
     "audit": ("audit", "Check a topic for lost, duplicated, reordered, misplaced or altered records."),
     "spark": ("spark", "Maintain queries and jobs that write through the Spark sink."),
+    "meta": ("meta", "Show the brokers, topics and partitions of a cluster."),
+    "config": ("config", "Show the options of a producer, and check a properties file."),
+    "fake-broker": ("fake_broker", "Run a fake broker for development, which prints what arrives."),
+    "kafka": ("kafka", "Run a real Apache Kafka for development."),
     "completion": ("completion", "Print a script for bash, zsh or tcsh that completes verbs and flags."),
     "top": ("top", "Show the status page of a service in a terminal."),
 }

@@ -168,7 +168,9 @@ def test_the_help_of_each_verb_has_its_summary_and_its_exit_codes(
 @pytest.mark.parametrize("arguments", [["--help"], ["produce", "--help"]])
 def test_help_imports_neither_other_verbs_nor_the_producer(arguments: list[str]) -> None:
     """Modules are counted, not milliseconds; with these the help takes 60 to 80 ms."""
-    script = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); import aioproducer.cli.main as m; m.main()"
+    script = (
+        "import atexit, sys; atexit.register(lambda: print(*sys.modules)); import aioproducer.cli.main as m; m.main()"
+    )
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
     modules = set(done.stdout.splitlines()[-1].split())
     heavy = {"asyncio", "dataclasses", "inspect", "json", "ssl", "rich", "aioproducer.config", "aioproducer.producer"}

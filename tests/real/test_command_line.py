@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -122,3 +126,45 @@ def test_the_doctor_finds_no_fault_in_a_sound_cluster(kafka: KafkaCluster, capsy
 
     assert main(["doctor", kafka.bootstrap_servers, "sound", "--send"]) == 0
     assert "FAULT" not in capsys.readouterr().out
+
+
+def test_kafka_runs_until_ctrl_c_and_meta_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "aioproducer",
+        "kafka",
+        "4.3.1",
+        "--topic",
+        "orders:3",
+        "--property",
+        "log.retention.ms=9",
+    ]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"Apache Kafka 4.3.1, one broker, at (\S+);", process.stdout.readline())
+            assert found is not None
+            assert main(["meta", "-b", found[1], "orders", "--json"]) == 0
+            out = capsys.readouterr().out
+            assert main(["meta", "-b", found[1], "missing"]) == 1
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+    (topic,) = json.loads(out)["topics"]
+    assert (topic["topic"], len(topic["partitions"])) == ("orders", PARTITIONS)
+
+
+def test_the_end_of_a_broker_ends_kafka_with_its_log() -> None:
+    words = [sys.executable, "-m", "aioproducer", "kafka", "4.3.1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        folder = process.stdout.readline().removeprefix("Data and logs: ").strip()
+        for found in Path("/proc").glob("[0-9]*/cmdline"):
+            if f"{folder}/broker-1".encode() in found.read_bytes():
+                os.kill(int(found.parent.name), signal.SIGKILL)
+        error = process.stderr.read()
+        assert process.wait() == 1
+    assert "broker 1 ended. The end of its log:" in error

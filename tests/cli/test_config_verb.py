@@ -1,0 +1,240 @@
+"""``aioproducer config`` shows options, finds the mistakes of a file, and shows the configuration in effect."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer.cli.config import VERB
+from aioproducer.cli.config_options import as_json, named
+from aioproducer.cli.verb import ExitCode, Trouble
+from aioproducer.config import OPTIONS
+from aioproducer.errors import ConfigError
+
+PASSWORD = "wonderland-7"
+SOUND = f"""
+queue.buffering.max.ms=7
+security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.username=me
+sasl.password={PASSWORD}
+schema.registry.url=http://registry
+"""
+
+
+def run(*arguments: str) -> ExitCode:
+    parser = argparse.ArgumentParser()
+    VERB.configure(parser)
+    return VERB.run(parser.parse_args(arguments))
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OPTIONS:
+        monkeypatch.delenv(f"KAFKA_{name.upper()}", raising=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "producer.properties"
+
+
+def test_each_option_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() is ExitCode.OK
+
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["option", "default", "Java", "librdkafka", "values"]
+    assert [line.split()[0] for line in lines[: len(OPTIONS)]] == list(OPTIONS)
+    rows = {line.split()[0]: line.split(maxsplit=4)[1:] for line in lines[: len(OPTIONS)]}
+    assert rows["linger_ms"] == ["5", "=", "=", "milliseconds, at least 0"]
+    assert rows["partitioner"][:3] == ["None", "partitioner.class", "="]
+    assert rows["compression_threshold_bytes"] == ["32768", "-", "-", "bytes, at least 0"]
+    assert rows["ssl_cafile"][:3] == ["None", "ssl.truststore.location", "ssl.ca.location"]
+
+
+def test_the_options_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--json") is ExitCode.OK
+
+    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert list(found) == list(OPTIONS)
+    assert found["acks"]["default"] == "all"
+    assert found["bootstrap_servers"]["required"]
+    assert found["sasl_password"]["secret"]
+    assert (found["batch_size"]["unit"], found["batch_size"]["default"]) == ("bytes", 262_144)
+    assert found["interceptors"]["default"] == "()"
+
+
+def test_librdkafka_knows_each_of_its_names() -> None:
+    confluent_kafka: Any = pytest.importorskip("confluent_kafka")
+
+    def refusal(name: str) -> str:
+        try:
+            confluent_kafka.Producer({name: "-"})
+        except confluent_kafka.KafkaException as error:
+            return str(error)
+        return ""
+
+    names = [as_json(option)["librdkafka"] for option in OPTIONS.values()]
+    assert "No such configuration property" in refusal("linger")
+    for name in names:
+        if name is not None and not name.endswith("_cb"):
+            assert "No such configuration property" not in refusal(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("linger_ms", "linger_ms"),
+        ("linger.ms", "linger_ms"),
+        ("queue.buffering.max.ms", "linger_ms"),
+        ("queue.buffering.max.kbytes", "buffer_memory"),
+        ("partitioner.class", "partitioner"),
+        ("compression.zstd.level", "compression_level"),
+    ],
+)
+def test_an_option_is_found_by_the_name_of_any_client(name: str, option: str) -> None:
+    assert [each.name for each in named(name)] == [option]
+
+
+def test_an_option_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("buffer.memory", "--explain", "buffer_memory") is ExitCode.OK
+
+    out = capsys.readouterr().out
+    assert out.count("buffer_memory\n") == 1
+    assert "Must be:     a whole number of bytes, at least 1\n" in out
+    assert "librdkafka:  queue.buffering.max.kbytes (in KiB)\n" in out
+
+    assert run("sasl.jaas.config", "--json") is ExitCode.OK
+    assert "sasl_password" in [each["name"] for each in json.loads(capsys.readouterr().out)]
+
+    assert run("sasl_oauth_token_provider") is ExitCode.OK
+    assert "more\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("lingr_ms", "Did you mean 'linger_ms'"),
+        ("group.id", "a producer has no group"),
+        ("config.providers", "has no counterpart here"),
+    ],
+)
+def test_an_unknown_name_gets_a_hint(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        run("--explain", name)
+
+
+def test_a_valid_file_shows_the_options_without_secrets(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(SOUND)
+
+    assert run("--check", str(file)) is ExitCode.OK
+
+    out, err = capsys.readouterr()
+    assert PASSWORD not in out + err
+    assert "ignored: schema.registry.url" in out
+    assert "has no bootstrap.servers" in out
+    assert f"{file} is valid. The options that differ from the defaults:" in out
+    shown = [line.split() for line in out.splitlines() if line.startswith("  ")]
+    assert shown == [
+        ["linger_ms", "7"],
+        ["security_protocol", "'SASL_SSL'"],
+        ["sasl_mechanism", "'PLAIN'"],
+        ["sasl_username", "'me'"],
+        ["sasl_password", "Secret('***')"],
+    ]
+
+
+def test_a_valid_file_in_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(f"{SOUND}bootstrap.servers=one:9092,two:9092\nretry.backoff.ms=2000\n")
+
+    assert run("--check", str(file), "--json") is ExitCode.OK
+
+    found = json.loads(capsys.readouterr().out)
+    assert (found["valid"], found["mistakes"], found["ignored"]) == (True, [], ["schema.registry.url"])
+    options = {each["name"]: (each["value"], each["source"]) for each in found["options"]}
+    assert options["bootstrap_servers"] == (["one:9092", "two:9092"], "file")
+    assert options["sasl_password"] == ("***", "file")
+    assert options["retry_backoff_max_ms"] == (2000, "derived")
+
+
+def test_each_mistake_is_listed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("linger.ms=abc\nlingr.ms=1\nssl.keystore.type=JKS\navro.codec=x\n")
+
+    assert run("--check", str(file)) is ExitCode.BAD
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["mistake"] * 3 + ["ignored", f"{file} has 3 mistakes."]
+    assert "must be a whole number of milliseconds" in lines[0]
+    assert "Did you mean" in lines[1]
+
+    assert run("--check", str(file), "--json") is ExitCode.BAD
+    assert len(json.loads(capsys.readouterr().out)["mistakes"]) == 3
+
+
+@pytest.mark.parametrize("text", ["acks=0\nenable.idempotence=true\n", "linger.ms=\\u12\n"])
+def test_a_contradiction_and_a_broken_escape_are_mistakes(
+    text: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(text)
+
+    assert run("--check", str(file)) is ExitCode.BAD
+    assert f"{file} has 1 mistake." in capsys.readouterr().out
+
+
+def test_defaults_only(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("bootstrap.servers=localhost:9092\nlinger.ms=5\n")
+
+    assert run("--check", str(file)) is ExitCode.OK
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()][1:] == ["bootstrap_servers"]
+
+    file.write_text("")
+    assert run("--check", str(file)) is ExitCode.OK
+    assert "All options have their defaults." in capsys.readouterr().out
+
+
+def test_each_value_has_its_source(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiles = tmp_path / "aioproducer" / "profiles.toml"
+    profiles.parent.mkdir()
+    profiles.write_text("[prod]\nclient_id = 'me'\nmax_block_ms = 9\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("KAFKA_LINGER_MS", "1")
+    monkeypatch.setenv("KAFKA_CLIENT_ID", "other")
+    monkeypatch.setenv("KAFKA_RETRIES", "7")
+    file.write_text("linger.ms=3\nacks=1\ncompression.zstd.level=3\n")
+    flags = ["-X", "acks=all", "-X", "compression.type=zstd", "-F", str(file), "--profile", "prod"]
+
+    assert run("--json", "-b", "flag:9092", *flags) is ExitCode.OK
+
+    found = {each["name"]: (each["value"], each["source"]) for each in json.loads(capsys.readouterr().out)}
+    assert list(found) == list(OPTIONS)
+    assert found["bootstrap_servers"] == (["flag:9092"], "-b")
+    assert found["acks"] == ("all", "-X")
+    assert found["linger_ms"] == (3, "file")
+    assert found["compression_level"] == (3, "file")
+    assert found["client_id"] == ("me", "profile")
+    assert found["max_block_ms"] == (9, "profile")
+    assert found["retries"] == (7, "environment")
+    assert found["batch_size"] == (262_144, "default")
+
+    assert run("-b", "flag:9092", *flags) is ExitCode.OK
+    assert ["retries", "7", "environment"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--effective",),
+        ("--effective", "linger_ms"),
+        ("--check", "a", "-b", "localhost:9092"),
+        ("--check", "/no/such/file"),
+    ],
+)
+def test_trouble(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(Trouble):
+        run(*arguments)
