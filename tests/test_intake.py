@@ -204,3 +204,20 @@ async def test_records_that_user_code_has_seen_are_appended_without_a_further_de
     assert {(r.key, r.value, tuple(r.headers), r.timestamp_ms) for r in broker.records("orders")} == {
         (b"key", b"text", (("header", b"h"),), 5)
     }
+
+
+class Text(bytes):
+    """Bytes of another type, such as numpy's."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"key_serializer": Text}, {"value_serializer": Text}, {"interceptors": [Looking()]}],
+    ids=["plain", "key", "value", "interceptor"],
+)
+async def test_types_derived_from_bytes_are_bytes(broker: FakeBroker, options: dict[str, Any]) -> None:
+    async with opened(broker, **options) as producer:
+        await producer.send("orders", Text(b"value"), key=Text(b"key"), partition=0)
+        producer.enqueue_nowait("orders", Text(b"value"), key=Text(b"key"), partition=0)
+
+    assert [(record.key, record.value) for record in broker.records("orders")] == [(b"key", b"value")] * 2

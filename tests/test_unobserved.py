@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 
 import pytest
 
@@ -117,6 +118,25 @@ async def test_all_callbacks_of_a_batch_are_called_in_one_turn_of_the_event_loop
     assert not seen
     await asyncio.sleep(0)
     assert seen == list(range(10, 110))
+
+
+async def test_each_callback_has_a_context_of_its_own() -> None:
+    variable: ContextVar[int] = ContextVar("variable", default=0)
+    seen: list[int] = []
+
+    async def later() -> None:
+        seen.append(variable.get())
+
+    def change(delivery: Delivery) -> Awaitable[None]:
+        seen.append(variable.get())
+        variable.set(variable.get() + 1)
+        return later()
+
+    variable.set(5)
+    done(made(asyncio.get_running_loop()), change, change, change)
+    await turns()
+    assert seen == [5, 5, 5, 6, 6, 6]
+    assert variable.get() == 5
 
 
 async def test_coroutines_of_callbacks_are_run() -> None:

@@ -338,6 +338,8 @@ def _with_headers(record: ProducerRecord, carrier: Mapping[str, str]) -> Produce
             headers[:0] = [each for each in normalize_headers(cast("object", given)) if each[0] not in carrier]
         except InvalidRecord:
             return record  # the call will raise it
+    if type(record) is not ProducerRecord:
+        return replace(record, headers=headers)
     # Not dataclasses.replace(), which takes as long as the rest.
     return ProducerRecord(record.topic, record.value, record.key, headers, record.partition, record.timestamp_ms)
 

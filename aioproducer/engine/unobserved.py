@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextvars import copy_context
 from typing import Any, Final, cast
 from weakref import WeakSet
 
@@ -76,8 +77,9 @@ class UnobservedFailures:
     def _call_each(self, calls: Iterator[PendingCall]) -> None:
         # The rest is called even if a callback raises SystemExit, or runs the event loop recursively.
         rest = self._loop.call_soon(self._call_each, calls)
+        context = copy_context()  # each has one of its own, as with handles: none sees variables that another sets
         for call in calls:
-            self._call(*call)
+            context.copy().run(self._call, *call)
         rest.cancel()
 
     def _call(self, index: int, delivery: Delivery, callback: DeliveryCallback) -> None:

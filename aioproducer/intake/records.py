@@ -210,13 +210,11 @@ class Intake:
         """The key first: a serializer of values may count on it."""
         plain_headers = normalize_headers(headers)
         serialized_key = self._serialize_key(topic, key, plain_headers)
-        if not (serialized_key is None or type(serialized_key) is bytes):
-            later = cast("Awaitable[bytes | None]", serialized_key)
-            return self._serialize_later(topic, value, later, plain_headers, partition, timestamp_ms)
+        if not (serialized_key is None or isinstance(serialized_key, bytes)):
+            return self._serialize_later(topic, value, serialized_key, plain_headers, partition, timestamp_ms)
         serialized_value = self._serialize_value(topic, value, plain_headers)
-        if not (serialized_value is None or type(serialized_value) is bytes):
-            last = cast("Awaitable[bytes | None]", serialized_value)
-            return _finish(topic, last, serialized_key, plain_headers, partition, timestamp_ms)
+        if not (serialized_value is None or isinstance(serialized_value, bytes)):
+            return _finish(topic, serialized_value, serialized_key, plain_headers, partition, timestamp_ms)
         return PreparedRecord(topic, serialized_value, serialized_key, plain_headers, partition, timestamp_ms)
 
     async def _serialize_later(
