@@ -1,1 +1,1 @@
-"""The command line: ``aioproducer VERB ...``, a module for each verb."""
+"""The command line: ``aioproducer VERB ...``, a module or a folder for each verb."""

@@ -18,19 +18,19 @@ __all__ = ["SUMMARIES", "run_verb", "whole_parser"]
 #: All verbs, each with its module and a summary, in the order in which --help shows them. Only the module of the verb that
 #: is run is imported: so the help appears at once.
 SUMMARIES: Final[Mapping[str, tuple[str, str]]] = {
-    "produce": ("produce", "Send lines, JSON, CSV, Parquet or whole files to a topic."),
-    "perf": ("perf", "Measure the throughput and latency of a cluster, as kafka-producer-perf-test does."),
-    "doctor": ("doctor", "Find out, step by step, why a producer would not work with a cluster."),
+    "produce": ("produce.command", "Send lines, JSON, CSV, Parquet or whole files to a topic."),
+    "perf": ("perf.command", "Measure the throughput and latency of a cluster, as kafka-producer-perf-test does."),
+    "doctor": ("doctor.command", "Find out, step by step, why a producer would not work with a cluster."),
     "demo": ("demo", "Send 100,000 real records, read them back with another client, and compare."),
     "load": ("load", "Write Parquet, CSV, JSON or text files to a topic; exactly once if requested."),
     "audit": ("audit", "Check a topic for lost, duplicated, reordered, misplaced or altered records."),
     "spark": ("spark", "Maintain queries and jobs that write through the Spark sink."),
-    "meta": ("meta", "Show the brokers, topics and partitions of a cluster."),
-    "config": ("config", "Show the options of a producer, and check a properties file."),
+    "meta": ("meta.command", "Show the brokers, topics and partitions of a cluster."),
+    "config": ("config.command", "Show the options of a producer, and check a properties file."),
     "fake-broker": ("fake_broker", "Run a fake broker for development, which prints what arrives."),
     "kafka": ("kafka", "Run a real Apache Kafka for development."),
     "completion": ("completion", "Print a script for bash, zsh or tcsh that completes verbs and flags."),
-    "top": ("top", "Show the status page of a service in a terminal."),
+    "top": ("top.command", "Show the status page of a service in a terminal."),
 }
 
 

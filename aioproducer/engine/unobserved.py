@@ -77,7 +77,7 @@ class UnobservedFailures:
     def _call_each(self, calls: Iterator[PendingCall]) -> None:
         # The rest is called even if a callback raises SystemExit, or runs the event loop recursively.
         rest = self._loop.call_soon(self._call_each, calls)
-        context = copy_context()  # each has one of its own, as with handles: none sees variables that another sets
+        context = copy_context()  # a copy for each, as with a handle for each: none sees variables that another sets
         for call in calls:
             context.copy().run(self._call, *call)
         rest.cancel()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from aioproducer.cli.config import VERB
-from aioproducer.cli.config_options import as_json, named
+from aioproducer.cli.config.command import VERB
+from aioproducer.cli.config.options import as_json, named
 from aioproducer.cli.verb import ExitCode, Trouble
 from aioproducer.config import OPTIONS
 from aioproducer.errors import ConfigError

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from aioproducer.cli import doctor_meaning as meaning
-from aioproducer.cli.doctor_causes import Speech, certificate_days, speech, unreached
-from aioproducer.cli.doctor_report import Outcome
+from aioproducer.cli.doctor import meaning
+from aioproducer.cli.doctor.causes import Speech, certificate_days, speech, unreached
+from aioproducer.cli.doctor.report import Outcome
 from aioproducer.cli.main import main
 from aioproducer.core.cluster import Node
 from aioproducer.protocol import ErrorCode

@@ -174,7 +174,9 @@ def test_help_imports_neither_other_verbs_nor_the_producer(arguments: list[str])
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
     modules = set(done.stdout.splitlines()[-1].split())
     heavy = {"asyncio", "dataclasses", "inspect", "json", "ssl", "rich", "aioproducer.config", "aioproducer.producer"}
-    assert modules.isdisjoint(heavy | {"aioproducer.cli.demo", "aioproducer.cli.top", "aioproducer.cli.produce_run"})
+    assert modules.isdisjoint(
+        heavy | {"aioproducer.cli.demo", "aioproducer.cli.top.command", "aioproducer.cli.produce.run"}
+    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])

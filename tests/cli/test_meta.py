@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.cli.meta import VERB
+from aioproducer.cli.meta.command import VERB
 from aioproducer.cli.verb import ExitCode, Trouble
 from aioproducer.protocol import ErrorCode
 from aioproducer.protocol.messages import DescribeConfigsResponse, DescribeConfigsResult

@@ -15,12 +15,12 @@ from xml.etree import ElementTree
 import pytest
 
 from aioproducer.cli.main import main
-from aioproducer.cli.perf_lines import as_json, comparison, metric_lines, ratios, total_line, window_line
-from aioproducer.cli.perf_load import due, key_source, pause, payloads_in, random_payloads
-from aioproducer.cli.perf_modes import Search
-from aioproducer.cli.perf_search import Probe, best_of, next_rate
-from aioproducer.cli.perf_stats import Measure, Result, Stats, Tally, Window
-from aioproducer.cli.perf_svg import Series, chart, ticks
+from aioproducer.cli.perf.lines import as_json, comparison, metric_lines, ratios, total_line, window_line
+from aioproducer.cli.perf.load import due, key_source, pause, payloads_in, random_payloads
+from aioproducer.cli.perf.modes import Search
+from aioproducer.cli.perf.search import Probe, best_of, next_rate
+from aioproducer.cli.perf.stats import Measure, Result, Stats, Tally, Window
+from aioproducer.cli.perf.svg import Series, chart, ticks
 from aioproducer.cli.verb import Trouble
 from aioproducer.testing import FakeBroker
 

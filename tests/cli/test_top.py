@@ -16,8 +16,8 @@ import pytest
 from rich.console import Console
 
 from aioproducer.cli.main import main
-from aioproducer.cli.top_screen import screen
-from aioproducer.cli.top_view import lines, size
+from aioproducer.cli.top.screen import screen
+from aioproducer.cli.top.view import lines, size
 from aioproducer.contrib.asgi import status_app
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened

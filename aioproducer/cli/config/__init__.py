@@ -1,0 +1,1 @@
+"""Shows a producer's options, and checks files of them."""

@@ -1,0 +1,1 @@
+"""Examines, step by step, whether a producer would work."""

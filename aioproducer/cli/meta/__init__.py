@@ -1,0 +1,1 @@
+"""Shows brokers, topics and partitions."""

@@ -1,0 +1,1 @@
+"""Measures throughput and latency of a cluster."""

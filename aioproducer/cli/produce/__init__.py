@@ -1,0 +1,1 @@
+"""Sends lines, tables and whole files."""

@@ -1,0 +1,89 @@
+"""Reads a record from a line of JSON: the key, the value and other parts are fields of an object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from aioproducer.cli.produce.lines import BadLine, Content
+
+__all__ = ["JsonFormat"]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFormat:
+    """The fields of an object that are parts of its record: paths with dots, such as ``user.id``; numbers index lists.
+
+    ``value`` None: the whole line. ``headers`` has the path of each header.
+    """
+
+    key: str | None = None
+    value: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    partition: str | None = None
+    timestamp: str | None = None
+
+    def parse(self, line: bytes) -> Content:
+        """The record in a line. Raises `BadLine`."""
+        try:
+            found: object = json.loads(line)
+        except ValueError as error:  # also text that is not UTF-8
+            raise BadLine(f"it is not JSON: {error}") from None
+        return Content(
+            line if self.value is None else _encoded(_at(found, self.value)),
+            None if self.key is None else _encoded(_at(found, self.key)),
+            [(name, _encoded(_at(found, path))) for name, path in self.headers.items()],
+            None if self.partition is None else _whole(_at(found, self.partition), self.partition),
+            None if self.timestamp is None else _milliseconds(_at(found, self.timestamp), self.timestamp),
+        )
+
+
+def _at(found: object, path: str) -> object:
+    for name in path.split("."):
+        if isinstance(found, dict):
+            fields = cast("Mapping[str, object]", found)
+            if name in fields:
+                found = fields[name]
+                continue
+        elif isinstance(found, list):
+            items = cast("Sequence[object]", found)
+            if name.isdecimal() and int(name) < len(items):
+                found = items[int(name)]
+                continue
+        raise BadLine(f"it has no field {path!r}")
+    return found
+
+
+def _encoded(part: object) -> bytes | None:
+    """Text as it is, null as null, everything else as JSON."""
+    if part is None:
+        return None
+    text = part if isinstance(part, str) else json.dumps(part, separators=(",", ":"), ensure_ascii=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise BadLine("its text has half of a surrogate pair, which UTF-8 cannot encode") from None
+
+
+def _whole(part: object, path: str) -> int | None:
+    if part is None or (isinstance(part, int) and not isinstance(part, bool)):
+        return part
+    raise BadLine(f"its field {path!r} is {part!r}, which is not a partition")
+
+
+def _milliseconds(part: object, path: str) -> int | None:
+    """Milliseconds since 1970, or text in ISO 8601; without a zone it is UTC."""
+    if isinstance(part, str):
+        from datetime import UTC, datetime
+
+        try:
+            moment = datetime.fromisoformat(part)
+        except ValueError:
+            raise BadLine(f"its field {path!r} is {part!r}, which is not a time") from None
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return int(moment.timestamp() * 1000)
+    if part is None or (isinstance(part, int) and not isinstance(part, bool)):
+        return part
+    raise BadLine(f"its field {path!r} is {part!r}, which is not a time in milliseconds or ISO 8601")

@@ -1,0 +1,1 @@
+"""Shows a status page in a terminal."""
