@@ -5,6 +5,7 @@ It imports its dependencies in main(), so that Ctrl-C during a slow import is ca
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: success; 1: it ran and the result is bad; 2: it could not run; 130: Ctrl-C. Raises SystemExit as argparse does:
     for ``--help``, ``--version``, and with code 2 for wrong arguments.
     """
+    _open_standard_streams()
     try:
         from aioproducer.cli.verbs import run_verb
 
@@ -27,3 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("aioproducer: interrupted.", file=sys.stderr)
         return 130  # ExitCode.INTERRUPTED, whose module may not be imported yet
+
+
+def _open_standard_streams() -> None:
+    """Give those that the shell has closed to nothing: otherwise a socket would get their numbers."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one

@@ -185,6 +185,7 @@ def test_names_of_the_console_producer(
         (["--format", "json"], b"{", "it is not JSON"),
         (["--key-field", "user.id"], b'{"user": {}}', "it has no field 'user.id'"),
         (["--key-field", "1"], b"[0]", "it has no field '1'"),
+        (["--format", "json"], b"[" * 50_000, "was not sent, because it"),
         (["--partition-field", "p"], b'{"p": "x"}', "its field 'p' is 'x', which is not a partition"),
         (["--timestamp-field", "t"], b'{"t": "soon"}', "its field 't' is 'soon', which is not a time"),
         (["--timestamp-field", "t"], b'{"t": 1.5}', "its field 't' is 1.5, which is not a time"),
@@ -352,8 +353,10 @@ def test_the_report_is_one_json_object_if_wanted(
         "unknown": 0,
         "refused": 0,
         "lines": 2,
+        "empty": 0,
         "transaction": None,
         "stopped_at_line": None,
+        "interrupted_by": None,
         "error": None,
     }
     assert not err
@@ -375,7 +378,7 @@ def test_a_transaction_is_all_or_nothing(
 
 
 def test_a_killed_transaction_is_aborted_by_the_next_run(broker: FakeBroker) -> None:
-    arguments = ("-v", "--transactional")
+    arguments = ("-v", "--transactional-id", "mine")
     with started(broker, *arguments) as process:
         assert process.stdin is not None
         assert process.stderr is not None
@@ -444,13 +447,25 @@ def test_at_a_terminal_each_line_is_acknowledged(broker: FakeBroker) -> None:
         (["orders", "-K", ""], "A delimiter must not be empty."),
         (["orders", "--property", "parse.headers=true", "--property", "headers.delimiter=,"], "must differ"),
         (["orders", "-H", "=x"], "Invalid header '=x'"),
-        (["orders", "--format", "lines", "--key-field", "x"], "--key-field needs objects or columns"),
-        (["orders", "--format", "csv", "-k", "x"], "-k is for lines"),
-        (["orders", "--format", "csv", "--rejects", "x"], "--rejects, --skip and --sync are for lines"),
+        (
+            ["orders", "--format", "lines", "--key-field", "x"],
+            "--key-field has no effect on input of the format 'lines'",
+        ),
+        (
+            ["orders", "--format", "csv", "-k", "x"],
+            "-k has no effect on input of the format 'csv', only on file, json, lines, rejects",
+        ),
+        (["orders", "--format", "csv", "--rejects", "x"], "--rejects has no effect"),
         (["orders", "--value-field", "a", "--value-field", "b"], "Several --value-field are for tables"),
         (["orders", "-X", "acks=0", "--sync"], "acks=0 has no acknowledgements"),
         (["orders", "--rejects", "/no/such/folder/x"], "The rejects cannot be written to /no/such/folder/x"),
         (["orders", "-X", "lingerms=5"], "linger_ms"),
+        (["orders", "--format", "json", "-K:"], "-K has no effect"),
+        (["orders", "-Z"], "-Z is for lines with keys"),
+        (["orders", "-l", "--format", "json"], "-l and --format json contradict each other"),
+        (["orders", "--format", "csv", "-p", "0", "--partition-field", "p"], "both choose the partition"),
+        (["orders", "--property", "parse.key=ture"], "Invalid property parse.key=ture"),
+        (["orders", "--line-reader", "com.example.Reader"], "is a Java class"),
     ],
 )
 def test_wrong_arguments_are_explained(
@@ -463,3 +478,204 @@ def test_wrong_arguments_are_explained(
     assert produce(monkeypatch, arguments, b"x\n") == 2
     assert complaint in capfd.readouterr().err
     assert not seen(broker)
+
+
+# -- what a hostile reader found ------------------------------------------------------------------------------------
+
+
+def test_rejects_never_replace_what_is_read_nor_a_device_and_follow_links(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, target, link = tmp_path / "lines.txt", tmp_path / "target", tmp_path / "link"
+    file.write_bytes(b"no key\n")
+    target.write_bytes(b"older")
+    link.symlink_to(target)
+
+    assert produce(monkeypatch, ["orders", str(file), "--rejects", str(file)]) == 2
+    assert "is the file that is read" in capfd.readouterr().err
+    assert produce(monkeypatch, ["orders", "/no/such/file", "--rejects", str(link)]) == 2
+    assert (file.read_bytes(), target.read_bytes()) == (b"no key\n", b"older")
+
+    assert produce(monkeypatch, ["orders", str(file), *KEYS, "--rejects", "/dev/null"]) == 1
+    assert Path("/dev/null").is_char_device()
+    assert produce(monkeypatch, ["orders", str(file), *KEYS, "--rejects", str(link)]) == 1
+    assert link.is_symlink()
+    assert json.loads(target.read_bytes())["line"] == "no key"
+    assert produce(monkeypatch, ["orders", str(file), "--rejects", str(link)]) == 0
+    assert not target.exists(), "an older file would be taken for the rejects of this run"
+
+
+def test_rejects_that_cannot_be_written_are_an_error_of_the_run(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert produce(monkeypatch, ["orders", *KEYS, "--rejects", "/dev/full"], b"a\tb\nno key\n" * 10) == 1
+    error = capfd.readouterr().err
+    assert "10 records written" in error
+    assert "10 refused" in error
+
+
+def test_a_reject_that_is_refused_again_stays_the_line_that_it_was(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    assert produce(monkeypatch, ["orders", *KEYS, "--rejects", first], b"no key\n") == 1
+    again = ["--format", "rejects"]
+    assert produce(monkeypatch, ["orders", first, *again, *KEYS, "--rejects", second]) == 1
+    assert produce(monkeypatch, ["orders", second, *again]) == 0
+    assert seen(broker) == [(None, b"no key")]
+
+
+def test_rejects_have_the_parts_that_flags_gave_to_their_records(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "rejects")
+    parts = ["-k", "key", "-H", "h=1", "-p", "0", "--timestamp-ms", "77"]
+    given = b"x" * 2000
+    assert produce(monkeypatch, ["orders", *parts, "-X", "max.request.size=1000", "--rejects", file], given) == 1
+    assert produce(monkeypatch, ["orders", file, "--format", "rejects"]) == 0
+    (record,) = broker.records("orders")
+    assert (record.key, record.value, tuple(record.headers)) == (b"key", given, (("h", b"1"),))
+    assert record.timestamp_ms == 77
+
+
+def test_no_way_on_is_named_that_would_lose_records(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, other = tmp_path / "lines.txt", tmp_path / "other.txt"
+    file.write_bytes(b"".join(b"%d\n" % number for number in range(100_000)))
+    other.write_bytes(b"line\n")
+
+    broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    assert produce(monkeypatch, ["orders", str(file), "-X", "batch.size=1000"]) == 1
+    assert "--skip" not in capfd.readouterr().err
+    broker.clear_faults()
+    with broker.hold("Metadata"):
+        assert produce(monkeypatch, ["fresh", str(other), "-X", "max.block.ms=1"]) == 1
+    assert "Lines from 1 on were not sent.\n" in capfd.readouterr().err
+    assert produce(monkeypatch, ["orders", *KEYS, str(other)]) == 1
+    assert "Lines from" not in capfd.readouterr().err, "it was the last one"
+    assert produce(monkeypatch, ["orders", *KEYS, str(other), str(file)]) == 1
+    assert "Lines from 2 on were not sent: --skip 1 goes on there." in capfd.readouterr().err
+
+
+def test_standard_input_may_stand_among_files(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    assert produce(monkeypatch, ["orders", str(tmp_path / "a"), "-", str(tmp_path / "b")], b"input\n") == 0
+    assert seen(broker) == [(None, b"a"), (None, b"input"), (None, b"b")]
+
+
+def test_a_named_pipe_is_read_as_its_writer_writes(broker: FakeBroker, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with started(broker, str(pipe), "-v") as process:
+        assert process.stderr is not None
+        with pipe.open("wb", buffering=0) as writer:
+            writer.write(b"one\n")
+            assert process.stderr.readline().startswith(b"orders-0 @ 0")
+            writer.write(b"two\n")
+        assert process.wait() == 0
+    assert seen(broker) == [(None, b"one"), (None, b"two")]
+
+
+def test_a_count_ends_the_run_although_the_pipe_stays_open(broker: FakeBroker) -> None:
+    with started(broker, "-c", "1") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        assert process.wait() == 0
+    assert seen(broker) == [(None, b"one")]
+
+
+@pytest.mark.parametrize("form", ["file", "csv", "arrow"])
+def test_a_signal_ends_the_wait_for_a_whole_file(broker: FakeBroker, form: str) -> None:
+    with started(broker, "--format", form) as process:
+        broker.wait_for(lambda running: running.count("ApiVersions") > 0)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+
+
+def test_times_in_iso_8601_are_exact_to_the_millisecond(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = ["2004-09-10T10:31:30.159Z", "2026-11-26T01:02:03.001+01:00", "2026-11-26T00:02:03.001"]
+    given = "\n".join(json.dumps({"at": each}) for each in times).encode()
+    assert produce(monkeypatch, ["orders", "--timestamp-field", "at"], given) == 0
+    assert [record.timestamp_ms for record in broker.records("orders")] == [1094812290159, 1795651323001, 1795651323001]
+
+
+@pytest.mark.parametrize("flags", [(), ("--transactional-id", "mine")], ids=["records", "transaction"])
+def test_a_signal_during_the_flush_delivers_or_aborts_and_reports(broker: FakeBroker, flags: tuple[str, ...]) -> None:
+    with broker.hold("Produce") as hold, started(broker, *flags) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.close()
+        broker.wait_for(lambda running: running.count("Produce") > 0)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr.readline().startswith(b"Interrupted: waiting")
+        hold.release()
+        error = process.stderr.read().decode()
+        assert process.wait() == 143
+    assert "Interrupted by SIGTERM." in error
+    assert len(seen(broker, committed=True)) == (0 if flags else 2)
+    assert ("Nothing was written" if flags else "2 records written") in error
+
+
+def test_a_signal_during_the_commit_lets_it_end(broker: FakeBroker) -> None:
+    with broker.hold("EndTxn") as hold, started(broker, "--transactional-id", "mine") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\n")
+        process.stdin.close()
+        broker.wait_for(lambda running: running.count("EndTxn") > 0)
+        process.send_signal(signal.SIGINT)
+        hold.release()
+        assert process.wait() == 0
+    assert len(seen(broker, committed=True)) == 1
+
+
+def test_a_second_signal_ends_the_process_and_the_rejects_are_kept(broker: FakeBroker, tmp_path: Path) -> None:
+    file = tmp_path / "rejects"
+    with broker.hold("Produce"), started(broker, *KEYS, "--rejects", str(file)) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"no key\nkey\tvalue\n")
+        process.stdin.close()
+        broker.wait_for(lambda running: running.count("Produce") > 0)
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait() == -signal.SIGTERM
+    assert json.loads(file.read_text())["line"] == "no key"
+
+
+def test_streams_that_the_shell_has_closed_do_no_harm(broker: FakeBroker, tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"one\n")
+    words = f"{sys.executable} -m aioproducer produce orders -b {broker.bootstrap_servers}"
+    codes = [
+        subprocess.run(["sh", "-c", f"{words} {end}"], capture_output=True, check=False).returncode
+        for end in (f"{file} <&- >&- 2>&-", "<&-")
+    ]
+    assert codes == [0, 2]
+    assert seen(broker) == [(None, b"one")]
+
+
+def test_bytes_of_arguments_need_not_be_text(broker: FakeBroker) -> None:
+    words = [sys.executable, "-m", "aioproducer", "produce", "orders", "-b", broker.bootstrap_servers]
+    done = subprocess.run([*words, "-k", b"\xff", "-H", b"h=\xfe", "-D", b"\xfd"], input=b"a\xfdb", check=False)
+    assert done.returncode == 0
+    assert seen(broker) == [(b"\xff", b"a"), (b"\xff", b"b")]
+    assert [tuple(record.headers) for record in broker.records("orders")] == [(("h", b"\xfe"),)] * 2
+
+
+def test_at_a_terminal_a_line_that_fails_is_named_at_once(broker: FakeBroker) -> None:
+    ours, theirs = pty.openpty()
+    with started(broker, *KEYS, stdin=theirs) as process:
+        os.close(theirs)
+        assert process.stderr is not None
+        os.write(ours, b"no key\n")
+        assert process.stderr.readline().startswith(b"> FAILED: line 1 was not sent")
+        os.write(ours, b"k\tv\n")
+        assert process.stderr.readline().startswith(b"> orders-0 @ 0")
+        os.write(ours, b"\x04")
+        assert process.wait() == 1
+    os.close(ours)

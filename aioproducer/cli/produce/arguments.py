@@ -133,6 +133,7 @@ def _add_console(parser: argparse.ArgumentParser) -> None:
         **PAIRS,
     )  # fmt: skip
     group.add_argument("--reader-config", metavar="FILE", help="a .properties file of these")
+    group.add_argument("--line-reader", metavar="CLASS", help="only Kafka's own LineMessageReader")
     for flag, option in CONSOLE_OPTIONS.items():
         group.add_argument(
             flag, dest=f"console_{flag.strip('-')}", metavar="VALUE", help=f"the same as -X {option}=VALUE"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ _TRANSACTION_MS: Final = 900_000
 def _run(options: argparse.Namespace) -> ExitCode:
     from aioproducer.cli.produce.plan import plan_of
 
-    plan = plan_of(options, is_terminal=sys.stdin.isatty())
+    plan = plan_of(options, is_terminal=sys.stdin is not None and sys.stdin.isatty())  # None: it is closed
     config = _config(options, plan)
     import asyncio
 
@@ -31,9 +32,14 @@ def _run(options: argparse.Namespace) -> ExitCode:
     from aioproducer.cli.produce.steps import produce
 
     reporter = Reporter(options, plan)
-    with asyncio.Runner(loop_factory=loop_factory(want_uvloop=True)) as runner:
-        outcome = runner.run(produce(config, plan, reporter))
-    return reporter.conclude(outcome)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with asyncio.Runner(loop_factory=loop_factory(want_uvloop=True)) as runner:
+            outcome = runner.run(produce(config, plan, reporter))
+        return reporter.conclude(outcome)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 VERB: Final = Verb("produce", "Send lines, JSON, CSV, Parquet or whole files to a topic.", add_arguments, _run)

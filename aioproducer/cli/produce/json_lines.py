@@ -31,6 +31,8 @@ class JsonFormat:
             found: object = json.loads(line)
         except ValueError as error:  # also text that is not UTF-8
             raise BadLine(f"it is not JSON: {error}") from None
+        except RecursionError:
+            raise BadLine("it is nested too deeply") from None
         return Content(
             line if self.value is None else _encoded(_at(found, self.value)),
             None if self.key is None else _encoded(_at(found, self.key)),
@@ -76,14 +78,14 @@ def _whole(part: object, path: str) -> int | None:
 def _milliseconds(part: object, path: str) -> int | None:
     """Milliseconds since 1970, or text in ISO 8601; without a zone it is UTC."""
     if isinstance(part, str):
-        from datetime import UTC, datetime
+        from datetime import UTC, datetime, timedelta
 
         try:
             moment = datetime.fromisoformat(part)
         except ValueError:
             raise BadLine(f"its field {path!r} is {part!r}, which is not a time") from None
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        return int(moment.timestamp() * 1000)
+        return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
     if part is None or (isinstance(part, int) and not isinstance(part, bool)):
         return part
     raise BadLine(f"its field {path!r} is {part!r}, which is not a time in milliseconds or ISO 8601")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,11 @@ __all__ = ["READER_PROPERTIES", "BadLine", "Content", "LineFormat", "line_format
 
 
 class BadLine(ValueError):
-    """The reason why a line is not a record."""
+    """The reason why a line is not a record; ``line`` is another one that it holds, if that is at fault."""
+
+    def __init__(self, reason: str, line: bytes | None = None) -> None:
+        super().__init__(reason)
+        self.line = line
 
 
 class Content(NamedTuple):
@@ -110,6 +115,11 @@ def line_format(
         raise Trouble(f"Unknown property {unknown[0]!r} of lines: there are {', '.join(READER_PROPERTIES)}.")
     wanted = {**READER_PROPERTIES, **properties}
     has = {name: str(wanted[name]).strip().lower() == "true" for name in ("parse.key", "parse.headers", "ignore.error")}
+    for name in has:
+        if str(wanted[name]).strip().lower() not in ("true", "false"):
+            raise Trouble(f"Invalid property {name}={wanted[name]}: it must be true or false.")
+    if empty_is_null and key_delimiter is None and not has["parse.key"]:
+        raise Trouble("-Z is for lines with keys: use -K DELIM as well.")
     if key_delimiter is not None and has["parse.key"]:
         raise Trouble("-K and --property parse.key=true both say where the key is: use one of them.")
     marker = null_marker if null_marker is not None else wanted["null.marker"]
@@ -141,7 +151,7 @@ def _refuse_ambiguous(form: LineFormat) -> None:
 
 
 def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+    return None if text is None else os.fsencode(text)
 
 
 _ESCAPES: Final = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|.)")
@@ -153,11 +163,11 @@ def unescape(text: str) -> bytes:
     found = b""
     at = 0
     for match in _ESCAPES.finditer(text):
-        found += text[at : match.start()].encode()
+        found += os.fsencode(text[at : match.start()])
         letter = match[1]
-        found += bytes([int(letter[1:], 16)]) if len(letter) > 1 else _LETTERS.get(letter, match[0].encode())
+        found += bytes([int(letter[1:], 16)]) if len(letter) > 1 else _LETTERS.get(letter, os.fsencode(match[0]))
         at = match.end()
-    return found + text[at:].encode()
+    return found + os.fsencode(text[at:])
 
 
 def _shown(text: bytes) -> str:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
+import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from errno import EACCES
 from pathlib import Path
 from typing import Final
 
+from aioproducer.cli.produce.checks import TABLES, check_options
 from aioproducer.cli.produce.json_lines import JsonFormat
 from aioproducer.cli.produce.lines import LineFormat, line_format, unescape
 from aioproducer.cli.produce.rejects import RejectsFormat
 from aioproducer.cli.verb import Trouble
 
-__all__ = ["Plan", "plan_of"]
+__all__ = ["Input", "Plan", "plan_of"]
 
 #: Formats by the ends of files' names; everything else has lines.
 _FORMATS: Final[Mapping[str, str]] = {
@@ -28,16 +33,27 @@ _FORMATS: Final[Mapping[str, str]] = {
     ".ndjson": "json",
     ".jsonl": "json",
 }
-_TABLES: Final = frozenset({"csv", "tsv", "parquet", "arrow"})
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file, or standard input if ``path`` is None."""
+
+    path: Path | None
+    format: str
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it has rows."""
+        return self.format in TABLES
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The input of a run. ``files`` empty: standard input; each has its format."""
+    """What a run sends; ``parsers`` are those of formats with lines."""
 
     topic: str
-    files: Sequence[tuple[Path, str]]
-    format_of_input: str
+    inputs: Sequence[Input]
     delimiter: bytes
     parsers: Mapping[str, LineFormat | JsonFormat | RejectsFormat]
     fields: JsonFormat
@@ -57,34 +73,38 @@ class Plan:
 
     @property
     def default_id(self) -> str:
-        """The same for the same topic and files: the next run aborts what a killed one has left open."""
-        names = "\0".join(str(path.absolute()) for path, _ in self.files)
-        return f"aioproducer-produce-{self.topic}-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
+        """The same for the same topic and files: the next run aborts what a killed one has left open.
+
+        Another one for each run that reads standard input, since such runs may be at work side by side.
+        """
+        paths = [each.path for each in self.inputs]
+        names = b"\0".join(os.fsencode(path.absolute()) for path in paths if path is not None)
+        suffix = uuid.uuid4().hex if None in paths else hashlib.sha256(names).hexdigest()
+        return f"aioproducer-produce-{self.topic}-{suffix[:8]}"
 
 
 def plan_of(options: argparse.Namespace, *, is_terminal: bool) -> Plan:
     """The plan. Raises Trouble for arguments that contradict each other, and for files that cannot be read."""
     words: list[str] = options.words
-    topic, names = (options.topic, words) if options.topic is not None else (words[0] if words else None, words[1:])
+    topic, names = (words[0] if words else None, words[1:]) if options.topic is None else (options.topic, words)
     if topic is None:
         raise Trouble("No topic is given: aioproducer produce TOPIC [FILE ...].")
-    files = [(Path(name), _format(options, name)) for name in names if name != "-"]
-    for path, _ in files:
-        _check_readable(path)
-    formats = {each for _, each in files} or {_format(options, "")}
+    inputs = [Input(None if name == "-" else Path(name), _format(options, name)) for name in names or ["-"]]
+    rejects = None if options.rejects is None else Path(options.rejects)
+    for each in inputs:
+        _check_readable(each.path, rejects)
     fields = _fields(options)
-    _check_fields(options, formats)
+    check_options(options, {each.format for each in inputs})
     lines = _lines(options)
     fallback: LineFormat | JsonFormat = fields if options.key_field or options.value_field else lines
     return Plan(
         topic=topic,
-        files=files,
-        format_of_input=_format(options, ""),
+        inputs=inputs,
         delimiter=unescape(options.delimiter) or b"\n",
         parsers={"lines": lines, "json": fields, "rejects": RejectsFormat(fallback.parse)},
         fields=fields,
         table_values=options.value_field,
-        key=None if options.key is None else options.key.encode(),
+        key=None if options.key is None else os.fsencode(options.key),
         headers=[_header(each) for each in options.headers],
         partition=None if options.partition == -1 else options.partition,  # kcat's -1: any
         timestamp_ms=options.timestamp_ms,
@@ -92,8 +112,8 @@ def plan_of(options: argparse.Namespace, *, is_terminal: bool) -> Plan:
         limit=options.count,
         keeps_empty=options.keep_empty,
         is_prompt=is_terminal and not names,
-        rejects=None if options.rejects is None else Path(options.rejects),
-        goes_on=options.goes_on or options.rejects is not None,
+        rejects=rejects,
+        goes_on=options.goes_on or rejects is not None,
         is_sync=options.sync,
         is_tee=options.tee,
     )
@@ -104,7 +124,7 @@ def _format(options: argparse.Namespace, name: str) -> str:
         return str(options.format)
     if options.lines:
         return "lines"
-    if options.as_kcat and name:
+    if options.as_kcat and name != "-":
         return "file"
     by_name = _FORMATS.get(Path(name).suffix.lower(), "lines")
     has_fields = options.key_field or options.value_field or options.header_fields
@@ -113,28 +133,19 @@ def _format(options: argparse.Namespace, name: str) -> str:
     )
 
 
-def _check_readable(path: Path) -> None:
+def _check_readable(path: Path | None, rejects: Path | None) -> None:
+    """Raise Trouble for a file that cannot be read, and for one that the rejects would replace."""
     try:
-        with path.open("rb"):
-            pass
+        if path is None and sys.stdin is None:
+            raise Trouble("Standard input is closed: name a FILE.")
+        found = os.fstat(sys.stdin.fileno()) if path is None else path.stat()
+        if path is not None and not os.access(path, os.R_OK):
+            raise PermissionError(EACCES, os.strerror(EACCES))
     except OSError as error:
-        raise Trouble(f"{path} cannot be read: {error.strerror}.") from error
-
-
-def _check_fields(options: argparse.Namespace, formats: set[str]) -> None:
-    given = [flag for flag in ("key_field", "partition_field", "timestamp_field") if getattr(options, flag)]
-    given += [flag for flag in ("value_field", "header_fields") if getattr(options, flag)]
-    if given and formats & {"lines", "file"}:
-        flag = given[0].replace("_", "-").removesuffix("s")
-        raise Trouble(f"--{flag} needs objects or columns: use --format json, or a file with columns.")
-    if formats & _TABLES:
-        for flag, name in (("key", "-k"), ("timestamp_ms", "--timestamp-ms"), ("count", "-c"), ("tee", "-T")):
-            if getattr(options, flag):
-                raise Trouble(f"{name} is for lines, not for the rows of a table.")
-        if options.rejects is not None or options.skip or options.sync:
-            raise Trouble("--rejects, --skip and --sync are for lines; a table stops at its first row that fails.")
-    elif len(options.value_field) > 1:
-        raise Trouble("Several --value-field are for tables; an object has one value.")
+        name = "Standard input" if path is None else path
+        raise Trouble(f"{name} cannot be read: {error.strerror}.") from error
+    if rejects is not None and rejects.exists() and os.path.samestat(found, rejects.stat()):
+        raise Trouble(f"--rejects {rejects} is the file that is read: name another one.")
 
 
 def _fields(options: argparse.Namespace) -> JsonFormat:
@@ -166,4 +177,4 @@ def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not name:
         raise Trouble(f"Invalid header {text!r}: it must be NAME=VALUE, or NAME for a null value.")
-    return name, value.encode() if equals else None
+    return name, os.fsencode(value) if equals else None

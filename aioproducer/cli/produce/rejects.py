@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,18 +25,32 @@ _ENCODED: Final = "_base64"
 class RejectsFile:
     """One JSON object for each record: its parts, ``reason`` and ``fate``; or its whole ``line`` if that is not a record.
 
-    The file is created with the first of them. A run without any leaves no file, and an older file is replaced at once.
+    Until `close` it has the name ``FILE.partial``, so that a run which does not start leaves an older file as it was. A run
+    without rejects leaves no file. Devices and pipes are written to directly.
     """
 
     def __init__(self, path: Path | None) -> None:
-        """Raises Trouble if the file cannot be created; ``path`` None: only count."""
-        self.count = 0
-        self._path = path
+        """Raises Trouble if the file cannot be created; ``path`` None: keep nothing."""
+        #: The reason why an entry was not written, if there is one.
+        self.error: str | None = None
+        self._count = 0
+        self._path = None if path is None else Path(os.path.realpath(path))
+        self._partial: Path | None = None
         self._file: BinaryIO | None = None
-        if path is not None:
-            self._open(path)
-            self._close()
-            path.unlink()
+        if self._path is None:
+            return
+        try:
+            is_plain = not self._path.exists() or stat.S_ISREG(self._path.stat().st_mode)
+            if is_plain:
+                self._partial = self._path.with_name(f"{self._path.name}.partial")
+            self._file = (self._partial or self._path).open("wb")
+        except OSError as error:
+            raise Trouble(f"The rejects cannot be written to {path}: {error.strerror}.") from error
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a file."""
+        return self._path is not None
 
     def add_line(self, line: bytes, number: int, reason: str) -> None:
         """Keep a line that is not a record."""
@@ -56,32 +72,35 @@ class RejectsFile:
         )
 
     def close(self) -> None:
-        """Write everything to the file."""
-        self._close()
+        """Write everything, and give the file its name; a second call does nothing."""
+        file, self._file = self._file, None
+        if file is None or self._path is None:
+            return
+        try:
+            file.close()
+            if self._partial is None:
+                return
+            if self._count:
+                self._partial.replace(self._path)
+            else:
+                self._partial.unlink()
+                self._path.unlink(missing_ok=True)
+        except OSError as error:
+            self.error = self.error or f"The rejects cannot be written to {self._path}: {error.strerror}."
 
     def _add(self, entry: Mapping[str, object]) -> None:
-        self.count += 1
-        if self._path is not None:
-            if self._file is None:
-                self._open(self._path)
-            assert self._file is not None
-            self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
-
-    def _open(self, path: Path) -> None:
+        if self._file is None:
+            return
+        self._count += 1
         try:
-            self._file = path.open("wb")
+            self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
         except OSError as error:
-            raise Trouble(f"The rejects cannot be written to {path}: {error.strerror}.") from error
-
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+            self.error = self.error or f"The rejects cannot be written to {self._path}: {error.strerror}."
 
 
 @dataclass(frozen=True, slots=True)
 class RejectsFormat:
-    """Reads what `RejectsFile` wrote; ``parse_line`` reads a whole line, that was refused before."""
+    """Reads what `RejectsFile` wrote; ``parse_line`` reads a whole line, which was refused before."""
 
     parse_line: Callable[[bytes], Content]
 
@@ -93,7 +112,7 @@ class RejectsFormat:
                 raise BadLine("it is not a JSON object, as in a file of --rejects")
             fields = cast("dict[str, object]", entry)
             if "line" in fields or f"line{_ENCODED}" in fields:
-                return self.parse_line(_read(fields, "line") or b"")
+                return self._inner(_read(fields, "line") or b"")
             headers = cast("Sequence[dict[str, object]]", fields.get("headers", ()))
             return Content(
                 _read(fields, "value"),
@@ -104,8 +123,14 @@ class RejectsFormat:
             )
         except BadLine:
             raise
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadLine(f"it does not come from a file of --rejects: {error!r}") from None
+
+    def _inner(self, line: bytes) -> Content:
+        try:
+            return self.parse_line(line)
+        except BadLine as error:
+            raise BadLine(str(error), line) from None
 
 
 def _part(name: str, content: bytes | None) -> Mapping[str, str | None]:

@@ -40,8 +40,10 @@ class Reporter:
         self._is_quiet: bool = options.quiet
         self.is_verbose = options.verbose > 0
         self._is_prompt = plan.is_prompt
-        sizes = [path.stat().st_size for path, form in plan.files if form in ("lines", "json", "rejects")]
-        self._total = sum(sizes) if sizes and len(sizes) == len(plan.files) else None
+        self._keeps_rejects = plan.rejects is not None
+        files = [each.path for each in plan.inputs if each.path is not None and each.path.is_file()]
+        is_known = len(files) == len(plan.inputs) and not any(each.is_table for each in plan.inputs)
+        self._total = sum(path.stat().st_size for path in files) if is_known else None
 
     def prompt(self) -> None:
         """Ask for a line."""
@@ -52,6 +54,16 @@ class Reporter:
         if (self.is_verbose or self._is_prompt) and not self._is_quiet:
             at = f"{metadata.topic}-{metadata.partition}"
             print(f"{at} @ {metadata.offset}  ({seconds * 1000:.1f} ms)", file=sys.stderr, flush=True)
+
+    def failed(self, reason: str) -> None:
+        """A line at the prompt was not sent, or not written."""
+        print(f"FAILED: {reason}", file=sys.stderr, flush=True)
+
+    def interrupted(self) -> None:
+        """A signal has ended the reading."""
+        if not self._is_quiet:
+            text = "Interrupted: waiting for the records in flight. A second signal ends this at once."
+            print(text, file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(self, outcome: Outcome, producer: Producer) -> Generator[None, None, None]:
@@ -99,9 +111,13 @@ class Reporter:
     def conclude(self, outcome: Outcome) -> ExitCode:
         """Write the result, and return the exit code."""
         if self._is_json:
-            print(json.dumps(as_json(outcome, self._topic), indent=2))
+            try:
+                print(json.dumps(as_json(outcome, self._topic), indent=2), flush=True)
+            except OSError as error:
+                print(f"aioproducer produce: the report cannot be written: {error.strerror}.", file=sys.stderr)
+                return ExitCode.BAD
         elif not (self._is_quiet and outcome.is_good):
-            print("\n".join(sentences(outcome, self._topic)), file=sys.stderr)
+            print("\n".join(sentences(outcome, self._topic, keeps_rejects=self._keeps_rejects)), file=sys.stderr)
         if outcome.decision == "unknown":
             return ExitCode.UNKNOWN
         if outcome.interrupted_by is not None:
@@ -119,14 +135,16 @@ def as_json(outcome: Outcome, topic: str) -> dict[str, object]:
         "unknown": outcome.unknown,
         "refused": outcome.refused,
         "lines": outcome.lines,
+        "empty": outcome.empty,
         "seconds": round(outcome.seconds, 3),
         "transaction": outcome.decision,
         "stopped_at_line": outcome.stopped_at,
+        "interrupted_by": None if outcome.interrupted_by is None else signal.Signals(outcome.interrupted_by).name,
         "error": outcome.error,
     }
 
 
-def sentences(outcome: Outcome, topic: str) -> list[str]:
+def sentences(outcome: Outcome, topic: str, *, keeps_rejects: bool) -> list[str]:
     """The result for people."""
     found: list[str] = []
     written = f"{outcome.delivered:,} record{'' if outcome.delivered == 1 else 's'}"
@@ -157,7 +175,15 @@ def sentences(outcome: Outcome, topic: str) -> list[str]:
     if outcome.interrupted_by is not None:
         found.append(f"Interrupted by {signal.Signals(outcome.interrupted_by).name}.")
     if outcome.stopped_at is not None and outcome.decision is None:
-        found.append(
-            f"Lines from {outcome.stopped_at:,} on were not sent: --skip {outcome.stopped_at - 1} goes on there."
-        )
+        found.append(f"Lines from {outcome.stopped_at:,} on were not sent{_way_on(outcome, keeps_rejects)}")
     return found
+
+
+def _way_on(outcome: Outcome, keeps_rejects: bool) -> str:
+    """The end of the sentence that says where the run stopped."""
+    skipped = (outcome.stopped_at or 1) - 1
+    if not skipped:
+        return "."
+    if keeps_rejects or not (outcome.not_written or outcome.unknown):
+        return f": --skip {skipped} goes on there."
+    return ", nor some of those before: with --rejects FILE a run keeps those that fail."

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, Literal, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from aioproducer import (
     DeliveryError,
@@ -30,6 +31,8 @@ __all__ = ["Decision", "LineSource", "Outcome", "Parser", "ProduceRun", "Table"]
 
 #: The end of a run's transaction, as far as this side knows it.
 Decision: TypeAlias = Literal["committed", "not committed", "unknown"]
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 #: So much of a line is shown with the reason why it was not sent, in bytes.
 _SHOWN: Final = 80
@@ -56,7 +59,7 @@ class LineSource:
     """The rules by which lines become records; ``parser`` None: each is a value.
 
     ``key``, ``headers``, ``partition`` and ``timestamp_ms`` are those of records that bring none. The first ``skip`` lines
-    are not sent; ``limit`` is the number of records after which the run ends.
+    are not sent; ``limit`` is the number of records after which the run ends. ``is_file``: reading never has to wait.
     """
 
     parser: Parser | None = None
@@ -67,6 +70,7 @@ class LineSource:
     skip: int = 0
     limit: int | None = None
     keeps_empty: bool = False
+    is_file: bool = False
 
     @property
     def are_values(self) -> bool:
@@ -100,7 +104,9 @@ class Outcome:
     @property
     def is_good(self) -> bool:
         """Whether all that was to be sent is written."""
-        return self.error is None and self.interrupted_by is None and self.decision in (None, "committed")
+        has_failures = self.refused or self.not_written or self.unknown
+        is_whole = self.error is None and self.interrupted_by is None and not has_failures
+        return is_whole and self.decision in (None, "committed")
 
 
 class ProduceRun:
@@ -114,11 +120,15 @@ class ProduceRun:
         *,
         goes_on: bool,
         acknowledged: Callable[[RecordMetadata, float], object] | None = None,
-        tee: BinaryIO | None = None,
+        failed: Callable[[str], object] | None = None,
+        interrupted: Callable[[], object] | None = None,
+        tee: Callable[[bytes], object] | None = None,
     ) -> None:
         """``goes_on``: also after a record that failed.
 
         With ``acknowledged`` each record is awaited before the next is sent; it gets the metadata and the seconds taken.
+        ``failed`` gets the reason of each failure, ``tee`` each line that was accepted; ``interrupted`` is called when the
+        first signal has ended the reading.
         """
         self.outcome = Outcome()
         self.producer = Producer(config, on_delivery_error=self._failed)
@@ -127,9 +137,14 @@ class ProduceRun:
         self._rejects = rejects
         self._goes_on = goes_on
         self._acknowledged = acknowledged
+        self._show_failure = failed
+        self._show_interruption = interrupted
         self._tee = tee
         self._is_over = False
-        self._reading: asyncio.Task[None] | None = None
+        self._is_file = False
+        self._is_settled = False
+        self._signals_seen = 0
+        self._step: asyncio.Task[None] | None = None
         self._waiting: deque[Run] = deque()
 
     # -- the whole --------------------------------------------------------------------------------------------------------
@@ -138,36 +153,43 @@ class ProduceRun:
         """Run the steps, and wait for all acknowledgements; in a transaction if the producer has a transactional id.
 
         SIGINT and SIGTERM end the steps: what was accepted is still delivered, or its transaction aborted. A second one
-        ends the process.
+        ends the process, with the rejects so far. Afterwards both are ignored, until the caller sets handlers.
         """
-        began = time.monotonic()
-        try:
-            async with self.producer:
-                await (self._in_transaction(steps) if self._is_transactional else self._outside(steps))
-                self.outcome.delivered = int(self.producer.metrics()["record-delivered-total"])
-        except KafkaError as error:
-            self._note(str(error))
-        finally:
-            self._collect()
-            self.outcome.seconds = time.monotonic() - began
-            self._rejects.close()
-        return self.outcome
+        outcome, began = self.outcome, time.monotonic()
+        with self._signals():
+            try:
+                async with self.producer:
+                    await (self._in_transaction(steps) if self._is_transactional else self._outside(steps))
+            except KafkaError as error:
+                self._note(str(error))
+            finally:
+                self._collect()
+                outcome.delivered = int(self.producer.metrics()["record-delivered-total"])
+                outcome.seconds = time.monotonic() - began
+                self._rejects.close()
+        if self._rejects.error is not None:
+            self._note(self._rejects.error)
+        return outcome
 
     async def _outside(self, steps: Callable[[], Awaitable[None]]) -> None:
-        await self._read(steps)
+        await self._run_step(steps())
         await self._flush()
+        self._is_settled = True
 
     async def _in_transaction(self, steps: Callable[[], Awaitable[None]]) -> None:
         outcome = self.outcome
         outcome.decision = "not committed"
-        await self.producer.init_transactions()
+        await self._run_step(self.producer.init_transactions())
+        if self._is_over:
+            return
         await self.producer.begin_transaction()
-        await self._read(steps)
+        await self._run_step(steps())
         await self._flush()
         if outcome.error is not None or outcome.interrupted_by is not None:
             await self.producer.abort_transaction()
             return
         outcome.decision = "unknown"
+        self._is_settled = True
         await self.producer.commit_transaction()
         outcome.decision = "committed"
 
@@ -176,24 +198,28 @@ class ProduceRun:
         await asyncio.sleep(0)  # failures of records are reported in the next turn of the event loop
         self._collect()
 
-    async def _read(self, steps: Callable[[], Awaitable[None]]) -> None:
-        self._reading = asyncio.ensure_future(_awaited(steps()))
-        with self._signals():
-            try:
-                await self._reading
-            except asyncio.CancelledError:
-                if self.outcome.interrupted_by is None:
-                    self._reading.cancel()
-                    raise
+    async def _run_step(self, step: Awaitable[object]) -> None:
+        """Run what a signal ends."""
+        self._step = asyncio.ensure_future(_awaited(step))
+        try:
+            await self._step
+        except asyncio.CancelledError:
+            if self.outcome.interrupted_by is None:
+                self._step.cancel()
+                raise
+            if self._is_file:
                 self.outcome.stopped_at = self.outcome.lines + 1
-            except (KafkaError, OSError) as error:
-                self._note(str(error))
+        except (KafkaError, OSError) as error:
+            self._note(str(error))
+            self._is_over = True
+        finally:
+            self._step = None
 
     @contextmanager
     def _signals(self) -> Generator[None, None, None]:
         loop = asyncio.get_running_loop()
         try:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _SIGNALS:
                 loop.add_signal_handler(number, self._interrupt, number)
         except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
             yield
@@ -201,17 +227,24 @@ class ProduceRun:
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _SIGNALS:
                 loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)  # the outcome is known, and must be reported
 
     def _interrupt(self, number: int) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)
-        self.outcome.interrupted_by = number
-        self._is_over = True
-        if self._reading is not None:
-            self._reading.cancel()
+        self._signals_seen += 1
+        if self._signals_seen > 1:
+            self._rejects.close()
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif not self._is_settled:  # a commit that has begun is awaited
+            self.outcome.interrupted_by = number
+            self._is_over = True
+            if self._step is not None:
+                self._step.cancel()
+            if self._show_interruption is not None:
+                self._show_interruption()
 
     # -- steps ------------------------------------------------------------------------------------------------------------
 
@@ -219,17 +252,32 @@ class ProduceRun:
         """Send lines; returns whether to go on with others. Cancellation: no further line is sent."""
         outcome = self.outcome
         are_values = source.are_values and self._acknowledged is None and self._tee is None
+        self._is_file = source.is_file
         async for block in blocks:
+            if self._has_ended():  # the block was read only to find out whether there is one
+                outcome.stopped_at = outcome.stopped_at or outcome.lines + 1
+                return False
             if are_values and outcome.lines >= source.skip and (source.keeps_empty or b"" not in block):
                 read = await self._send_values(block, source)
             else:
                 read = await self._send_one_by_one(block, source)
             outcome.bytes_read += sum(map(len, block)) + len(block)
             self._collect()
-            if read < len(block) or self._is_over:
-                outcome.stopped_at = outcome.lines + 1 if self._is_over else None
+            if outcome.accepted == source.limit:
                 return False
-        return outcome.accepted != source.limit
+            if self._has_ended() and read < len(block):
+                outcome.stopped_at = outcome.stopped_at or outcome.lines + 1
+            if self._has_ended() and (read < len(block) or not source.is_file):
+                return False
+        return not self._has_ended()
+
+    def _has_ended(self) -> bool:
+        return self._is_over
+
+    def leave(self) -> None:
+        """Note that there is a further file, which is not read."""
+        if self._is_over:
+            self.outcome.stopped_at = self.outcome.stopped_at or self.outcome.lines + 1
 
     async def send_table(self, table: Table) -> bool:
         """Send the rows of a table; returns whether to go on."""
@@ -245,7 +293,7 @@ class ProduceRun:
             self.outcome.unknown += error.result.unknown
             self._note(str(error))
             self._is_over = True
-        return not self._is_over
+        return not self._has_ended()
 
     async def _send_values(self, block: list[bytes], source: LineSource) -> int:
         """Send lines that are values, as many at a time as fit into a batch; returns how many."""
@@ -294,14 +342,14 @@ class ProduceRun:
         except BadLine as error:
             number, start = self.outcome.lines, line[:_SHOWN].decode(errors="backslashreplace")
             self.outcome.refused += 1
-            self._rejects.add_line(line, number, str(error))
+            self._rejects.add_line(line if error.line is None else error.line, number, str(error))
             self._note(f"line {number} was not sent, because {error}: {start!r}")
             return
-        await self._send(content, source)
-        if self._tee is not None:
-            self._tee.write(line + b"\n")
+        if await self._send(content, source) and self._tee is not None:
+            self._tee(line)
 
-    async def _send(self, content: Content, source: LineSource) -> None:
+    async def _send(self, content: Content, source: LineSource) -> bool:
+        """Returns whether the record was accepted."""
         value = content.value
         key = source.key if content.key is None else content.key
         headers = content.headers or source.headers
@@ -318,12 +366,9 @@ class ProduceRun:
         except asyncio.CancelledError:
             self.outcome.lines -= 1
             raise
-        except (InvalidRecord, NotWritten) as error:  # the latter: no metadata or no room within max_block_ms
-            self.outcome.refused += 1
-            self._rejects.add(content, "refused", str(error))
-            self._note(f"line {self.outcome.lines} was not sent: {error}")
-            self._is_over = self._is_over or isinstance(error, NotWrittenTimeout)  # the next would wait as long
-            return
+        except KafkaError as error:
+            self._refuse(Content(value, key, headers, partition, timestamp_ms), error)
+            return False
         self.outcome.accepted += 1
         if self._acknowledged is not None:
             try:
@@ -332,24 +377,38 @@ class ProduceRun:
                 self._failed(error)
             else:
                 self._acknowledged(metadata, time.monotonic() - began)
+        return True
+
+    def _refuse(self, content: Content, error: KafkaError) -> None:
+        outcome = self.outcome
+        outcome.refused += 1
+        self._note(f"line {outcome.lines} was not sent: {error}")
+        self._rejects.add(content, "refused", str(error))
+        if isinstance(error, InvalidRecord):
+            return
+        self._is_over = self._is_over or not isinstance(error, NotWritten) or isinstance(error, NotWrittenTimeout)
+        if self._is_over and not self._rejects.is_kept:  # nothing is wrong with the line
+            outcome.stopped_at = outcome.lines
 
     def _failed(self, error: DeliveryError) -> None:
         """An accepted record failed."""
         is_unknown = not isinstance(error, NotWritten)
         self.outcome.unknown += is_unknown
         self.outcome.not_written += not is_unknown
+        self._note(str(error))
         record = error.record
         if record is not None:
             value, key = cast("bytes | None", record.value), cast("bytes | None", record.key)
             headers = cast("Sequence[tuple[str, bytes | None]]", record.headers or ())
             content = Content(value, key, headers, record.partition, record.timestamp_ms)
             self._rejects.add(content, "unknown" if is_unknown else "not written", str(error))
-        self._note(str(error))
 
     def _note(self, reason: str) -> None:
         self.outcome.error = self.outcome.error or reason
+        if self._show_failure is not None:
+            self._show_failure(reason)
         self._is_over = self._is_over or not self._goes_on
 
 
-async def _awaited(work: Awaitable[None]) -> None:
+async def _awaited(work: Awaitable[object]) -> None:
     await work

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from aioproducer import Producer
+from aioproducer.cli.produce.blocks import in_thread
 
 __all__ = ["ColumnTable"]
 
@@ -38,7 +39,7 @@ class ColumnTable:
         as_json = len(self.values) != 1
         await producer.send_table(
             topic,
-            self._text_columns(self._reader()),
+            await in_thread(lambda: self._text_columns(self._reader())),
             key=self.key,
             value=(list(self.values) or None) if as_json else self.values[0],
             headers={**self.header_columns, **self.headers} or None,
