@@ -377,6 +377,7 @@ def test_a_transaction_is_all_or_nothing(
     assert len(seen(broker, committed=True)) == 3
 
 
+@pytest.mark.slow  # a process
 def test_a_killed_transaction_is_aborted_by_the_next_run(broker: FakeBroker) -> None:
     arguments = ("-v", "--transactional-id", "mine")
     with started(broker, *arguments) as process:
@@ -413,6 +414,7 @@ def test_a_signal_ends_the_input_and_everything_that_was_read_is_delivered(
     assert seen(broker) == [(None, b"one")]
 
 
+@pytest.mark.slow  # a process
 def test_a_closed_pipe_is_no_stack_trace(broker: FakeBroker) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -567,6 +569,7 @@ def test_standard_input_may_stand_among_files(
     assert seen(broker) == [(None, b"a"), (None, b"input"), (None, b"b")]
 
 
+@pytest.mark.slow  # a process
 def test_a_named_pipe_is_read_as_its_writer_writes(broker: FakeBroker, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -580,6 +583,7 @@ def test_a_named_pipe_is_read_as_its_writer_writes(broker: FakeBroker, tmp_path:
     assert seen(broker) == [(None, b"one"), (None, b"two")]
 
 
+@pytest.mark.slow  # a process
 def test_a_count_ends_the_run_although_the_pipe_stays_open(broker: FakeBroker) -> None:
     with started(broker, "-c", "1") as process:
         assert process.stdin is not None
@@ -589,6 +593,7 @@ def test_a_count_ends_the_run_although_the_pipe_stays_open(broker: FakeBroker) -
     assert seen(broker) == [(None, b"one")]
 
 
+@pytest.mark.slow  # a process
 @pytest.mark.parametrize("form", ["file", "csv", "arrow"])
 def test_a_signal_ends_the_wait_for_a_whole_file(broker: FakeBroker, form: str) -> None:
     with started(broker, "--format", form) as process:
@@ -604,6 +609,7 @@ def test_times_in_iso_8601_are_exact_to_the_millisecond(broker: FakeBroker, monk
     assert [record.timestamp_ms for record in broker.records("orders")] == [1094812290159, 1795651323001, 1795651323001]
 
 
+@pytest.mark.slow  # a process
 @pytest.mark.parametrize("flags", [(), ("--transactional-id", "mine")], ids=["records", "transaction"])
 def test_a_signal_during_the_flush_delivers_or_aborts_and_reports(broker: FakeBroker, flags: tuple[str, ...]) -> None:
     with broker.hold("Produce") as hold, started(broker, *flags) as process:
@@ -622,6 +628,7 @@ def test_a_signal_during_the_flush_delivers_or_aborts_and_reports(broker: FakeBr
     assert ("Nothing was written" if flags else "2 records written") in error
 
 
+@pytest.mark.slow  # a process
 def test_a_signal_during_the_commit_lets_it_end(broker: FakeBroker) -> None:
     with broker.hold("EndTxn") as hold, started(broker, "--transactional-id", "mine") as process:
         assert process.stdin is not None
@@ -634,6 +641,7 @@ def test_a_signal_during_the_commit_lets_it_end(broker: FakeBroker) -> None:
     assert len(seen(broker, committed=True)) == 1
 
 
+@pytest.mark.slow  # a process
 def test_a_second_signal_ends_the_process_and_the_rejects_are_kept(broker: FakeBroker, tmp_path: Path) -> None:
     file = tmp_path / "rejects"
     with broker.hold("Produce"), started(broker, *KEYS, "--rejects", str(file)) as process:
@@ -647,6 +655,7 @@ def test_a_second_signal_ends_the_process_and_the_rejects_are_kept(broker: FakeB
     assert json.loads(file.read_text())["line"] == "no key"
 
 
+@pytest.mark.slow  # a process
 def test_streams_that_the_shell_has_closed_do_no_harm(broker: FakeBroker, tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_bytes(b"one\n")
@@ -659,6 +668,7 @@ def test_streams_that_the_shell_has_closed_do_no_harm(broker: FakeBroker, tmp_pa
     assert seen(broker) == [(None, b"one")]
 
 
+@pytest.mark.slow  # a process
 def test_bytes_of_arguments_need_not_be_text(broker: FakeBroker) -> None:
     words = [sys.executable, "-m", "aioproducer", "produce", "orders", "-b", broker.bootstrap_servers]
     done = subprocess.run([*words, "-k", b"\xff", "-H", b"h=\xfe", "-D", b"\xfd"], input=b"a\xfdb", check=False)
@@ -667,6 +677,7 @@ def test_bytes_of_arguments_need_not_be_text(broker: FakeBroker) -> None:
     assert [tuple(record.headers) for record in broker.records("orders")] == [(("h", b"\xfe"),)] * 2
 
 
+@pytest.mark.slow  # a process
 def test_at_a_terminal_a_line_that_fails_is_named_at_once(broker: FakeBroker) -> None:
     ours, theirs = pty.openpty()
     with started(broker, *KEYS, stdin=theirs) as process:

@@ -50,7 +50,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run sends; ``parsers`` are those of formats with lines."""
+    """The input and the records of a run; ``parsers`` are those of formats with lines."""
 
     topic: str
     inputs: Sequence[Input]
