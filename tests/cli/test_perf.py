@@ -500,7 +500,9 @@ def ctrl_c(broker: FakeBroker) -> Iterator[None]:
             os.kill(os.getpid(), signal.SIGINT)
 
     broker.control("Produce", interrupt, times=None)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     yield
+    signal.signal(signal.SIGINT, before)
     assert seen >= _SOME
 
 
