@@ -158,7 +158,7 @@ def load_of(options: argparse.Namespace, write: Callable[[str], object]) -> Load
         write(f"Reading payloads from: {options.payload_file.absolute()}")
         payloads, choice = payloads_in(options.payload_file, options.payload_delimiter), Random(0).choice
         write(f"Number of messages read: {len(payloads)}")
-        value = lambda number: choice(payloads)  # noqa: E731
+        value = lambda number: choice(payloads)  # noqa: E731 - as above
     return Load(
         options.topic,
         options.num_records or _MANY,
