@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["PAIRS", "add_option_argument", "positive"]
+__all__ = ["PAIRS", "add_option_argument", "positive", "timeout_seconds"]
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -23,6 +24,14 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"invalid value {text}: must be at least 1")
     return number
+
+
+def timeout_seconds(text: str) -> float:
+    """A limit of 0.05 to 3600 seconds for argparse."""
+    seconds = float(text)
+    if not (math.isfinite(seconds) and 0.05 <= seconds <= 3600):
+        raise argparse.ArgumentTypeError("must be 0.05 to 3600 seconds")
+    return seconds
 
 
 #: Arguments of ``add_argument()`` for a repeatable option that takes NAME=VALUE.

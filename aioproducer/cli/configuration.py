@@ -29,8 +29,14 @@ HELP: Final = (
 _OF_OTHERS: Final = 0o077
 
 
-def add_configuration_arguments(parser: argparse.ArgumentParser, *, servers: bool = True) -> None:
-    """The arguments that `configuration` reads; ``servers``: also ``-b``."""
+def add_configuration_arguments(
+    parser: argparse.ArgumentParser, *, servers: bool = True, of_action: bool = False
+) -> None:
+    """The arguments that `configuration` reads; ``servers``: also ``-b``.
+
+    ``of_action``: the verb has these arguments as well, and they may stand before the action or after it.
+    """
+    absent: Mapping[str, Any] = {"default": argparse.SUPPRESS} if of_action else {}
     group = parser.add_argument_group("cluster")
     if servers:
         group.add_argument(
@@ -41,13 +47,14 @@ def add_configuration_arguments(parser: argparse.ArgumentParser, *, servers: boo
             dest="bootstrap_servers",
             metavar="HOST:PORT,...",
             help="the cluster",
+            **absent,
         )
     group.add_argument(
         "-X",
         "--option",
         "--producer-property",
         "--command-property",
-        dest="options",
+        dest="more_options" if of_action else "options",  # argparse would replace the list of the verb
         help="an option of the producer, by our name, Java's or librdkafka's; may be repeated",
         **PAIRS,
     )
@@ -59,9 +66,13 @@ def add_configuration_arguments(parser: argparse.ArgumentParser, *, servers: boo
         dest="config_file",
         metavar="FILE",
         help="a .properties file with options of the producer",
+        **absent,
     )
     group.add_argument(
-        "--profile", metavar="NAME", help="a table of ~/.config/aioproducer/profiles.toml with options of the producer"
+        "--profile",
+        metavar="NAME",
+        help="a table of ~/.config/aioproducer/profiles.toml with options of the producer",
+        **absent,
     )
 
 
@@ -92,7 +103,8 @@ def configuration(
         given["bootstrap_servers"] = options.bootstrap_servers
     problems = Problems()
     found: dict[str, object] = {}
-    for layer in (given, dict(options.options), file, profile):
+    pairs = dict([*options.options, *getattr(options, "more_options", ())])
+    for layer in (given, pairs, file, profile):
         found = {**_options_in(layer, found, problems), **found}
     of_environment = env_options("KAFKA_", environ, found, problems)
     problems.raise_if_any()

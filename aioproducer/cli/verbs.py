@@ -26,6 +26,7 @@ SUMMARIES: Final[Mapping[str, tuple[str, str]]] = {
     "audit": ("audit", "Check a topic for lost, duplicated, reordered, misplaced or altered records."),
     "spark": ("spark", "Maintain queries and jobs that write through the Spark sink."),
     "meta": ("meta.command", "Show the brokers, topics and partitions of a cluster."),
+    "transactions": ("transactions.command", "Show transactions, and abort those that hang."),
     "config": ("config.command", "Show the options of a producer, and check a properties file."),
     "fake-broker": ("fake_broker", "Run a fake broker for development, which prints what arrives."),
     "kafka": ("kafka", "Run a real Apache Kafka for development."),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 import textwrap
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.cli.arguments import timeout_seconds
 from aioproducer.cli.configuration import HELP, add_configuration_arguments, configuration
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
@@ -40,7 +40,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help="the topic to which the producer will send")
     parser.add_argument("--topic", dest="named_topic", metavar="TOPIC", help="the same, without HOST:PORT before it")
     parser.add_argument(
-        "--timeout", type=_seconds, default=10.0, metavar="SECONDS", help="limit of each step's requests; default: 10"
+        "--timeout",
+        type=timeout_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="limit of each step's requests; default: 10",
     )
     parser.add_argument(
         "--send", action="store_true", help="send a test record to the topic: its consumers will see it"
@@ -55,30 +59,16 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration_arguments(parser)
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not (math.isfinite(seconds) and 0.05 <= seconds <= 3600):
-        raise argparse.ArgumentTypeError("must be 0.05 to 3600 seconds")
-    return seconds
-
-
 def _run(options: argparse.Namespace) -> ExitCode:
-    import asyncio
     import json
-    import logging
 
     from aioproducer.cli.doctor.report import as_json, closing, is_sound
+    from aioproducer.cli.quiet_run import run_quietly
 
     servers, topic = _places(options)
     config = configuration(options, {"bootstrap_servers": servers})
     plan = _plan(options, topic, config)
-    logger = logging.getLogger("aioproducer")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # the report says what the log would
-    try:
-        steps = asyncio.run(_examine(config, plan, quiet=options.json))
-    finally:
-        logger.setLevel(level)
+    steps = run_quietly(_examine(config, plan, quiet=options.json))
     if options.json:
         print(json.dumps(as_json(steps), indent=2))
     else:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from random import Random
 from typing import Final, NamedTuple
 
-from aioproducer.cli.doctor.visit import ask
-from aioproducer.cli.verb import Trouble
+from aioproducer.cli.brokers import Brokers, connected
 from aioproducer.config import ProducerConfig
-from aioproducer.core.cluster import Node
-from aioproducer.errors import BrokerConnectionError, KafkaError
-from aioproducer.net.connector import Connector, Established
 from aioproducer.protocol.api_key import ApiKey
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.protocol.messages import (
@@ -24,7 +18,6 @@ from aioproducer.protocol.messages import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from aioproducer.runtime.log import ClientLog
 
 __all__ = ["CONFIGS", "Broker", "Cluster", "Partition", "Topic", "read_cluster"]
 
@@ -102,56 +95,28 @@ async def read_cluster(config: ProducerConfig, topics: Sequence[str], limit_s: f
     Raises Trouble if no bootstrap server can be used or ``limit_s`` seconds have passed; and KafkaError. Cancellation:
     closes the connection.
     """
-    connector = Connector(config, _CLIENT_ID, Random(), log=ClientLog(_CLIENT_ID))
-    stage = "no bootstrap server was connected"
-    try:
-        async with asyncio.timeout(limit_s):
-            session, asked = await _session(connector, config, limit_s)
-            stage = f"{asked} did not answer all requests"
-            found = await _metadata(session, topics, limit_s)
-            names = [each.name for each in found.topics if each.name is not None and each.error_code == ErrorCode.NONE]
-            configs = await _configs(session, names, limit_s)
-    except TimeoutError as error:
-        raise Trouble(f"After {limit_s:g} s {stage}. Look at the network and the brokers, or use --timeout.") from error
-    finally:
-        await connector.close(BrokerConnectionError("Everything was read."))
-    return _cluster(found, configs, asked)
+    async with connected(config, _CLIENT_ID, limit_s) as brokers:
+        found = await _metadata(brokers, topics)
+        names = [each.name for each in found.topics if each.name is not None and each.error_code == ErrorCode.NONE]
+        return _cluster(found, await _configs(brokers, names), brokers.asked)
 
 
-async def _session(connector: Connector, config: ProducerConfig, limit_s: float) -> tuple[Established, str]:
-    """A connection to the first bootstrap server that can be used, and its address."""
-    reasons: list[str] = []
-    addresses = config.bootstrap_addresses
-    for index, (host, port) in enumerate(addresses):
-        node = Node(-1 - index, host, port)
-        try:
-            # A server that is silent leaves time for the others.
-            session = await connector.connect(node, 0, limit_s / len(addresses), _ignore)
-        except KafkaError as error:
-            reasons.append(str(error))
-        else:
-            return session, f"{host}:{port}"
-    raise Trouble("\n".join(["No bootstrap server can be used; aioproducer doctor finds the cause.", *reasons]))
-
-
-async def _metadata(session: Established, topics: Sequence[str], limit_s: float) -> MetadataResponse:
+async def _metadata(brokers: Brokers, topics: Sequence[str]) -> MetadataResponse:
     names = [MetadataRequestTopic(name=each) for each in dict.fromkeys(topics)]
-    return await ask(session, MetadataRequest(topics=names or None, allow_auto_topic_creation=False), limit_s)
+    return await brokers.ask(MetadataRequest(topics=names or None, allow_auto_topic_creation=False))
 
 
-async def _configs(
-    session: Established, topics: Sequence[str], limit_s: float
-) -> Mapping[str, Mapping[str, str | None]]:
+async def _configs(brokers: Brokers, topics: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
     """The configurations of the topics for which they may be read."""
     found: dict[str, Mapping[str, str | None]] = {}
-    if ApiKey.DESCRIBE_CONFIGS not in session.versions.ranges:
+    if ApiKey.DESCRIBE_CONFIGS not in brokers.first.versions.ranges:
         return found
     for first in range(0, len(topics), _TOPICS_AT_ONCE):
         resources = [
             DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=list(CONFIGS))
             for name in topics[first : first + _TOPICS_AT_ONCE]
         ]
-        response = await ask(session, DescribeConfigsRequest(resources=resources), limit_s)
+        response = await brokers.ask(DescribeConfigsRequest(resources=resources))
         found |= {each.resource_name: _values(each) for each in response.results if each.error_code == ErrorCode.NONE}
     return found
 
@@ -189,7 +154,3 @@ def _error_name(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:  # of a later release
         return f"error {code}"
-
-
-def _ignore(*_: object) -> None:
-    pass

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import textwrap
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from aioproducer.cli.arguments import timeout_seconds
 from aioproducer.cli.configuration import HELP, add_configuration_arguments, configuration
 from aioproducer.cli.verb import ExitCode, Verb
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from aioproducer.cli.meta.cluster import Cluster
-    from aioproducer.config import ProducerConfig
 
 __all__ = ["VERB"]
 
@@ -47,23 +41,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-L", dest="as_kcat", action="store_true", help="accepted as in kcat -L; changes nothing")
     parser.add_argument("-J", "--json", action="store_true", help="print one JSON object, as kcat -L -J does")
     parser.add_argument(
-        "--timeout", type=_seconds, default=10.0, metavar="SECONDS", help="limit of the whole; default: 10"
+        "--timeout", type=timeout_seconds, default=10.0, metavar="SECONDS", help="limit of the whole; default: 10"
     )
     add_configuration_arguments(parser)
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not (math.isfinite(seconds) and 0.05 <= seconds <= 3600):
-        raise argparse.ArgumentTypeError("must be 0.05 to 3600 seconds")
-    return seconds
-
-
 def _run(options: argparse.Namespace) -> ExitCode:
     from aioproducer.cli.meta import report as meta_report
+    from aioproducer.cli.meta.cluster import read_cluster
+    from aioproducer.cli.quiet_run import run_quietly
 
     topics = [*options.topics, *options.named]
-    cluster = _read(configuration(options), topics, options.timeout)
+    cluster = run_quietly(read_cluster(configuration(options), topics, options.timeout))
     if options.json:
         import json
 
@@ -74,18 +63,3 @@ def _run(options: argparse.Namespace) -> ExitCode:
 
 
 VERB: Final = Verb("meta", "Show the brokers, topics and partitions of a cluster.", _configure, _run)
-
-
-def _read(config: ProducerConfig, topics: Sequence[str], limit_s: float) -> Cluster:
-    import asyncio
-    import logging
-
-    from aioproducer.cli.meta.cluster import read_cluster
-
-    logger = logging.getLogger("aioproducer")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # the error says what the log would
-    try:
-        return asyncio.run(read_cluster(config, topics, limit_s))
-    finally:
-        logger.setLevel(level)

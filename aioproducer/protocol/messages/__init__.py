@@ -53,6 +53,14 @@ if TYPE_CHECKING:
         DescribeConfigsResult,
         DescribeConfigsSynonym,
     )
+    from aioproducer.protocol.messages.describe_producers import (
+        DescribedProducer,
+        DescribedProducersTopic,
+        DescribeProducersPartition,
+        DescribeProducersRequest,
+        DescribeProducersResponse,
+        DescribeProducersTopic,
+    )
     from aioproducer.protocol.messages.describe_transactions import (
         DescribedTransaction,
         DescribedTransactionTopic,
@@ -183,6 +191,15 @@ if TYPE_CHECKING:
         TxnOffsetCommitResponsePartition,
         TxnOffsetCommitResponseTopic,
     )
+    from aioproducer.protocol.messages.write_txn_markers import (
+        WritableTxnMarker,
+        WritableTxnMarkerPartitionResult,
+        WritableTxnMarkerResult,
+        WritableTxnMarkerTopic,
+        WritableTxnMarkerTopicResult,
+        WriteTxnMarkersRequest,
+        WriteTxnMarkersResponse,
+    )
 
 __all__ = [
     "NO_AUTHORIZED_OPERATIONS",
@@ -219,8 +236,14 @@ __all__ = [
     "DescribeConfigsResponse",
     "DescribeConfigsResult",
     "DescribeConfigsSynonym",
+    "DescribeProducersPartition",
+    "DescribeProducersRequest",
+    "DescribeProducersResponse",
+    "DescribeProducersTopic",
     "DescribeTransactionsRequest",
     "DescribeTransactionsResponse",
+    "DescribedProducer",
+    "DescribedProducersTopic",
     "DescribedTransaction",
     "DescribedTransactionTopic",
     "EndTxnRequest",
@@ -304,6 +327,13 @@ __all__ = [
     "TxnOffsetCommitResponse",
     "TxnOffsetCommitResponsePartition",
     "TxnOffsetCommitResponseTopic",
+    "WritableTxnMarker",
+    "WritableTxnMarkerPartitionResult",
+    "WritableTxnMarkerResult",
+    "WritableTxnMarkerTopic",
+    "WritableTxnMarkerTopicResult",
+    "WriteTxnMarkersRequest",
+    "WriteTxnMarkersResponse",
 ]
 
 _HOMES = {
@@ -349,6 +379,14 @@ _HOMES = {
         "DescribeConfigsResponse",
         "DescribeConfigsResult",
         "DescribeConfigsSynonym",
+    ),
+    "describe_producers": (
+        "DescribeProducersPartition",
+        "DescribeProducersRequest",
+        "DescribeProducersResponse",
+        "DescribeProducersTopic",
+        "DescribedProducer",
+        "DescribedProducersTopic",
     ),
     "describe_transactions": (
         "DescribeTransactionsRequest",
@@ -480,6 +518,15 @@ _HOMES = {
         "TxnOffsetCommitResponseTopic",
     ),
     "requests": ("REQUESTS",),
+    "write_txn_markers": (
+        "WritableTxnMarker",
+        "WritableTxnMarkerPartitionResult",
+        "WritableTxnMarkerResult",
+        "WritableTxnMarkerTopic",
+        "WritableTxnMarkerTopicResult",
+        "WriteTxnMarkersRequest",
+        "WriteTxnMarkersResponse",
+    ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -13,6 +13,7 @@ from aioproducer.protocol.messages.api_versions import ApiVersionsRequest
 from aioproducer.protocol.messages.create_topics import CreateTopicsRequest
 from aioproducer.protocol.messages.delete_topics import DeleteTopicsRequest
 from aioproducer.protocol.messages.describe_configs import DescribeConfigsRequest
+from aioproducer.protocol.messages.describe_producers import DescribeProducersRequest
 from aioproducer.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from aioproducer.protocol.messages.end_txn import EndTxnRequest
 from aioproducer.protocol.messages.fetch import FetchRequest
@@ -33,6 +34,7 @@ from aioproducer.protocol.messages.sasl_authenticate import SaslAuthenticateRequ
 from aioproducer.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from aioproducer.protocol.messages.sync_group import SyncGroupRequest
 from aioproducer.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from aioproducer.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
 __all__ = ["REQUESTS"]
 
@@ -60,9 +62,11 @@ REQUESTS: Mapping[int, type[Request[Any]]] = MappingProxyType(
             AddPartitionsToTxnRequest,
             AddOffsetsToTxnRequest,
             EndTxnRequest,
+            WriteTxnMarkersRequest,
             TxnOffsetCommitRequest,
             DescribeConfigsRequest,
             SaslAuthenticateRequest,
+            DescribeProducersRequest,
             DescribeTransactionsRequest,
             ListTransactionsRequest,
             GetTelemetrySubscriptionsRequest,

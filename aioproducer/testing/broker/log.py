@@ -77,6 +77,9 @@ _DECOMPRESSED_LIMIT = 1 << 30
 
 _HOUR_MS = 3_600_000
 
+#: From this transaction.version on each marker has the next epoch.
+_MARKERS_BUMP_EPOCH = 2
+
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
@@ -359,6 +362,8 @@ class ProducerState:
     epoch: int
     batches: deque[_Remembered] = field(default_factory=lambda: deque[_Remembered](maxlen=_REMEMBERED_BATCHES))
     last_timestamp_ms: int = _NO_TIMESTAMP
+    #: The epoch of the coordinator whose marker was written last, -1 before the first.
+    coordinator_epoch: int = -1
 
     @property
     def last_sequence(self) -> int:
@@ -546,6 +551,19 @@ class PartitionLog:
         )
         known.see(header.producer_epoch, header.base_sequence)
 
+    def refuse_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
+    ) -> ErrorCode:
+        """NONE, or why a marker is not written: ProducerAppendInfo's checks of its two epochs."""
+        state = self.producers.get(producer_id)
+        if state is None:
+            return ErrorCode.NONE
+        if coordinator_epoch < state.coordinator_epoch:
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        must_be_newer = transaction_version >= _MARKERS_BUMP_EPOCH and producer_id in self.open_transactions
+        lowest = state.epoch + 1 if must_be_newer else state.epoch
+        return ErrorCode.NONE if producer_epoch >= lowest else ErrorCode.INVALID_PRODUCER_EPOCH
+
     def end_transaction(
         self,
         producer_id: int,
@@ -566,6 +584,7 @@ class PartitionLog:
         state = self.producers.setdefault(producer_id, ProducerState(producer_epoch))
         state.enter_epoch(producer_epoch)
         state.last_timestamp_ms = now_ms
+        state.coordinator_epoch = coordinator_epoch
         self._verifications.pop(producer_id, None)
         first_offset = self.open_transactions.pop(producer_id, None)
         if first_offset is not None and not committed:

@@ -13,6 +13,7 @@ from aioproducer.testing.broker.apis import (
     create_topics,
     delete_topics,
     describe_configs,
+    describe_producers,
     describe_transactions,
     end_txn,
     fetch,
@@ -33,6 +34,7 @@ from aioproducer.testing.broker.apis import (
     sasl_handshake,
     sync_group,
     txn_offset_commit,
+    write_txn_markers,
 )
 from aioproducer.testing.broker.request import ApiHandler
 
@@ -59,9 +61,11 @@ HANDLERS: Mapping[ApiKey, ApiHandler] = MappingProxyType(
         ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn.HANDLER,
         ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn.HANDLER,
         ApiKey.END_TXN: end_txn.HANDLER,
+        ApiKey.WRITE_TXN_MARKERS: write_txn_markers.HANDLER,
         ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit.HANDLER,
         ApiKey.DESCRIBE_CONFIGS: describe_configs.HANDLER,
         ApiKey.SASL_AUTHENTICATE: sasl_authenticate.HANDLER,
+        ApiKey.DESCRIBE_PRODUCERS: describe_producers.HANDLER,
         ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions.HANDLER,
         ApiKey.LIST_TRANSACTIONS: list_transactions.HANDLER,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: get_telemetry_subscriptions.HANDLER,

@@ -1,0 +1,1 @@
+"""Shows the transactions of a cluster, and aborts those that hang."""
