@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from importlib.resources import files
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 from urllib.parse import quote
 
 from aioproducer.contrib.diagnosis import diagnose
@@ -93,6 +93,10 @@ class _StatusApp:
             "/metrics": self._metrics,
             "/events": self._events,
         }
+
+    def __deepcopy__(self, memo: Mapping[int, object]) -> Self:
+        """The application itself: Litestar copies the handlers of a router, and producers cannot be copied."""
+        return self
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Cancellation: an open stream of events ends."""

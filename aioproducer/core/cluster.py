@@ -234,6 +234,8 @@ class ClusterMetadata:
 
     def _keep_leaders(self, known: Mapping[int, Node]) -> None:
         """Keep the addresses of leaders that an answer omits, because it is older than a leader hint."""
+        if known.keys() <= self.nodes.keys():
+            return  # nearly always, and there may be 10,000 topics
         for topic in self.topics.values():
             for partition in topic.partitions:
                 if partition.leader in known and partition.leader not in self.nodes:

@@ -227,6 +227,39 @@ async def test_another_thread_may_read_while_records_are_sent(broker: FakeBroker
         assert samples(registry)["aioproducer_record_send_total", "shop", ""] == 2001
 
 
+@pytest.mark.slow
+async def test_a_scrape_of_ten_thousand_topics_in_another_thread_lets_the_producer_go_on(
+    registry: CollectorRegistry,
+) -> None:
+    topics = [f"topic-{number}" for number in range(10_000)]
+    with FakeBroker(topics=dict.fromkeys(topics, 1)) as broker:
+        broker.set_versions("3.9")  # Produce requests name topics then: the fake broker finds names sooner than ids
+        async with opened(broker, client_id="shop", delivery_timeout_ms=600_000) as producer:
+            register(producer, registry)
+            for start in range(0, len(topics), 1_000):
+                await asyncio.gather(*(producer.send(topic, b"value") for topic in topics[start : start + 1_000]))
+            began, sends = asyncio.Event(), 0
+            loop = asyncio.get_running_loop()
+
+            def scrape() -> str:
+                loop.call_soon_threadsafe(began.set)
+                return generate_latest(registry).decode()
+
+            scraping = asyncio.ensure_future(asyncio.to_thread(scrape))
+            await began.wait()
+            while not scraping.done():
+                await producer.send(topics[0], b"value")
+                sends += not scraping.done()
+            text = await scraping
+
+    found = re.findall(
+        r'^aioproducer_topic_record_send_total\{client_id="shop",topic="([^"]+)"\} (\S+)', text, re.MULTILINE
+    )
+    assert sorted(topic for topic, _ in found) == sorted(topics)
+    assert {float(value) for topic, value in found if topic != topics[0]} == {1.0}
+    assert sends >= 10, "the event loop turned while the other thread read"
+
+
 # -- the dashboard for Grafana ----------------------------------------------------------------------------------------
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "pages" / "grafana" / "aioproducer.json"

@@ -143,6 +143,7 @@ class ClusterState:
         self.num_partitions = num_partitions
         self.nodes = {node_id: Node(node_id, release(versions)) for node_id in range(1, brokers + 1)}
         self.topics: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}  # with deleted ones
         self.next_producer_id = 1000
         self.next_producer_epoch = 0
         self.transactions = TransactionCoordinator(
@@ -186,7 +187,7 @@ class ClusterState:
             raise ConfigError(f"Topic {name!r} cannot have {replicas} replicas in a cluster of {len(self.nodes)}.")
         self._topics_made += 1
         topic = Topic(name, uuid.UUID(int=_FIRST_TOPIC_ID + self._topics_made), spec.config)
-        self.topics[name] = topic
+        self.topics[name] = self._by_id[topic.topic_id] = topic
         self._grow(topic, spec.partitions, replicas)
         return topic
 
@@ -225,7 +226,8 @@ class ClusterState:
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic with that id, if there is one."""
-        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
+        topic = self._by_id.get(topic_id)
+        return topic if topic is not None and self.topics.get(topic.name) is topic else None
 
     def partition(self, topic: str, partition: int) -> Partition:
         """One partition; raises ConfigError if it does not exist."""
